@@ -55,13 +55,13 @@ class _Balance:
         The present target may come from a front-end with another catalog. So the first of two owners keeps a partition,
         and unknown partitions do not count.
         """
-        for place, member in enumerate(map(spec.members.__getitem__, self._members)):
+        for at, member in enumerate(map(spec.members.__getitem__, self._members)):
             for topic in member.current.keys() & member.topics:
                 owners = self._owners[topic]
                 for partition in member.current[topic]:
                     if partition < len(owners) and owners[partition] == _NOBODY:
-                        owners[partition] = place
-                        self._sizes[place] += 1
+                        owners[partition] = at
+                        self._sizes[at] += 1
 
     def hand_out(self) -> None:
         """Give partitions without an owner to the subscribers with the fewest partitions."""
@@ -87,7 +87,7 @@ class _Balance:
 
     def _level(self, topic: UUID) -> bool:
         """Level one topic; true if a partition of it moved."""
-        sizes = [self._sizes[place] for place in self._subscribers[topic]]
+        sizes = [self._sizes[at] for at in self._subscribers[topic]]
         if max(sizes) - min(sizes) <= 1:
             return False
         order = self._by_size(topic)
@@ -110,8 +110,8 @@ class _Balance:
         """Each member's partitions."""
         found: list[dict[UUID, tuple[int, ...]]] = [{} for _ in self._members]
         for topic, owners in self._owners.items():
-            for place, partitions in _held(owners).items():
-                found[place][topic] = tuple(partitions)
+            for at, partitions in _held(owners).items():
+                found[at][topic] = tuple(partitions)
         return dict(zip(self._members, found, strict=True))
 
 
@@ -131,7 +131,7 @@ class _Takers:
 
     def __init__(self, order: Sequence[int], sizes: Sequence[int]) -> None:
         self._order = order
-        self._heap = [sizes[member] * len(order) + place for place, member in enumerate(order)]
+        self._heap = [sizes[member] * len(order) + at for at, member in enumerate(order)]
 
     @property
     def size(self) -> int:
@@ -154,9 +154,7 @@ class _Givers:
     def __init__(self, order: Sequence[int], sizes: Sequence[int], owners: Sequence[int]) -> None:
         self._order = order
         self._held = _held(owners)
-        self._heap = [
-            -(sizes[member] * len(order) + place) for place, member in enumerate(order) if member in self._held
-        ]
+        self._heap = [-(sizes[member] * len(order) + at) for at, member in enumerate(order) if member in self._held]
         heapify(self._heap)
 
     def __bool__(self) -> bool:

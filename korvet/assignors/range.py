@@ -20,8 +20,8 @@ class Range:
         by_topic = subscribers(spec, members)
         targets: list[dict[UUID, tuple[int, ...]]] = [{} for _ in members]
         for topic in in_order(by_topic):
-            for place, partitions in zip(by_topic[topic], _ranges(spec, topic, len(by_topic[topic])), strict=False):
-                targets[place][topic] = partitions
+            for at, partitions in zip(by_topic[topic], _ranges(spec, topic, len(by_topic[topic])), strict=False):
+                targets[at][topic] = partitions
         return dict(zip(members, targets, strict=True))
 
 

@@ -71,9 +71,9 @@ def subscribers(spec: GroupSpec, members: Iterable[str]) -> dict[UUID, list[int]
         AssignorError: a topic has no partitions in ``spec``.
     """
     found: dict[UUID, list[int]] = {}
-    for place, member in enumerate(members):
+    for at, member in enumerate(members):
         for topic in spec.members[member].topics:
-            found.setdefault(topic, []).append(place)
+            found.setdefault(topic, []).append(at)
     check_topics(spec, found)
     return found
 

@@ -61,9 +61,9 @@ def _refused(found: ConfigFile) -> list[str]:
     shares = [{name: found.serve[name] for name in names if name in found.serve} for names in kin]
     parts = [ConfigFile(serve=share) for share in shares]
     parts += [ConfigFile(broker={name: value for name, value in found.broker.items() if not listener_config(name)})]
-    at_places = [(part, 0) for part in parts]
-    at_places += [(ConfigFile(listeners=(table,)), at) for at, table in enumerate(found.listeners)]
-    wrong = [why.replace("listener #1", f"listener #{at + 1}") for part, at in at_places if (why := _why_not(part))]
+    numbered = [(part, 0) for part in parts]
+    numbered += [(ConfigFile(listeners=(table,)), at) for at, table in enumerate(found.listeners)]
+    wrong = [why.replace("listener #1", f"listener #{at + 1}") for part, at in numbered if (why := _why_not(part))]
     return wrong or [together]
 
 

@@ -23,16 +23,16 @@ _FLAG: Final = "--format"
 _TOKEN: Final = re.compile(r"%(.)|\\(x[0-9A-Fa-f]{2}|.)|([^%\\]+)|(.)", re.DOTALL)
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 _FIELDS: Final[dict[str, Callable[[TopicPartition, Record, Show], bytes]]] = {
-    "s": lambda place, record, show: show(record.value or b""),
-    "S": lambda place, record, show: _size(record.value),
-    "k": lambda place, record, show: show(record.key or b""),
-    "K": lambda place, record, show: _size(record.key),
-    "h": lambda place, record, show: show(_listed(record.headers)),
-    "t": lambda place, record, show: place.topic.encode(),
-    "p": lambda place, record, show: b"%d" % place.partition,
-    "o": lambda place, record, show: b"%d" % record.offset,
-    "T": lambda place, record, show: b"%d" % record.timestamp,
-    "%": lambda place, record, show: b"%",
+    "s": lambda partition, record, show: show(record.value or b""),
+    "S": lambda partition, record, show: _size(record.value),
+    "k": lambda partition, record, show: show(record.key or b""),
+    "K": lambda partition, record, show: _size(record.key),
+    "h": lambda partition, record, show: show(_listed(record.headers)),
+    "t": lambda partition, record, show: partition.topic.encode(),
+    "p": lambda partition, record, show: b"%d" % partition.partition,
+    "o": lambda partition, record, show: b"%d" % record.offset,
+    "T": lambda partition, record, show: b"%d" % record.timestamp,
+    "%": lambda partition, record, show: b"%",
 }
 
 
@@ -43,13 +43,13 @@ def make_format(text: str, *, on_terminal: bool) -> Write:
     """
     show: Show = _shown if on_terminal else bytes
     if text == JSON:
-        return lambda place, record: _line(as_json(place, record), on_terminal=on_terminal)
+        return lambda partition, record: _line(as_json(partition, record), on_terminal=on_terminal)
     if text == VALUE:
-        return lambda place, record: show(record.value or b"") + b"\n"
+        return lambda partition, record: show(record.value or b"") + b"\n"
     if text == FULL:
-        return lambda place, record: _full(place, record, show)
+        return lambda partition, record: _full(partition, record, show)
     parts = list(_parts(text, show))
-    return lambda place, record: b"".join(part(place, record) for part in parts)
+    return lambda partition, record: b"".join(part(partition, record) for part in parts)
 
 
 def _parts(template: str, show: Show) -> Iterator[Write]:
@@ -76,12 +76,12 @@ def _parts(template: str, show: Show) -> Iterator[Write]:
 
 
 def _constant(data: bytes) -> Write:
-    return lambda place, record: data
+    return lambda partition, record: data
 
 
 def _field(name: str, show: Show) -> Write:
     write = _FIELDS[name]
-    return lambda place, record: write(place, record, show)
+    return lambda partition, record: write(partition, record, show)
 
 
 def _shown(data: bytes) -> bytes:
@@ -100,11 +100,11 @@ def _listed(headers: Headers) -> bytes:
     return b",".join(name if value is None else name + b"=" + value for name, value in headers)
 
 
-def _full(place: TopicPartition, record: Record, show: Show) -> bytes:
+def _full(partition: TopicPartition, record: Record, show: Show) -> bytes:
     key = b"" if record.key is None else b" key=" + show(record.key)
     headers = b" headers=" + show(_listed(record.headers)) if record.headers else b""
     value = b" null" if record.value is None else b" " + show(record.value)
-    return f"{place}@{record.offset} {shown_time(record.timestamp)}".encode() + key + headers + value + b"\n"
+    return f"{partition}@{record.offset} {shown_time(record.timestamp)}".encode() + key + headers + value + b"\n"
 
 
 def shown_time(timestamp: int) -> str:
@@ -115,11 +115,11 @@ def shown_time(timestamp: int) -> str:
         return str(timestamp)
 
 
-def as_json(place: TopicPartition, record: Record) -> dict[str, Any]:
+def as_json(partition: TopicPartition, record: Record) -> dict[str, Any]:
     """A record with the names that 'topics produce --format json' takes."""
     return {
-        "topic": place.topic,
-        "partition": place.partition,
+        "topic": partition.topic,
+        "partition": partition.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
         "key": _text(record.key),
@@ -128,9 +128,9 @@ def as_json(place: TopicPartition, record: Record) -> dict[str, Any]:
     }
 
 
-def undecodable_as_json(place: TopicPartition, found: Undecodable, *, on_terminal: bool) -> bytes:
+def undecodable_as_json(partition: TopicPartition, found: Undecodable, *, on_terminal: bool) -> bytes:
     """A line for records that cannot be read."""
-    told = {"topic": place.topic, "partition": place.partition, "offset": found.offset}
+    told = {"topic": partition.topic, "partition": partition.partition, "offset": found.offset}
     return _line({**told, "last_offset": found.last_offset, "error": found.reason}, on_terminal=on_terminal)
 
 

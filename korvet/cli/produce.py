@@ -104,8 +104,8 @@ def produce(
         own_key = None if key is None else os.fsencode(key)
         parse = line_parser(own_key, key_separator, _headers(headers), empty_is_null=empty_is_null)
     with cluster.client() as client:
-        places = chosen_partitions(client, topic, () if partition is None else (partition,))
-        producer = Producer(client, places, CODECS[compression])
+        chosen = chosen_partitions(client, topic, () if partition is None else (partition,))
+        producer = Producer(client, chosen, CODECS[compression])
         _send(producer, file.fileno(), delimiter, parse, partition)
     _show(topic, producer, as_json)
 

@@ -18,33 +18,33 @@ from korvet.store.keys import Namespace, placed_batch
 from korvet.store.log.entries import parsed_entries
 
 
-class Place(NamedTuple):
-    """Where brokers find a log corrupt: its partition, and the offset at which they cannot go on."""
+class Damage(NamedTuple):
+    """A log that brokers find corrupt: its partition, and the offset at which they cannot go on."""
 
     partition: TopicPartition
     offset: int
 
 
-def corrupt_entry(client: Client, redis_url: str, namespace: Namespace, place: Place) -> str:
-    """The id of the entry that cannot be read: the first behind the place, at which the broker cannot go on.
+def corrupt_entry(client: Client, redis_url: str, namespace: Namespace, damage: Damage) -> str:
+    """The id of the entry that cannot be read: the first behind the offset at which the broker cannot go on.
 
     Redis has to agree, because it may be another cluster's.
 
     :raises KorvetError: if the broker can go on, or Redis has an entry that can be read, or none.
     """
-    cursor = Cursor(partition=place.partition, position=place.offset, stop=place.offset + 1)
+    cursor = Cursor(partition=damage.partition, position=damage.offset, stop=damage.offset + 1)
     found = Reader(client, [cursor], committed=False).read(wait_s=0.0)
     if not any(isinstance(item, Undecodable) and item.reason == BROKER_FINDS_CORRUPT for _, item in found):
-        raise KorvetError(f"partition {place.partition} can be read at offset {place.offset}")
-    log = namespace.partition(*place.partition).log
+        raise KorvetError(f"partition {damage.partition} can be read at offset {damage.offset}")
+    log = namespace.partition(*damage.partition).log
     with open_nodes(redis_url) as nodes:
         refuse_lone_node(redis_url, nodes)
-        entries = call_at(nodes, "XRANGE", log, f"({place.offset}-0", "+", "COUNT", "1")
+        entries = call_at(nodes, "XRANGE", log, f"({damage.offset}-0", "+", "COUNT", "1")
         if not entries:
-            raise KorvetError(f"this Redis has no entry of partition {place.partition} behind offset {place.offset}")
+            raise KorvetError(f"this Redis has no entry of partition {damage.partition} behind offset {damage.offset}")
         if not _is_corrupt(nodes, log, entries):
             raise KorvetError(
-                f"partition {place.partition}: the entry in this Redis can be read; is it the same cluster?"
+                f"partition {damage.partition}: the entry in this Redis can be read; is it the same cluster?"
             )
     return str(entries[0][0].decode())
 
@@ -64,15 +64,15 @@ def _is_corrupt(nodes: Sequence[Node], log: str, entries: Sequence[Any]) -> bool
     return bool(call_at(nodes, "STRLEN", placed_batch(log, entry.place)) != entry.size_bytes)
 
 
-def remove_entry(client: Client, redis_url: str, namespace: Namespace, place: Place, entry: str) -> None:
+def remove_entry(client: Client, redis_url: str, namespace: Namespace, damage: Damage, entry: str) -> None:
     """Remove an entry, if it is still the one that cannot be read.
 
     :raises KorvetError: if it is not, or the partition is gone.
     """
-    if corrupt_entry(client, redis_url, namespace, place) != entry:
+    if corrupt_entry(client, redis_url, namespace, damage) != entry:
         raise KorvetError(f"entry {entry} is not the one that cannot be read now; look again")
-    keys = namespace.partition(*place.partition)
+    keys = namespace.partition(*damage.partition)
     with open_nodes(redis_url) as nodes:
         code, _ = call_at(nodes, "FCALL", "korvet_log_repair", "2", keys.log, keys.meta, entry)
     if code:
-        raise KorvetError(f"partition {place.partition} is gone")
+        raise KorvetError(f"partition {damage.partition} is gone")

@@ -161,13 +161,13 @@ def make_settings(flags: Mapping[str, Any], config: ConfigFile, shown: Mapping[s
     return settings
 
 
-def _check_redis(url: str, place: str) -> None:
+def _check_redis(url: str, flag: str) -> None:
     from korvet.redis.address import parse_redis_url
 
     try:
         parse_redis_url(url)
     except ConfigError as error:
-        raise ConfigError(f"{place}: {error}") from None
+        raise ConfigError(f"{flag}: {error}") from None
 
 
 def _make_listener(table: Mapping[str, Any], shown: Mapping[str, str]) -> ListenerSettings:

@@ -87,16 +87,16 @@ class MemberShortcut:
     keywords: int
 
     def checks(self, names: Sequence[str], kinds: Sequence[type]) -> list[tuple[int, Check]] | None:
-        """The checks of such objects' members, by their place; None if no such object surely fits."""
+        """The checks of such objects' members, by their index; None if no such object surely fits."""
         if not self.required.issubset(names):
             return None
         found = []
-        for place, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        for at, (name, kind) in enumerate(zip(names, kinds, strict=True)):
             check = self.members.get(name, self.other).get(kind)
             if check is None:
                 return None
             if check is not _anything:
-                found.append((place, check))
+                found.append((at, check))
         return found
 
 

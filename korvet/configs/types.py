@@ -211,7 +211,7 @@ def is_principals(value: Value) -> str | None:
 
 
 def is_key_url(value: Value) -> str | None:
-    """A place of keys: ``https://HOST…`` or ``file:///PATH``."""
+    """The URL of keys: ``https://HOST…`` or ``file:///PATH``."""
     url = str(value)
     try:
         parts = urlsplit(url)

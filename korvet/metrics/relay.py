@@ -66,7 +66,7 @@ class Relay:
 
     async def _hand_on(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            # Few requests are under way at once, so nobody may hold a place for long.
+            # Few requests are under way at once, so none may last for long.
             with anyio.fail_after(_BODY_WITHIN_S):
                 body = await _body(request)
         except TimeoutError:

@@ -111,8 +111,8 @@ def _check_complete(tables: Tables) -> None:
     for table, prefix in ((tables.typed, "_"), (tables.dead_letters, "")):
         if table.rows is None:
             continue
-        places = table.rows.selectExpr(*(f"{prefix}{name} as {name}" for name in has.columns))
-        for lacking in _below(places, tables.raw.proven).join(has, has.columns, "left_anti").take(1):
+        records = table.rows.selectExpr(*(f"{prefix}{name} as {name}" for name in has.columns))
+        for lacking in _below(records, tables.raw.proven).join(has, has.columns, "left_anti").take(1):
             raise PipelineError(
                 f"{tables.raw.path}: it lacks offset {lacking.offset} of partition {lacking.partition}, which "
                 f"{table.path} has; building that anew would lose the record, so nothing was changed"

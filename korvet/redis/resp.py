@@ -41,7 +41,7 @@ _PING = pack_command(("PING",))
 class Placed(NamedTuple):
     """The SET of a temporary key and the call that takes it, sent together. Nobody waits for the SET's reply."""
 
-    place: Sequence[Buffer]
+    set: Sequence[Buffer]
     call: bytes
 
 
@@ -158,7 +158,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting.append((future, placed, attempts))
         if not self._out:
             self._loop.call_soon(self._flush)
-        self._out.extend(placed.place)
+        self._out.extend(placed.set)
         self._out.append(placed.call)
 
     def send_unanswered(self, packed: bytes) -> None:

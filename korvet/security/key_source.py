@@ -1,4 +1,4 @@
-"""The place where an issuer's keys are read: ``sasl.oauthbearer.jwks.endpoint.url``, by https or of a file.
+"""The source of which an issuer's keys are read: ``sasl.oauthbearer.jwks.endpoint.url``, by https or of a file.
 
 One task reads the keys, and reads them again every ``refresh_s``, after SIGHUP, and when a token names an unknown key.
 Such a login waits for that read. A read that fails changes nothing: the last keys count, and it is tried again with a

@@ -191,7 +191,7 @@ class Arrival:
                 self._tell("TLS handshake failed", "the client does not speak TLS, which this listener expects")
                 return False
             with ExitStack() as stack:
-                async with self._crowd.handshakes.place(self.abort):
+                async with self._crowd.handshakes.turn(self.abort):
                     # The loop closes its socket as soon as the handshake has failed.
                     kept = stack.enter_context(closing(self._socket.dup()))
                     expect(connection := self._make(header, self._shown_principal))

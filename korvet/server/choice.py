@@ -30,7 +30,7 @@ from korvet.wire.proxy_header import ProxyHeader, client_tls
 _MOST_LISTENERS: Final = 2000
 
 
-class Place(NamedTuple):
+class Destination(NamedTuple):
     """A namespace that a connection's login or certificate names, and the user there; None for no such name."""
 
     namespace: str | None
@@ -59,8 +59,8 @@ class Choice:
             return None
         return self._pattern.read(client_tls(header).authority if session is None else server_name_of(session))
 
-    def place(self, name: str, told: Told | None, claimed: str | None = None) -> Place:
-        """The place that a proven name means, beside what the server name told.
+    def destination(self, name: str, told: Told | None, claimed: str | None = None) -> Destination:
+        """The destination that a proven name means, beside what the server name told.
 
         :param claimed: the namespace that a token names, as `Token.namespace`.
         """
@@ -71,7 +71,7 @@ class Choice:
         elif self.by_login:
             user, _, namespace = name.rpartition("@")
         agrees = namespace == by_host or (self.by_login and told is None)
-        return Place(namespace, user) if user and agrees else Place(None, name)
+        return Destination(namespace, user) if user and agrees else Destination(None, name)
 
     def listener(self, namespace: str) -> Listener:
         """The listener as clients of a namespace see it: with host names of their own."""
@@ -87,21 +87,21 @@ class Choice:
             found = self._listeners[namespace] = replace(self._listener, nodes=nodes, advertised_host=host)
         return found
 
-    def tenant_id(self, place: Place) -> str | None:
-        """The id of the active tenant of a place."""
-        tenant = None if place.namespace is None else self.namespaces.tenants.active(place.namespace)
+    def tenant_id(self, destination: Destination) -> str | None:
+        """The id of the active tenant of a destination."""
+        tenant = None if destination.namespace is None else self.namespaces.tenants.active(destination.namespace)
         return None if tenant is None else tenant.id
 
-    async def enter(self, place: Place, guest: Guest, tenant_id: str | None = None) -> Frontend:
-        """The front-end of a place.
+    async def enter(self, destination: Destination, guest: Guest, tenant_id: str | None = None) -> Frontend:
+        """The front-end of a destination.
 
         :param tenant_id: of the only tenant to enter; None for any of the name.
         :raises NoEntry: there is none, or it takes nobody.
         """
-        if place.namespace is None:
+        if destination.namespace is None:
             raise NoEntry("the client names no tenant")
         try:
-            return await self.namespaces.enter(place.namespace, guest, tenant_id)
+            return await self.namespaces.enter(destination.namespace, guest, tenant_id)
         except TooMany as refused:
             await anyio.sleep(refused.wait_s)
             raise
@@ -121,18 +121,20 @@ class ChosenRealm:
         """That of the namespace in which the client is."""
 
     async def judge(self, name: str) -> Judge:
-        place = self._choice.place(name, self.told)
-        self._tenant_id = self._tenant_id or self._choice.tenant_id(place)
-        return _Placed(await self._choice.namespaces.credentials(place.namespace), name, place.user)
+        destination = self._choice.destination(name, self.told)
+        self._tenant_id = self._tenant_id or self._choice.tenant_id(destination)
+        return _CredentialsOfUser(
+            await self._choice.namespaces.credentials(destination.namespace), name, destination.user
+        )
 
     async def admit(self, name: str, claimed: str | None = None) -> str:
-        place = self._choice.place(name, self.told, claimed)
+        destination = self._choice.destination(name, self.told, claimed)
         if self.frontend is not None:
-            if self.frontend.namespace.name != place.namespace:
+            if self.frontend.namespace.name != destination.namespace:
                 raise LoginRefused("it logged in again in another namespace")
-            return place.user
+            return destination.user
         try:
-            self.frontend = await self._choice.enter(place, self._guest, self._tenant_id)
+            self.frontend = await self._choice.enter(destination, self._guest, self._tenant_id)
         except NoEntry as refused:
             if isinstance(refused, TooMany):
                 # Clients give up after a login that fails, but try again after a connection that ends.
@@ -141,13 +143,13 @@ class ChosenRealm:
         with suppress(KorvetError):
             # The view of the namespace may be older than the credentials that this login was judged by.
             await self.frontend.users.refresh()
-        return place.user
+        return destination.user
 
     def has(self, key: CredentialKey) -> bool:
         return self.frontend is not None and key in self.frontend.users.credentials
 
 
-class _Placed:
+class _CredentialsOfUser:
     """Credentials of one login, whose name holds more than the user's."""
 
     def __init__(self, credentials: Credentials, name: str, user: str) -> None:
@@ -167,7 +169,7 @@ class _Placed:
         return self._user if name == self._name else name
 
 
-def split_principal(choice: Choice, principal: Principal, told: Told | None) -> tuple[Place, Principal]:
-    """The place that a certificate's principal means, and the principal there."""
-    place = choice.place(principal.name, told)
-    return place, Principal(principal.type, place.user)
+def split_principal(choice: Choice, principal: Principal, told: Told | None) -> tuple[Destination, Principal]:
+    """The destination that a certificate's principal means, and the principal there."""
+    destination = choice.destination(principal.name, told)
+    return destination, Principal(principal.type, destination.user)

@@ -24,7 +24,7 @@ from korvet.quotas.meters import Meters
 from korvet.security.principal import ANONYMOUS, Principal
 from korvet.security.sasl import State
 from korvet.server.answers import Answers, encoded, error_code
-from korvet.server.choice import Choice, Place, split_principal
+from korvet.server.choice import Choice, Destination, split_principal
 from korvet.server.crowd import Crowd
 from korvet.server.host_pattern import Told
 from korvet.server.metering import Metering
@@ -73,7 +73,7 @@ class Connection(Receiver):
         self._choice = choice
         self._header = header
         self._told: Told | None = None
-        self._place: Place | None = None
+        self._destination: Destination | None = None
         """The namespace to enter before the first request."""
         share = crowd.answers.share()
         self._answers = Answers(share)
@@ -124,16 +124,16 @@ class Connection(Receiver):
             # A load balancer's health check has seen enough.
             self.close()
             return principal
-        self._place, principal = split_principal(choice, principal, self._told)
+        self._destination, principal = split_principal(choice, principal, self._told)
         self._frames.is_held = True
         self._is_reading = False
         if self._transport is not None:
             self._transport.pause_reading()
         return principal
 
-    async def _enter(self, choice: Choice, place: Place) -> None:
+    async def _enter(self, choice: Choice, destination: Destination) -> None:
         try:
-            frontend = await choice.enter(place, self)
+            frontend = await choice.enter(destination, self)
         except KorvetError as error:
             self._be_refused(error)
             return
@@ -238,8 +238,8 @@ class Connection(Receiver):
         """Answer requests until the connection is closed. Runs as one task of the server's group."""
         try:
             with self._scope:
-                if self._choice is not None and self._place is not None:
-                    await self._enter(self._choice, self._place)
+                if self._choice is not None and self._destination is not None:
+                    await self._enter(self._choice, self._destination)
                 turn_ends = 0.0
                 while True:
                     if not self._may_go_on():

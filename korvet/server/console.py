@@ -45,7 +45,7 @@ class Seat:
 def take_seat() -> Iterator[Seat]:
     """A listening socket in a directory that only this user may enter.
 
-    :raises KorvetError: if there is no place for it.
+    :raises KorvetError: if there is no directory for it.
     """
     try:
         directory = tempfile.TemporaryDirectory(prefix="korvet-console-")

@@ -1,6 +1,6 @@
 """The TLS handshakes of one process: a bounded number at a time.
 
-A handshake takes memory, and up to a millisecond of the loop. If others wait for a place, a handshake that takes
+A handshake takes memory, and up to a millisecond of the loop. If others wait for a turn, a handshake that takes
 seconds is cut off. So clients that begin one and fall silent hold up no others.
 """
 
@@ -14,15 +14,15 @@ _LEAST_PAUSE_S = 0.05
 
 
 class Handshakes:
-    """The places of handshakes.
+    """The turns of handshakes.
 
-    :param most: their number.
-    :param patience_s: the time after which a handshake has to give up its place, if others wait.
+    :param most: how many there are at a time.
+    :param patience_s: the time after which a handshake has to give up its turn, if others wait.
     """
 
     def __init__(self, most: int, patience_s: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._places = asyncio.Semaphore(most)
+        self._turns = asyncio.Semaphore(most)
         self._patience_s = patience_s
         self._running: dict[object, tuple[float, Callable[[], None]]] = {}
         """The time of its begin, and what cuts it off; the oldest comes first."""
@@ -30,12 +30,12 @@ class Handshakes:
         self._timer: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
-    async def place(self, cut_off: Callable[[], None]) -> AsyncIterator[None]:
-        """A place for the time of the block. ``cut_off`` makes the block end soon."""
+    async def turn(self, cut_off: Callable[[], None]) -> AsyncIterator[None]:
+        """A turn for the time of the block. ``cut_off`` makes the block end soon."""
         self._waiting += 1
         self._watch()
         try:
-            await self._places.acquire()
+            await self._turns.acquire()
         finally:
             self._waiting -= 1
         own = object()
@@ -45,10 +45,10 @@ class Handshakes:
             yield
         finally:
             del self._running[own]
-            self._places.release()
+            self._turns.release()
 
     def _watch(self) -> None:
-        if self._timer is None and self._waiting and self._places.locked() and self._running:
+        if self._timer is None and self._waiting and self._turns.locked() and self._running:
             began, _ = next(iter(self._running.values()))
             pause_s = max(_LEAST_PAUSE_S, began + self._patience_s - self._loop.time())
             self._timer = self._loop.call_later(pause_s, self._relieve)

@@ -69,9 +69,9 @@ def run(settings: ServeSettings, read_again: Read | None = None) -> int:
 
 
 def _check_tokens(settings: ServeSettings) -> None:
-    """Refuse a place of tokens' keys that is none.
+    """Refuse a source of tokens' keys that is none.
 
-    :raises ConfigError: if it is none.
+    :raises ConfigError: if it is such a one.
     """
     found = token_settings(settings.broker)
     if found is not None:

@@ -66,7 +66,7 @@ class ListenerSettings:
     sasl: tuple[str, ...] = ()
 
     @property
-    def place(self) -> str:
+    def whose(self) -> str:
         """Its namespace in words, equal for listeners with the same."""
         return "chosen namespaces" if self.namespace_from is not None else f"namespace {self.namespace!r}"
 
@@ -233,9 +233,9 @@ def check_listeners(listeners: Sequence[ListenerSettings]) -> None:
             if listener.port and (listener.host, listener.port) == (other.host, other.port):
                 raise ConfigError(f"two listeners on {shown_address(listener.host, listener.port)}")
             is_leased = listener.advertised_host is other.advertised_host is None
-            if is_leased and (listener.place, listener.name) == (other.place, other.name):
+            if is_leased and (listener.whose, listener.name) == (other.whose, other.name):
                 raise ConfigError(
-                    f"two listeners of {listener.place} with the name {listener.name!r} and without an "
+                    f"two listeners of {listener.whose} with the name {listener.name!r} and without an "
                     "advertised address: clients of one would be sent to the other; give each a name"
                 )
 

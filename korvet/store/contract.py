@@ -50,9 +50,9 @@ class Function:
 
     A name that ends in ``?`` may be left out, one that ends in ``...`` may be given any number of times. ``flags`` are
     as FUNCTION LIST shows them: no-writes; allow-oom, with which it runs at maxmemory (the reading ones carry it too,
-    since Redis ignores maxmemory for no-writes only since 7.0.1); allow-stale. ``bound`` is how many arguments may
-    stand in the place of the repeated one, or how many elements a call of a function without one touches. ``codes``
-    are the names that its header's Codes says in capitals. ``header`` is the header's text below its first line.
+    since Redis ignores maxmemory for no-writes only since 7.0.1); allow-stale. ``bound`` is how many times the repeated
+    argument may be given; without one it is how many elements a call touches. ``codes`` are the names that its header's
+    Codes says in capitals. ``header`` is the header's text below its first line.
     """
 
     name: str
@@ -155,8 +155,8 @@ def library_files() -> Mapping[str, bytes]:
     package = files("korvet")
     inside = package / "lua"
     directory = inside if inside.is_dir() else package / ".." / "lua"
-    rooms = [entry for entry in directory.iterdir() if entry.is_dir()] if directory.is_dir() else []
-    found = {f"{room.name}/{entry.name}": entry for room in rooms for entry in room.iterdir()}
+    subjects = [entry for entry in directory.iterdir() if entry.is_dir()] if directory.is_dir() else []
+    found = {f"{subject.name}/{entry.name}": entry for subject in subjects for entry in subject.iterdir()}
     if not found:
         raise KorvetError("this installation of korvet lacks its Lua files: install it again")
     return MappingProxyType({name: found[name].read_bytes() for name in sorted(found)})

@@ -66,7 +66,7 @@ class Found:
         return self.state in (State.ABSENT, State.OLDER, State.CHANGED)
 
 
-class Place(NamedTuple):
+class SourceLine(NamedTuple):
     """A line of a file of ``lua/``, from 1."""
 
     file: str
@@ -158,20 +158,20 @@ def refuse_newer(found: Found, node: str) -> None:
         )
 
 
-def where(place: str) -> Place:
+def where(told: str) -> SourceLine:
     """The file and line of a line of the whole library.
 
-    :param place: a line number, ``user_function:NNN``, or a whole error text with that in it.
+    :param told: a line number, ``user_function:NNN``, or a whole error text with that in it.
     :raises KorvetError: when there is no such line.
     """
-    found = _LINE.fullmatch(place.strip())
+    found = _LINE.fullmatch(told.strip())
     if found is None:
-        raise KorvetError(f"'{place}' names no line: give a number, user_function:NUMBER or the error's text")
+        raise KorvetError(f"'{told}' names no line: give a number, user_function:NUMBER or the error's text")
     line = number = int(found[1])
     for name, text in library_files().items():
         lines = text.count(b"\n")
         if 1 <= line <= lines:
-            return Place(name, line)
+            return SourceLine(name, line)
         line -= lines
     raise KorvetError(f"the library has {number - line} lines, and none is {number}")
 

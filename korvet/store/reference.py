@@ -37,8 +37,8 @@ def _codes() -> Iterator[str]:
 
 
 def _functions() -> Iterator[str]:
-    for room, functions in groupby(FUNCTIONS.values(), key=lambda function: function.file.partition("/")[0]):
-        yield f"\n## {room.partition('-')[2].capitalize()}"
+    for subject, functions in groupby(FUNCTIONS.values(), key=lambda function: function.file.partition("/")[0]):
+        yield f"\n## {subject.partition('-')[2].capitalize()}"
         yield from map(_described, functions)
 
 

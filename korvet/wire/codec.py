@@ -164,7 +164,7 @@ def _skip_tagged_fields(frame: memoryview, at: int) -> int:
 
 
 def read_unsigned_varint(frame: memoryview, at: int) -> tuple[int, int]:
-    """An UNSIGNED_VARINT (KIP-482) at a place, and the place behind it.
+    """An UNSIGNED_VARINT (KIP-482) at an index, and the index behind it.
 
     :raises MalformedRequest: it does not end.
     """

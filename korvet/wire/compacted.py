@@ -91,13 +91,13 @@ def keyless(batch: Batch, data: bytes | memoryview) -> Iterator[int]:
     try:
         plain = decompressed(batch.attributes & CODEC_MASK, bytes(data[HEADER_BYTES:]))
         at = 0
-        for place in range(batch.records):
+        for index in range(batch.records):
             record = _record(plain, at)
-            if record.offset_delta != place:
-                raise ValueError(f"record {place} has offset delta {record.offset_delta}")
+            if record.offset_delta != index:
+                raise ValueError(f"record {index} has offset delta {record.offset_delta}")
             at = record.end
             if record.key is None:
-                yield place
+                yield index
         if at != len(plain):
             raise ValueError(f"{len(plain) - at} bytes behind the records")
     except _UNDECODABLE as error:

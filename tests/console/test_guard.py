@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from korvet.cli.console import serving
-from korvet.cli.console.places import MOST
+from korvet.cli.console.connections import MOST
 from korvet.cli.kafka.address import Address
 from tests.console.conftest import WITHIN_MS, running_console
 from tests.support.broker import KorvetServer

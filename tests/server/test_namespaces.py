@@ -20,7 +20,7 @@ from korvet.cli import tenant_deletion
 from korvet.redis.client import Purpose
 from korvet.security.scram import LoginRefused, make_credential
 from korvet.server import namespaces as module
-from korvet.server.choice import Choice, ChosenRealm, Place
+from korvet.server.choice import Choice, ChosenRealm, Destination
 from korvet.server.connection import Connection
 from korvet.server.crowd import Crowd
 from korvet.server.namespaces import Namespaces, NoEntry
@@ -253,7 +253,7 @@ async def test_connection_that_was_lost_before_it_entered_leaves_nothing(
             await connection._chosen.admit("alice@acme")
             connection._open()
         else:
-            await connection._enter(choice, Place("acme", "alice"))
+            await connection._enter(choice, Destination("acme", "alice"))
         (serve,) = tasks
         await serve()
         (frontend,) = namespaces.frontends()

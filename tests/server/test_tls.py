@@ -398,13 +398,13 @@ def test_rate_of_new_connections_bounds_the_handshakes_of_a_flood(authority: Aut
 
 
 @pytest.mark.anyio
-async def test_no_more_handshakes_run_at_a_time_than_there_are_places() -> None:
+async def test_no_more_handshakes_run_at_a_time_than_there_are_turns() -> None:
     handshakes, running, most = Handshakes(3, patience_s=0.01), 0, 0
 
     async def shake() -> None:
         nonlocal running, most
         cut = anyio.Event()
-        async with handshakes.place(cut.set):
+        async with handshakes.turn(cut.set):
             running += 1
             most = max(most, running)
             # It stalls until others need its place.

@@ -21,7 +21,7 @@ from korvet.cli.kafka.groups import delete_group
 from korvet.cli.kafka.members import chosen_members, remove_member
 from korvet.cli.kafka.offsets import TopicPartition, commit_offsets
 from korvet.cli.kafka.reset import Goal, Reset, parse_time, plan_reset
-from korvet.cli.repair import Place, corrupt_entry, remove_entry
+from korvet.cli.repair import Damage, corrupt_entry, remove_entry
 from korvet.store.keys import Namespace
 
 GOALS: Final = ("to_earliest", "to_latest", "to_offset", "to_datetime", "shift_by")
@@ -136,7 +136,7 @@ def _end(client: Client, fields: Mapping[str, str], _sources: Sources) -> Questi
 def _abort(client: Client, fields: Mapping[str, str], _sources: Sources) -> Question | str:
     partition = TopicPartition(asked.text(fields, "name"), asked.number(fields, "partition", 0))
     start = asked.number(fields, "start", 0)
-    place = {"name": partition.topic, "partition": str(partition.partition)}
+    shown = {"name": partition.topic, "partition": str(partition.partition)}
     if "execute" not in fields:
         return Question(
             title=f"Abort the transaction in {partition} that is open since offset {start}",
@@ -144,29 +144,29 @@ def _abort(client: Client, fields: Mapping[str, str], _sources: Sources) -> Ques
             "hangs, as its producer and transactional id are gone. Else abort it at its transactional id's page.",
             button="Write the marker",
             path="/partition/abort",
-            fields={**place, "start": str(start)},
-            back=_at("/partition", **place),
+            fields={**shown, "start": str(start)},
+            back=_at("/partition", **shown),
         )
     abort_open(client, partition, start)
-    return _at("/partition", **place, done="aborted")
+    return _at("/partition", **shown, done="aborted")
 
 
 def _repair(client: Client, fields: Mapping[str, str], sources: Sources) -> Question | str:
     partition = TopicPartition(asked.text(fields, "name"), asked.number(fields, "partition", 0))
-    place, namespace = Place(partition, asked.number(fields, "offset", 0)), Namespace(sources.namespace)
+    damage, namespace = Damage(partition, asked.number(fields, "offset", 0)), Namespace(sources.namespace)
     shown = {"name": partition.topic, "partition": str(partition.partition)}
     if "execute" not in fields:
-        entry = corrupt_entry(client, sources.redis, namespace, place)
+        entry = corrupt_entry(client, sources.redis, namespace, damage)
         return Question(
-            title=f"Repair {partition} at offset {place.offset}",
+            title=f"Repair {partition} at offset {damage.offset}",
             effect=f"Entry {entry} is removed from the log in Redis, with whatever it held. Consumers go on behind it.",
             button=f"Remove entry {entry}",
             path="/records/repair",
-            fields={**shown, "offset": str(place.offset), "entry": entry},
+            fields={**shown, "offset": str(damage.offset), "entry": entry},
             back=_at("/records", **shown),
         )
-    remove_entry(client, sources.redis, namespace, place, asked.text(fields, "entry"))
-    return _at("/records", **shown, start="offset", at=str(place.offset), done="repaired")
+    remove_entry(client, sources.redis, namespace, damage, asked.text(fields, "entry"))
+    return _at("/records", **shown, start="offset", at=str(damage.offset), done="repaired")
 
 
 def _at(path: str, **fields: str) -> str:

@@ -115,8 +115,8 @@ def topic_page(client: Client, name: str) -> TopicPage:
     starts, ends = log_offsets(client, partitions, EARLIEST), log_offsets(client, partitions, LATEST)
     sizes = log_bytes(client, partitions)
     rows = [
-        PartitionRow(one.partition, one.leader, starts.get(place, 0), ends.get(place, 0), sizes.get(place, 0))
-        for one, place in zip(topic.partitions, partitions, strict=True)
+        PartitionRow(one.partition, one.leader, starts.get(at, 0), ends.get(at, 0), sizes.get(at, 0))
+        for one, at in zip(topic.partitions, partitions, strict=True)
     ]
     return TopicPage(topic=topic, partitions=rows)
 

@@ -13,7 +13,7 @@ from korvet.cli.kafka.consume import BROKER_FINDS_CORRUPT, Cursor, Gone, Held, I
 from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_offsets, offsets_at
 from korvet.cli.kafka.records import Record
 from korvet.cli.kafka.topics import chosen_partitions
-from korvet.cli.repair import Place
+from korvet.cli.repair import Damage
 from korvet.errors import KorvetError
 
 STARTS: Final = ("end", "start", "offset", "time")
@@ -38,10 +38,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What stands in the place of records. ``repair`` is the place if the broker cannot go on there."""
+    """A line instead of records. ``repair`` is there if the broker cannot go on."""
 
     text: str
-    repair: Place | None = None
+    repair: Damage | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,13 +95,13 @@ def one_record(client: Client, topic: str, partition: int, offset: int) -> Shown
 
     :raises KorvetError: if there is none at this offset.
     """
-    (place,) = chosen_partitions(client, topic, [partition])
-    reader = Reader(client, [Cursor(partition=place, position=offset, stop=offset + 1)], committed=False)
+    (chosen,) = chosen_partitions(client, topic, [partition])
+    reader = Reader(client, [Cursor(partition=chosen, position=offset, stop=offset + 1)], committed=False)
     while not reader.is_done:
         for _, item in reader.read(wait_s=0.0):
             if isinstance(item, Record) and item.offset == offset:
-                return shown_record(place, item, PAGE_CHARACTERS)
-    raise KorvetError(f"partition {place} has no record at offset {offset}")
+                return shown_record(chosen, item, PAGE_CHARACTERS)
+    raise KorvetError(f"partition {chosen} has no record at offset {offset}")
 
 
 def _cursors(client: Client, wanted: Wanted) -> list[Cursor]:
@@ -139,5 +139,5 @@ def _note(partition: TopicPartition, item: Item) -> Note:
         return Note(text=f"{where} was removed before it could be read")
     if isinstance(item, Held):
         return Note(text=f"{where} is held back by an open transaction")
-    place = Place(partition, item.offset) if item.reason == BROKER_FINDS_CORRUPT else None
-    return Note(text=f"{where} cannot be decoded: {item.reason}.", repair=place)
+    damage = Damage(partition, item.offset) if item.reason == BROKER_FINDS_CORRUPT else None
+    return Note(text=f"{where} cannot be decoded: {item.reason}.", repair=damage)

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from korvet.cli.console.places import Place, Places
+from korvet.cli.console.connections import Connection, Connections
 from korvet.cli.console.visitors import Sessions
 from korvet.cli.kafka.address import Address
 from korvet.errors import KorvetError
@@ -95,12 +95,12 @@ def _tls(certificates: Certificates, _config: uvicorn.Config, _default: Callable
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, with connections of `Places`."""
+    """uvicorn, with `Connections`."""
 
     def __init__(self, config: uvicorn.Config, listening: socket.socket) -> None:
         super().__init__(config)
         self._listening = listening
-        self._places = Places()
+        self._connections = Connections()
 
     async def main_loop(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -112,20 +112,22 @@ class _Server(uvicorn.Server):
                 accepting.close()
                 tasks.cancel_scope.cancel()
 
-    async def _open(self, connection: socket.socket) -> None:
+    async def _open(self, accepted: socket.socket) -> None:
         """Make a connection of an accepted socket; one that comes to nothing leaves no line."""
-        connection.setblocking(False)
-        place = self._places.take(connection)
+        accepted.setblocking(False)
+        connection = self._connections.add(accepted)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                partial(_Bounded, self.config, self.server_state, self.lifespan.state, place, self._places.leave),
-                connection,
+                partial(
+                    _Bounded, self.config, self.server_state, self.lifespan.state, connection, self._connections.remove
+                ),
+                accepted,
                 ssl=self.config.ssl,
                 ssl_handshake_timeout=None if self.config.ssl is None else _ARRIVES_S,
             )
         except BaseException as error:
-            self._places.leave(place)
-            connection.close()
+            self._connections.remove(connection)
+            accepted.close()
             if not isinstance(error, Exception):
                 raise
             if not isinstance(error, OSError):
@@ -150,7 +152,7 @@ def _complain(reason: str) -> None:
 class _Bounded(H11Protocol):
     """A connection that ends if its requests, or their answers, do not get on.
 
-    :param leave: gives its place back.
+    :param leave: tells `Connections` of its end.
     """
 
     _next_look: asyncio.TimerHandle | None = None
@@ -162,13 +164,13 @@ class _Bounded(H11Protocol):
         config: uvicorn.Config,
         state: ServerState,
         app_state: dict[str, Any],
-        place: Place,
-        leave: Callable[[Place], None],
+        connection: Connection,
+        leave: Callable[[Connection], None],
     ) -> None:
         super().__init__(config, state, app_state)
-        self._place = place
+        self._connection = connection
         self._leave = leave
-        place.is_answering = self._is_answering
+        connection.is_answering = self._is_answering
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -177,7 +179,7 @@ class _Bounded(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._next_look is not None:
             self._next_look.cancel()
-        self._leave(self._place)
+        self._leave(self._connection)
         super().connection_lost(exc)
 
     def _is_answering(self) -> bool:

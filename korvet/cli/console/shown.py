@@ -41,10 +41,10 @@ class Shown(NamedTuple):
     headers: list[tuple[str, Text]]
 
 
-def shown_record(place: TopicPartition, record: Record, most: int) -> Shown:
+def shown_record(partition: TopicPartition, record: Record, most: int) -> Shown:
     """A record whose key, value and headers have at most so many characters each."""
     return Shown(
-        place.partition,
+        partition.partition,
         record.offset,
         shown_time(record.timestamp),
         shown_bytes(record.key, most),

@@ -122,11 +122,11 @@ def _is_port(url: str) -> bool:
     """Whether a URL may be that of an HTTP port, perhaps behind a proxy's path; /metrics is a page of it."""
     try:
         parts = urlsplit(url)
-        has_place = bool(parts.hostname) and parts.port != 0 and parts.username is None
+        has_host = bool(parts.hostname) and parts.port != 0 and parts.username is None
     except ValueError:
         return False
     is_whole = parts.query == parts.fragment == "" and not parts.path.rstrip("/").endswith("/metrics")
-    return parts.scheme in ("http", "https") and has_place and is_whole and url.isprintable() and " " not in url
+    return parts.scheme in ("http", "https") and has_host and is_whole and url.isprintable() and " " not in url
 
 
 def tls_files(cert: str | None, key: str | None, *, is_terminated: bool) -> TlsFiles | None:

@@ -172,7 +172,7 @@ def _partition(client: Client, fields: Fields, _sources: Sources) -> dict[str, A
     partition = TopicPartition(asked.text(fields, "name"), asked.number(fields, "partition", 0))
     found = open_transactions(client, partition)
     rows = [(one, _time(one.last_timestamp_ms)) for one in found]
-    return {"place": partition, "page": page_of(rows, asked.number(fields, "page", 1))}
+    return {"partition": partition, "page": page_of(rows, asked.number(fields, "page", 1))}
 
 
 def _broker(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:

@@ -322,8 +322,8 @@ class TopicWriter:
         dead.claim(self._topic.name, self._topic.id, self._id)
         assert dead.rows is not None
         # After a loss the table may have a letter of a record whose offset another record took.
-        place = ["partition", "offset", "timestamp"]
-        same = F.expr(" and ".join(f"judged.{name} <=> dead.{name}" for name in (*place, "value")))
+        record = ["partition", "offset", "timestamp"]
+        same = F.expr(" and ".join(f"judged.{name} <=> dead.{name}" for name in (*record, "value")))
         return judged.alias("judged").join(dead.rows.alias("dead"), same, "left_anti")
 
     def _write_dead_letters(self, found: DataFrame, batch: Batch) -> None:

@@ -56,15 +56,15 @@ class ValueJudge(ABC):
 
     def _verdicts(self, values: Sequence[bytes | None]) -> pa.StructArray:
         sure = self._sure_rows(values)
-        places = [place for those, _ in sure for place in those]
+        indexes = [index for those, _ in sure for index in those]
         parts = [_verdicts(pa.nulls(len(those), pa.string()), rows) for those, rows in sure]
-        if len(places) < len(values):
-            known = set(places)
-            left = [place for place in range(len(values)) if place not in known]
-            rows, reasons = self._judged([values[place] for place in left])
-            places += left
+        if len(indexes) < len(values):
+            known = set(indexes)
+            left = [index for index in range(len(values)) if index not in known]
+            rows, reasons = self._judged([values[index] for index in left])
+            indexes += left
             parts.append(_verdicts(pa.array(reasons, pa.string()), pa.array(rows, self._own)))
-        return _in_order(places, parts) if parts else _verdicts(pa.nulls(0, pa.string()), pa.array([], self._own))
+        return _in_order(indexes, parts) if parts else _verdicts(pa.nulls(0, pa.string()), pa.array([], self._own))
 
     def _judged(self, values: Sequence[bytes | None]) -> tuple[list[Row | None], list[str | None]]:
         rows: list[Row | None] = []
@@ -119,11 +119,11 @@ def _verdicts(reasons: pa.Array, rows: pa.Array) -> pa.StructArray:
     return pa.StructArray.from_arrays([reasons, rows], _NAMES)
 
 
-def _in_order(places: Sequence[int], parts: Sequence[pa.Array]) -> pa.Array:
-    """The parts as one array, in the order of the values' places."""
+def _in_order(indexes: Sequence[int], parts: Sequence[pa.Array]) -> pa.Array:
+    """The parts as one array, in the order of the values' indexes."""
     if len(parts) == 1:
         return parts[0]
-    return pa.concat_arrays(parts).take(pc.sort_indices(pa.array(places)))
+    return pa.concat_arrays(parts).take(pc.sort_indices(pa.array(indexes)))
 
 
 def _runs(values: pa.Array) -> Iterator[pa.Array]:

@@ -21,7 +21,7 @@ from korvet.configs.schema_shortcut import MemberShortcut
 from korvet.pipeline.typed.convert import AS_IT_IS, Convert, Misfit, to_timestamp
 
 Rows = tuple[list[int], pa.StructArray]
-"""The places of values, and their rows."""
+"""The indexes of values, and their rows."""
 
 _FEWEST: Final = 16
 """Values of a shape: fewer are not worth it."""
@@ -46,7 +46,7 @@ class Shapes:
         longest = PATIENCE.most_at_a_glance // self._shortcut.keywords
         found: list[Any] = [None] * len(values)
         shapes: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
-        for place, value in enumerate(values):
+        for at, value in enumerate(values):
             # Names that occur twice are told by the number of quotation marks, and not every mark is one with escapes.
             if value is None or b"\\" in value or len(value) > longest:
                 continue
@@ -55,37 +55,39 @@ class Shapes:
             except UNREADABLE:
                 continue
             if type(members) is dict:
-                found[place] = members
-                shapes[*members, *map(type, members.values())].append(place)
+                found[at] = members
+                shapes[*members, *map(type, members.values())].append(at)
         made = (
-            self._of_shape(shape, places, values, found) for shape, places in shapes.items() if len(places) >= _FEWEST
+            self._of_shape(shape, indexes, values, found)
+            for shape, indexes in shapes.items()
+            if len(indexes) >= _FEWEST
         )
         return [rows for rows in made if rows is not None]
 
     def _of_shape(
-        self, shape: Sequence[Any], places: list[int], values: Sequence[Any], found: Sequence[Any]
+        self, shape: Sequence[Any], indexes: list[int], values: Sequence[Any], found: Sequence[Any]
     ) -> Rows | None:
         names, kinds = shape[: len(shape) // 2], shape[len(shape) // 2 :]
         checks = self._shortcut.checks(names, kinds)
         if checks is None:
             return None
-        columns: list[Sequence[Any]] = list(zip(*(found[place].values() for place in places), strict=True))
-        surely = _names_occur_once([values[place] for place in places], columns, kinds)
+        columns: list[Sequence[Any]] = list(zip(*(found[at].values() for at in indexes), strict=True))
+        surely = _names_occur_once([values[at] for at in indexes], columns, kinds)
         for index, check in checks:
             surely = [is_sure and _passes(check, value) for is_sure, value in zip(surely, columns[index], strict=True)]
         if not all(surely):
-            places, columns = _those(places, surely), [_those(column, surely) for column in columns]
+            indexes, columns = _those(indexes, surely), [_those(column, surely) for column in columns]
         by_name = {name: (kind, column) for name, kind, column in zip(names, kinds, columns, strict=True)}
         try:
             arrays = [
-                _array(*by_name.get(name, (type(None), ())), convert, field.type, len(places))
+                _array(*by_name.get(name, (type(None), ())), convert, field.type, len(indexes))
                 for (name, convert), field in zip(self._members, self._row, strict=True)
             ]
         except (Misfit, pa.ArrowException, OverflowError, UnicodeEncodeError):
             return None
         if not arrays:
-            return places, pa.array([()] * len(places), self._row)
-        return places, pa.StructArray.from_arrays(arrays, fields=list(self._row))
+            return indexes, pa.array([()] * len(indexes), self._row)
+        return indexes, pa.StructArray.from_arrays(arrays, fields=list(self._row))
 
 
 def _names_occur_once(values: Sequence[bytes], columns: Sequence[Sequence[Any]], kinds: Sequence[type]) -> list[bool]:

@@ -55,21 +55,21 @@ def judge(
 
 def judge_keys(partition: Partition, batch: Batch, data: bytes | memoryview) -> Refusal | None:
     """The reason why a compacted topic refuses a batch: a record without a key (LogValidator.validateKey). Or None."""
-    places, count = [], 0
+    indexes, count = [], 0
     try:
-        for count, place in enumerate(keyless(batch, data), 1):
+        for count, index in enumerate(keyless(batch, data), 1):
             if count <= MOST_ERRORS:
-                places.append(place)
+                indexes.append(index)
     except UndecodableRecords as error:
         return Refusal(INVALID_RECORD, str(error), tells_log_start=True)
-    if not places:
+    if not indexes:
         return None
     why = f"{_NO_KEY_MESSAGE} {partition.topic.name}-{partition.index}"
-    shown = ", ".join(f"RecordError(batchIndex={place}, message='{why}')" for place in places[:3])
+    shown = ", ".join(f"RecordError(batchIndex={index}, message='{why}')" for index in indexes[:3])
     return Refusal(
         INVALID_RECORD,
         f"One or more records have been rejected due to {count} record errors in total, "
         f"and only showing the first three errors at most: [{shown}]",
         tells_log_start=True,
-        record_errors=tuple((place, why) for place in places),
+        record_errors=tuple((index, why) for index in indexes),
     )
