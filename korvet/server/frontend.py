@@ -40,6 +40,7 @@ from korvet.server.tracing import opened_tracing
 from korvet.store import library, rights
 from korvet.store.activity import Activity
 from korvet.store.capacity import largest_topics
+from korvet.store.every import kind_of
 from korvet.store.keys import ALL_CONNECTIONS, LOBBY, TENANTS, Namespace
 from korvet.store.library import open_store
 from korvet.store.registry import Registry
@@ -49,7 +50,6 @@ log = structlog.get_logger()
 
 _PATIENCE_S = 30.0
 _RETRY_S = 0.5
-_WITHOUT_FIGURES = str.maketrans("", "", "0123456789")
 
 
 class Opened(NamedTuple):
@@ -134,7 +134,7 @@ async def _once_redis_serves(opening: Callable[[], Awaitable[None]]) -> None:
         except (StoreUnavailable, StoreFull) as error:
             if anyio.current_time() > deadline:
                 raise
-            if told != (kind := str(error).translate(_WITHOUT_FIGURES)):
+            if told != (kind := kind_of(error)):
                 told = kind
                 log.warning("redis does not serve yet; waiting for it", reason=str(error))
         await anyio.sleep(_RETRY_S)
