@@ -57,8 +57,8 @@ def trim(
 ) -> None:
     """Remove a topic's oldest records for good; without --execute only show the effect.
 
-    Offsets go on as they are, and groups that were not as far read on at the new start. --keep SIZE counts with the
-    average record of each partition, so it keeps about as much.
+    Offsets go on as they are, and groups that were not as far read on at the new start. Since --keep SIZE counts with
+    the average record of each partition, it keeps about as much.
 
     \b
     Examples:  korvet topics trim clicks --before 7d --execute

@@ -1,8 +1,8 @@
 """The slots of a cluster: each slot's server, and each command's way there (`korvet.redis.slot_migration`).
 
-A front-end reads the table of slots at start and each 30 seconds, when a server says that a slot has moved, and when it
-loses a server. When a slot has a new owner, the next command for it waits until the former owner has answered all
-others.
+A front-end reads the table of slots at start and each 30 seconds. It also does so when a server says that a slot has
+moved, and when it loses a server. When a slot has a new owner, the next command for it waits until the former owner has
+answered all others.
 """
 
 from __future__ import annotations

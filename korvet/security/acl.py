@@ -1,7 +1,7 @@
 """Access rules and filters of them.
 
-A rule allows or denies one operation to one principal, from one host or from all, on the resources of a name or of a
-prefix. `korvet.security.rules` judges by them.
+A rule allows or denies one operation to one principal, from one host or from all. It is about the resources of a name
+or of a prefix. `korvet.security.rules` judges by them.
 
 Source: org.apache.kafka.metadata.authorizer.StandardAcl, org.apache.kafka.common.acl.AclBindingFilter
 """

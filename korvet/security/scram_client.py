@@ -1,8 +1,8 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 of a client, without I/O (RFC 5802, RFC 7677).
 
 The client proves that it knows the password, and asks the same of the server: a server that does not know the user's
-keys cannot make the last message. The iterations of a server are bounded, since the client pays for them
-(CVE-2026-10143), and few of them would make guessing cheap for whoever plays the server.
+keys cannot make the last message. The client pays for the iterations of a server, so there is an upper bound
+(CVE-2026-10143). The lower bound is for a false server, to which few iterations would make guessing cheap.
 
 Source: ScramSaslClient, ScramFormatter
 """

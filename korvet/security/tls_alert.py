@@ -1,7 +1,7 @@
 """The alert with which a failed TLS handshake ends: it tells the client why.
 
-Event loops drop it. Under TLS 1.3 a client has then finished its own part, so it would see a connection that ends for
-no reason, and try again for as long as it tries.
+Event loops drop it. Under TLS 1.3 a client has then finished its own part. So it would see a connection that ends for
+no reason, and try again and again.
 """
 
 from __future__ import annotations

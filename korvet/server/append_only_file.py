@@ -1,6 +1,6 @@
 """Rewrites of the embedded server's append-only file, as soon as half of the file is of no use any more.
 
-Valkey's own rule rewrites a file that doubled. A growing log has nothing to drop, and yet a child then copies all of it
+Valkey's own rule rewrites a file that doubled. A growing log has nothing to drop. Yet a child then copies all of it
 while clients write, and each page that changes meanwhile is copied, too. It also keeps the file of deleted data until
 new data doubled it. This rule compares the file with the data in memory instead.
 """

@@ -1,7 +1,7 @@
 """The queue of a connection's requests. It starts them, and counts their memory.
 
-1. A request whose API has ``start`` is started when it arrives, unless a request that could not start (``start``
-   returned None) is queued ahead of it. The requests behind it are held back until it has its answer.
+1. A request whose API has ``start`` is started when it arrives. It is not if a request whose ``start`` returned None is
+   queued ahead of it. The requests behind it are held back until it has its answer.
 2. A request whose API has ``begin`` is begun when it arrives, if no other request is in flight.
 3. Every other request is handled when it is the first, so no request that may wait overtakes another.
 """

@@ -7,7 +7,7 @@ sweeps, because it does not know any more whose turn it is. If the registry cann
 else there, or a right is missing), the front-end knows of itself alone, and sweeps.
 
 A front-end with several listeners has one node id. The registry holds the address of each listener by the listener's
-name, and a client is told only of addresses of the name through which it came. A front-end that tells no names has one
+name. A client is told only of addresses of the name through which it came. A front-end that tells no names has one
 listener, called ``default``.
 
 If the front-end with the turn cannot reach each node of a cluster, it passes the turn on, because another front-end may

@@ -17,8 +17,9 @@ producer.EXPIRATION_MS = 86400000
 -- Producers that the first append of a new one looks at: more than one, so silent ones cannot pile up.
 producer.SWEEP = 10
 
--- Judge a batch by its producer's state. Returns a code, the base offset of the first append if the batch is a
--- duplicate, the text of the four batches that stay behind it, and '*' if a transaction of the producer is open.
+-- Judge a batch by its producer's state. Returns a code, and the base offset of the first append if the batch is a
+-- duplicate. Then come the text of the four batches that stay behind it, and '*' if a transaction of the producer is
+-- open.
 -- Returns nil if the state cannot be read.
 function producer.judge(state, epoch, first, last, leader_epoch, is_next)
   local known_epoch, known_leader_epoch, open, kept, newest =

@@ -3,7 +3,7 @@
 -- The front-end can read records, so it decides which batches go or change. These functions keep that safe: a lease for
 -- one front-end at a time, the copying, and the swap, which demands that the log is still the one that was looked at.
 -- Offsets stay. An entry keeps its id and how many offsets its batch spans, whatever is left of the records. A batch
--- that was written anew lies in its entry, or is placed by a name of its own, which stands in the entry's field `p`.
+-- that was written anew lies in its entry, or is placed by a name of its own. The entry's field `p` has that name.
 --
 -- An entry's running totals are the log's totals without the later entries. So they tell the bytes and entries
 -- that exist, and never fall.
@@ -15,8 +15,8 @@
 -- Source: Cleaner, LogCleanerManager
 local compaction = {}
 
--- Whether a partition is as it was looked at, and its compaction the caller's, by asked's topic_id, run_id, epoch,
--- start, token and entries in the spare. nil if the topic is another.
+-- Whether a partition is as it was looked at, and its compaction is the caller's. asked has the topic_id, run_id,
+-- epoch, start, token and entries in the spare. nil if the topic is another.
 function compaction.is_as_seen(keys, asked)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'run_id', 'epoch', 'start', 'compaction', 'replid')
   if meta[1] ~= asked.topic_id then

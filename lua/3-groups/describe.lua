@@ -123,10 +123,10 @@ end
 -- (that it is assigned, as `topic:partition`), metadata, assignment (as the members sent them). pending: ids that have
 -- yet to join. offsets: [`topic:partition`, `offset leader_epoch topic_id metadata`, ...]. lags: [[name, value, ...],
 -- ...] of partition (`topic:partition`), offset, end_offset, lag in records. type: classic, or consumer. A classic
--- group also has is_initial (a first rebalance waits for further members), and its members have is_awaited (they have
--- yet to join, or to sync). A group of the consumer protocol also has target_epoch, assignor, unsettled (why it is not
--- Stable, in words). Its members have member_epoch, previous_epoch, member_state, target, owned, revoking (assignments
--- as `topic_id:partition,... ...`), regex, rack, assignor, is_classic. A reply has some members of a large group, and
+-- group also has is_initial: a first rebalance waits for further members. Its members have is_awaited: they have yet to
+-- join, or to sync. A group of the consumer protocol also has target_epoch, assignor, unsettled (why it is not Stable,
+-- in words). Its members have member_epoch, previous_epoch, member_state, target, owned, revoking (assignments as
+-- `topic_id:partition,... ...`), regex, rack, assignor, is_classic. A reply has some members of a large group, and
 -- group_members has the others from cursor on, which is '0' if there are none. A reply leaves out more than a thousand
 -- offsets, and topics and partitions of classic members beyond 64 KiB of metadata and assignments
 -- Bound: 1000 partitions

@@ -82,8 +82,8 @@ function consumer.unpacked(record)
   }
 end
 
--- A new member. revoke_by is false if it has nothing to give up, classic is false if it speaks the consumer protocol.
--- awaits_regex is true until its regular expression counts.
+-- A new member. Its revoke_by is false if it has nothing to give up. Its classic is false if it speaks the consumer
+-- protocol. Its awaits_regex is true until its regular expression counts.
 function consumer.new_member()
   return {
     session_timeout = 0, epoch = 0, previous_epoch = 0, state = 'STABLE', rebalance_timeout = -1, instance_id = '',

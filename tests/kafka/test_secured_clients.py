@@ -81,7 +81,7 @@ def knows(client: str, mechanism: str | None) -> bool:
     """Whether a client knows a mechanism.
 
     kcat is built on librdkafka 2.0 here. That repeats the client's nonce in SCRAM, so Kafka 4 refuses it, too
-    (librdkafka's pull request 4895), and it is built without a source of tokens.
+    (librdkafka's pull request 4895). It is built without a source of tokens.
     """
     return client != "kcat" or mechanism in (None, "PLAIN")
 

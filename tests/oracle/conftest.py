@@ -1,7 +1,7 @@
 """The two brokers of the oracle: Apache Kafka, and korvet or the broker that KORVET_TEST_BOOTSTRAP names.
 
-KORVET_TEST_BOOTSTRAP is host:port of a running broker, or `kafka` for a second Kafka process, which proves that the
-harness reports nothing between two brokers that are equal.
+KORVET_TEST_BOOTSTRAP is host:port of a running broker, or `kafka` for a second Kafka process. The latter proves that
+the harness reports nothing between two brokers that are equal.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Links in the pages and in the alert rules lead to files and headings that are there."""
+"""Pages are wrapped, and links in them and in the alert rules lead to files and headings that are there."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from tests.support.prometheus import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = re.compile(r"```.*?```|^    .*?$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"```.*?```|^    .*?$|^\|.*?$", re.DOTALL | re.MULTILINE)
+"""Code and rows of tables, whose lines may be long."""
+LINE = 120
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 ELSEWHERE = ("http://", "https://", "mailto:")
@@ -39,6 +42,12 @@ def pages() -> list[Path]:
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     return [ROOT / line for line in listed.splitlines()]
+
+
+def test_prose_of_all_pages_is_wrapped() -> None:
+    lines = [(page, line) for page in pages() for line in BLOCK.sub("", page.read_text()).splitlines()]
+    assert len(lines) > 1000
+    assert [f"{page.relative_to(ROOT)}: {line}" for page, line in lines if len(line) > LINE] == []
 
 
 def test_links_of_all_pages_lead_somewhere() -> None:

@@ -1,7 +1,7 @@
 """Avro values in Confluent's frame: a zero byte, the schema's id as four bytes, and Avro's binary form.
 
 The driver gets the schemas (`korvet.pipeline.registry`), and makes a JSON Schema of each: it gives the table its
-columns. The executors read each value by the schema that wrote it, as the JSON that it would be, and convert that to
+columns. The executors read each value by the schema that wrote it, as the JSON that it would be. They convert that to
 the table's columns like any JSON. So an Avro schema that changes changes the table as a JSON Schema does.
 Source: Confluent's wire format, the Avro specification 1.12.
 """

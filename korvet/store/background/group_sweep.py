@@ -1,7 +1,7 @@
 """The sweep of groups that nobody uses: it takes out expired members, and removes index entries without a group.
 
 A call to a group does what became due there. Nobody calls an abandoned group, so it would keep its members and its keys
-for ever, and an expired group leaves its entry in the index. One front-end has the turn to sweep; each step may be
+for ever. An expired group leaves its entry in the index. One front-end has the turn to sweep; each step may be
 repeated.
 
 The sweep removes an entry only if it found no group twice: one sweep alone may come between the index entry and the

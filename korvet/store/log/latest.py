@@ -2,7 +2,7 @@
 
 The partition's channel tells the leader epoch and the end after each append. As long as its subscription stands, the
 last message is the truth of a moment ago. If that epoch is the one this front-end knows, a reader at that end gets an
-empty answer and a reader behind it gets recent batches. What this front-end knows must have been asked for since the
+empty answer. A reader behind it gets recent batches. What this front-end knows must have been asked for since the
 subscription stands and since the last trim or deletion (`Wakeups.since`): the message of the next append hides theirs.
 
 A reader of committed records gets only batches without a transaction, which need no list of aborted ones.

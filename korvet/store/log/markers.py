@@ -1,5 +1,5 @@
-"""The end of a transaction in a partition by control batches, the listing of producers, and the check that a partition
-still holds an open transaction's records."""
+"""The end of a transaction in a partition, by control batches; its producers; and its check for an open transaction's
+records."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Placed batches in memory: those that a front-end asks for before their reader does, and those of several readers.
 
 A reader that is far behind takes a batch or two with each Fetch, and the stream's answer names further batches that did
-not fit. It will take these next. So the front-end asks for them while the reader works on the last answer, and its next
-Fetch waits for entries and no longer for megabytes.
+not fit. It will take these next. So the front-end asks for them while the reader works on the last answer. Its next
+Fetch then waits for entries and no longer for megabytes.
 
 If several readers read a partition, the front-end asks for a batch once and keeps it for all of them. The first reader
 starts the question, and the others wait for the same answer.

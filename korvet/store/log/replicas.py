@@ -9,10 +9,10 @@ replicas get. min.insync.replicas counts the primary, as Kafka counts the leader
 a connection wait together.
 
 **Another server.** A WAIT's answer is true of the server behind its connection. An append fails with its outcome
-unknown if it was sent to a server with another history, or if the connection is lost while it waits. It is stored in
-some history, and its producer sends it again.
+unknown if it was sent to a server with another history. It also does if the connection is lost while it waits. It is
+stored in some history, and its producer sends it again.
 
-**A replica that lags.** A WAIT lasts a fifth of a second at most, so an append does not wait long behind one that waits
+**A replica that lags.** A WAIT lasts a fifth of a second at most. So an append does not wait long behind one that waits
 in vain. But each further round is a later write, which a replica that always lags so far would never have. So an append
 that did not get enough replicas keeps the primary's offset of that time, and INFO tells which replicas have reached it.
 
