@@ -11,7 +11,7 @@ import redis
 from tests.lua.group import Group
 from tests.lua.log import TOPIC_ID, Log, listening
 from tests.lua.records import Records
-from tests.lua.test_transaction_sequences import Scene
+from tests.lua.transaction_scene import Scene
 from tests.support.redis import KINDS, ServerUnavailable, running_server, unavailable
 from tests.wire.whole import Whole
 

@@ -1,9 +1,9 @@
-"""Transactions in a partition: Kafka's ProducerStateManagerTest and UnifiedLogTest, and korvet's additions."""
+"""Transactions in a partition.
+
+The cases of Kafka's own tests are in tests/lua/kafka.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import redis
@@ -19,7 +19,6 @@ from tests.lua.transaction import (
     VERIFY,
     TransactionLog,
 )
-from tests.support.ported import kafka
 
 OUTCOMES = ("commit", "abort")
 FIRST = 1_700_000_000_000_000
@@ -124,18 +123,6 @@ def test_call_leaves_the_partition_of_another_topic_alone(log: TransactionLog) -
     assert log.dump() == before
 
 
-@kafka("ProducerStateManagerTest.testNonTransactionalAppendWithOngoingTransaction")
-def test_plain_batch_is_refused_while_a_transaction_is_open(log: TransactionLog) -> None:
-    log.write(1, (7, 0, 0), FIRST)
-    before = log.dump()
-    assert log.plain(1, (7, 0, 1)) == (INVALID_TXN_STATE, -1, 0, 0)
-    assert log.plain(1, (7, 1, 0)) == (INVALID_TXN_STATE, -1, 0, 0)
-    assert log.dump() == before
-    assert log.plain(1, (8, 0, 0)).code == NONE
-    log.mark((7, 0), FIRST)
-    assert log.plain(1, (7, 0, 1)).code == NONE
-
-
 def test_first_open_offset_is_of_the_oldest_transaction(log: TransactionLog) -> None:
     for offset, producer_id in enumerate((7, 8, 9)):
         log.write(1, (producer_id, 0, 0), FIRST + offset)
@@ -168,18 +155,6 @@ def test_channel_tells_a_last_stable_offset_below_the_end(log: TransactionLog) -
 # ---------------------------------------------------------------------- markers
 
 
-@kafka("ProducerStateManagerTest.testLastStableOffsetCompletedTxn")
-@pytest.mark.parametrize("outcome", OUTCOMES)
-def test_marker_ends_the_transaction_once(log: TransactionLog, outcome: str) -> None:
-    log.write(3, (7, 0, 0), FIRST)
-    assert log.mark((7, 1), FIRST, outcome) == (NONE, 3, 0, 0)
-    assert log.entries()[-1].batch == b"marker"
-    before = log.dump()
-    assert [log.mark((7, 1), FIRST, again) for again in (outcome, *OUTCOMES)] == [(NONE, -1, 0, 0)] * 3
-    assert log.dump() == before
-    assert (log.first_open(), log.meta_fields()["end"]) == (None, "4")
-
-
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_index_has_only_aborted_transactions(log: TransactionLog, outcome: str) -> None:
     log.write(2, (7, 0, 0), FIRST)
@@ -192,51 +167,12 @@ def test_index_has_only_aborted_transactions(log: TransactionLog, outcome: str) 
     assert log.meta_fields().get("last_aborted") == ("5" if aborted else None)
 
 
-@kafka("ProducerStateManagerTest.testAppendTxnMarkerWithNoProducerState")
-@kafka("ProducerStateManagerTest.testSkipEmptyTransactions")
-@pytest.mark.parametrize("outcome", OUTCOMES)
-def test_marker_of_an_unknown_producer_fences_its_older_epochs(log: TransactionLog, outcome: str) -> None:
-    assert log.mark((7, 5), FIRST, outcome) == (NONE, 0, 0, 0)
-    assert log.aborted_transactions() == []
-    assert log.described() == {7: [5, -1, 1000, -1, -1, ""]}
-    assert log.write(1, (7, 4, 0), FIRST).code == INVALID_PRODUCER_EPOCH
-    assert log.write(1, (7, 4, 0)).code == INVALID_PRODUCER_EPOCH
-    assert log.plain(1, (7, 4, 0)).code == INVALID_PRODUCER_EPOCH
-    assert log.write(1, (7, 5, 3), FIRST + 1).code == OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert log.write(1, (7, 5, 0), FIRST + 1).code == NONE
-
-
-@kafka("ProducerStateManagerTest.testControlRecordBumpsProducerEpoch")
-@kafka("ProducerStateManagerTest.testOutOfSequenceAfterControlRecordEpochBump")
-def test_marker_of_a_newer_epoch_begins_its_sequence(log: TransactionLog) -> None:
-    log.write(3, (7, 0, 0), FIRST)
-    log.mark((7, 1), FIRST)
-    assert log.state_of(7) == "1 0|-1,-1,3"
-    assert log.write(1, (7, 0, 3), FIRST + 1).code == INVALID_PRODUCER_EPOCH
-    assert log.plain(1, (7, 1, 3)).code == OUT_OF_ORDER_SEQUENCE_NUMBER
-    for number in range(6):
-        assert log.write(1, (7, 1, number), FIRST + 1).code == NONE
-    assert log.state_of(7) == "1 0*|5,5,9|4,4,8|3,3,7|2,2,6|1,1,5"
-    assert log.write(1, (7, 1, 1)).base_offset == 5
-
-
 def test_marker_of_the_same_epoch_goes_on_with_its_sequence(log: TransactionLog) -> None:
     log.write(3, (7, 0, 0), FIRST)
     log.mark((7, 0), FIRST)
     assert log.state_of(7) == "0 0|0,2,0"
     assert log.write(1, (7, 0, 3)).code == VERIFY
     assert log.write(1, (7, 0, 3), FIRST + 1) == (NONE, 4, 0, 0)
-
-
-@kafka("ProducerStateManagerTest.testOldEpochForControlRecord")
-def test_marker_of_an_older_epoch_is_refused_if_nothing_is_open(log: TransactionLog) -> None:
-    log.plain(1, (7, 5, 0))
-    before = log.dump()
-    assert log.mark((7, 4), FIRST) == (INVALID_PRODUCER_EPOCH, -1, 0, 0)
-    assert log.dump() == before
-    log.write(1, (7, 5, 1), FIRST + 1)
-    assert log.mark((7, 4), FIRST + 1, "abort").code == NONE
-    assert (log.first_open(), log.plain(1, (7, 4, 0)).code) == (None, INVALID_PRODUCER_EPOCH)
 
 
 def test_marker_is_written_at_maxmemory_and_a_batch_is_not(log: TransactionLog) -> None:
@@ -375,29 +311,6 @@ def test_older_partition_gets_the_keys_with_its_first_transaction(log: Transacti
     log.server.delete(*log.keys[3:])
     log.mark((8, 0), FIRST)
     assert log.server.exists(*log.keys) == len(log.keys)
-
-
-@kafka("ProducerStateManagerTest.testProducersWithOngoingTransactionsDontExpire")
-def test_partition_forgets_producers_without_an_open_transaction(
-    server: redis.Redis, set_clock: Callable[[float], None]
-) -> None:
-    start_s = 2_000_000_000.0
-    set_clock(start_s)
-    log = TransactionLog(server)
-    log.create()
-    log.write(1, (1, 0, 0), FIRST)
-    log.write(1, (2, 0, 0), FIRST + 1)
-    log.mark((2, 0), FIRST + 1)
-    for day in range(1, 4):
-        set_clock(start_s + day * 86_401)
-        for number in range(100):
-            producer_id = day * 1000 + number
-            log.write(1, (producer_id, 0, 0), FIRST + producer_id)
-            log.mark((producer_id, 0), FIRST + producer_id)
-    assert 1 in log.producer_ids()
-    assert 2 not in log.producer_ids()
-    fields: Any = log.server.hlen(log.transactions)
-    assert fields <= len(log.producer_ids()) + 100
 
 
 def test_listing_may_tell_only_producers_with_an_open_transaction(log: TransactionLog) -> None:

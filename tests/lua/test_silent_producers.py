@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 import redis
@@ -16,72 +16,17 @@ from korvet.store.outages import Outages
 from korvet.store.transactions.transactions import Transactions
 from tests.lua.log import GONE
 from tests.lua.partition import Loop
-from tests.lua.transaction import NONE, OUT_OF_ORDER_SEQUENCE_NUMBER, TransactionLog
+from tests.lua.remembering import HOUR_MS, START_S, Clock, Remembering
+from tests.lua.transaction import NONE, TransactionLog
 from tests.store.logs import NAMESPACE, batch
-from tests.support.ported import kafka
 
 DAY_S = 86_400
-HOUR_MS = 3_600_000
-START_S = 2_000_000_000.0
 FIRST = 1_700_000_000_000_000
-Clock = Callable[[float], None]
-
-
-class Remembering(TransactionLog):
-    """A partition with a time of its own, in hours."""
-
-    def __init__(self, server: redis.Redis, set_clock: Clock) -> None:
-        super().__init__(server)
-        self._set_clock = set_clock
-        self.go_to(0)
-        assert self.create() == NONE
-
-    def go_to(self, hours: float) -> None:
-        self._set_clock(START_S + 3600 * hours)
-
-    def sweep(self, expiration_ms: int = HOUR_MS) -> None:
-        is_first: int | str = 1
-        for _ in range(1000):
-            code, more = self.call("korvet_log_forget_producers", self.topic_id, expiration_ms, is_first)
-            assert code == NONE
-            if not more:
-                return
-            is_first = ""
-        raise AssertionError("no end of calls")
 
 
 @pytest.fixture
 def log(server: redis.Redis, set_clock: Clock) -> Remembering:
     return Remembering(server, set_clock)
-
-
-@kafka("ProducerStateManagerTest.testPidExpirationTimeout")
-def test_forgotten_producer_may_go_on_with_any_sequence(log: Remembering) -> None:
-    log.plain(1, (1, 5, 0))
-    log.sweep()
-    log.go_to(0.99)
-    log.sweep()
-    assert log.plain(1, (1, 5, 2)).code == OUT_OF_ORDER_SEQUENCE_NUMBER
-    log.go_to(1)
-    log.sweep()
-    assert log.producer_ids() == set()
-    assert log.plain(1, (1, 5, 1)).code == NONE
-    assert log.state_of(1) == "5 0|1,1,1"
-
-
-@kafka("UnifiedLogTest.testPeriodicProducerIdExpiration")
-def test_partition_remembers_a_producer_for_one_to_two_expirations(log: Remembering) -> None:
-    """The sweep alone forgets the producer, without any append."""
-    log.sweep()
-    log.go_to(0.5)
-    log.plain(1, (1, 0, 0))
-    remembered = {}
-    for minutes in range(35, 200, 5):
-        log.go_to(minutes / 60)
-        log.sweep()
-        remembered[minutes] = 1 in log.producer_ids()
-    assert all(remembered[minutes] for minutes in range(35, 90, 5))
-    assert not any(remembered[minutes] for minutes in range(155, 200, 5))
 
 
 def test_partition_remembers_an_active_producer(log: Remembering) -> None:
@@ -90,22 +35,6 @@ def test_partition_remembers_an_active_producer(log: Remembering) -> None:
         assert log.plain(1, (1, 0, hour)).code == NONE
         log.sweep()
     assert log.producer_ids() == {1}
-
-
-@kafka("ProducerStateManagerTest.testProducersWithOngoingTransactionsDontExpire")
-@kafka("ProducerStateManagerTest.testProducerStateAfterFencingAbortMarker")
-def test_open_transaction_or_fencing_marker_keeps_its_producer(log: Remembering) -> None:
-    log.write(1, (1, 5, 0), FIRST)
-    log.write(1, (2, 5, 0), FIRST + 1)
-    for hour in range(1, 5):
-        log.go_to(hour)
-        log.sweep()
-    assert (log.producer_ids(), log.first_open()) == ({1, 2}, 0)
-    # The marker of a newer epoch counts as a sign of its producer.
-    log.mark((2, 6), FIRST + 1, "abort")
-    log.sweep()
-    assert log.described()[2] == [6, -1, 1000, -1, -1, "app"]
-    assert log.plain(1, (2, 5, 1)).code == 47
 
 
 def test_partition_forgets_closed_transactions_with_their_producers(log: Remembering) -> None:

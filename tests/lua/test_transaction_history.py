@@ -12,7 +12,6 @@ import pytest
 import redis
 
 from tests.lua.log import TOPIC_ID
-from tests.lua.test_transaction_sequences import Scene
 from tests.lua.transaction import (
     FRESH_ID,
     INVALID_PRODUCER_ID_MAPPING,
@@ -22,6 +21,7 @@ from tests.lua.transaction import (
     Told,
     Transactional,
 )
+from tests.lua.transaction_scene import Scene
 
 GONE = "f" * 40
 """The run id of the lost server."""

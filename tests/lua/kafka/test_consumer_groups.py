@@ -18,7 +18,7 @@ from tests.lua.group import (
     named,
 )
 from tests.lua.kafka.consumer_scenes import UNREVOKED, aim, settle, told
-from tests.lua.test_group_transactions import TransactionGroup
+from tests.lua.transaction_group import TransactionGroup
 from tests.support.ported import kafka
 
 AT_5 = {"foo:0": "5 -1 aa "}

@@ -35,5 +35,11 @@ def test_no_case_is_both_repeated_and_left_out() -> None:
     assert set(names) & {f"{one.class_name}.{one.method}" for one in ported()} == set()
 
 
+def test_only_this_directory_repeats_cases_at_the_library() -> None:
+    library = [one.test for one in ported() if one.test.startswith("lua/")]
+    assert len(library) > 500
+    assert [test for test in library if not test.startswith("lua/kafka/")] == []
+
+
 def test_many_cases_are_repeated() -> None:
     assert len({(one.class_name, one.method) for one in ported()}) >= LEAST

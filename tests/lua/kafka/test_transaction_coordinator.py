@@ -1,5 +1,5 @@
 """Cases of Kafka's TransactionCoordinatorTest, TransactionMetadataTest and TransactionStateManagerTest: version 2 of
-transactions, clocks and time. The others are in tests/lua/test_transaction_*.py.
+transactions, clocks and time. The others are in the modules test_transaction_*.py beside this one.
 """
 
 from __future__ import annotations
@@ -17,19 +17,12 @@ from tests.lua.transaction import (
     INVALID_TXN_STATE,
     LAST_EPOCH,
     NONE,
+    OUTCOMES,
+    PARTITION,
     PRODUCER_FENCED,
     Transactional,
 )
 from tests.support.ported import kafka
-
-OUTCOMES = ("commit", "abort")
-PARTITION = {"t:0": TOPIC_ID}
-
-
-@pytest.fixture
-def app(server: redis.Redis, set_clock: Callable[[float], None]) -> Transactional:
-    return Transactional(server, set_clock)
-
 
 # ---------------------------------------------------------------------- the end by version 2
 

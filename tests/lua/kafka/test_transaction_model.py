@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from tests.lua.log import TOPIC_ID
-from tests.lua.test_group_transactions import TransactionGroup
 from tests.lua.transaction import NONE, VERIFY, Decision, Transactional, TransactionLog
+from tests.lua.transaction_group import TransactionGroup
 from tests.support.ported import kafka
 
 APPS = st.integers(0, 1)
