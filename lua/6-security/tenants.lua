@@ -144,12 +144,13 @@ redis.register_function{
 -- tenant_switch: suspend a tenant, let it go on, or begin its deletion; repeatable
 -- KEYS[1] tenants hash  as in tenants_read
 -- ARGV[1] name   ARGV[2] state active|suspended|deleting   a tenant that is being deleted stays so
+-- ARGV[3] id   (optional) of the only tenant to switch: the name may be a later one's
 -- Returns {code, id or ''}
 -- Codes: RESOURCE_NOT_FOUND, INVALID_REQUEST (it is being deleted)
 function tenants.switch(keys, args)
-  local asked = value.arguments(args, 'tenant_switch: name state:active|suspended|deleting')
+  local asked = value.arguments(args, 'tenant_switch: name state:active|suspended|deleting id?')
   local tenant = tenants.found(keys[1], asked.name)
-  if not tenant then
+  if not tenant or tenant.id ~= (asked.id or tenant.id) then
     return { code.RESOURCE_NOT_FOUND, '' }
   elseif tenant.state == asked.state then
     return { code.NONE, tenant.id }

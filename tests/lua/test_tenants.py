@@ -26,8 +26,8 @@ class Tenants:
         reply: Any = self.server.fcall("korvet_tenant_configure", 1, KEY, name, limits, *super_users)
         return int(reply[0])
 
-    def switch(self, name: str, state: str) -> int:
-        reply: Any = self.server.fcall("korvet_tenant_switch", 1, KEY, name, state)
+    def switch(self, name: str, state: str, *id: str) -> int:
+        reply: Any = self.server.fcall("korvet_tenant_switch", 1, KEY, name, state, *id)
         return int(reply[0])
 
     def forget(self, name: str, id: str = "1") -> int:
@@ -60,6 +60,14 @@ def test_tenant_lives_from_its_creation_to_the_end_of_its_deletion(tenants: Tena
     assert [tenants.forget("acme"), tenants.forget("acme")] == [DONE, DONE]
     assert tenants.read()[1] == {}
     assert tenants.create("acme", id="2") == DONE
+
+
+def test_switch_with_the_id_of_an_earlier_tenant_changes_nothing(tenants: Tenants) -> None:
+    tenants.create("acme", id="2")
+    version, _ = tenants.read()
+    assert tenants.switch("acme", "deleting", "1") == MISSING
+    assert tenants.read(version) == (version, {})
+    assert [tenants.switch("acme", "deleting", "2"), tenants.switch("acme", "deleting", "1")] == [DONE, MISSING]
 
 
 def test_changes_replace_the_named_limits_alone(tenants: Tenants) -> None:
