@@ -5,8 +5,8 @@ For each kind of quota the first of these entities counts that has it:
 1. the user with the client id, 2. the user with any client id, 3. the user,
 4. any user with the client id, 5. any user with any client id, 6. any user, 7. the client id, 8. any client id.
 
-The level says who shares a bucket: at 1, 2, 4 and 5 each pair of a user and a client id has one, at 3 and 6 each user,
-at 7 and 8 each client id.
+The level says which clients share a bucket. At 1, 2, 4 and 5 each pair of a user and a client id has one. At 3 and 6
+each user has one, and at 7 and 8 each client id.
 
 Above these a tenant has ceilings, which an operator sets: all of its clients share one bucket for each.
 

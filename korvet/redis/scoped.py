@@ -34,7 +34,7 @@ class ScopedStore(Store):
         return self._whole
 
     def close(self) -> None:
-        """Call nobody back any more who asked for it at this view."""
+        """Call back none of those any more that asked for it at this view."""
         for callback in self._own_callbacks:
             self._history_callbacks.remove(callback)
         self._own_callbacks.clear()

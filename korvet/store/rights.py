@@ -1,8 +1,8 @@
 """The rights that korvet needs of a Redis user. Each is tried before anything depends on it.
 
-Functions run with the rights of who calls them, so what the Lua library calls counts too: a right that is missing would
-otherwise be found half-way through an append. A server judges rights before it looks at keys, so every command is tried
-at a key that holds a text with an expiry, and most fail for that; nothing is left behind.
+Functions run with the rights of their callers, so the commands that the Lua library calls count, too. A missing right
+would otherwise be found half-way through an append. A server judges rights before it looks at keys. So every command is
+tried at a key that holds a text with an expiry, and most fail for that; nothing is left behind.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_CHANNELS = re.compile(r"to access (a|one of the) channel")
 _NO_KEYS = re.compile(r"to access (a|one of the) key")
 
 LOAD: Final = "+function|load"
-"""The right that a user may lack where the library is loaded: whoever has it replaces every caller's functions."""
+"""The right that a user may lack if the library is loaded. A user that has it may replace every caller's functions."""
 
 Command = tuple[str | int, ...]
 

@@ -48,7 +48,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logins:
-    """How visitors log in, and who is.
+    """How visitors log in, and which are logged in.
 
     :ivar make_client: makes a client of a user and a password.
     :ivar operators: the users that see what no rule of the cluster protects.

@@ -1,9 +1,9 @@
 """The sweep of transactions: it aborts those that lasted too long, finishes those that a front-end left, and forgets
 unused transactional ids.
 
-A transactional id has one deadline in its shard, and whoever is there when it is past acts. One front-end of a
-namespace has the turn (`korvet.store.registry`). Several at once do no harm: what one has in hand another finds done or
-does again. Shards that hold an id are looked at each second, and all of them every few seconds.
+A transactional id has one deadline in its shard, and any front-end acts that is there when it is past. One front-end of
+a namespace has the turn (`korvet.store.registry`). Several at once do no harm: what one has in hand another finds done
+or does again. Shards that hold an id are looked at each second, and all of them every few seconds.
 """
 
 from __future__ import annotations
