@@ -47,6 +47,10 @@ WHOLE: Final = {"korvet_record_append"}
 _ADDED: Final = {"outages", "id", "locator", "transactional_id"}
 ADDED: Final = {"call": _ADDED, "_call": _ADDED | {"topic_id", "token"}, "partial": _ADDED}
 """The arguments that a method adds to its callers' ones, by the method's name."""
+SAID: Final = {
+    "size": "len(data)", "batch": "data", "kind": "transactional", "catalog_version": "digest", "is_next": "SEQUENCE",
+}  # fmt: skip
+"""A part of the text by which hot callers give an argument, if it is not the argument's name."""
 OPTIONS: Final = {"is_awaited", "has_optional_keys"}
 """The method's own arguments."""
 
@@ -314,6 +318,41 @@ def test_only_callers_of_batches_and_beats_pass_arguments_by_position() -> None:
         path.relative_to(ROOT / "korvet") for path in (ROOT / "korvet").rglob("*.py") if ".fcall(" in path.read_text()
     }
     assert callers == {Path("redis/client.py"), Path("store/calls.py"), Path("store/log/append_call.py")}
+
+
+def _lists(path: str, method: str) -> Iterator[list[str]]:
+    """The tuples and the arguments of calls in a method of the package, each element as its text."""
+    for defined in ast.walk(ast.parse((ROOT / "korvet" / "store" / path).read_text())):
+        if isinstance(defined, ast.FunctionDef) and defined.name == method:
+            for node in ast.walk(defined):
+                if isinstance(node, ast.Tuple):
+                    yield [ast.unparse(element) for element in node.elts]
+                elif isinstance(node, ast.Call):
+                    yield [ast.unparse(arg) for arg in node.args]
+
+
+def _says(text: str, name: str) -> bool:
+    return name in text or SAID.get(name, name) in text
+
+
+@pytest.mark.parametrize(
+    ("function", "first", "path", "method", "before"),
+    [
+        ("korvet_log_append", "topic_id", "log/append_call.py", "_call", []),
+        ("korvet_log_append_transactional", "is_next", "log/append_call.py", "_call", ["*args"]),
+        ("korvet_log_append_records", "kind", "log/append_call.py", "_of_records", []),
+        ("korvet_group_heartbeat", "member_id", "groups/classic.py", "begin_heartbeat", ["_HEARTBEAT", "group_id"]),
+        ("korvet_group_beat", "catalog_version", "groups/consumer.py", "_of_beat", []),
+    ],
+)
+def test_hot_caller_gives_arguments_in_the_order_of_the_header(
+    function: str, first: str, path: str, method: str, before: list[str]
+) -> None:
+    fixed, required = FUNCTIONS[function].fixed, FUNCTIONS[function].required
+    wanted = [*before, *fixed[fixed.index(first) :]]
+    least = len(before) + required - fixed.index(first)
+    lists = [given for given in _lists(path, method) if least <= len(given) <= len(wanted)]
+    assert any(all(_says(text, name) for text, name in zip(given, wanted, strict=False)) for given in lists)
 
 
 def test_call_puts_named_arguments_in_the_order_of_the_header() -> None:
