@@ -25,6 +25,7 @@ from korvet.pipeline.sink.writer import StreamWriter, Written, stream_writer
 from korvet.pipeline.source import KorvetDataSource
 
 HELD_S = 280.0
+BEGUN_WITHIN_S = 120.0
 
 
 def start_query(
@@ -45,6 +46,15 @@ def start_query(
     writer = writer.options(**brokers, topic=name, **options, directory=directory)
     checkpoint = f"{directory}/checkpoint-{name}"
     return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+
+
+def wait_until_begun(query: StreamingQuery) -> None:
+    """Wait until a query has its source: Spark gives the source's Python process ten seconds to start."""
+    deadline = time.monotonic() + BEGUN_WITHIN_S
+    while query.isActive and query.status["message"].startswith("Initializing"):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"query {query.id} has no source after {BEGUN_WITHIN_S:g} s")
+        time.sleep(0.05)
 
 
 def hold(directory: str, point: str) -> None:
@@ -96,7 +106,11 @@ def main(directory: str, bootstrap: str, jars: str, queries: str) -> None:
     # Held tasks leave cores for the others.
     spark = make_session("killed", f"local[{2 * len(options)}]", settings)
     spark.dataSource.register(HeldDataSource)
-    started = [start_query(spark, name, "held", directory, bootstrap, **options[name]) for name in options]
+    started = []
+    # The ones whose source is a Python process begin before tasks of others keep the machine busy.
+    for name in sorted(options, key=lambda name: not options[name].get("source", "").startswith("korvet:")):
+        started.append(start_query(spark, name, "held", directory, bootstrap, **options[name]))
+        wait_until_begun(started[-1])
     for query in started:
         query.awaitTermination()
 
