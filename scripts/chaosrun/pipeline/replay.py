@@ -1,4 +1,4 @@
-"""A replay under kills of its driver, executors, broker and Redis, and a look at the topic after it."""
+"""A replay under kills of its driver, tasks, broker and Redis, and a look at the topic after it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ from korvet.pipeline.replay import ReplayConfig, replay
 from scripts.chaosrun.pipeline.archive import spark_jars
 from tests.pipeline.replaying import BEGIN_MS, record
 from tests.support.broker import KorvetServer, running_broker
+from tests.support.spark_workers import kill_workers
 
 TOPIC: Final = "numbers"
 TARGET: Final = "replayed"
 ROOT: Final = Path(__file__).resolve().parents[3]
 WITHIN_S: Final = 900.0
-Fault = Literal["driver", "driver after a commit", "front-end", "redis"]
+Fault = Literal["driver", "driver after a commit", "front-end", "redis", "workers after a commit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class Order:
     """The driver's work.
 
     :param prepares: only make the table.
-    :param holds: hang after the last commit of a partition, and write ``marker``.
+    :param holds: write ``marker`` after the last commit of the first partition that is through, and hang.
     :param forgets: commit no positions, as the control does.
     """
 
@@ -90,7 +91,7 @@ def replay_under_fire(
     partitions: int = 4,
     size_bytes: int = 100,
     faults: Sequence[Fault] = (
-        "driver", "front-end", "driver after a commit", "driver", "redis", "driver",
+        "driver", "front-end", "driver after a commit", "driver", "redis", "driver", "workers after a commit",
     ),
     lake: str | None = None,
     spark: SparkSession | None = None,
@@ -150,11 +151,15 @@ class _Play:
 
     def act(self, fault: Fault, *, before: float) -> None:
         """Make the fault happen once about that share of the records is in the topic."""
-        if fault == "driver after a commit":
-            self._kill_held()
-        else:
+        if not fault.endswith("after a commit"):
             self._await_records(before)
-            {"driver": self.kill, "front-end": self._kill_front_end, "redis": self._server.kill_embedded}[fault]()
+        {
+            "driver": self.kill,
+            "driver after a commit": self._kill_held,
+            "front-end": self._kill_front_end,
+            "redis": self._server.kill_embedded,
+            "workers after a commit": self._kill_workers,
+        }[fault]()
         written = self._written()
         self._verdict.faults.append(fault)
         self._tell(f"{fault} killed; {written:,} of {self._order.count:,} records are in the topic")
@@ -180,13 +185,22 @@ class _Play:
 
     def _kill_held(self) -> None:
         """Kill the driver between a partition's last commit and the end of its task."""
+        self._held()
+        self.kill()
+
+    def _kill_workers(self) -> None:
+        """Kill the Python processes of all tasks at such a moment. The driver goes on."""
+        assert kill_workers(self._held().pid), f"no task has a process:\n{self._log()}"
+
+    def _held(self) -> subprocess.Popen[bytes]:
+        """A new driver, one of whose tasks hangs between its partition's last commit and its end."""
         self.kill()
         marker = Path(self._order.marker)
         marker.unlink(missing_ok=True)
         driver = self._working(holds=True)
         _await(lambda: marker.exists() or driver.poll() is not None)
         assert marker.exists(), f"no partition came to its end:\n{self._log()}"
-        self.kill()
+        return driver
 
     def _kill_front_end(self) -> None:
         self._server.restart(crash=True)
