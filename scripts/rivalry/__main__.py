@@ -3,7 +3,7 @@
     ./scripts/rivals --rounds 100
     ./scripts/rivals --rounds 100 --default-store     # Delta's own log store for S3, for one driver
 
-The exit code is 1 if the table lacks a row that a driver wrote, or has one twice.
+The exit code is 1 if the table lacks a row that a driver wrote, or has one twice, or if maintenance joined no files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from korvet.pipeline.lake import Lake
 from korvet.pipeline.lake.maintain import MaintainConfig, maintain
 from korvet.pipeline.session import make_session
-from scripts.rivalry.rounds import TOPIC, Acknowledged, differences, play
+from scripts.rivalry.rounds import TOPIC, Acknowledged, compactions, differences, play
 from tests.pipeline.conftest import JARS, POM
 from tests.support.kafka import fetch_dependencies
 from tests.support.object_store import ObjectStore, running_object_store, s3a_jars
@@ -63,11 +63,13 @@ def contest(store: ObjectStore, directory: str, rounds: int, default_store: bool
     rows = [Acknowledged(**json.loads(line)) for lines in told for line in lines if line.startswith("{")]
     failed = [line for lines in told for line in lines if not line.startswith("{")]
     spark = _session("check", directory, settings)
-    wrong = differences(spark, Lake(store.url).raw(TOPIC), rows)
+    path = Lake(store.url).raw(TOPIC)
+    wrong, joined = differences(spark, path, rows), compactions(spark, path)
     click.echo(f"rounds: {rounds} of each driver; rows written: {len(rows)}; drivers that failed: {failed or 'none'}")
+    click.echo(f"commits of maintenance: {joined}")
     click.echo("\n".join(wrong) if wrong else "the table has each of them once")
     spark.stop()
-    return 1 if wrong or failed else 0
+    return 1 if wrong or failed or not joined else 0
 
 
 def _start(part: str, url: str, directory: str, rounds: int, settings: dict[str, str]) -> subprocess.Popen[str]:

@@ -57,3 +57,8 @@ def differences(spark: SparkSession, path: str, acknowledged: list[Acknowledged]
     doubled = [f"offset {offset} is there {count} times" for offset, count in sorted(times.items()) if count > 1]
     missing = [f"offset {offset} is not there" for offset in range(max(times, default=-1)) if not times[offset]]
     return lost + doubled + missing
+
+
+def compactions(spark: SparkSession, path: str) -> int:
+    """The number of commits in which maintenance joined files."""
+    return spark.sql(f"DESCRIBE HISTORY delta.`{path}`").where("operation = 'OPTIMIZE'").count()
