@@ -19,6 +19,14 @@ from korvet.pipeline.packages import excludes, has_delta, listed, packages
 _LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)\])?")
 _TRIES_OF_A_TASK: Final = 4
 _WORKER_PYTHON: Final = Path(__file__).with_name("worker_python.sh")
+_WITHOUT_PAGES: Final = {
+    "spark.ui.enabled": "false",
+    # Spark keeps what its pages would show, of a thousand queries, with their plans at length.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "10",
+}
 _DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -43,7 +51,7 @@ def make_session(
     is_own = "PYSPARK_GATEWAY_PORT" not in os.environ
     _choose_worker_python(is_local=is_own and _is_local(master))
     if is_own:
-        chosen |= _own_session(master)
+        chosen |= _own_session(master, has_pages=settings.get("spark.ui.enabled", "").lower() == "true")
         master = _with_tries(chosen["spark.master"])
         settings = {**settings, **_fetched(settings), "spark.master": master}
     builder = SparkSession.builder.appName(app_name)
@@ -64,7 +72,7 @@ def _has_delta(session: SparkSession) -> bool:
     return extension in (session.conf.get("spark.sql.extensions", "") or "") and utils.classIsLoadable(extension)
 
 
-def _own_session(master: str | None) -> dict[str, str]:
+def _own_session(master: str | None, *, has_pages: bool) -> dict[str, str]:
     chosen = {"spark.master": master or "local[*]"}
     if _is_local(master):
         # One task for each processor: with Spark's 200 and Delta's 50, writing a small table takes half a minute.
@@ -72,11 +80,11 @@ def _own_session(master: str | None) -> dict[str, str]:
         chosen |= {
             "spark.sql.shuffle.partitions": tasks,
             "spark.databricks.delta.snapshotPartitions": tasks,
-            "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
         }
+        chosen |= {} if has_pages else _WITHOUT_PAGES
     return chosen
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,21 @@ def test_session_writes_and_reads_a_table_of_an_object_store(spark: SparkSession
 def test_workers_have_the_python_and_the_pyspark_of_the_driver(spark: SparkSession) -> None:
     told = spark.sparkContext.parallelize([0], 1).map(lambda _: (sys.executable, pyspark.__file__)).collect()
     assert told == [(sys.executable, pyspark.__file__)]
+
+
+def test_session_without_pages_keeps_few_queries_for_them(spark: SparkSession) -> None:
+    store: Any = spark._jsparkSession.sharedState().statusStore()
+    for _ in range(40):
+        spark.range(1).collect()
+    deadline = time.monotonic() + 30
+    # Spark forgets queries in a thread of its own.
+    while store.executionsCount() > 20:
+        assert time.monotonic() < deadline, store.executionsCount()
+        time.sleep(0.05)
+
+
+def test_session_with_pages_keeps_all_that_spark_keeps() -> None:
+    assert not [name for name in session._own_session(None, has_pages=True) if "retained" in name]
 
 
 SCRIPT = str(session._WORKER_PYTHON)
