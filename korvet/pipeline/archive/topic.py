@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -49,6 +50,7 @@ class TopicArchive:
         """Whether the broker keeps the topic's records until they are archived, when this was last asked."""
         self._proven: Proven | None = None
         self._writer: TopicWriter | None = None
+        self._turn = threading.Lock()
 
     def has(self, ends: Ends) -> bool:
         """Whether the lake has just what is below these ends, as far as this archive knows."""
@@ -59,28 +61,37 @@ class TopicArchive:
 
         :raises PipelineError: the next call begins anew from what the tables have. `Passing`, if that may help.
         """
-        try:
-            if self._writer is None:
-                self._writer = self._open()
-                self._writer.report()
-            done = self._writer.write(ends)
-            if done is not None:
-                self._tell(done)
-            self._writer.write_latest()
-        except (Py4JJavaError, PySparkException, PipelineError) as error:
-            self._writer = None
-            raise self._sentence(error) from None
-        return done is not None
+        with self._turn:
+            try:
+                return self._write(ends)
+            except (Py4JJavaError, PySparkException, PipelineError) as error:
+                self._writer = None
+                raise self._sentence(error) from None
 
     def report(self) -> None:
-        """Repeat the report to the broker."""
-        if self._writer is not None:
-            self._writer.report()
+        """Repeat the report to the broker; not beside a batch, which reports itself, and may take a proof back."""
+        if not self._turn.acquire(blocking=False):
+            return
+        try:
+            if self._writer is not None:
+                self._writer.report()
+        finally:
+            self._turn.release()
 
     def result(self, error: PipelineError | None) -> TopicResult:
         """The outcome up to now."""
         offsets = {} if self._proven is None else dict(self._proven.offsets)
         return TopicResult(rows=self._rows, batches=self._batches, offsets=offsets, error=error)
+
+    def _write(self, ends: Ends) -> bool:
+        if self._writer is None:
+            self._writer = self._open()
+            self._writer.report()
+        done = self._writer.write(ends)
+        if done is not None:
+            self._tell(done)
+        self._writer.write_latest()
+        return done is not None
 
     def _tell(self, done: ArchiveProgress) -> None:
         assert self._writer is not None
