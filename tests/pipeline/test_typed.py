@@ -145,6 +145,14 @@ def test_columns_have_the_names_of_properties(batch: Batch, tables: Tables) -> N
     assert tables.typed().select("`a b`", "`a.b`", "`in side`.`d.e`").where("`ü` = 3").count() == 2
 
 
+def test_member_that_is_required_no_more_may_be_missing(batch: Batch, tables: Tables) -> None:
+    properties = {"id": INTEGER, "city": STRING}
+    tables.add(batch([{"id": 1, "city": "Bonn"}, {"id": 2}]), {"properties": properties, "required": ["id", "city"]})
+    tables.add(batch([{"id": 3}, {"city": "Oslo"}]), {"properties": properties, "required": ["id"]})
+    assert tables.rows("_offset", "id", "city") == [(0, 1, "Bonn"), (2, 3, None)]
+    assert [letter.offset for letter in tables.dead_letters()] == [1, 3]
+
+
 def test_schema_without_properties_gives_rows_and_dead_letters(batch: Batch, tables: Tables) -> None:
     tables.add(batch([{"id": 1}, {}, None]), {"required": ["id"]})
     assert tables.rows("_offset", "_is_tombstone") == [(0, False), (2, True)]
