@@ -73,7 +73,11 @@ from scripts.benchmark.tables import growth_table, processor_table, processor_us
 
 
 def _starters(names: Sequence[str], prototype: Path | None, before: Path | None) -> list[Starter]:
-    known: dict[str, Starter] = {"korvet": targets.korvet, "kafka": targets.kafka}
+    known: dict[str, Starter] = {
+        "korvet": targets.korvet,
+        "kafka": targets.kafka,
+        "metrics": lambda where: targets.korvet(where, "metrics", has_metrics=True),
+    }
     if "before" in names:
         if before is None:
             raise click.UsageError("name another checkout of korvet in --before DIR")
@@ -108,7 +112,10 @@ def _some_of_or_none(
 
 @click.command(help=re.sub(r"\n +", " ", __doc__ or "").replace("\n- ", "\n\n- "))
 @click.option(
-    "--against", multiple=True, type=click.Choice(["kafka", "before", "prototype"]), help="Measure this broker too."
+    "--against",
+    multiple=True,
+    type=click.Choice(["kafka", "before", "metrics", "prototype"]),
+    help="Measure this broker too; metrics is korvet with its HTTP port, which is read each second.",
 )
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="Rounds that count.")
 @click.option(

@@ -5,9 +5,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +25,7 @@ from tests.support.kafka import free_port, running_kafka
 ROOT: Final = Path(__file__).resolve().parents[2]
 READY_WITHIN_S: Final = 60.0
 STOP_WITHIN_S: Final = 20.0
+SCRAPED_EVERY_S: Final = 1.0
 
 # The options of kafka-server-start.sh and kafka-run-class.sh.
 KAFKA_JVM: Final = ("-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
@@ -108,30 +111,52 @@ def admin_topics(address: str) -> tuple[CreateTopic, Callable[[str], None]]:
 
 
 @contextmanager
+def _scraped(port: int) -> Iterator[None]:
+    """Read the metrics at a port again and again, as a Prometheus in a hurry does, until the block ends."""
+    is_over = threading.Event()
+
+    def scrape() -> None:
+        while not is_over.wait(SCRAPED_EVERY_S):
+            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+                page.read()
+
+    thread = threading.Thread(target=scrape)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+@contextmanager
 def korvet(
     directory: Path, name: str = "korvet", checkout: Path = ROOT, *, workers: int = 1, redis_url: str | None = None,
-    program: Sequence[str] = ("-m", "korvet.cli"),
+    program: Sequence[str] = ("-m", "korvet.cli"), has_metrics: bool = False,
 ) -> Iterator[Target]:  # fmt: skip
     """`korvet serve`; cold start is from the process's start to its ready line.
 
     :param checkout: of korvet; it runs with this one's packages.
     :param redis_url: without one, it has its embedded server.
     :param program: what Python runs.
+    :param has_metrics: whether it has its HTTP port, which is read each second.
     """
-    port = free_port()
+    port, metrics_port = free_port(), free_port()
     data = tempfile.mkdtemp(prefix="korvet-", dir=directory)
     storage = ["--data-dir", data] if redis_url is None else ["--redis", redis_url]
     serve = ["serve", "--listen", f"127.0.0.1:{port}", "--workers", str(workers), *storage]
+    serve += ["--metrics", f"127.0.0.1:{metrics_port}"] if has_metrics else []
     command = [sys.executable, *program, *serve]
     started = time.monotonic()
     with _started(command, directory, {"PYTHONPATH": str(checkout)}) as (pid, output):
         _wait(lambda: b" ready on " in output.read_bytes(), name, output)
         ready_s = time.monotonic() - started
         create, delete = admin_topics(f"127.0.0.1:{port}")
-        yield Target(
-            name=name, address=f"127.0.0.1:{port}", pids=(pid,), ready_s=ready_s, create_topic=create,
-            delete_topic=delete, redis_url=redis_url or f"unix://{data}/valkey.sock",
-        )  # fmt: skip
+        with _scraped(metrics_port) if has_metrics else nullcontext():
+            yield Target(
+                name=name, address=f"127.0.0.1:{port}", pids=(pid,), ready_s=ready_s, create_topic=create,
+                delete_topic=delete, redis_url=redis_url or f"unix://{data}/valkey.sock",
+            )  # fmt: skip
 
 
 @contextmanager

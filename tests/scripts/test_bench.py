@@ -37,6 +37,18 @@ def test_short_run_measures_every_line(tmp_path: Path) -> None:
     assert roles["client"][0] > 0
 
 
+def test_korvet_with_metrics_is_measured_beside_the_one_without(tmp_path: Path) -> None:
+    written = tmp_path / "values.json"
+    command = [sys.executable, "-m", "scripts.benchmark", "--rounds", "1", "--seconds", "0.2", "--only", "groups"]
+    done = subprocess.run(
+        [*command, "--against", "metrics", "--json", str(written)],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANGS_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    values = json.loads(written.read_text())["values"]
+    assert {name for brokers in values.values() for name in brokers} == {"korvet", "metrics"}
+
+
 def work(job: dict[str, object]) -> dict[str, float]:
     done = subprocess.run(
         [sys.executable, "-m", "scripts.benchmark.worker", json.dumps(job)],
