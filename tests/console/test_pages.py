@@ -19,7 +19,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from korvet.cli import run
 from korvet.cli.cluster import Cluster
+from korvet.cli.console import cluster
 from korvet.cli.console.history import KNOWN, UNKNOWN
+from korvet.cli.kafka.topics import describe_topics
 from korvet.cli.kafka.users import KafkaUsers
 from korvet.metrics.lags import Lags
 from korvet.pipeline.report.figures import Day, Interval, Lag, Report, Unarchived
@@ -92,6 +94,28 @@ def test_topic_page_has_partitions_and_settings(broker: KorvetServer, console: s
     expect(page.locator("#live tbody tr")).to_have_count(1)
     expect(page.locator("#live tbody tr td").nth(3)).to_have_text("2")
     expect(page.get_by_role("cell", name="retention.ms", exact=True)).to_be_visible()
+
+
+def test_rates_are_those_of_the_last_minute(broker: KorvetServer, console: str, page: Page) -> None:
+    name = topic_with(broker, [])
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for count, age_s in ((60, 3600), (120, -600)):
+        # The newer ones are of the last minute for as long as this test may take.
+        for _ in range(count):
+            producer.produce(name, b"a", timestamp=int((time.time() - age_s) * 1000))
+        assert producer.flush(60) == 0
+    page.goto(f"{console}/topics?q={name}")
+    expect(page.locator("#list tbody td")).to_have_text([name, "1", "180", "2.0", re.compile("B$")])
+    page.get_by_role("link", name=name).click()
+    expect(page.locator("#live tbody td").nth(5)).to_have_text("2.0")
+
+
+def test_rates_of_very_many_partitions_are_not_asked_for(broker: KorvetServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [topic_with(broker, [b"a"]) for _ in range(2)]
+    monkeypatch.setattr(cluster, "MOST_RATED", 1)
+    with Cluster(bootstrap=broker.bootstrap).client() as client:
+        rows = cluster.topic_rows(client, describe_topics(client, names))
+    assert [(row.offsets, row.per_second is None) for row in rows] == [(1, False), (1, True)]
 
 
 def test_hostile_records_are_shown_and_run_nothing(broker: KorvetServer, console: str, page: Page) -> None:

@@ -74,7 +74,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters.update(bytes=_bytes, number=_number)
+    templates.filters.update(bytes=_bytes, number=_number, rate=_rate)
     templates.globals.update(query=_query, version=__version__)
     return templates
 
@@ -90,6 +90,10 @@ def _bytes(size: int) -> str:
 
 def _number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}"
 
 
 def _query(path: str, **fields: object) -> str:

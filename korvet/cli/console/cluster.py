@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kio.schema.describe_cluster.v0 import DescribeClusterRequest, DescribeClusterResponse
 
@@ -12,10 +13,15 @@ from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.errors import check
 from korvet.cli.kafka.groups import Group
 from korvet.cli.kafka.log_dirs import log_bytes
-from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_offsets
+from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_offsets, offsets_at
 from korvet.cli.kafka.share_groups import describe_any_group, group_offsets
 from korvet.cli.kafka.topics import Topic, describe_topics
 from korvet.errors import KorvetError
+
+RATED_S: Final = 60
+"""The time before now over which a rate is the mean."""
+MOST_RATED: Final = 500
+"""The most partitions of a page that have a rate: for each the broker opens a batch."""
 
 
 class Node(NamedTuple):
@@ -34,11 +40,12 @@ class Cluster(NamedTuple):
 
 
 class TopicRow(NamedTuple):
-    """A topic in the list: its size and offsets are sums over its partitions."""
+    """A topic in the list: its numbers are sums over its partitions. ``per_second`` is None if nobody asked for it."""
 
     name: str
     partitions: int
     offsets: int
+    per_second: float | None
     size_bytes: int
 
 
@@ -97,12 +104,21 @@ def topic_rows(client: Client, topics: Sequence[Topic]) -> list[TopicRow]:
     partitions = [TopicPartition(topic.name, one.partition) for topic in topics for one in topic.partitions]
     starts, ends = log_offsets(client, partitions, EARLIEST), log_offsets(client, partitions, LATEST)
     sizes = log_bytes(client, partitions)
+    rates = offsets_per_second(client, {one: ends[one] for one in partitions[:MOST_RATED] if one in ends})
     rows = []
     for topic in topics:
         own = [TopicPartition(topic.name, one.partition) for one in topic.partitions]
         offsets = sum(ends.get(one, 0) - starts.get(one, 0) for one in own)
-        rows.append(TopicRow(topic.name, len(own), offsets, sum(sizes.get(one, 0) for one in own)))
+        rate = sum(rates[one] for one in own) if rates.keys() >= set(own) else None
+        rows.append(TopicRow(topic.name, len(own), offsets, rate, sum(sizes.get(one, 0) for one in own)))
     return rows
+
+
+def offsets_per_second(client: Client, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
+    """The rate of each partition's offsets up to its end, by the timestamps of its records."""
+    since = offsets_at(client, ends, int((time.time() - RATED_S) * 1000))
+    # A record that came after the end was asked for lies behind it.
+    return {partition: max(0, end - since[partition]) / RATED_S for partition, end in ends.items()}
 
 
 def topic_page(client: Client, name: str) -> TopicPage:

@@ -14,6 +14,7 @@ from korvet.cli.console.cluster import (
     describe_cluster,
     existing_group,
     lag_rows,
+    offsets_per_second,
     topic_page,
     topic_rows,
     total_lag,
@@ -72,11 +73,14 @@ def _topics(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
 def _topic(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
     name = asked.text(fields, "name")
     shown = topic_page(client, name)
+    page = page_of(shown.partitions, asked.number(fields, "page", 1))
+    rates = offsets_per_second(client, {TopicPartition(name, row.partition): row.end for row in page.rows})
     settings, no_settings = _told(lambda: describe_settings(client, [name])[name])
     return {
         "name": name,
         "id": shown.topic.id,
-        "page": page_of(shown.partitions, asked.number(fields, "page", 1)),
+        "page": page,
+        "rates": {partition.partition: rate for partition, rate in rates.items()},
         "settings": settings,
         "no_settings": no_settings,
     }
