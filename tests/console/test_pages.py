@@ -323,14 +323,6 @@ def test_long_lists_have_pages(broker: KorvetServer, console: str, page: Page) -
         future.result(60)
 
 
-def test_keyboard_reaches_the_content_first(console: str, page: Page) -> None:
-    page.goto(f"{console}/topics")
-    page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="To the content")).to_be_focused()
-    page.keyboard.press("Enter")
-    expect(page).to_have_url(f"{console}/topics#main")
-
-
 @pytest.mark.parametrize(("scheme", "colour"), [("light", r"255, 255, 255"), ("dark", r"13, 17, 23")])
 def test_pages_follow_the_systems_colours(console: str, browser: Browser, scheme: str, colour: str) -> None:
     context = browser.new_context(color_scheme="dark" if scheme == "dark" else "light")
