@@ -7,7 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -128,6 +128,7 @@ def test_hostile_records_are_shown_and_run_nothing(broker: KorvetServer, console
     expect(body).to_contain_text('"a": "<b>x</b>"')
     expect(body).to_contain_text("ff 00 01")
     expect(body).to_contain_text("\\u202eevil\\x1b[2J")
+    expect(page.locator("tbody tr td:nth-child(4)").first).to_contain_text(f"{HOSTILE} = {HOSTILE}")
     assert page.locator("tbody img, tbody script, tbody b").count() == 0
     page.get_by_role("link", name="0@0").click()
     expect(page.locator("main")).to_contain_text(HOSTILE)
@@ -145,6 +146,24 @@ def test_records_are_found_by_offset_and_by_a_text(broker: KorvetServer, console
     page.get_by_role("button", name="Show").click()
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(page.locator("tbody tr td:nth-child(3)")).to_have_text("value-299")
+
+
+def test_records_are_found_by_time_and_by_their_key(broker: KorvetServer, console: str, page: Page) -> None:
+    name, hours = topic_with(broker, []), (3, 2, 1)
+    now = datetime.now(UTC).replace(microsecond=0)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for hour in hours:
+        at = now - timedelta(hours=hour)
+        producer.produce(name, b"v", f"key-{hour}", timestamp=int(at.timestamp() * 1000))
+    assert producer.flush(60) == 0
+    page.goto(f"{console}/records?name={name}")
+    page.get_by_label("From").select_option("time")
+    page.get_by_label("Offset, or time in UTC").fill(f"{now - timedelta(hours=2):%Y-%m-%dT%H:%M:%S}")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("tbody tr td:nth-child(2)")).to_have_text(["key-2", "key-1"])
+    page.get_by_label("Key or value has").fill("key-1")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("tbody tr td:nth-child(2)")).to_have_text(["key-1"])
 
 
 def test_lag_of_a_group_is_drawn(broker: KorvetServer, console: str, page: Page) -> None:
@@ -203,6 +222,25 @@ def test_group_is_deleted(broker: KorvetServer, console: str, page: Page) -> Non
     expect(page.get_by_role("link", name=group)).to_have_count(0)
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_are_shown_with_their_partitions(broker: KorvetServer, console: str, page: Page, protocol: str) -> None:
+    group, name = unique("g"), topic_with(broker, [b"a"])
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, "group.protocol": protocol}
+    consumer = Consumer({**settings, "client.id": HOSTILE, "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe([name])
+        assert consumer.poll(WITHIN_MS / 1000) is not None
+        page.goto(f"{console}/group?id={group}")
+        expect(page.locator("dd").nth(1)).to_contain_text(protocol)
+        partitions, members = page.locator("#live table").all()
+        expect(partitions.locator("tbody tr td").first).to_have_text(f"{name}-0")
+        expect(partitions.locator("tbody tr td").last).to_have_text(consumer.memberid())
+        expect(members.locator("tbody td").nth(1)).to_have_text(HOSTILE)
+        expect(members.locator("tbody td").nth(3)).to_have_text("1")
+    finally:
+        consumer.close()
+
+
 def test_member_is_removed(broker: KorvetServer, console: str, page: Page) -> None:
     group, name = unique("g"), topic_with(broker, [b"a"])
     consumer = Consumer(
@@ -226,13 +264,13 @@ def test_member_is_removed(broker: KorvetServer, console: str, page: Page) -> No
 
 
 def test_open_transaction_is_shown_with_its_partitions(broker: KorvetServer, console: str, page: Page) -> None:
-    name, id = topic_with(broker, []), unique("t")
+    name, id = topic_with(broker, []), f"{unique('t')}{HOSTILE}"
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": id})
     producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(name, b"a")
     producer.flush(60)
-    page.goto(f"{console}/transactions?q={id}")
+    page.goto(f"{console}/transactions?{urlencode({'q': id})}")
     page.get_by_role("link", name=id).click()
     expect(page.locator("main")).to_contain_text("Ongoing")
     expect(page.get_by_role("link", name=f"{name}-0")).to_be_visible()
