@@ -249,7 +249,9 @@ async def _keep_at(link: Link, told: str) -> str:
         except StoreFull as error:
             link.lines.library_refused(str(error))
             return told
-        link.lines.library_loaded()
+    # Another process may have loaded it where this one was refused.
+    link.lines.library_loaded()
+    if is_older(version):
         log.warning("korvet's library replaced an older one", server=link.name, version=mine, older=version)
     elif _order(version) > _order(mine) and version != told:
         log.warning("Redis holds a newer library; upgrade this korvet soon", version=mine, newer=version)

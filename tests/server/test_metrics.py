@@ -236,6 +236,20 @@ def test_a_broker_whose_redis_takes_no_writes_is_not_ready() -> None:
         until(lambda: ask(port, "/readyz") == (200, "ok\n"), "it is ready again")
 
 
+def test_a_broker_whose_redis_lacks_its_library_is_not_ready() -> None:
+    with running_server("valkey") as redis, running_broker(redis_url=redis.url, has_metrics=True) as server:
+        port = server.metrics_port
+        until(lambda: ask(port, "/readyz") == (200, "ok\n"), "it is ready")
+        with redis.client() as client:
+            # A server that is full takes no library again.
+            client.config_set("maxmemory", 1)
+            client.function_flush()
+            until(lambda: "lacks korvet's functions" in ask(port, "/readyz")[1], "the reason is told")
+            scrape_until(port, lambda found: total(found, "korvet_redis_takes_writes") == 0, "the figure tells it")
+            client.config_set("maxmemory", 0)
+        until(lambda: ask(port, "/readyz") == (200, "ok\n"), "it is ready again")
+
+
 def test_a_broker_that_waits_for_redis_is_not_ready() -> None:
     with running_server("valkey") as redis, tempfile.TemporaryDirectory(prefix="kv") as directory:
         redis.kill()
