@@ -1,4 +1,4 @@
-"""The audit log: refusals and administrative changes, one line each, in a logger of its own (``korvet.audit``).
+"""The audit log: logins, refusals and administrative changes, one line each, in a logger of its own (``korvet.audit``).
 
 Clients choose names, so texts are cut and escaped. A client that is refused again and again cannot flood the log: of
 each second only the first lines are written, and the next one tells how many were left out.
@@ -31,7 +31,7 @@ def _harmless(value: Any) -> Any:
 
 
 class _Budget:
-    """The lines of one kind in this second; refusals take none from changes."""
+    """The lines of one kind in this second; no kind takes any from another."""
 
     def __init__(self) -> None:
         self.left_out = 0
@@ -58,7 +58,15 @@ class Audit:
     def __init__(self, namespace: str, clock: Callable[[], float] = monotonic) -> None:
         self._log = structlog.get_logger("korvet.audit").bind(audit=True, namespace=escaped(namespace))
         self._clock = clock
-        self._budgets = {"denied": _Budget(), "changed": _Budget()}
+        self._budgets = {event: _Budget() for event in ("logged in", "login failed", "denied", "changed")}
+
+    def logged_in(self, **values: Any) -> None:
+        """Note a login."""
+        self._write("logged in", lambda: values)
+
+    def login_failed(self, **values: Any) -> None:
+        """Note a login that was refused, as a warning."""
+        self._write("login failed", lambda: values, "warning")
 
     def refused(self, values: Callable[[], dict[str, Any]]) -> None:
         """Note an action that was not allowed; ``values`` are made only for a line that is written."""
@@ -68,11 +76,11 @@ class Audit:
         """Note an administrative change."""
         self._write("changed", lambda: values)
 
-    def _write(self, event: str, make: Callable[[], dict[str, Any]]) -> None:
+    def _write(self, event: str, make: Callable[[], dict[str, Any]], level: str = "info") -> None:
         budget = self._budgets[event]
         if not budget.take(int(self._clock())):
             return
         values = make()
         if budget.left_out:
             values["lines_left_out"], budget.left_out = budget.left_out, 0
-        self._log.info(event, **{name: _harmless(value) for name, value in values.items()})
+        getattr(self._log, level)(event, **{name: _harmless(value) for name, value in values.items()})

@@ -137,6 +137,8 @@ class Login:
         """How often the client has logged in."""
         self.mechanism = self.reason = ""
         """The mechanism, and for the log why the login failed."""
+        self.claimed = ""
+        """For the log, the name that the client gave with a password."""
         self._realm = realm
         self._max_reauth_ms = max_reauth_ms
         self._threads = threads
@@ -190,6 +192,7 @@ class Login:
         self.mechanism = mechanism
         self.state = State.HANDSHAKEN
         self._scram = self._bearer = None
+        self.claimed = ""
         return Outcome()
 
     async def authenticate(self, token: bytes) -> Outcome:
@@ -238,6 +241,7 @@ class Login:
         """The name if the login is complete, and the answer's token."""
         if self.mechanism == plain.MECHANISM:
             login = plain.parse_plain(token)
+            self.claimed = login.user
             if not await plain.is_right(login, partial(self._realm.judge, login.user), self._threads):
                 raise LoginRefused("invalid credentials")
             return login.user, b""
@@ -247,7 +251,8 @@ class Login:
             answer = await self._bearer.step(token)
             return None if self._bearer.token is None else self._bearer.token.user, answer
         if self._scram is None:
-            self._scram = ScramServer(self.mechanism, await self._realm.judge(name_in(token)))
+            self.claimed = name_in(token)
+            self._scram = ScramServer(self.mechanism, await self._realm.judge(self.claimed))
         else:
             # The client chooses the time between the steps: a former password must not count after it.
             self._scram.credentials = await self._realm.judge(self._scram.name)

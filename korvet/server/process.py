@@ -119,7 +119,7 @@ class Process:
         :param access: its connections; without any the process's.
         """
         whole, wakeups, shared = access or self._access
-        namespace, activity = Namespace(name), Activity()
+        namespace, activity, audit = Namespace(name), Activity(), Audit(name)
         store = ScopedStore(whole, namespace.prefix)
         catalog = Catalog(namespace, store, wakeups, broker_settings(self.settings), activity)
         partitions = Log(namespace, store, catalog, wakeups, shared)
@@ -137,19 +137,19 @@ class Process:
             activity=activity,
             telemetry=Telemetry(catalog, self.pushes),
             quotas=Quotas(namespace, store, wakeups, windows_of(self.settings.broker), lambda: self.front_ends()),
-            authorizer=self._authorizer(namespace, store, wakeups, super_users),
+            audit=audit,
+            authorizer=self._authorizer(namespace, store, wakeups, audit, super_users),
             turns=self.turns,
             sweeps=self.sweeps,
         )
 
     def _authorizer(
-        self, namespace: Namespace, store: Store, wakeups: Wakeups, super_users: str | None
+        self, namespace: Namespace, store: Store, wakeups: Wakeups, audit: Audit, super_users: str | None
     ) -> Authorizer | None:
         """The judge of a namespace's requests; None if every client may do everything."""
         if not self.settings.broker.get("authorizer.class.name"):
             return None
-        stored, audit = StoredAcls(namespace, store), Audit(namespace.name)
-        return Authorizer(stored, store, wakeups, audit, *self.openness(super_users))
+        return Authorizer(StoredAcls(namespace, store), store, wakeups, audit, *self.openness(super_users))
 
     def openness(self, super_users: str | None = None) -> tuple[frozenset[str], bool]:
         """The super users, and whether resources without rules are open."""

@@ -115,7 +115,7 @@ class SaslConnection(Connection):
             return
         if self._login.state is State.FAILED:
             self._crowd.logins[self.kind[0], self._login.mechanism or NO_MECHANISM, "failure"] += 1
-            self._tell("login failed", mechanism=self._login.mechanism, reason=self._login.reason)
+            self._frontend.audit.login_failed(user=self._login.claimed, **self._way(), reason=self._login.reason)
             self._loop.call_later(_LAST_WORDS_S, self.close)
             return
         if self._login.state is State.READY:
@@ -128,19 +128,24 @@ class SaslConnection(Connection):
         if self._transport is None:
             return
         self._is_gated = False
-        if self._login.successes != self._successes:
-            self._successes = self._login.successes
-            self._crowd.logged_in(self, self._login.mechanism)
         self._frames.bound(self._crowd.limits.max_frame_bytes)
         if self._chosen is not None and self._choice is not None and self._chosen.frontend is not None:
             self._enter_chosen(self._choice, self._chosen.frontend)
         self._headers.log_in(str(self._login.principal))
+        if self._login.successes != self._successes:
+            self._successes = self._login.successes
+            self._crowd.logged_in(self, self._login.mechanism)
+            self._frontend.audit.logged_in(principal=str(self._login.principal), **self._way())
         if self._login.is_gone:
             self._users_changed()
 
     def _enter_chosen(self, choice: Choice, frontend: Frontend) -> None:
         if self._frontend is not frontend:
             self._join(choice, frontend)
+
+    def _way(self) -> dict[str, str]:
+        """For the audit log, how the client came."""
+        return {"host": self.client, "listener": self.kind[0], "mechanism": self._login.mechanism}
 
     def _tell(self, event: str, **values: str | int) -> None:
         self._crowd.lines.write("warning", event, client=self.client, **values)

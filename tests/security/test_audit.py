@@ -27,3 +27,13 @@ def test_refusals_beyond_the_bound_are_counted_and_take_no_lines_from_changes() 
     assert lines[-2]["event"] == "changed" and "lines_left_out" not in lines[-2]
     assert lines[-2]["names"] == ["a\\nb", escaped("c" * 1000)]
     assert lines[-1]["lines_left_out"] == 5
+
+
+def test_failed_logins_beyond_the_bound_take_no_lines_from_logins() -> None:
+    with capture_logs() as lines:
+        audit = Audit("default", clock=lambda: 100.0)
+        for number in range(MOST_LINES_A_SECOND + 5):
+            audit.login_failed(user=f"u{number}\n", reason="invalid credentials")
+        audit.logged_in(principal="User:alice")
+    assert [line["event"] for line in lines] == ["login failed"] * MOST_LINES_A_SECOND + ["logged in"]
+    assert (lines[0]["user"], lines[0]["log_level"], lines[-1]["log_level"]) == ("u0\\n", "warning", "info")

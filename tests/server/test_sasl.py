@@ -21,6 +21,7 @@ from korvet.security.protocol import Security
 from korvet.server.settings import ListenerSettings
 from tests.oracle.messages import request_frame
 from tests.server.sasl_session import PASSWORD, Session
+from tests.server.test_tls import plain
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
 
@@ -230,6 +231,28 @@ def test_request_that_waits_does_not_keep_an_expired_session(session: Session) -
     assert answer["responses"]
     session.send("metadata", 1, topics=[])
     assert session.is_closed()
+
+
+def test_logins_and_refusals_are_in_the_audit_log(broker: KorvetServer, connect: Connect) -> None:
+    name = f"u-{uuid4().hex[:8]}"
+    add_user(broker, name)
+    forged = f"{name}\n2026-01-01T00:00:00Z [info     ] logged in audit=True"
+    before = len(broker.log)
+    assert connect().log_in(name)["error_code"] == "NONE"
+    assert connect().log_in_by_scram(name, mechanism="SCRAM-SHA-512")["error_code"] == "NONE"
+    connect().log_in(forged, "wrong")
+    refused = connect()
+    refused.log_in_by_scram(name, "wrong", "SCRAM-SHA-512")
+    assert refused.is_closed()
+    written = [line for line in plain(broker.log[before:]).splitlines() if name in line]
+    told = [(line.split("] ")[1].split("  ")[0], line.rpartition("mechanism=")[2].split()[0]) for line in written]
+    assert sorted(told) == [
+        (event, way) for event in ("logged in", "login failed") for way in ("PLAIN", "SCRAM-SHA-512")
+    ]
+    for line in written:
+        assert all(word in line for word in ("audit=True", "host=127.0.0.1", "listener=default", "namespace=default"))
+        assert (f"principal=User:{name}" in line) == ("logged in  " in line)
+        assert ("reason=" in line and "[warning" in line) == ("login failed" in line)
 
 
 def test_log_never_holds_a_password(broker: KorvetServer, session: Session) -> None:

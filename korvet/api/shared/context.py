@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from korvet.quotas.quotas import Quotas
     from korvet.redis.client import Store
     from korvet.redis.wakeup import Wakeups
+    from korvet.security.audit import Audit
     from korvet.security.authorizer import Authorizer
     from korvet.security.rights import Rights
     from korvet.security.sasl import Login
@@ -83,6 +84,7 @@ class Frontend:
     activity: Activity
     quotas: Quotas
     telemetry: Telemetry
+    audit: Audit
     authorizer: Authorizer | None = None
     sweeps: Sweeps = field(default_factory=Sweeps)
     draining: anyio.Event = field(default_factory=anyio.Event)
