@@ -7,7 +7,6 @@ Source: DefaultKafkaPrincipalBuilder
 from __future__ import annotations
 
 import ssl
-import time
 
 from korvet.errors import KorvetError
 from korvet.security.distinguished_name import common_name, subject_of
@@ -27,7 +26,7 @@ def of_certificate(session: ssl.SSLObject, rules: PrincipalRules) -> Principal:
     :raises Refused: its certificate's subject cannot be read.
     :raises NoRule: no rule applies to it.
     """
-    certificate = checked_certificate(session)
+    certificate = session.getpeercert(binary_form=True)
     if certificate is None:
         return ANONYMOUS
     try:
@@ -36,19 +35,6 @@ def of_certificate(session: ssl.SSLObject, rules: PrincipalRules) -> Principal:
         # The library has errors of its own for certificates that OpenSSL takes.
         raise Refused(f"the client's certificate cannot be read: {error}") from None
     return Principal("User", rules.name(subject))
-
-
-def checked_certificate(session: ssl.SSLObject) -> bytes | None:
-    """The certificate that a client showed, in DER; None if it showed none.
-
-    A session of TLS 1.2 may be resumed, and OpenSSL then looks at no certificate again.
-
-    :raises Refused: the certificate of a resumed session has expired.
-    """
-    shown = session.getpeercert()
-    if shown and session.session_reused and ssl.cert_time_to_seconds(str(shown["notAfter"])) <= time.time():
-        raise Refused("the certificate of the client's session has expired")
-    return session.getpeercert(binary_form=True)
 
 
 def of_balancer(told: ClientTls | None, auth: ClientAuth, rules: PrincipalRules) -> Principal:

@@ -11,7 +11,7 @@ import os
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -19,7 +19,7 @@ import structlog
 
 from korvet.errors import ConfigError
 from korvet.security.protocol import ClientAuth
-from korvet.security.tls_alert import AlertingContext
+from korvet.security.tls_alert import AlertingContext, Session
 
 log = structlog.get_logger()
 
@@ -27,6 +27,7 @@ _LOOK_S: Final = 2.0
 _MAX_FILE_BYTES: Final = 8 << 20
 _ASKED: Final = "korvet_asked_name"
 """The attribute of a session that holds the server name."""
+_FIRST: Final = "korvet_first_context"
 _MODES: Final = {
     ClientAuth.NONE: ssl.CERT_NONE,
     ClientAuth.REQUESTED: ssl.CERT_OPTIONAL,
@@ -49,17 +50,45 @@ class TlsFiles(NamedTuple):
         return (self.cert, self.key) if self.client_ca is None else (self.cert, self.key, self.client_ca)
 
 
+class _Unresumed(AlertingContext):
+    """A context whose sessions cannot be resumed, because a resumed session shows no certificate again.
+
+    Without tickets TLS 1.3 has nothing to resume. OpenSSL keeps sessions of TLS 1.2 in the context in which their
+    handshakes began, and Python cannot turn that off. So each handshake begins in a context of its own. The server
+    name, with or without one in the handshake, is the place where it goes on in this one.
+    """
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **more: Any) -> Session:
+        first = _restricted(AlertingContext(ssl.PROTOCOL_TLS_SERVER), self.verify_mode)
+        first.sni_callback = self._go_on
+        session = first.wrap_bio(incoming, outgoing, *args, **more)
+        # OpenSSL keeps the first context as long as the session, and its callback with it.
+        setattr(session, _FIRST, first)
+        return session
+
+    def _go_on(self, session: ssl.SSLSocket | ssl.SSLObject, name: str | None, first: ssl.SSLContext) -> None:
+        session.context = self
+        _note_server_name(session, name, first)
+
+
+def _restricted(context: AlertingContext, mode: ssl.VerifyMode) -> AlertingContext:
+    """A context with what holds for every handshake of a listener; without tickets if clients show certificates."""
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.verify_mode = mode
+    if mode is not ssl.CERT_NONE:
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+    return context
+
+
 def make_context(files: TlsFiles) -> ssl.SSLContext:
     """The context of a server with these files: TLS 1.2 or 1.3.
 
-    If clients show certificates there are no tickets, because a resumed session would not show them again.
-    OpenSSL's own cache of TLS 1.2 remains (`korvet.security.identity.checked_certificate`).
-
     :raises ConfigError: a file is missing or wrong, or certificate and key are no pair.
     """
-    context = AlertingContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    kind = AlertingContext if files.client_auth is ClientAuth.NONE else _Unresumed
+    context = _restricted(kind(ssl.PROTOCOL_TLS_SERVER), _MODES[files.client_auth])
     context.sni_callback = _note_server_name
     for path in files.paths:
         _check_readable(path)
@@ -71,10 +100,6 @@ def make_context(files: TlsFiles) -> ssl.SSLContext:
             f"TLS certificate {files.cert} with key {files.key}: {reason_of(error)}; want a pair in PEM, and a key "
             "without a password"
         ) from None
-    context.verify_mode = _MODES[files.client_auth]
-    if files.client_auth is not ClientAuth.NONE:
-        context.options |= ssl.OP_NO_TICKET
-        context.num_tickets = 0
     if files.client_ca is not None:
         try:
             context.load_verify_locations(files.client_ca)

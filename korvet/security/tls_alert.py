@@ -15,7 +15,7 @@ from typing import Any
 _caught: ContextVar[bytearray | None] = ContextVar("alert of a TLS handshake", default=None)
 
 
-class _Session(ssl.SSLObject):
+class Session(ssl.SSLObject):
     """A session that hands over the alert."""
 
     outgoing: ssl.MemoryBIO
@@ -35,11 +35,11 @@ class _Session(ssl.SSLObject):
 class AlertingContext(ssl.SSLContext):
     """A context whose handshakes hand over their alerts (`alert_caught`)."""
 
-    sslobject_class = _Session
+    sslobject_class = Session
 
-    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **more: Any) -> _Session:
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **more: Any) -> Session:
         session = super().wrap_bio(incoming, outgoing, *args, **more)
-        assert isinstance(session, _Session)
+        assert isinstance(session, Session)
         session.outgoing, session.caught = outgoing, _caught.get()
         return session
 

@@ -17,7 +17,7 @@ import anyio
 
 from korvet.api.shared.context import Frontend, Listener
 from korvet.errors import KorvetError, MalformedRequest
-from korvet.security.identity import checked_certificate, of_balancer, of_certificate
+from korvet.security.identity import of_balancer, of_certificate
 from korvet.security.principal import ANONYMOUS, Principal
 from korvet.security.tls import reason_of
 from korvet.security.tls_alert import alert_caught
@@ -232,7 +232,6 @@ class Arrival:
         assert session is not None
         if self._door.listener.sasl:
             # There a certificate only lets its client in, and the login tells who it is.
-            checked_certificate(session)
             return ANONYMOUS
         return of_certificate(session, self._door.rules)
 

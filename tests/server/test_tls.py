@@ -465,50 +465,6 @@ def test_drain_does_not_wait_for_handshakes(authority: Authority, pair: Pair) ->
         assert "Traceback" not in broker.log
 
 
-# ------------------------------------------------------------------ certificates of clients
-
-
-def test_client_without_a_certificate_is_refused(server: KorvetServer, authority: Authority) -> None:
-    assert is_refused(server, trusting(authority))
-
-
-@pytest.mark.parametrize("kind", ["expired", "of-another-authority"])
-def test_wrong_certificate_is_refused(server: KorvetServer, authority: Authority, tmp_path: Path, kind: str) -> None:
-    signer = authority if kind == "expired" else Authority.make(tmp_path)
-    client = signer.client("alice", ends_in_days=-1 if kind == "expired" else 1)
-    assert is_refused(server, trusting(authority, client))
-
-
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_client_whose_certificate_is_refused_is_told_why(
-    server: KorvetServer, authority: Authority, tmp_path: Path, version: ssl.TLSVersion
-) -> None:
-    """Under TLS 1.3 it has sent its request before it can know."""
-    context = trusting(authority, Authority.make(tmp_path).client("alice"))
-    context.minimum_version = context.maximum_version = version
-    for size in (1, 100_000):
-        with (
-            pytest.raises(ssl.SSLError, match="UNKNOWN_CA"),
-            context.wrap_socket(connect(server, MUTUAL), server_hostname="localhost") as client,
-        ):
-            client.sendall(bytes(size))
-            client.recv(1)
-    assert "certificate verify failed" in server.log
-
-
-def test_session_is_not_resumed_when_clients_show_certificates(server: KorvetServer, authority: Authority) -> None:
-    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-        context = trusting(authority, authority.client("alice"))
-        context.minimum_version = context.maximum_version = version
-        session = None
-        for _ in range(4):
-            raw = connect(server, MUTUAL)
-            with context.wrap_socket(raw, server_hostname="localhost", session=session) as client:
-                assert is_served(client)
-                assert not client.session_reused
-                session = client.session
-
-
 # ------------------------------------------------------------------ behind a load balancer
 
 
