@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from tests.api.raw import unique
+from tests.kafka.process import Driver
+from tests.oracle.rights import CLIENTS
+from tests.oracle.script import PASSWORD
+from tests.oracle.secured import ADMIN, PLAIN_LOGIN, Secured
 from tests.oracle.tools import CONFIGS, Tools
 
 
@@ -93,3 +101,50 @@ def test_config_tool_prints_groups_as_for_kafka(tools: Tools) -> None:
 def test_config_tool_prints_quotas_and_users_as_for_kafka(tools: Tools) -> None:
     for kind in ("users", "clients", "ips"):
         assert tools.same(CONFIGS, "--describe", "--entity-type", kind) == ""
+
+
+# ------------------------------------------------------------------ users who log in
+
+
+@pytest.fixture(scope="module")
+def secured_tools(driver: Driver, secured_kafka: Secured, secured_korvet: Secured) -> Tools:
+    """Kafka's tools at the listeners for logins."""
+    return Tools(driver, secured_kafka.login, secured_korvet.login)
+
+
+def login(directory: Path, user: str) -> tuple[str, str]:
+    """The option for the settings of a user."""
+    config = directory / f"{user}.properties"
+    config.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={PLAIN_LOGIN} required username="{user}" password="{PASSWORD}";\n'
+    )
+    return "--command-config", str(config)
+
+
+def test_config_tool_prints_passwords_of_users_as_for_kafka(secured_tools: Tools, tmp_path: Path) -> None:
+    admin, nobody = (login(tmp_path, user) for user in (ADMIN, CLIENTS[0].user))
+    user = ("--entity-type", "users", "--entity-name", unique("scram"))
+
+    def same(*arguments: str, code: int = 0) -> str:
+        return secured_tools.same(CONFIGS, *admin, *arguments, code=code)
+
+    one, other = "SCRAM-SHA-256=[iterations=8192,password=secret]", "SCRAM-SHA-512=[password=secret]"
+    same("--describe", *user)
+    same("--alter", *user, "--add-config", f"{one},{other}", code=1)
+    for added in (one, other):
+        same("--alter", *user, "--add-config", added)
+    shown = same("--describe", *user)
+    assert "SCRAM-SHA-256=iterations=8192" in shown and "SCRAM-SHA-512=iterations=4096" in shown
+    same("--alter", *user, "--add-config", "SCRAM-SHA-512=[iterations=4095,password=secret]", code=1)
+    same("--alter", *user, "--add-config", "SCRAM-SHA-1=[password=secret]", code=1)
+    same("--alter", *user, "--add-config", "producer_byte_rate=1024")
+    assert "producer_byte_rate=1024.0" in same("--describe", *user)
+    for gone in ("SCRAM-SHA-256", "producer_byte_rate"):
+        same("--alter", *user, "--delete-config", gone)
+    assert "SCRAM-SHA-256" not in same("--describe", *user)
+    same("--alter", *user, "--delete-config", "SCRAM-SHA-256", code=1)
+    same("--alter", *user, "--delete-config", "SCRAM-SHA-512")
+    same("--describe", *user)
+    for code, printed in secured_tools.both(CONFIGS, *nobody, "--alter", *user, "--add-config", one):
+        assert code == 1 and "ClusterAuthorizationException" in printed
