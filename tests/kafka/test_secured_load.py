@@ -1,4 +1,4 @@
-"""Secured clients under load: sessions that end, certificates, keys and passwords that rotate, and a load balancer."""
+"""Secured clients under load: sessions end; certificates, keys, passwords and rules rotate; a load balancer."""
 
 from __future__ import annotations
 
@@ -7,26 +7,34 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient
 
+from korvet.security.authorizer import STANDARD
 from korvet.security.protocol import Security
 from korvet.server.settings import ListenerSettings
 from tests.kafka.drivers.settings import confluent_settings
 from tests.kafka.secured import PASSWORD, USER, Connect, Fleet, Visitors, add_user, running_fleet
+from tests.kafka.waiting import poll_until
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority
 from tests.support.haproxy import HAProxy
 from tests.support.ports import free_port
+from tests.support.tenants import korvet
 
 SESSION_MS = 4000
 LOAD_S = 9
 WITHIN_S = 60.0
+LONG_VISITS = ("java", "kafkajs", "aiokafka", "kafka-python")
+"""Clients that write for so long that their sessions end. aiokafka then connects anew, the others log in again."""
+RIGHTS = {"authorizer.class.name": STANDARD, "super.users": "User:admin"}
 
 
 @pytest.fixture(scope="module")
@@ -95,23 +103,47 @@ def rotate_certificate(fleet: Fleet) -> None:
         time.sleep(0.05)
 
 
-def test_sessions_certificates_keys_and_passwords_change_under_load(tmp_path: Path, visitors: Visitors) -> None:
+def rotate_rules(fleet: Fleet, client: AdminClient) -> None:
+    """Allow by prefixes what was allowed by the wildcard, and then take that away."""
+    prefixed = ("--topic", "load-", "--group", "group-load-", "--resource-pattern-type", "prefixed")
+    korvet(fleet.broker, "acls", "add", "--allow-principal", f"User:{USER}", "--operation", "All", *prefixed)
+    korvet(fleet.broker, "acls", "remove", "--topic", "*", "--group", "*", "--execute")
+    poll_until(lambda: not sees(client, "other"), "the rule that was taken away")
+
+
+def sees(client: AdminClient, topic: str) -> bool:
+    """Whether the rules let a client see a topic."""
+    error = client.list_topics(topic, timeout=WITHIN_S).topics[topic].error
+    return error is None or error.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_sessions_certificates_keys_passwords_and_rules_change_under_load(tmp_path: Path, visitors: Visitors) -> None:
     """alice gets a new password for another mechanism, and her clients with the former one go on."""
     with ExitStack() as stack:
-        fleet = stack.enter_context(running_fleet(tmp_path, {"connections.max.reauth.ms": str(SESSION_MS)}))
+        fleet = stack.enter_context(running_fleet(tmp_path, {"connections.max.reauth.ms": str(SESSION_MS), **RIGHTS}))
         ways = [fleet.way(Security.SASL_TLS, name) for name in ("SCRAM-SHA-256", "OAUTHBEARER")]
+        everything = ("--operation", "All", "--topic", "*", "--group", "*")
+        korvet(fleet.broker, "acls", "add", "--allow-principal", f"User:{USER}", *everything)
+        admin = AdminClient(confluent_settings(asdict(ways[0])))
+        poll_until(lambda: sees(admin, "load-0"), "the rule that allows everything")
         loads = [stack.enter_context(Load(way, f"load-{number}", fleet)) for number, way in enumerate(ways)]
-        pool = stack.enter_context(ThreadPoolExecutor(1))
-        java = pool.submit(visitors.visit, "java", ways[0], "java", [], seconds=LOAD_S)
+        pool = stack.enter_context(ThreadPoolExecutor(len(LONG_VISITS)))
+        visits: dict[str, Future[list[str]]] = {}
+        for client in LONG_VISITS:
+            own = Visitors()
+            stack.callback(own.stop)
+            visits[client] = pool.submit(own.visit, client, ways[0], f"load-{client}", [], seconds=LOAD_S)
         time.sleep(1)
         rotate_certificate(fleet)
+        rotate_rules(fleet, admin)
         fleet.issuer.rotate(keeps_old=True)
         add_user(fleet.broker, USER, "SCRAM-SHA-512", "another")
         new = fleet.way(Security.SASL_TLS, "SCRAM-SHA-512", password="another")
-        assert visitors.visit("confluent-kafka", new, "new", ["one"]) == ["one"]
-        found = java.result(WITHIN_S * 3)
-        assert found == [f"load-{number}" for number in range(len(found))]
-        assert len(found) > LOAD_S
+        assert visitors.visit("confluent-kafka", new, "load-new", ["one"]) == ["one"]
+        for client, visit in visits.items():
+            found = visit.result(WITHIN_S * 3)
+            assert found == [f"load-{number}" for number in range(len(found))], client
+            assert len(found) > LOAD_S, client
         for load in loads:
             load.__exit__()
         assert [load.errors for load in loads] == [[], []]

@@ -2,10 +2,12 @@
 
 `visit` takes `client`, `connect` (see `Connect` in tests/kafka/secured.py), `topic`, `group` and `values`. The client
 writes the values, reads them as a member of the group, commits, and leaves. Its result are the values that it read. A
-visit that the broker refuses fails with the client's own error.
+visit that the broker refuses fails with the client's own error. aiokafka and kafka-python take `seconds`, too: for that
+time they write one value after another behind the others.
 """
 
 import asyncio
+import itertools
 import logging
 import ssl
 import threading
@@ -24,6 +26,8 @@ from tests.kafka.drivers.serve import serve
 from tests.kafka.drivers.settings import confluent_settings
 
 WITHIN_S = 60.0
+PAUSE_S = 0.05
+"""Between two values of a time that is filled with them."""
 FATAL = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 REFUSALS = ("SaslAuthenticationFailed", "CERTIFICATE_VERIFY_FAILED", "ALERT_UNKNOWN_CA")
 
@@ -99,6 +103,14 @@ class Visitor:
         return visit_confluent(topic, group, values, **more)
 
 
+def filled(values: list[str], seconds: float) -> Iterator[str]:
+    """The values, and then those that fill a time."""
+    yield from values
+    ends, numbers = time.monotonic() + seconds, itertools.count()
+    while time.monotonic() < ends:
+        yield f"load-{next(numbers)}"
+
+
 # ------------------------------------------------------------------ librdkafka
 
 
@@ -170,7 +182,9 @@ class _AiokafkaToken(AiokafkaTokens):  # type: ignore[misc]
         return self._text
 
 
-async def visit_aiokafka(topic: str, group: str, values: list[str], connect: dict[str, Any]) -> list[str]:
+async def visit_aiokafka(
+    topic: str, group: str, values: list[str], connect: dict[str, Any], seconds: float = 0.0
+) -> list[str]:
     common: dict[str, Any] = _python_settings(connect)
     if connect["ca"] is not None:
         common["ssl_context"] = ssl.create_default_context(cafile=connect["ca"])
@@ -178,11 +192,13 @@ async def visit_aiokafka(topic: str, group: str, values: list[str], connect: dic
             common["ssl_context"].load_cert_chain(connect["cert"], connect["key"])
     if connect["token"] is not None:
         common["sasl_oauth_token_provider"] = _AiokafkaToken(connect["token"])
-    producer = aiokafka.AIOKafkaProducer(**common)
+    producer, count = aiokafka.AIOKafkaProducer(**common), 0
     try:
         await producer.start()
-        for value in values:
+        for value in filled(values, seconds):
             await producer.send_and_wait(topic, value.encode())
+            count += 1
+            await asyncio.sleep(PAUSE_S if seconds else 0)
     finally:
         await producer.stop()
     consumer = aiokafka.AIOKafkaConsumer(topic, **common, group_id=group, auto_offset_reset="earliest")
@@ -190,7 +206,7 @@ async def visit_aiokafka(topic: str, group: str, values: list[str], connect: dic
     try:
         await consumer.start()
         deadline = time.monotonic() + WITHIN_S
-        while len(found) < len(values) and time.monotonic() < deadline:
+        while len(found) < count and time.monotonic() < deadline:
             for messages in (await consumer.getmany(timeout_ms=50)).values():
                 found += [message.value.decode() for message in messages]
         await consumer.commit()
@@ -210,15 +226,21 @@ class _Token(AbstractTokenProvider):  # type: ignore[misc]
         return self._text
 
 
-def visit_kafka_python(topic: str, group: str, values: list[str], connect: dict[str, Any]) -> list[str]:
+def visit_kafka_python(
+    topic: str, group: str, values: list[str], connect: dict[str, Any], seconds: float = 0.0
+) -> list[str]:
     common = _python_settings(connect)
     if connect["ca"] is not None:
         common |= {"ssl_cafile": connect["ca"], "ssl_certfile": connect["cert"], "ssl_keyfile": connect["key"]}
     if connect["token"] is not None:
         common["sasl_oauth_token_provider"] = _Token(connect["token"])
     producer = kafka.KafkaProducer(**common)
+    sent: list[Any] = []
     try:
-        for future in [producer.send(topic, value.encode()) for value in values]:
+        for value in filled(values, seconds):
+            sent.append(producer.send(topic, value.encode()))
+            time.sleep(PAUSE_S if seconds else 0)
+        for future in sent:
             future.get(timeout=WITHIN_S)
     finally:
         producer.close()
@@ -226,7 +248,7 @@ def visit_kafka_python(topic: str, group: str, values: list[str], connect: dict[
     found: list[str] = []
     try:
         deadline = time.monotonic() + WITHIN_S
-        while len(found) < len(values) and time.monotonic() < deadline:
+        while len(found) < len(sent) and time.monotonic() < deadline:
             for messages in consumer.poll(timeout_ms=5000 if not found else 100).values():
                 found += [message.value.decode() for message in messages]
         consumer.commit()

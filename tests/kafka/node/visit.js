@@ -1,13 +1,18 @@
-// The command `visit`: write values at a secured listener, and read them as a member of a group.
+// The command `visit`: write values at a secured listener, and read them as a member of a group. With `seconds` it writes
+// one value after another for that time, too.
 'use strict'
 
 const { readFileSync } = require('node:fs')
 const { Kafka, logLevel } = require('kafkajs')
 
 const WITHIN_MS = 60000
+const PAUSE_MS = 50
+// kafkajs logs in anew so long before a session ends; by default ten seconds, which is longer than a test's session.
+const REAUTHENTICATION_MS = 2000
 
 function secured({ bootstrap, protocol, ca, cert, key, mechanism, user, password, token }) {
   const settings = { brokers: [bootstrap], logLevel: logLevel.NOTHING, retry: { retries: 2 }, connectionTimeout: 10000 }
+  settings.reauthenticationThreshold = REAUTHENTICATION_MS
   if (protocol.endsWith('SSL')) settings.ssl = ca === null ? true : { ca: [readFileSync(ca)] }
   if (cert !== null) Object.assign(settings.ssl, { cert: readFileSync(cert), key: readFileSync(key) })
   if (mechanism === 'OAUTHBEARER') {
@@ -18,12 +23,17 @@ function secured({ bootstrap, protocol, ca, cert, key, mechanism, user, password
   return new Kafka(settings)
 }
 
-async function visit({ connect, topic, group, values }) {
+async function visit({ connect, topic, group, values, seconds = 0 }) {
   const kafka = secured(connect)
   const producer = kafka.producer()
   try {
     await producer.connect()
-    await producer.send({ topic, messages: values.map((value) => ({ value })) })
+    if (values.length > 0) await producer.send({ topic, messages: values.map((value) => ({ value })) })
+    for (const ends = Date.now() + 1000 * seconds; Date.now() < ends; ) {
+      values.push(`load-${values.length}`)
+      await producer.send({ topic, messages: [{ value: values.at(-1) }] })
+      await new Promise((resolve) => setTimeout(resolve, PAUSE_MS))
+    }
   } finally {
     await producer.disconnect()
   }
