@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from korvet.security.protocol import ClientAuth, NamespaceFrom, Security
 from korvet.server.settings import ListenerSettings
 from tests.kafka.builds import driver_command
@@ -110,6 +112,20 @@ class Fleet:
             "token": self._tokens[name],
             "token_url": path.as_uri(),
         }
+
+
+def write_hosts(file: Path, tenants: Sequence[str]) -> None:
+    """Write a file in the form of /etc/hosts: the system's names, and those of all nodes of some tenants."""
+    names = [HOST.format(node=node, namespace=name) for node in range(7) for name in tenants]
+    file.write_text(f"{Path('/etc/hosts').read_text()}\n127.0.0.1 {' '.join(names)}\n")
+
+
+def seeing(hosts: Path) -> list[str]:
+    """The words before a command that let its process see another /etc/hosts, in a mount namespace of its own."""
+    words = ["unshare", "-Urm", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', str(hosts)]
+    if subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("the system lets no user mount a file for one process")
+    return words
 
 
 def add_tenant(broker: KorvetServer, name: str) -> None:
