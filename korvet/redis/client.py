@@ -57,7 +57,7 @@ class Store:
     """Redis, Sentinel or a cluster behind one interface. Make one with `korvet.redis.opening`.
 
     :param first: the store of the process's own user, if this one is of a further user. The first store loads the
-        library for both, asks Sentinel, tells of the servers' state, and counts the waits.
+        library for both, asks Sentinel or for a cluster's slots, tells of the servers' state, and counts the waits.
     """
 
     _prefix = ""
@@ -88,7 +88,7 @@ class Store:
         self._links: list[Link] = []
         self._slots: Slots | None = None
         if url.kind == "cluster":
-            self._slots = Slots(url, self, tells=first is None)
+            self._slots = Slots(url, self, first=None if first is None else first._slots)
             self._servers = self._slots.servers
         self._changed = anyio.Event()
 

@@ -1,8 +1,8 @@
 """The slots of a cluster: each slot's server, and each command's way there (`korvet.redis.slot_migration`).
 
 A front-end reads the table of slots at start and each 30 seconds. It also does so when a server says that a slot has
-moved, and when it loses a server. When a slot has a new owner, the next command for it waits until the former owner has
-answered all others.
+moved, and when it loses a server. Stores of further users of the same servers take the table over from the first one.
+When a slot has a new owner, the next command for it waits until the former owner has answered all others.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ _OPEN_FOR_S = 1.0
 _DRAIN_S = 5.0
 
 
+Table = dict[Address, list[tuple[int, int]]]
+"""The primaries and their ranges of slots, first and last."""
+
+
 class Keeper(Protocol):
     """The part of the store that the slots use."""
 
@@ -54,16 +58,21 @@ class Keeper(Protocol):
 class Slots:
     """The servers of a cluster by their slots.
 
-    :param tells: whether the log has a line if the slots cannot be read.
+    :param first: those of the process's own user, if these are of a further user. The first ones alone ask for the
+        table, and have a line in the log if they cannot read it.
     """
 
-    def __init__(self, url: RedisUrl, keeper: Keeper, *, tells: bool = True) -> None:
+    def __init__(self, url: RedisUrl, keeper: Keeper, *, first: Slots | None = None) -> None:
         self.servers: dict[Address, Server] = {}
-        self.problem = ""
         self.is_turned_away = False
+        self._problem = ""
         self._url = url
-        self._tells = tells
+        self._first = first
         self._keeper = keeper
+        self._table: Table | None = None
+        """The table that was last taken over; None also if a slot has moved since."""
+        self._was_read = anyio.Event()
+        """That the first slots have read the table anew."""
         self._owners: list[Server | None] = [None] * SLOTS
         self._detours: dict[tuple[Purpose, int], Detour] = {}
         self._leaving: dict[int, list[asyncio.Future[Any]]] = {}
@@ -170,8 +179,9 @@ class Slots:
         if former is not server:
             self._owners[slot] = server
             self._leave({former: [slot]})
+            self._table = None
             self._keeper.slots_moved()
-        self._witness = address
+        (self._first or self)._witness = address
         self.doubt()
 
     def _leave(self, slots: dict[Server | None, list[int]]) -> None:
@@ -199,21 +209,43 @@ class Slots:
 
     def doubt(self) -> None:
         """Have the slots read again soon."""
-        self._stale.set()
+        (self._first or self)._stale.set()
+
+    @property
+    def problem(self) -> str:
+        """Why the slots could not be read, in one line."""
+        return self._problem if self._first is None else self._first.problem
 
     async def keep(self) -> None:
-        """Read the slots until cancelled."""
+        """Know the slots until cancelled."""
+        if self._first is None:
+            await self._read()
+        else:
+            await self._follow(self._first)
+
+    async def _follow(self, first: Slots) -> None:
+        """Take over each table that the first slots read."""
+        while True:
+            was_read = first._was_read
+            if first._table is not None and first._table != self._table:
+                self._take_over(first._table)
+            await was_read.wait()
+
+    async def _read(self) -> None:
         from korvet.redis.discovery import read_slots
 
         while True:
             self._stale = anyio.Event()
             try:
-                self._take_over(await read_slots(self._url, self._to_ask()))
+                table = await read_slots(self._url, self._to_ask())
             except KorvetError as error:
                 self._note(error)
                 await anyio.sleep(_RETRY_S)
                 continue
-            self.problem, self.is_turned_away = "", False
+            self._problem, self.is_turned_away = "", False
+            self._take_over(table)
+            was_read, self._was_read = self._was_read, anyio.Event()
+            was_read.set()
             await self._until_doubtful()
 
     async def _until_doubtful(self) -> None:
@@ -239,13 +271,13 @@ class Slots:
         return not self.servers[address].is_up() or self.servers[address].is_silent()
 
     def _note(self, error: KorvetError) -> None:
-        if self._tells and str(error) != self.problem:
+        if str(error) != self._problem:
             log.warning("the cluster's slots cannot be read", reason=str(error))
-        self.problem, self.is_turned_away = str(error), is_final(error)
+        self._problem, self.is_turned_away = str(error), is_final(error)
         self._keeper.note_change()
 
-    def _take_over(self, table: dict[Address, list[tuple[int, int]]]) -> None:
-        before = self._owners
+    def _take_over(self, table: Table) -> None:
+        before, self._table = self._owners, table
         owners: list[Server | None] = [None] * SLOTS
         for address, spans in table.items():
             server = self._server(address)

@@ -13,6 +13,7 @@ import pytest
 from korvet.cli.tenant_redis_user import front_ends_line, tenant_line
 from korvet.security.protocol import NamespaceFrom, Security
 from korvet.server.settings import ListenerSettings
+from tests.cluster.test_failover import caught_up
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import Server
 from tests.support.tenants import Client, connected, create_tenant, korvet, make_topic, topics_of
@@ -81,8 +82,53 @@ def test_tenants_of_a_cluster_are_served_as_their_redis_users(
         assert "NOPERM" not in broker.log and "warning" not in broker.log, broker.log
     for node in cluster.nodes:
         with node.client() as client:
-            # redis-py, which asks for the slots, would also tell its version.
-            assert {one["object"] for one in client.acl_log()} <= {"client|setinfo"}
+            # redis-py, which asks for the slots, would also tell its version. No tenant's user asks.
+            refused = {(one["username"], one["object"]) for one in client.acl_log()}
+            assert refused <= {("korvet", "client|setinfo")}
+
+
+def test_tenants_of_a_cluster_are_served_by_a_replica_after_a_failover(tmp_path: Path) -> None:
+    """No answer of a server tells the tenants' connections of it: they hear of the replica from the first store."""
+    each = Counter({"korvet-acme": 4, "korvet-globex": 4, "korvet": 4})
+    with running_cluster(has_replica=True) as cluster:
+        first, replica = cluster.nodes[0], cluster.replica
+        assert replica is not None
+        for node in (*cluster.nodes, replica):
+            for line in [
+                *(tenant_line(name, f"of-{name}", is_cluster=True) for name in NAMES),
+                front_ends_line("secret", is_cluster=True),
+            ]:
+                cluster.ask(node, *line)
+        operator = KorvetServer(tmp_path, redis_url=cluster.url)
+        korvet(operator, "functions", "load")
+        for name in NAMES:
+            create_tenant(operator, name)
+        url = cluster.url.replace("://", "://korvet:secret@")
+        with (
+            running_broker(
+                redis_url=url, listeners=[LISTENER], broker=SETTINGS, tenant_redis_passwords=passwords_in(tmp_path)
+            ) as broker,
+            ExitStack() as stack,
+        ):
+            clients = {name: stack.enter_context(connected(broker.port, login=f"alice@{name}")) for name in NAMES}
+            for client in clients.values():
+                assert make_topic(client, "orders", 12) == "NONE"
+            with caught_up(first):
+                first.kill()
+            until(lambda: not cluster.is_replica(replica), "the replica leads")
+            for client in clients.values():
+                until(partial(has_all_starts, client, "orders", 12), "all partitions are served")
+            until(lambda: users_of(replica) == each, "all users are there")
+            assert "NOPERM" not in broker.log and "refuses a tenant" not in broker.log, broker.log
+
+
+def has_all_starts(client: Client, topic: str, count: int) -> bool:
+    """Whether each partition of a topic tells where its log begins."""
+    partitions = [{"partition_index": number, "timestamp": -2} for number in range(count)]
+    answer = client.ask("list_offsets", 5, replica_id=-1, isolation_level=0,
+                        topics=[{"name": topic, "partitions": partitions}])  # fmt: skip
+    codes = [one["error_code"] for one in answer["topics"][0]["partitions"]]
+    return codes == ["NONE"] * count
 
 
 def test_tenants_are_served_as_their_redis_users_after_a_failover(tmp_path: Path) -> None:
