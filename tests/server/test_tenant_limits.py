@@ -24,7 +24,7 @@ def url_of(broker: KorvetServer) -> str:
 
 
 def test_limits_of_topics_partitions_groups_and_connections_hold(broker: KorvetServer) -> None:
-    create_tenant(broker, "small", "topics=2", "partitions=4", "connections=2", "groups=1", "transactional-ids=16")
+    create_tenant(broker, "small", "topics=2", "partitions=4", "connections=2", "groups=1")
     with connected(broker.port, login="alice@small") as client:
         made = [make_topic(client, name, count) for name, count in (("a", 3), ("b", 2), ("b", 1), ("c", 1))]
         assert made == ["NONE", "POLICY_VIOLATION", "NONE", "POLICY_VIOLATION"]
@@ -46,6 +46,24 @@ def test_limits_of_topics_partitions_groups_and_connections_hold(broker: KorvetS
             assert make_topic(other, "not-limited", 9) == "NONE"
         korvet(broker, "tenants", "limit", "small", "topics=none", "partitions=none")
         eventually(lambda: make_topic(client, "c", 9) in ("NONE", "TOPIC_ALREADY_EXISTS"))
+
+
+def test_transactional_ids_of_a_tenant_are_bounded_and_existing_ones_go_on(broker: KorvetServer) -> None:
+    create_tenant(broker, "decided", "transactional-ids=16")
+    values = {"transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
+
+    def begin(client: Client, id: str) -> str:
+        return str(client.ask("init_producer_id", 4, transactional_id=id, **values)["error_code"])
+
+    with connected(broker.port, login="alice@decided") as client, connected(broker.port, login="alice@acme") as other:
+        codes = {id: begin(client, id) for id in map(str, range(40))}
+        made = [id for id, code in codes.items() if code == "NONE"]
+        assert 10 <= len(made) <= 16 and set(codes.values()) == {"NONE", "POLICY_VIOLATION"}
+        assert {begin(client, id) for id in made} == {"NONE"}
+        assert {begin(other, id) for id in codes} == {"NONE"}
+        korvet(broker, "tenants", "limit", "decided", "transactional-ids=none")
+        refused = next(id for id in codes if id not in made)
+        eventually(lambda: begin(client, refused) == "NONE")
 
 
 def test_connections_of_a_tenant_are_bounded_over_all_front_ends(broker: KorvetServer) -> None:
