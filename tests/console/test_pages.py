@@ -118,6 +118,18 @@ def test_rates_of_very_many_partitions_are_not_asked_for(broker: KorvetServer, m
     assert [(row.offsets, row.per_second is None) for row in rows] == [(1, False), (1, True)]
 
 
+def test_damaged_partition_has_no_rate_and_hides_no_other(broker: KorvetServer, console: str, page: Page) -> None:
+    damaged, sound = (topic_with(broker, [b"x" * 20_000]) for _ in range(2))
+    with broker.redis() as client:
+        # A batch of this size has a key of its own.
+        assert client.delete(placed_batch(Namespace().partition(damaged, 0).log, 1)) == 1
+    with Cluster(bootstrap=broker.bootstrap).client() as client:
+        rows = {row.name: row for row in cluster.topic_rows(client, describe_topics(client, [damaged, sound]))}
+    assert (rows[damaged].per_second, rows[sound].per_second is not None) == (None, True)
+    page.goto(f"{console}/topic?name={damaged}")
+    expect(page.locator("#live tbody td").nth(5)).to_have_text("-")
+
+
 def test_hostile_records_are_shown_and_run_nothing(broker: KorvetServer, console: str, page: Page) -> None:
     values = [HOSTILE.encode(), b'{"a":"' + b"<b>x</b>" + b'"}', b"\xff\x00\x01", None, "\u202eevil\x1b[2J".encode()]
     name = topic_with(broker, values, key=HOSTILE.encode())

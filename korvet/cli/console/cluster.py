@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kio.schema.describe_cluster.v0 import DescribeClusterRequest, DescribeClusterResponse
+from kio.schema.errors import ErrorCode
 
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.errors import check
 from korvet.cli.kafka.groups import Group
 from korvet.cli.kafka.log_dirs import log_bytes
-from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_offsets, offsets_at
+from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_offsets, log_positions
 from korvet.cli.kafka.share_groups import describe_any_group, group_offsets
 from korvet.cli.kafka.topics import Topic, describe_topics
 from korvet.errors import KorvetError
@@ -22,6 +23,7 @@ RATED_S: Final = 60
 """The time before now over which a rate is the mean."""
 MOST_RATED: Final = 500
 """The most partitions of a page that have a rate: for each the broker opens a batch."""
+_DAMAGED: Final = (ErrorCode.corrupt_message, ErrorCode.unknown_server_error)
 
 
 class Node(NamedTuple):
@@ -115,10 +117,14 @@ def topic_rows(client: Client, topics: Sequence[Topic]) -> list[TopicRow]:
 
 
 def offsets_per_second(client: Client, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-    """The rate of each partition's offsets up to its end, by the timestamps of its records."""
-    since = offsets_at(client, ends, int((time.time() - RATED_S) * 1000))
-    # A record that came after the end was asked for lies behind it.
-    return {partition: max(0, end - since[partition]) / RATED_S for partition, end in ends.items()}
+    """The rate of each partition's offsets up to its end, by the timestamps of its records.
+
+    A partition with an entry on the way that cannot be read has none.
+    """
+    found = log_positions(client, ends, int((time.time() - RATED_S) * 1000), _DAMAGED)
+    # Without such a record its offset is -1; one that came after the end was asked for lies behind it.
+    since = {one: ends[one] if position.offset < 0 else position.offset for one, position in found.items()}
+    return {partition: max(0, ends[partition] - offset) / RATED_S for partition, offset in since.items()}
 
 
 def topic_page(client: Client, name: str) -> TopicPage:

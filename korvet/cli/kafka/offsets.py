@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -143,15 +143,18 @@ def offsets_at(client: Client, ends: Mapping[TopicPartition, int], time_ms: int)
 
 
 def log_positions(
-    client: Client, partitions: Iterable[TopicPartition], timestamp: int
+    client: Client, partitions: Iterable[TopicPartition], timestamp: int, left_out: Collection[ErrorCode] = ()
 ) -> dict[TopicPartition, LogPosition]:
-    """As `log_offsets`, with the timestamps of the records that were found."""
+    """As `log_offsets`, with the timestamps of the records that were found.
+
+    :param left_out: partitions with these codes are not in the result, instead of an error for all.
+    """
     wanted = sorted(set(partitions))
-    return retried(lambda: _log_positions_once(client, wanted, timestamp)) if wanted else {}
+    return retried(lambda: _log_positions_once(client, wanted, timestamp, left_out)) if wanted else {}
 
 
 def _log_positions_once(
-    client: Client, wanted: list[TopicPartition], timestamp: int
+    client: Client, wanted: list[TopicPartition], timestamp: int, left_out: Collection[ErrorCode]
 ) -> dict[TopicPartition, LogPosition]:
     leaders = leaders_of(client, wanted)
     found = {}
@@ -159,6 +162,8 @@ def _log_positions_once(
         request = _list_offsets([partition for partition in wanted if leaders.get(partition) == leader], timestamp)
         for topic in client.ask(request, ListOffsetsResponse, leader).topics:
             for item in topic.partitions:
+                if item.error_code in left_out:
+                    continue
                 check(item.error_code, f"offsets of {topic.name}-{item.partition_index}")
                 partition = TopicPartition(topic.name, item.partition_index)
                 found[partition] = LogPosition(int(item.offset), int(item.timestamp))
