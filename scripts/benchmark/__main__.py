@@ -34,6 +34,8 @@ takes.
 
 --quota does something else: eight producers send all they can to four workers for 50 s, under a quota of 10 MB/s.
 
+--idle does something else: what 1 and 1,000 idle namespaces cost four workers, in a quarter of an hour.
+
 --day does something else: a producer at 20,000 records/s and `korvet pipeline archive --every 10s` run for some minutes
 on a topic with korvet.retention=archived; then every record must be in the lake once.
 """
@@ -43,16 +45,16 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 from rich.console import Console
 
-from scripts.benchmark import quota, targets, way
+from scripts.benchmark import idle, quota, targets, way
 from scripts.benchmark.growth import TABLES
 from scripts.benchmark.measures import (
     DEFAULT_GROUPS,
@@ -70,6 +72,14 @@ from scripts.benchmark.measures import (
 from scripts.benchmark.profiles import Profiler
 from scripts.benchmark.rounds import Results, Starter, Values, run
 from scripts.benchmark.tables import growth_table, processor_table, processor_us, table
+
+
+class _Line(Protocol):
+    def line(self) -> str: ...
+
+
+OTHERS: Mapping[str, Callable[[], Iterable[_Line]]] = {"quota": lambda: [quota.run()], "idle": idle.run, "way": way.run}
+"""What the program measures instead, each as lines of text."""
 
 
 def _starters(names: Sequence[str], prototype: Path | None, before: Path | None) -> list[Starter]:
@@ -144,8 +154,9 @@ def _some_of_or_none(
     "--day", "day_minutes", is_flag=False, flag_value=10.0, type=click.FloatRange(0, min_open=True),
     metavar="[MINUTES]", help="Run a day of an archived topic instead, in so many minutes (by default 10).",
 )  # fmt: skip
-@click.option("--quota", "is_quota", is_flag=True, help="Measure how well four workers hold a quota instead.")
-@click.option("--way", "is_way", is_flag=True, help="Measure the steps of single records' ways instead.")
+@click.option("--quota", "other", flag_value="quota", help="Measure how well four workers hold a quota instead.")
+@click.option("--idle", "other", flag_value="idle", help="Measure what idle namespaces cost instead.")
+@click.option("--way", "other", flag_value="way", help="Measure the steps of single records' ways instead.")
 @click.option(
     "--growth", is_flag=False, flag_value=",".join(TABLES), callback=_some_of_or_none(tuple(TABLES)),
     metavar="[TABLES]", help="Measure costs as work grows instead.",
@@ -173,7 +184,7 @@ def _some_of_or_none(
 def main(
     against: tuple[str, ...], rounds: int, agree_percent: float | None, seconds: float, only: list[str],
     steps: list[str], records: int,
-    day_minutes: float | None, is_way: bool, is_quota: bool, growth: list[str] | None,
+    day_minutes: float | None, other: str | None, growth: list[str] | None,
     markdown: Path | None, json_path: Path | None,
     profile_directory: Path | None, prototype: Path | None,
     before: Path | None, subject: str,
@@ -182,12 +193,9 @@ def main(
     if day_minutes is not None:
         _live_a_day(day_minutes, json_path)
         return
-    if is_quota:
-        console.print(quota.run().line(), highlight=False)
-        return
-    if is_way:
-        for step in way.run():
-            console.print(step.line(), highlight=False)
+    if other is not None:
+        for figures in OTHERS[other]():
+            console.print(figures.line(), highlight=False)
         return
     if growth is not None:
         _grow(growth, markdown, console)

@@ -89,8 +89,8 @@ def _started(command: Sequence[str], directory: Path, environment: dict[str, str
         _stop(process)
 
 
-def _wait(is_ready: Callable[[], bool], what: str, output: Path) -> None:
-    deadline = time.monotonic() + READY_WITHIN_S
+def _wait(is_ready: Callable[[], bool], what: str, output: Path, within_s: float = READY_WITHIN_S) -> None:
+    deadline = time.monotonic() + within_s
     while not is_ready():
         if time.monotonic() > deadline:
             raise TargetError(f"{what} did not become ready:\n{output.read_text()[-4000:]}")
@@ -157,6 +157,15 @@ def korvet(
                 name=name, address=f"127.0.0.1:{port}", pids=(pid,), ready_s=ready_s, create_topic=create,
                 delete_topic=delete, redis_url=redis_url or f"unix://{data}/valkey.sock",
             )  # fmt: skip
+
+
+@contextmanager
+def korvet_of(config: Path, directory: Path, within_s: float) -> Iterator[int]:
+    """`korvet serve` with a config file, until the block ends; its process id."""
+    command = [sys.executable, "-m", "korvet.cli", "serve", "--config", str(config)]
+    with _started(command, directory, {"PYTHONPATH": str(ROOT)}) as (pid, output):
+        _wait(lambda: b" ready on " in output.read_bytes(), "korvet", output, within_s)
+        yield pid
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.benchmark import growth, way
+from scripts.benchmark import growth, idle, way
 from scripts.benchmark.measures import measures
 from scripts.benchmark.rounds import Results, differs
 from tests.api.raw import created
@@ -147,6 +147,12 @@ def test_error_names_a_tool_that_profiles_need(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 2
     assert "--profile needs perf, which is not installed; install it: apt-get install linux-perf" in done.stderr
+
+
+def test_idle_namespaces_are_served_and_measured() -> None:
+    (cost,) = idle.run([3], settles_s=0.0, measured_s=1.0)
+    assert cost.namespaces == 3 and cost.memory_mb > 100
+    assert 0 <= cost.of_redis <= cost.busy
 
 
 def test_way_of_a_record_has_all_steps_in_their_order() -> None:
