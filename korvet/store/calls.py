@@ -49,15 +49,24 @@ class Calls:
         return self._once(function, keys, named)
 
     def begin(
-        self, function: str, keys: Sequence[str], named: dict[str, Named], *, is_awaited: bool = False
+        self, function: str, keys: Sequence[str], *args: Argument, is_awaited: bool = False
     ) -> asyncio.Future[Any] | None:
         """Make the one call that is mostly enough; None if something must be waited for first. See `call`.
 
-        The reply may be LATE.
+        The arguments are in order, because such functions are called most of all; ``outages`` comes before them. The
+        reply may be LATE.
         """
-        if (is_awaited and self._may_have_paused(keys)) or self._knows_too_little(function, keys):
+        if is_awaited and self._may_have_paused(keys):
             return None
-        return self._once(function, keys, named)
+        if function not in _TOLD_OF_OUTAGES:
+            return self._store.fcall(Purpose.COORDINATE, function, keys, *args)
+        known = self._outages.known_recently(keys[0])
+        return None if known is None else self._store.fcall(Purpose.COORDINATE, function, keys, known, *args)
+
+    def beat(self, function: str, keys: Sequence[str], *args: Argument) -> Awaitable[Any]:
+        """Call a function with its arguments in order, as `begin`, and learn of outages first if that is needed."""
+        reply = self.begin(function, keys, *args)
+        return self._learn_and_beat(function, keys, *args) if reply is None else reply
 
     async def _insist(self, function: str, keys: Sequence[str], named: dict[str, Named], *, is_awaited: bool) -> Any:
         if is_awaited and self._may_have_paused(keys):
@@ -76,18 +85,6 @@ class Calls:
         if function in _TOLD_OF_OUTAGES:
             named["outages"] = self._outages.known_at(keys[0])
         return self._store.call_function(Purpose.COORDINATE, function, keys, **named)
-
-    def beat(self, function: str, keys: Sequence[str], *args: Argument) -> Awaitable[Any]:
-        """Call a function that is called most of all: its arguments are in order, ``outages`` comes before them."""
-        reply = self.begin_beat(function, keys, *args)
-        return self._learn_and_beat(function, keys, *args) if reply is None else reply
-
-    def begin_beat(self, function: str, keys: Sequence[str], *args: Argument) -> asyncio.Future[Any] | None:
-        """As `beat`; None if outages must be learnt first."""
-        if function not in _TOLD_OF_OUTAGES:
-            return self._store.fcall(Purpose.COORDINATE, function, keys, *args)
-        known = self._outages.known_recently(keys[0])
-        return None if known is None else self._store.fcall(Purpose.COORDINATE, function, keys, known, *args)
 
     async def _learn_and_beat(self, function: str, keys: Sequence[str], *args: Argument) -> Any:
         await self._learn(keys)

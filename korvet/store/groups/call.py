@@ -94,16 +94,13 @@ class GroupCalls:
         return reply
 
     def begin(
-        self, function: str, group_id: str, /, *, is_awaited: bool = False, **named: Named
+        self, function: str, group_id: str, *args: Argument, is_awaited: bool = False
     ) -> asyncio.Future[Any] | None:
-        """Call one of a group's functions once; see `Calls.begin`. The group is not made if it is not there."""
-        if function in _MAY_MAKE:
-            named["id"] = named["locator"] = ""
-        return self._calls.begin(function, keys_of(function, self.keys(group_id)), named, is_awaited=is_awaited)
+        """Call one of a group's functions once, with its arguments in order; see `Calls.begin`.
 
-    def begin_beat(self, function: str, group_id: str, *args: Argument) -> asyncio.Future[Any] | None:
-        """Call one of the two heartbeats, if nothing must be learnt first; see `Calls.begin_beat`."""
-        return self._calls.begin_beat(function, keys_of(function, self.keys(group_id)), *args)
+        The group is not made if it is not there.
+        """
+        return self._calls.begin(function, keys_of(function, self.keys(group_id)), *args, is_awaited=is_awaited)
 
     def beat(self, function: str, group_id: str, *args: Argument) -> Awaitable[Any]:
         """Call one of the two heartbeats, which are called most often; see `Calls.beat`."""

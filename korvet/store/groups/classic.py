@@ -155,7 +155,7 @@ class ClassicGroups:
         The call's code RETRY asks for `heartbeat`.
         """
         digest = self._catalog.topics_digest
-        return self._calls.begin_beat(_HEARTBEAT, group_id, member_id, instance_id or "", generation, digest)
+        return self._calls.begin(_HEARTBEAT, group_id, member_id, instance_id or "", generation, digest)
 
     async def leave(self, group_id: str, members: Iterable[tuple[str, str | None]]) -> Sequence[int]:
         """A code for each (member id or empty, instance id or None)."""

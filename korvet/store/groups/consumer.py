@@ -84,7 +84,7 @@ class ConsumerGroups:
         self, group_id: str, member_id: str, member_epoch: int, instance_id: str | None
     ) -> asyncio.Future[int] | None:
         """As `beat`; None if something must be learnt first."""
-        return self._calls.begin_beat(_BEAT, group_id, *self._of_beat(group_id, member_id, member_epoch, instance_id))
+        return self._calls.begin(_BEAT, group_id, *self._of_beat(group_id, member_id, member_epoch, instance_id))
 
     def _of_beat(self, group_id: str, member_id: str, member_epoch: int, instance_id: str | None) -> Sequence[Argument]:
         session_timeout_ms = self._catalog.group_setting(group_id, SESSION_TIMEOUT)

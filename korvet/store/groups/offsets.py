@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence, Set
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import UUID
 
 import structlog
@@ -19,7 +19,7 @@ from korvet.store.outcomes import Failures
 
 log = structlog.get_logger()
 
-_T = TypeVar("_T")
+_COMMIT: Final = "korvet_group_commit"
 _UNSTABLE: Final = b"unstable"
 _AT_ONCE: Final = 1000
 """The offsets of one call; Redis takes one or two milliseconds for a thousand."""
@@ -67,7 +67,17 @@ class Offsets:
         """Commit offsets; the code is for all of them. If it is not 0, a part of very many may be committed."""
 
         def commit(some: Sequence[str]) -> Awaitable[int]:
-            return self._ask(self._calls.call, request, some)
+            return self._calls.call(
+                _COMMIT,
+                request.group_id,
+                is_awaited=True,
+                member_id=request.member_id,
+                instance_id=request.instance_id or "",
+                generation=request.generation,
+                version=request.version,
+                retention=retention_ms(self._catalog),
+                offsets=some,
+            )
 
         code = await in_turn(request, commit)
         if code == 0:
@@ -82,20 +92,14 @@ class Offsets:
         offsets = _texts(request)
         if len(offsets) > 2 * _AT_ONCE:
             return None
-        return self._ask(self._calls.begin, request, offsets)
-
-    def _ask(self, call: Callable[..., _T], request: CommitRequest, offsets: Sequence[str]) -> _T:
-        return call(
-            "korvet_group_commit",
-            request.group_id,
-            is_awaited=True,
-            member_id=request.member_id,
-            instance_id=request.instance_id or "",
-            generation=request.generation,
-            version=request.version,
-            retention=retention_ms(self._catalog),
-            offsets=offsets,
-        )
+        # It makes no group.
+        id = locator = ""
+        retention = retention_ms(self._catalog)
+        member_id, instance_id = request.member_id, request.instance_id or ""
+        return self._calls.begin(
+            _COMMIT, request.group_id, id, locator, member_id, instance_id, request.generation, request.version,
+            retention, *offsets, is_awaited=True,
+        )  # fmt: skip
 
     def on_commit(self, group_id: str, callback: Callable[[Iterable[TopicPartition]], None]) -> None:
         """Call back with the partitions of each commit of a group that this front-end makes."""
