@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -87,6 +87,24 @@ def test_tenants_of_a_cluster_are_served_as_their_redis_users(
             assert refused <= {("korvet", "client|setinfo")}
 
 
+@contextmanager
+def serving_tenants(directory: Path, redis_url: str) -> Iterator[tuple[KorvetServer, dict[str, Client]]]:
+    """A broker whose tenants have Redis users of their own, and a client that is logged in for each."""
+    operator = KorvetServer(directory, redis_url=redis_url)
+    korvet(operator, "functions", "load")
+    for name in NAMES:
+        create_tenant(operator, name)
+    url = redis_url.replace("://", "://korvet:secret@")
+    with (
+        running_broker(
+            redis_url=url, listeners=[LISTENER], broker=SETTINGS, tenant_redis_passwords=passwords_in(directory)
+        ) as broker,
+        ExitStack() as stack,
+    ):
+        clients = {name: stack.enter_context(connected(broker.port, login=f"alice@{name}")) for name in NAMES}
+        yield broker, clients
+
+
 def test_tenants_of_a_cluster_are_served_by_a_replica_after_a_failover(tmp_path: Path) -> None:
     """No answer of a server tells the tenants' connections of it: they hear of the replica from the first store."""
     each = Counter({"korvet-acme": 4, "korvet-globex": 4, "korvet": 4})
@@ -99,18 +117,7 @@ def test_tenants_of_a_cluster_are_served_by_a_replica_after_a_failover(tmp_path:
                 front_ends_line("secret", is_cluster=True),
             ]:
                 cluster.ask(node, *line)
-        operator = KorvetServer(tmp_path, redis_url=cluster.url)
-        korvet(operator, "functions", "load")
-        for name in NAMES:
-            create_tenant(operator, name)
-        url = cluster.url.replace("://", "://korvet:secret@")
-        with (
-            running_broker(
-                redis_url=url, listeners=[LISTENER], broker=SETTINGS, tenant_redis_passwords=passwords_in(tmp_path)
-            ) as broker,
-            ExitStack() as stack,
-        ):
-            clients = {name: stack.enter_context(connected(broker.port, login=f"alice@{name}")) for name in NAMES}
+        with serving_tenants(tmp_path, cluster.url) as (broker, clients):
             for client in clients.values():
                 assert make_topic(client, "orders", 12) == "NONE"
             with caught_up(first):
@@ -140,18 +147,7 @@ def test_tenants_are_served_as_their_redis_users_after_a_failover(tmp_path: Path
                 for name in NAMES:
                     client.execute_command(*tenant_line(name, f"of-{name}", is_cluster=False))
                 client.execute_command(*front_ends_line("secret", is_cluster=False))
-        operator = KorvetServer(tmp_path, redis_url=sentinel.url)
-        korvet(operator, "functions", "load")
-        for name in NAMES:
-            create_tenant(operator, name)
-        url = sentinel.url.replace("://", "://korvet:secret@")
-        with (
-            running_broker(
-                redis_url=url, listeners=[LISTENER], broker=SETTINGS, tenant_redis_passwords=passwords_in(tmp_path)
-            ) as broker,
-            ExitStack() as stack,
-        ):
-            clients = {name: stack.enter_context(connected(broker.port, login=f"alice@{name}")) for name in NAMES}
+        with serving_tenants(tmp_path, sentinel.url) as (broker, clients):
             for name, client in clients.items():
                 assert make_topic(client, f"before-{name}") == "NONE"
             assert users_of(sentinel.primary) == each
