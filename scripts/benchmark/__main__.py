@@ -34,7 +34,8 @@ takes.
 
 --quota does something else: eight producers send all they can to four workers for 50 s, under a quota of 10 MB/s.
 
---idle does something else: what 1 and 1,000 idle namespaces cost four workers, in a quarter of an hour.
+--idle does something else: what 1 and 1,000 idle namespaces, and no and 1,000 tenants, cost four workers, in half an
+hour.
 
 --day does something else: a producer at 20,000 records/s and `korvet pipeline archive --every 10s` run for some minutes
 on a topic with korvet.retention=archived; then every record must be in the lake once.

@@ -149,10 +149,10 @@ def test_error_names_a_tool_that_profiles_need(tmp_path: Path) -> None:
     assert "--profile needs perf, which is not installed; install it: apt-get install linux-perf" in done.stderr
 
 
-def test_idle_namespaces_are_served_and_measured() -> None:
-    (cost,) = idle.run([3], settles_s=0.0, measured_s=1.0)
-    assert cost.namespaces == 3 and cost.memory_mb > 100
-    assert 0 <= cost.of_redis <= cost.busy
+def test_idle_namespaces_and_tenants_are_measured() -> None:
+    costs = list(idle.run([3], [2], settles_s=0.0, measured_s=1.0))
+    assert [cost.what for cost in costs] == ["3 fixed namespaces", "2 tenants"]
+    assert all(0 <= cost.of_redis <= cost.busy and cost.memory_mb > 100 for cost in costs)
 
 
 def test_way_of_a_record_has_all_steps_in_their_order() -> None:
