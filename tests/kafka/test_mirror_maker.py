@@ -19,6 +19,8 @@ WITHIN_S = 240.0
 PARTITIONS = 2
 RECORDS = 40
 READ = 25
+STARTED = "sync idle consumer group offset from source to target took"
+"""What MirrorMaker logs once it translates offsets. It does not translate those of records that it copied before."""
 
 
 def until(condition: Callable[[], bool], output: Path) -> None:
@@ -70,8 +72,8 @@ def test_topics_settings_records_and_offsets_move_to_korvet(kafka: Kafka, broker
     topic, group = unique("mirrored"), unique("readers")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1, config={"retention.ms": "123456789"})])[topic].result(WITHIN_S)
-    write(kafka.bootstrap, topic, range(RECORDS))
-    read(kafka.bootstrap, topic, group, READ)
+    write(kafka.bootstrap, topic, range(PARTITIONS))
+    read(kafka.bootstrap, topic, group, PARTITIONS)
     overrides = {
         "kafka.bootstrap.servers": kafka.bootstrap,
         "korvet.bootstrap.servers": broker.bootstrap,
@@ -83,6 +85,9 @@ def test_topics_settings_records_and_offsets_move_to_korvet(kafka: Kafka, broker
         "offset.flush.interval.ms": "1000",
     }
     with running_mirror(tmp_path, overrides) as output:
+        until(lambda: STARTED in output.read_text(), output)
+        write(kafka.bootstrap, topic, range(PARTITIONS, RECORDS))
+        read(kafka.bootstrap, topic, group, READ - PARTITIONS)
         until(lambda: committed(broker.bootstrap, topic, group) == READ, output)
     # As the page says: consumers go on in korvet, and read what they had not read.
     rest = read(broker.bootstrap, topic, group, RECORDS - READ)
