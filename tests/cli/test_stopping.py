@@ -15,8 +15,9 @@ from korvet.cli.stopping import STOPPING, stopped_in_order
 
 @pytest.fixture(autouse=True)
 def as_a_terminal_starts_it() -> Iterator[None]:
-    """Under nohup the tests ignore SIGHUP."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in STOPPING - {signal.SIGINT}}
+    """Under nohup the tests ignore SIGHUP, and whoever runs them may handle SIGINT."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in STOPPING}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
