@@ -247,6 +247,14 @@ def test_job_refuses_what_is_no_package(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().err.startswith("korvet: hadoop-aws is not GROUP:ARTIFACT:VERSION")
 
 
+def test_signal_stops_work_that_is_about_to_wait_for_it() -> None:
+    """The work may hold the event's lock when the signal interrupts it."""
+    with running.stoppable() as stop:
+        with stop._cond:  # type: ignore[attr-defined]
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.wait(60)
+
+
 INTERRUPTED = """
 from types import SimpleNamespace as Facts
 from korvet.cli.pipeline.progress import archive_progress, log_to_stderr

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from queue import SimpleQueue
 from shutil import which
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Final
@@ -189,22 +190,36 @@ def _why_not_started(noise: IO[bytes] | None, error: Exception) -> str:
 
 @contextmanager
 def stoppable() -> Iterator[threading.Event]:
-    """An event that Ctrl-C or SIGTERM sets, once Spark runs; a second signal ends the process at once."""
-    stop = threading.Event()
+    """An event that Ctrl-C or SIGTERM sets, once Spark runs; a second signal ends the process at once.
+
+    A thread sets it: the code that a signal interrupts may hold the event's lock, or be about to wait for it.
+    """
+    stop, signals = threading.Event(), SimpleQueue[int]()
+    has_come = False
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
+        nonlocal has_come
+        if has_come:
             if sys.stderr.isatty():
                 os.write(2, _SHOW_CURSOR.encode())
             # The JVM ends with its standard input.
             os._exit(_INTERRUPTED)
-        stop.set()
-        # sys.stderr may be a progress display, which would draw over a note that another stream writes.
-        sys.stderr.write("korvet: ending after the running work; a second signal ends at once\n")
+        has_come = True
+        signals.put(number)
 
+    def follow() -> None:
+        if signals.get():
+            stop.set()
+            # sys.stderr may be a progress display, which would draw over a note that another stream writes.
+            sys.stderr.write("korvet: ending after the running work; a second signal ends at once\n")
+
+    follower = threading.Thread(target=follow, name="signals", daemon=True)
+    follower.start()
     before = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
         yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signals.put(0)
+        follower.join()
