@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -13,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from queue import SimpleQueue
 from shutil import which
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Final
@@ -192,34 +192,37 @@ def _why_not_started(noise: IO[bytes] | None, error: Exception) -> str:
 def stoppable() -> Iterator[threading.Event]:
     """An event that Ctrl-C or SIGTERM sets, once Spark runs; a second signal ends the process at once.
 
-    A thread sets it: the code that a signal interrupts may hold the event's lock, or be about to wait for it.
+    A thread sets it. A handler could not: Python runs it in the main thread, which may hold the event's lock, or which
+    the signal met just before a long wait.
     """
-    stop, signals = threading.Event(), SimpleQueue[int]()
-    has_come = False
+    stop = threading.Event()
+    signals, told = socket.socketpair()
+    told.setblocking(False)
+    follower = threading.Thread(target=_follow, args=(signals, stop), name="signals", daemon=True)
+    follower.start()
+    before = {number: signal.signal(number, lambda number, frame: None) for number in _SIGNALS}
+    former = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    try:
+        yield stop
+    finally:
+        signal.set_wakeup_fd(former)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        told.close()
+        follower.join()
+        signals.close()
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal has_come
-        if has_come:
+
+def _follow(signals: socket.socket, stop: threading.Event) -> None:
+    """Set the event at the first signal and end the process at the second, until the other end is closed."""
+    while number := signals.recv(1):
+        if number[0] not in _SIGNALS:
+            continue
+        if stop.is_set():
             if sys.stderr.isatty():
                 os.write(2, _SHOW_CURSOR.encode())
             # The JVM ends with its standard input.
             os._exit(_INTERRUPTED)
-        has_come = True
-        signals.put(number)
-
-    def follow() -> None:
-        if signals.get():
-            stop.set()
-            # sys.stderr may be a progress display, which would draw over a note that another stream writes.
-            sys.stderr.write("korvet: ending after the running work; a second signal ends at once\n")
-
-    follower = threading.Thread(target=follow, name="signals", daemon=True)
-    follower.start()
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        signals.put(0)
-        follower.join()
+        stop.set()
+        # sys.stderr may be a progress display, which would draw over a note that another stream writes.
+        sys.stderr.write("korvet: ending after the running work; a second signal ends at once\n")
