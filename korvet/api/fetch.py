@@ -29,11 +29,12 @@ import anyio
 from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
-from korvet.api.shared.data_failures import read_failure_code
+from korvet.api.shared.data_failures import PASSING_S, read_failure_code
 from korvet.api.shared.turns import SLICE
 from korvet.codes import (
     CORRUPT_MESSAGE,
     FETCH_SESSION_ID_NOT_FOUND,
+    KAFKA_STORAGE_ERROR,
     NOT_LEADER_OR_FOLLOWER,
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_SERVER_ERROR,
@@ -53,6 +54,8 @@ _LASTING: Final = (CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR)
 
 Clients ask again at once after such a code. So they are told at the end of the wait, or with other partitions' records.
 """
+_PASSING: Final = (NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR)
+"""Codes of failures that pass when Redis answers again."""
 _FULL_EPOCHS: Final = (-1, 0)
 _READ_COMMITTED: Final = 1
 _PAUSES_S: Final = (0.0, 0.001, 0.004, 0.016, 0.05)
@@ -74,6 +77,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
         try:
             await ctx.frontend.catalog.refresh()
         except KorvetError as error:
+            await anyio.sleep(min(PASSING_S, _wait_s(request)))
             return pack(ctx.version, _all_failed(ctx, request, read_failure_code(error, "fetch")))
         topics = await _resolve(ctx, request, merged, is_fresh=True)
         assert topics is not None
@@ -236,13 +240,26 @@ async def _read(ctx: Context, request: Any, wants: Sequence[Want]) -> Sequence[P
     min_bytes = min(request.min_bytes, max_bytes)
     try:
         reads = await _read_once(ctx, wants, max_bytes)
-        wait_s = request.max_wait / _MILLISECOND / 1000
+        wait_s = _wait_s(request)
+        if wait_s > 0 and _has_only_failed(reads):
+            await anyio.sleep(min(PASSING_S, wait_s))
+            return await _read_once(ctx, wants, max_bytes)
         if wait_s <= 0 or _is_enough(reads, min_bytes):
             return reads
         return await _wait(ctx, wants, reads, max_bytes, min_bytes, wait_s)
     except KorvetError as error:
         code = read_failure_code(error, "fetch")
         return [PartitionRead(want.partition.index, code) for want in wants]
+
+
+def _wait_s(request: Any) -> float:
+    wait_s: float = request.max_wait / _MILLISECOND / 1000
+    return max(0.0, wait_s)
+
+
+def _has_only_failed(reads: Sequence[PartitionRead]) -> bool:
+    """Whether a failure that passes is all there is to tell."""
+    return any(read.code in _PASSING for read in reads) and not any(read.size_bytes for read in reads)
 
 
 async def _read_once(

@@ -12,7 +12,7 @@ client that deletes a topic and asks for it hears that it is gone, although its 
 beyond its quota of mutations gets the same answer, and no topic (ControllerApis.createTopics).
 
 The leader is a hint (`korvet.api.shared.nodes`). While the store is away, topics are as they were last read, and their
-partitions have no leader.
+partitions have no leader. Such an answer waits a little, because some clients ask again at once.
 
 Source: KafkaApis.handleTopicMetadataRequest, KRaftMetadataCache.getTopicMetadata; KIP-516.
 """
@@ -23,15 +23,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
+import anyio
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.admin import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, read_failure
 from korvet.api.shared.context import Context
+from korvet.api.shared.data_failures import PASSING_S
 from korvet.api.shared.mutations import Mutations
 from korvet.api.shared.partition_epochs import LeaderEpoch, leader_epochs
-from korvet.codes import INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID
+from korvet.codes import INVALID_REQUEST, LEADER_NOT_AVAILABLE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import INTERNAL_TOPICS, colliding_topics, create_topic, name_problem
@@ -73,7 +75,10 @@ async def handle(ctx: Context, request: Any) -> Answer:
     codes = [one.code for one in found if isinstance(one, TopicAnswer)] + [
         int(known.error) for known in epochs.values()
     ]
-    return with_codes([body], [code for code in codes if code])
+    failed = [code for code in codes if code]
+    if LEADER_NOT_AVAILABLE in failed:
+        await anyio.sleep(PASSING_S)
+    return with_codes([body], failed)
 
 
 def _described(

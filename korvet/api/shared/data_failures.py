@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import structlog
 
 from korvet.codes import (
@@ -13,6 +15,13 @@ from korvet.codes import (
 from korvet.errors import DamagedLog, KorvetError, StoreFull, StoreRefusing, StoreUnavailable
 
 log = structlog.get_logger()
+
+PASSING_S: Final = 0.1
+"""How long an answer waits that only says to try again: Kafka's default of retry.backoff.ms.
+
+The Java consumer repeats a Fetch that failed at once, and aiokafka a Metadata request without leaders. In an outage of
+Redis each of them would send hundreds a second.
+"""
 
 
 def failure_code(error: KorvetError, api: str) -> int:
