@@ -83,17 +83,23 @@ OTHERS: Mapping[str, Callable[[], Iterable[_Line]]] = {"quota": lambda: [quota.r
 """What the program measures instead, each as lines of text."""
 
 
-def _starters(names: Sequence[str], prototype: Path | None, before: Path | None) -> list[Starter]:
+def starters(
+    names: Sequence[str], *, prototype: Path | None = None, before: Path | None = None, workers: int = 1
+) -> list[Starter]:
+    """What starts each of the brokers, each korvet with so many workers.
+
+    :raises UsageError: a broker needs a directory that is not named.
+    """
     known: dict[str, Starter] = {
-        "korvet": targets.korvet,
+        "korvet": lambda where: targets.korvet(where, workers=workers),
         "kafka": targets.kafka,
-        "metrics": lambda where: targets.korvet(where, "metrics", has_metrics=True),
+        "metrics": lambda where: targets.korvet(where, "metrics", workers=workers, has_metrics=True),
     }
     if "before" in names:
         if before is None:
             raise click.UsageError("name another checkout of korvet in --before DIR")
         checkout = before.resolve()
-        known["before"] = lambda where: targets.korvet(where, "before", checkout)
+        known["before"] = lambda where: targets.korvet(where, "before", checkout, workers=workers)
     if "prototype" in names:
         if prototype is None:
             raise click.UsageError(
@@ -136,6 +142,7 @@ def _some_of_or_none(
 @click.option(
     "--seconds", default=3.0, show_default=True, type=click.FloatRange(0.1), help="Length of one measurement."
 )
+@click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Workers of each korvet.")
 @click.option(
     "--only", default=",".join(DEFAULT_GROUPS), show_default=True, callback=_some_of(GROUPS),
     help="The groups of measures to run.",
@@ -183,7 +190,7 @@ def _some_of_or_none(
     help="The broker the others are compared with.",
 )  # fmt: skip
 def main(
-    against: tuple[str, ...], rounds: int, agree_percent: float | None, seconds: float, only: list[str],
+    against: tuple[str, ...], rounds: int, agree_percent: float | None, seconds: float, workers: int, only: list[str],
     steps: list[str], records: int,
     day_minutes: float | None, other: str | None, growth: list[str] | None,
     markdown: Path | None, json_path: Path | None,
@@ -207,7 +214,8 @@ def main(
     if chosen or "process" in only:
         profiler = None if profile_directory is None else Profiler(profile_directory)
         agree = None if agree_percent is None else agree_percent / 100
-        results = run(_starters(names, prototype, before), chosen, rounds, "process" in only, profiler, agree)
+        started = starters(names, prototype=prototype, before=before, workers=workers)
+        results = run(started, chosen, rounds, "process" in only, profiler, agree)
         chosen += [PROCESS] if "process" in only else []
         console.print(table(results.values, chosen, names))
         console.print(processor_table(results.spent, chosen))
@@ -216,7 +224,7 @@ def main(
             results.values.update(found)
             console.print(table(found, passed, ways))
     values = {f"{measure}.{key}": dict(brokers) for (measure, key), brokers in results.values.items()}
-    about = {"rounds": rounds, "seconds": seconds, "records": records}
+    about = {"rounds": rounds, "seconds": seconds, "records": records, "workers": workers}
     _write(json_path, {**about, "values": values, "processor_us": processor_us(results.spent)})
 
 

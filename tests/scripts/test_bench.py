@@ -5,9 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from scripts.benchmark import growth, idle, way
+from scripts.benchmark.__main__ import starters
 from scripts.benchmark.measures import measures
 from scripts.benchmark.rounds import Results, differs
 from tests.api.raw import created
@@ -47,6 +49,14 @@ def test_korvet_with_metrics_is_measured_beside_the_one_without(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     values = json.loads(written.read_text())["values"]
     assert {name for brokers in values.values() for name in brokers} == {"korvet", "metrics"}
+
+
+@pytest.mark.parametrize("name", ["korvet", "before", "metrics"])
+def test_each_korvet_is_measured_with_the_workers_that_were_asked_for(name: str, tmp_path: Path) -> None:
+    (start,) = starters([name], before=ROOT, workers=2)
+    with start(tmp_path) as target:
+        commands = [process.cmdline() for process in psutil.Process(target.pids[0]).children(recursive=True)]
+    assert sum("korvet.server.worker" in command for command in commands) == 2
 
 
 def work(job: dict[str, object]) -> dict[str, float]:
