@@ -1,12 +1,15 @@
-"""A line of the log for each batch of a streaming query, with how far its topics are behind."""
+"""Lines of the log and figures for each batch of a streaming query, with how far its topics are behind."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -19,32 +22,62 @@ log = structlog.get_logger()
 
 
 class QueryLog(StreamingQueryListener):
-    """For ``spark.streams.addListener``. It logs all queries of the session: their start, batches and end."""
+    """For ``spark.streams.addListener``. It logs all queries of the session: their start, batches and end.
+
+    :param metrics: a registry of prometheus-client that gets the queries' figures.
+    """
+
+    def __init__(self, metrics: CollectorRegistry | None = None) -> None:
+        self._names: dict[UUID, str] = {}
+        self._rows = Counter("korvet_query_rows", "Rows that a query read.", ["query"], registry=metrics)
+        self._failures = Counter("korvet_query_failures", "Times that a query failed.", ["query"], registry=metrics)
+        self._behind = Gauge(
+            "korvet_query_max_offsets_behind",
+            "The most offsets of a partition that a query's last batch left.",
+            ["query"],
+            registry=metrics,
+        )
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        log.info("query started", query=event.name or str(event.id))
+        log.info("query started", query=self._name(event.id, event.name))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
+        query = self._name(progress.id, progress.name)
+        most = []
         for source in progress.sources:
+            waiting = behind(source.endOffset, source.latestOffset)
             log.info(
                 "query's batch",
-                query=progress.name or str(progress.id),
+                query=query,
                 batch_id=progress.batchId,
                 source=source.description,
                 rows=source.numInputRows,
                 rows_per_s=round(source.processedRowsPerSecond, 1),
-                **behind(source.endOffset, source.latestOffset),
+                **waiting,
             )
+            self._rows.labels(query).inc(source.numInputRows)
+            if waiting:
+                most.append(waiting["maxOffsetsBehindLatest"])
+        if most:
+            self._behind.labels(query).set(max(most))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         pass
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        query = self._names.pop(event.id, str(event.id))
+        with suppress(KeyError):
+            self._behind.remove(query)
         if event.exception is None:
-            log.info("query ended", query=str(event.id))
+            log.info("query ended", query=query)
         else:
-            log.error("query failed", query=str(event.id), reason=event.exception.partition("\n")[0])
+            self._failures.labels(query).inc()
+            log.error("query failed", query=query, reason=event.exception.partition("\n")[0])
+
+    def _name(self, number: UUID, name: str | None) -> str:
+        """The query's name, else its id; its end does not tell the name."""
+        return self._names.setdefault(number, name or str(number))
 
 
 def behind(end: str | None, latest: str | None) -> dict[str, float]:

@@ -46,6 +46,7 @@ _VERBS: Final[dict[str, dict[str, Any]]] = {
         "fail-on-data-loss": {**_BOOLEAN, "default": True},
         "table": {"enum": ["latest"]},
         "schema-registry": _TEXT,
+        "metrics": {**_TEXT, "description": "HOST:PORT, for example 127.0.0.1:9465"},
         "checkpoints": _TEXT,
         "schemas": {"type": "object", "additionalProperties": {"type": "string", "description": "a file's path"}},
     },

@@ -20,6 +20,8 @@ from pyspark.sql import SparkSession
 
 from korvet.cli import run
 from tests.support.broker import KorvetServer
+from tests.support.ports import free_port
+from tests.support.scraping import scrape, total
 from tests.support.terminal import terminal
 
 WITHIN_S = 300.0
@@ -114,6 +116,10 @@ def test_verbs_work_one_after_the_other(
             ["archive", "--lake", "LAKE", "--topic", "x", "--schema", "x=/nowhere"],
             "cannot read schema /nowhere: No such",
         ),
+        (
+            ["archive", "--lake", "LAKE", "--topic", "x", "--metrics", "192.0.2.1:9465"],
+            "cannot listen at 192.0.2.1:9465 for metrics: Cannot assign requested address",
+        ),
         (["replay", "--lake", "LAKE", "--topic", "absent"], ""),
         (
             ["report", "--lake", "LAKE"],
@@ -148,6 +154,8 @@ def test_interrupted_archive_ends_in_good_order(broker: KorvetServer, spark_jars
     command = [sys.executable, "-m", "korvet.cli", "pipeline", "archive", "--topic", topic, "--every", "500ms"]
     command += ["--lake", str(tmp_path / "lake"), "--bootstrap-server", broker.bootstrap]
     command += ["--conf", f"spark.jars={spark_jars}", "--conf", "spark.driver.memory=600m", "--master", "local[2]"]
+    port = free_port()
+    command += ["--metrics", f"127.0.0.1:{port}"]
     with (
         terminal() as shown,
         subprocess.Popen(
@@ -162,6 +170,7 @@ def test_interrupted_archive_ends_in_good_order(broker: KorvetServer, spark_jars
         # The terminal shows the record count once the batch is in the lake.
         shown.read_until("BEHIND", process, WITHIN_S)
         shown.read_until(topic, process, WITHIN_S)
+        assert total(scrape(port), "korvet_archived_records_total", topic=topic) == 20
         # A terminal signals all processes in the foreground.
         os.killpg(process.pid, signal.SIGINT)
         text = shown.read_to_end(process, WITHIN_S)

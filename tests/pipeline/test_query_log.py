@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
@@ -34,7 +36,7 @@ def test_offsets_behind_are_counted_where_a_source_tells_topics(
     assert tuple(behind(end, latest).values()) == told
 
 
-def test_listener_logs_each_batch_with_the_offsets_behind_it(
+def test_listener_logs_and_counts_each_batch_with_the_offsets_behind_it(
     spark: SparkSession, broker: KorvetServer, tmp_path: Path
 ) -> None:
     create(broker, "query-log")
@@ -42,15 +44,24 @@ def test_listener_logs_each_batch_with_the_offsets_behind_it(
     spark.dataSource.register(KorvetDataSource)
     reader = spark.readStream.format("korvet").option("kafka.bootstrap.servers", broker.bootstrap)
     reader = reader.options(subscribe="query-log", startingOffsets="earliest", maxOffsetsPerTrigger="2")
-    listener = QueryLog()
-    with capture_logs() as logs:
+    registry, seen = CollectorRegistry(), list[tuple[str, float | None]]()
+    listener = QueryLog(registry)
+
+    def figure(name: str) -> float | None:
+        return registry.get_sample_value(f"korvet_query_{name}", {"query": "query-log"})
+
+    def note(_logger: object, _method: str, told: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        seen.append((told["event"], figure("max_offsets_behind")))
+        return told
+
+    with capture_logs(processors=[note]) as logs:
         spark.streams.addListener(listener)
         try:
             writer = reader.load().writeStream.format("noop").queryName("query-log")
             query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
             assert query.awaitTermination(WITHIN_S)
             deadline = time.monotonic() + WITHIN_S
-            while not any(line["event"] == "query ended" for line in logs):
+            while not any((line["event"], line["query"]) == ("query ended", "query-log") for line in logs):
                 assert time.monotonic() < deadline, logs
                 time.sleep(0.05)
         finally:
@@ -59,3 +70,6 @@ def test_listener_logs_each_batch_with_the_offsets_behind_it(
     assert [(line["query"], line["rows"], line["avgOffsetsBehindLatest"]) for line in batches] == [
         ("query-log", 2, 1.0), ("query-log", 1, 0.0),
     ]  # fmt: skip
+    assert (figure("rows_total"), figure("failures_total")) == (3, None)
+    # A batch's line comes before its figures.
+    assert {("query's batch", 1.0), ("query ended", None)} <= set(seen)

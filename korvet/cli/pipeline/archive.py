@@ -9,7 +9,7 @@ import click
 
 from korvet.cli.options import as_json, isolation_option
 from korvet.cli.output import say_error, show_json, show_table
-from korvet.cli.pipeline.options import Common, common, lake, pairs, schema_registry
+from korvet.cli.pipeline.options import Common, common, lake, metrics_port, pairs, schema_registry
 from korvet.cli.times import Duration
 from korvet.errors import KorvetError
 
@@ -82,6 +82,7 @@ _S_PER_HOUR = 3600
     help_text="A topic's JSON Schema, instead of its setting korvet.value.schema. May be given again.",
 )
 @schema_registry
+@metrics_port
 @as_json
 @common
 def archive(
@@ -92,6 +93,7 @@ def archive(
     maintain_every: float | None,
     expire_after: float | None,
     schemas: dict[str, str],
+    metrics: tuple[str, int] | None,
     as_json: bool,
     **others: Any,
 ) -> None:
@@ -110,10 +112,10 @@ def archive(
         raise click.UsageError("Option '--expire-after' needs '--maintain-every'.")
     texts = {topic: schema_text(Path(file)) for topic, file in schemas.items()}
     from korvet.cli.pipeline.progress import archive_progress, log_to_stderr
-    from korvet.cli.pipeline.running import spark_session, stoppable
+    from korvet.cli.pipeline.running import served_figures, spark_session, stoppable
 
     log_to_stderr(common)
-    with spark_session(common, "archive") as spark:
+    with served_figures(metrics) as registry, spark_session(common, "archive") as spark:
         from korvet.pipeline.archive import ArchiveConfig
         from korvet.pipeline.archive import archive as run
 
@@ -129,7 +131,7 @@ def archive(
             **others,
         )
         with stoppable() as stop, archive_progress(common) as progress:
-            result = run(spark, config, stop=stop, progress=progress)
+            result = run(spark, config, stop=stop, progress=progress, metrics=registry)
         was_cut = stop.is_set() and every is None
     _show(result, as_json)
     if result.failed:

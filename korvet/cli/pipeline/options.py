@@ -13,6 +13,7 @@ import click
 
 from korvet.cli.cluster import Cluster
 from korvet.cli.options import Function, cluster_options
+from korvet.cli.serve import parse_address
 
 _FILE: Final = "korvet.pipeline"
 """The name under which a context keeps the file's ``[pipeline]``."""
@@ -74,6 +75,20 @@ def schema_registry(function: Function) -> Function:
         "--schema-registry",
         metavar="URL",
         help="The schema registry of Avro values in Confluent's frame, for topics without a JSON Schema.",
+    )(function)
+
+
+def metrics_port(function: Function) -> Function:
+    """The flag ``--metrics``; hands over host and port, or None."""
+
+    def parse(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, int] | None:
+        return None if text is None else parse_address(text, "--metrics")
+
+    return click.option(
+        "--metrics",
+        metavar="HOST:PORT",
+        callback=parse,
+        help="The HTTP port for figures in Prometheus's format.  [default: none]",
     )(function)
 
 

@@ -25,6 +25,7 @@ from korvet.cli.pipeline.options import Common
 from korvet.errors import KorvetError
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
     from pyspark.sql import SparkSession
 
 _PACKAGES: Final = ("pyspark", "delta", "confluent_kafka", "pyarrow", "pandas", "matplotlib")
@@ -186,6 +187,31 @@ def _why_not_started(noise: IO[bytes] | None, error: Exception) -> str:
     from korvet.pipeline.failures import failure
 
     return f"Spark did not start: {lines[0] if lines else failure(error)}; --debug shows its log"
+
+
+@contextmanager
+def served_figures(address: tuple[str, int] | None) -> Iterator[CollectorRegistry | None]:
+    """A registry whose figures Prometheus finds at a host and port until the block ends; without an address none.
+
+    :raises KorvetError: if this process cannot listen there.
+    """
+    if address is None:
+        yield None
+        return
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    registry = CollectorRegistry()
+    host, port = address
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise KorvetError(f"cannot listen at {host}:{port} for metrics: {error.strerror}") from None
+    try:
+        yield registry
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 @contextmanager

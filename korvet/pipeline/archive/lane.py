@@ -28,6 +28,8 @@ class Lane:
         self._is_through = False
         self.running: Future[bool] | None = None
         self.error: PipelineError | None = None
+        self.behind: int | None = None
+        """Offsets that the lake lacks of the ends that the broker told last; None before a first batch."""
 
     @property
     def topic(self) -> str:
@@ -49,8 +51,9 @@ class Lane:
             if self._tries.is_due:
                 self.fail(told)
         elif not self.archive.has(told):
-            self._wanted = told
+            self._wanted, self.behind = told, self.archive.lacks(told)
         else:
+            self.behind = 0
             self._succeed(wrote=False)
 
     def begin(self, pool: Executor, *, others_go_on: bool) -> None:
@@ -86,6 +89,8 @@ class Lane:
     def _succeed(self, *, wrote: bool) -> None:
         self._tries.succeed()
         self.error = None
+        if self._wanted is not None:
+            self.behind = self.archive.lacks(self._wanted)
         if self._is_endless:
             self._wanted = None
         elif not wrote or self._wanted is None or self.archive.has(self._wanted):

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
+from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
+from korvet.pipeline.archive import figures
 from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress, ArchiveResult
 from korvet.pipeline.archive.schedule import Schedule
 from korvet.pipeline.archive.topic import TopicArchive
@@ -34,6 +36,7 @@ def archive(
     *,
     stop: threading.Event | None = None,
     progress: Callable[[ArchiveProgress], None] | None = None,
+    metrics: CollectorRegistry | None = None,
 ) -> ArchiveResult:
     """Move topics into Delta tables, every record once, however often the process is killed.
 
@@ -41,6 +44,7 @@ def archive(
 
     :param stop: once it is set, the archive finishes the running batches, and begins no others.
     :param progress: called from other threads, after each batch.
+    :param metrics: a registry of prometheus-client, which tells the topics' figures until the archive ends.
     :raises UnknownTopic, BrokerUnreachable: before it begins anything.
     :raises PipelineError: if the configuration makes no sense.
     """
@@ -51,6 +55,7 @@ def archive(
         closing(Upkeep(spark, config, stop)) as upkeep,
         Broker(client_settings(config.kafka_options)) as broker,
         Schedule(spark, config, broker, stop) as schedule,
+        figures.told(metrics, lambda: schedule.lanes),
     ):
         while True:
             if clock.is_due("topics", _NEW_TOPICS_EVERY_S):

@@ -67,6 +67,11 @@ class Schedule:
         for lane in self._lanes.values():
             lane.collect()
 
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """The topics; any thread may ask."""
+        return tuple(self._lanes.values())
+
     def report(self) -> None:
         """Repeat all reports to the broker, beside the batches."""
         self._pool.submit(self._report)
@@ -113,6 +118,6 @@ class Schedule:
             lane.fail(PipelineError(f"topic {lane.topic}: {error}"))
 
     def _report(self) -> None:
-        for lane in tuple(self._lanes.values()):
+        for lane in self.lanes:
             if not self._stop.is_set():
                 lane.archive.report()

@@ -56,6 +56,12 @@ class TopicArchive:
         """Whether the lake has just what is below these ends, as far as this archive knows."""
         return self._writer is not None and self._writer.has(ends)
 
+    def lacks(self, ends: Ends) -> int | None:
+        """How many offsets below these ends the lake lacks; None if it has nothing, as far as this archive knows."""
+        if self._proven is None:
+            return None
+        return sum(max(0, end - self._proven.offsets.get(number, 0)) for number, end in ends.items())
+
     def go_on(self, ends: Ends) -> bool:
         """Write a batch of what is below the ends; returns whether there was anything to write.
 
