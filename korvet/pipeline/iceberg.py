@@ -148,7 +148,8 @@ def _delta(spark: SparkSession, path: str) -> _Delta | None:
 
 def _follow(catalog: Catalog, name: tuple[str, str], delta: _Delta) -> TablePublished:
     """Give a table the files of the Delta table, in one commit."""
-    catalog.create_namespace_if_not_exists(name[0])
+    # A text would become a level for each dot in the topic's name.
+    catalog.create_namespace_if_not_exists(name[:1])
     table = _table(catalog, name, delta)
     has = {task.file.file_path: task.file for task in table.scan().plan_files()}
     added, removed = sorted(delta.files - has.keys()), sorted(has.keys() - delta.files)

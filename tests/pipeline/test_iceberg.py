@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from korvet.pipeline.archive import ArchiveConfig, archive
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.iceberg import IcebergConfig, TablePublished, publish
 from korvet.pipeline.lake import RAW_COLUMNS, Lake, Proven
 from korvet.pipeline.lake.maintain import MaintainConfig, maintain
 from korvet.pipeline.lake.table import Table
+from tests.pipeline.sourcing import create, produce
+from tests.support.broker import KorvetServer
+from tests.support.iceberg_catalog import running_catalog
 
 pytest.importorskip("pyiceberg")
 
@@ -45,15 +50,25 @@ class Scene:
         return {done.name: done for done in result.tables.values()}
 
     def rows(self, kind: str) -> list[dict[str, object]]:
-        """The rows that a reader of Iceberg finds."""
-        from pyiceberg.catalog import load_catalog
-
-        table = load_catalog("korvet", uri=self.catalog).load_table(("orders", kind))
-        rows: list[dict[str, object]] = table.scan().to_arrow().to_pylist()
-        return rows
+        return rows_of(self.catalog, "orders", kind)
 
     def values(self) -> list[int]:
         return sorted(int(row["value"]) for row in self.rows("raw"))  # type: ignore[call-overload]
+
+
+def rows_of(catalog: str, topic: str, kind: str) -> list[dict[str, object]]:
+    """The rows that a reader of Iceberg finds."""
+    from pyiceberg.catalog import load_catalog
+
+    table = load_catalog("reader", uri=catalog).load_table((topic, kind))
+    rows: list[dict[str, object]] = table.scan().to_arrow().to_pylist()
+    return rows
+
+
+@pytest.fixture
+def rest_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_catalog(tmp_path_factory.mktemp("catalog")) as uri:
+        yield uri
 
 
 @pytest.fixture
@@ -104,6 +119,36 @@ def test_typed_table_with_other_columns_keeps_its_rows(scene: Scene) -> None:
     rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
     scene.publish()
     assert scene.rows("typed") == [{"id": 1.5, "city": "Oslo"}]
+
+
+def test_reader_of_a_rest_catalog_finds_what_an_archive_wrote(
+    spark: SparkSession, broker: KorvetServer, rest_catalog: str, tmp_path: Path
+) -> None:
+    topic, lake = "iceberg.rest", str(tmp_path)
+    create(broker, topic)
+
+    def archive_and_publish(kind: str) -> dict[str, TablePublished]:
+        schema = f'{{"type": "object", "properties": {{"id": {{"type": "{kind}"}}}}}}'
+        config = ArchiveConfig(bootstrap_servers=broker.bootstrap, lake=lake, topics=(topic,), schemas={topic: schema})
+        assert not archive(spark, config).failed
+        result = publish(spark, IcebergConfig(lake=lake, catalog=rest_catalog))
+        assert not result.failed
+        return {done.name: done for done in result.tables.values()}
+
+    produce(broker, topic, [b'{"id": 1}', b"no JSON"])
+    tables = archive_and_publish("integer")
+    assert sorted(tables) == [f"{topic}.dead_letters", f"{topic}.raw", f"{topic}.typed"]
+    assert [(row["offset"], row["value"]) for row in rows_of(rest_catalog, topic, "dead_letters")] == [(1, b"no JSON")]
+    assert [row["id"] for row in rows_of(rest_catalog, topic, "typed")] == [1]
+
+    # The typed table begins anew, and the raw one gets other files.
+    produce(broker, topic, [b'{"id": 2.5}'])
+    archive_and_publish("number")
+    assert sorted(str(row["id"]) for row in rows_of(rest_catalog, topic, "typed")) == ["1.0", "2.5"]
+    assert not maintain(spark, MaintainConfig(lake=lake)).failed
+    raw = archive_and_publish("number")[f"{topic}.raw"]
+    assert (raw.files_added, raw.files_removed) == (1, 2)
+    assert sorted(str(row["offset"]) for row in rows_of(rest_catalog, topic, "raw")) == ["0", "1", "2"]
 
 
 def test_table_with_rows_deleted_within_files_is_refused(scene: Scene) -> None:

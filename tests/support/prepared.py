@@ -25,6 +25,7 @@ from tests.kafka.builds import (
     tools_command,
 )
 from tests.kafka.example_builds import go_example, java_example, node_example, rust_example
+from tests.support.iceberg_catalog import iceberg_jars
 from tests.support.kafka import ROOT, KafkaUnavailable, fetch_dependencies
 from tests.support.mirror import mirror_jars
 from tests.support.object_store import AWS_BUNDLE, HADOOP_AWS, s3a_jars
@@ -64,6 +65,7 @@ STEPS: dict[str, Callable[[], object]] = {
     "the bytecode of all tests": _collected,
     "Spark's jars and classes": _spark,
     "the jars of S3": s3a_jars,
+    "Iceberg's jars": iceberg_jars,
     "Kafka's jars and tools": tools_command,
     "MirrorMaker's jars": mirror_jars,
     "the Java clients": lambda: [driver_command(name, "") for name in ("java", *JAVA_VERSIONS)],
