@@ -1,17 +1,20 @@
 """Iceberg tables over the Parquet files of a lake's Delta tables, for readers that do not know Delta.
 
 Such a table has metadata alone. One commit of its catalog gives it just the files of the Delta table's newest version.
-So a step that was cut off may be repeated, and a repeated one finds nothing to do. Delta's files have no ids of
-columns: Iceberg's name mapping finds columns by their names.
+So a step that was cut off may be repeated, and a repeated one finds nothing to do. Iceberg's name mapping finds columns
+by their names in Delta's files. Delta maps the columns of typed tables (``delta.columnMapping.mode``): their files have
+other names, and ids, by which Iceberg finds columns first. So such an Iceberg table has Delta's ids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -27,7 +30,9 @@ from korvet.pipeline.lake.proofs import delta_snapshot
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table, Transaction
+    from pyiceberg.types import IcebergType, NestedField
 
 _KEPT_FOR: Final = timedelta(days=7)
 """Maintenance may delete files of former versions after that time."""
@@ -37,6 +42,10 @@ _PROPERTIES: Final = {
     "write.metadata.previous-versions-max": "20",
 }
 _VERSION: Final = "korvet.delta.version"
+_NAME_MAPPING: Final = "schema.name-mapping.default"
+_NAME_IN_FILES: Final = "delta.columnMapping.physicalName"
+_ID_IN_FILES: Final = "delta.columnMapping.id"
+_LAST_ADDED: Final = -1
 
 T = TypeVar("T")
 
@@ -75,12 +84,18 @@ class IcebergResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Delta:
-    """A version of a Delta table: its URI, its columns, and the URIs of its files."""
+    """A version of a Delta table: its URI, its columns, what Delta notes of each, and the URIs of its files."""
 
     uri: str
     version: int
     columns: pa.Schema
+    notes: Mapping[str, Any]
     files: frozenset[str]
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether its files have the ids of columns."""
+        return any(_ID_IN_FILES in note["metadata"] for note in self.notes["fields"])
 
 
 def publish(spark: SparkSession, config: IcebergConfig) -> IcebergResult:
@@ -128,6 +143,7 @@ def _delta(spark: SparkSession, path: str) -> _Delta | None:
             return None
         version = int(found.version())
         columns = spark.read.format("delta").option("versionAsOf", version).load(path).schema
+        notes = json.loads(found.metadata().schema().json())
         added = DataFrame(found.allFiles().toDF(), spark).select("path", "deletionVector").collect()
     except (Py4JJavaError, PySparkException) as error:
         raise PipelineError(f"{path}: it cannot be read: {failure(error)}") from None
@@ -142,6 +158,7 @@ def _delta(spark: SparkSession, path: str) -> _Delta | None:
         uri=root,
         version=version,
         columns=to_arrow_schema(columns, timezone="UTC"),
+        notes=notes,
         files=frozenset(each if "://" in each else f"{root}/{each}" for each in paths),
     )
 
@@ -161,7 +178,7 @@ def _follow(catalog: Catalog, name: tuple[str, str], delta: _Delta) -> TablePubl
                     for path in removed:
                         cut.delete_data_file(has[path])
             if added:
-                step.add_files(added, snapshot_properties=told, check_duplicate_files=False)
+                _add(step, table, delta, added, told)
         # Snapshots without files would be of no use.
         table.maintenance.expire_snapshots().older_than(datetime.now(UTC) - _KEPT_FOR).commit()
     return TablePublished(
@@ -176,6 +193,8 @@ def _table(catalog: Catalog, name: tuple[str, str], delta: _Delta) -> Table:
     # It is beside the Delta table: VACUUM deletes what Delta does not know.
     location = f"{delta.uri.rpartition('/')[0]}/iceberg/{name[1]}"
     table = catalog.create_table_if_not_exists(name, delta.columns, location=location, properties=_PROPERTIES)
+    if delta.has_ids:
+        return _with_ids_of(catalog, name, table, delta)
     try:
         with table.update_schema() as update:
             update.union_by_name(delta.columns)
@@ -185,10 +204,90 @@ def _table(catalog: Catalog, name: tuple[str, str], delta: _Delta) -> Table:
     return table
 
 
+def _with_ids_of(catalog: Catalog, name: tuple[str, str], table: Table, delta: _Delta) -> Table:
+    """The table with the columns and ids of a Delta table that has ids. A column that was retyped has another id."""
+    from pyiceberg.io.pyarrow import pyarrow_to_schema
+    from pyiceberg.schema import Schema as IcebergSchema
+    from pyiceberg.table.update import AddSchemaUpdate, AssertCurrentSchemaId, SetCurrentSchemaUpdate
+
+    fields = pyarrow_to_schema(pa.schema(_numbered(delta.columns, delta.notes["fields"]))).fields
+    if fields == table.schema().fields:
+        return table
+    now = table.schema().schema_id
+    schema = IcebergSchema(*fields, schema_id=max(table.schemas()) + 1)
+    catalog.commit_table(
+        table,
+        (AssertCurrentSchemaId.model_validate({"current-schema-id": now}),),
+        (AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate.model_validate({"schema-id": _LAST_ADDED})),
+    )
+    return catalog.load_table(name)
+
+
+def _numbered(columns: Iterable[pa.Field], notes: Iterable[Mapping[str, Any]]) -> Iterator[pa.Field]:
+    """Columns with the ids that they have in files.
+
+    :raises PipelineError: arrays and maps have none for what they hold.
+    """
+    noted = {note["name"]: note for note in notes}
+    for column in columns:
+        note, kind = noted[column.name], column.type
+        if pa.types.is_struct(kind):
+            kind = pa.struct(list(_numbered(kind, note["type"]["fields"])))
+        elif pa.types.is_nested(kind):
+            raise PipelineError(f"column {column.name} holds several values, for which Delta's files have no ids")
+        yield pa.field(column.name, kind, metadata={"PARQUET:field_id": str(note["metadata"][_ID_IN_FILES])})
+
+
+def _add(step: Transaction, table: Table, delta: _Delta, paths: Iterable[str], told: dict[str, str]) -> None:
+    """Add files in one snapshot. The client's own ``add_files`` asks the files for the table's names of columns."""
+    from pyiceberg.io.pyarrow import parquet_file_to_data_file
+
+    schema = _schema_of_files(table.schema(), delta)
+    metadata = step.table_metadata.model_copy(update={"schemas": [schema]})
+    step.set_properties({_NAME_MAPPING: schema.name_mapping.model_dump_json()})
+    with ThreadPoolExecutor() as pool, step.update_snapshot(snapshot_properties=told).merge_append() as append:
+        for file in pool.map(partial(parquet_file_to_data_file, table.io, metadata), paths):
+            append.append_data_file(file)
+
+
+def _schema_of_files(schema: Schema, delta: _Delta) -> Schema:
+    """The table's schema, with the names that its columns have in files."""
+    from pyiceberg.schema import Schema as IcebergSchema
+
+    return IcebergSchema(*_fields_of_files(schema.fields, delta.notes["fields"]), schema_id=schema.schema_id)
+
+
+def _fields_of_files(fields: Iterable[NestedField], notes: Iterable[Mapping[str, Any]]) -> Iterator[NestedField]:
+    noted = {note["name"]: note for note in notes}
+    for each in fields:
+        note = noted.get(each.name)
+        # Delta may have dropped a column that the Iceberg table keeps.
+        yield (
+            each
+            if note is None
+            else each.model_copy(
+                update={
+                    "name": note["metadata"].get(_NAME_IN_FILES, each.name),
+                    "field_type": _type_of_files(each.field_type, note["type"]),
+                }
+            )
+        )
+
+
+def _type_of_files(kind: IcebergType, note: Any) -> IcebergType:
+    from pyiceberg.types import StructType
+
+    if isinstance(kind, StructType):
+        return StructType(*_fields_of_files(kind.fields, note["fields"]))
+    return kind
+
+
 def _explained(what: str, call: Callable[[], T]) -> T:
     """Call Iceberg's client, which lets errors of its libraries for HTTP, files and databases through."""
     try:
         return call()
+    except PipelineError as error:
+        raise PipelineError(f"{what}: {error}") from None
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise PipelineError(f"{what}: Iceberg's client failed: {reason}") from error

@@ -60,7 +60,7 @@ def rows_of(catalog: str, topic: str, kind: str) -> list[dict[str, object]]:
     """The rows that a reader of Iceberg finds."""
     from pyiceberg.catalog import load_catalog
 
-    table = load_catalog("reader", uri=catalog).load_table((topic, kind))
+    table = load_catalog("korvet", uri=catalog).load_table((topic, kind))
     rows: list[dict[str, object]] = table.scan().to_arrow().to_pylist()
     return rows
 
@@ -119,6 +119,24 @@ def test_typed_table_with_other_columns_keeps_its_rows(scene: Scene) -> None:
     rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
     scene.publish()
     assert scene.rows("typed") == [{"id": 1.5, "city": "Oslo"}]
+
+
+def test_typed_table_is_found_by_the_ids_in_its_files_if_it_has_no_arrays(scene: Scene) -> None:
+    scene.append(1)
+    named = {"delta.columnMapping.mode": "name"}
+    made = scene.spark.range(1).selectExpr("named_struct('city', 'Oslo', 'zip', 7) AS place", "id AS number")
+    made.write.format("delta").options(**named).save(scene.lake.typed("orders"))
+    scene.publish()
+    assert scene.rows("typed") == [{"place": {"city": "Oslo", "zip": 7}, "number": 0}]
+    # Another column of the same name has another id.
+    table = f"delta.`{scene.lake.typed('orders')}`"
+    scene.spark.sql(f"ALTER TABLE {table} DROP COLUMN number")
+    scene.spark.sql(f"ALTER TABLE {table} ADD COLUMN number STRING")
+    scene.publish()
+    assert scene.rows("typed") == [{"place": {"city": "Oslo", "zip": 7}, "number": None}]
+    scene.spark.sql(f"ALTER TABLE {table} ADD COLUMN tags ARRAY<STRING>")
+    with pytest.raises(AssertionError, match="column tags holds several values, for which Delta's files have no ids"):
+        scene.publish()
 
 
 def test_reader_of_a_rest_catalog_finds_what_an_archive_wrote(
