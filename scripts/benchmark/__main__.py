@@ -37,6 +37,8 @@ takes.
 --idle does something else: what 1 and 1,000 idle namespaces, and no and 1,000 tenants, cost four workers, in half an
 hour.
 
+--topics does something else: the memory of an archive of 500 topics, in half an hour. --heap is that of its Java.
+
 --day does something else: a producer at 20,000 records/s and `korvet pipeline archive --every 10s` run for some minutes
 on a topic with korvet.retention=archived; then every record must be in the lake once.
 """
@@ -162,6 +164,11 @@ def _some_of_or_none(
     "--day", "day_minutes", is_flag=False, flag_value=10.0, type=click.FloatRange(0, min_open=True),
     metavar="[MINUTES]", help="Run a day of an archived topic instead, in so many minutes (by default 10).",
 )  # fmt: skip
+@click.option(
+    "--topics", is_flag=False, flag_value=500, type=click.IntRange(1), metavar="[N]",
+    help="Measure an archive of so many topics instead (by default 500).",
+)  # fmt: skip
+@click.option("--heap", default="1g", show_default=True, metavar="SIZE", help="Its Java's spark.driver.memory.")
 @click.option("--quota", "other", flag_value="quota", help="Measure how well four workers hold a quota instead.")
 @click.option("--idle", "other", flag_value="idle", help="Measure what idle namespaces cost instead.")
 @click.option("--way", "other", flag_value="way", help="Measure the steps of single records' ways instead.")
@@ -192,7 +199,7 @@ def _some_of_or_none(
 def main(
     against: tuple[str, ...], rounds: int, agree_percent: float | None, seconds: float, workers: int, only: list[str],
     steps: list[str], records: int,
-    day_minutes: float | None, other: str | None, growth: list[str] | None,
+    day_minutes: float | None, topics: int | None, heap: str, other: str | None, growth: list[str] | None,
     markdown: Path | None, json_path: Path | None,
     profile_directory: Path | None, prototype: Path | None,
     before: Path | None, subject: str,
@@ -200,6 +207,9 @@ def main(
     console = Console(width=None if sys.stdout.isatty() else 160)
     if day_minutes is not None:
         _live_a_day(day_minutes, json_path)
+        return
+    if topics is not None:
+        _archive_many(topics, heap)
         return
     if other is not None:
         for figures in OTHERS[other]():
@@ -265,6 +275,18 @@ def _live_a_day(minutes: float, json_path: Path | None) -> None:
             raise click.ClickException(str(error)) from error
     click.echo(day.summary(moments))
     _write(json_path, {"minutes": minutes, "moments": [asdict(moment) for moment in moments]})
+
+
+def _archive_many(topics: int, heap: str) -> None:
+    """Print a line; ends with 1 if the archive fails."""
+    from scripts.benchmark import cold
+    from scripts.benchmark import topics as many
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        try:
+            click.echo(many.run(Path(name), topics, heap, _say).line())
+        except cold.PipelineFailed as error:
+            raise click.ClickException(str(error)) from error
 
 
 def _grow(chosen: Sequence[str], markdown: Path | None, console: Console) -> None:

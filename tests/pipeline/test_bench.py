@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from korvet.pipeline.lake import Lake
-from scripts.benchmark import cold, day, pipeline, targets, typed
+from scripts.benchmark import cold, day, pipeline, targets, topics, typed
 from scripts.benchmark.measures import PIPELINE, PIPELINE_WAYS, START, TYPED, TYPED_WAYS
 from tests.support.broker import KorvetServer
 
@@ -93,3 +93,9 @@ def test_summary_of_a_day_tells_memory_early_and_late() -> None:
     assert day.summary(moments) == (
         "every one of 5 records is in the lake once; Redis held 100 MB early and 150 MB late (1.50 times as much)"
     )
+
+
+def test_memory_of_an_archive_of_several_topics_is_measured(spark_jars: str, tmp_path: Path) -> None:
+    cost = topics.run(tmp_path, 2, "512m", lambda _phase: None, rests_s=0.5, every="500ms")
+    assert (cost.topics, cost.heap) == (2, "512m")
+    assert min(cost.first_mb, cost.rest_mb, cost.later_mb) > 100
