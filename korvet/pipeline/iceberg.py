@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _KEPT_FOR: Final = timedelta(days=7)
 """Maintenance may delete files of former versions after that time."""
 _PROPERTIES: Final = {
+    # A commit that another one overtook fails. Tried again, it would add the other's files a second time.
+    "commit.retry.num-retries": "0",
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
@@ -164,7 +166,7 @@ def _delta(spark: SparkSession, path: str) -> _Delta | None:
 
 
 def _follow(catalog: Catalog, name: tuple[str, str], delta: _Delta) -> TablePublished:
-    """Give a table the files of the Delta table, in one commit."""
+    """Give a table the columns of the Delta table, and its files in one commit."""
     # A text would become a level for each dot in the topic's name.
     catalog.create_namespace_if_not_exists(name[:1])
     table = _table(catalog, name, delta)
@@ -192,9 +194,13 @@ def _table(catalog: Catalog, name: tuple[str, str], delta: _Delta) -> Table:
 
     # It is beside the Delta table: VACUUM deletes what Delta does not know.
     location = f"{delta.uri.rpartition('/')[0]}/iceberg/{name[1]}"
+    numbered = pa.schema(_numbered(delta.columns, delta.notes["fields"])) if delta.has_ids else None
     table = catalog.create_table_if_not_exists(name, delta.columns, location=location, properties=_PROPERTIES)
-    if delta.has_ids:
-        return _with_ids_of(catalog, name, table, delta)
+    if not _PROPERTIES.items() <= table.properties.items():
+        with table.transaction() as step:
+            step.set_properties(_PROPERTIES)
+    if numbered is not None:
+        return _with_ids(catalog, name, table, numbered)
     try:
         with table.update_schema() as update:
             update.union_by_name(delta.columns)
@@ -204,22 +210,23 @@ def _table(catalog: Catalog, name: tuple[str, str], delta: _Delta) -> Table:
     return table
 
 
-def _with_ids_of(catalog: Catalog, name: tuple[str, str], table: Table, delta: _Delta) -> Table:
+def _with_ids(catalog: Catalog, name: tuple[str, str], table: Table, columns: pa.Schema) -> Table:
     """The table with the columns and ids of a Delta table that has ids. A column that was retyped has another id."""
     from pyiceberg.io.pyarrow import pyarrow_to_schema
     from pyiceberg.schema import Schema as IcebergSchema
     from pyiceberg.table.update import AddSchemaUpdate, AssertCurrentSchemaId, SetCurrentSchemaUpdate
 
-    fields = pyarrow_to_schema(pa.schema(_numbered(delta.columns, delta.notes["fields"]))).fields
+    fields, now = pyarrow_to_schema(columns).fields, table.schema().schema_id
     if fields == table.schema().fields:
         return table
-    now = table.schema().schema_id
-    schema = IcebergSchema(*fields, schema_id=max(table.schemas()) + 1)
-    catalog.commit_table(
-        table,
-        (AssertCurrentSchemaId.model_validate({"current-schema-id": now}),),
-        (AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate.model_validate({"schema-id": _LAST_ADDED})),
-    )
+    # A catalog refuses to add a schema that it has.
+    number = next((number for number, each in table.schemas().items() if each.fields == fields), None)
+    added = () if number is not None else (
+        AddSchemaUpdate(schema=IcebergSchema(*fields, schema_id=max(table.schemas()) + 1)),
+    )  # fmt: skip
+    chosen = SetCurrentSchemaUpdate.model_validate({"schema-id": _LAST_ADDED if number is None else number})
+    unchanged = AssertCurrentSchemaId.model_validate({"current-schema-id": now})
+    catalog.commit_table(table, (unchanged,), (*added, chosen))
     return catalog.load_table(name)
 
 

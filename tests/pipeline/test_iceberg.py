@@ -6,10 +6,12 @@ import datetime
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from korvet.pipeline import iceberg
 from korvet.pipeline.archive import ArchiveConfig, archive
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.iceberg import IcebergConfig, TablePublished, publish
@@ -121,6 +123,25 @@ def test_typed_table_with_other_columns_keeps_its_rows(scene: Scene) -> None:
     assert scene.rows("typed") == [{"id": 1.5, "city": "Oslo"}]
 
 
+def test_one_of_two_publications_at_a_time_fails_and_adds_no_row_twice(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.append(2)
+    add = iceberg._add
+
+    def overtaken(*arguments: Any) -> None:
+        monkeypatch.setattr(iceberg, "_add", add)
+        add(*arguments)
+        scene.publish()
+
+    monkeypatch.setattr(iceberg, "_add", overtaken)
+    result = publish(scene.spark, IcebergConfig(lake=scene.lake.location, catalog=scene.catalog))
+    assert list(result.failed) == [scene.raw.path]
+    assert scene.values() == [0, 1]
+    scene.publish()
+    assert scene.values() == [0, 1]
+
+
 def test_typed_table_is_found_by_the_ids_in_its_files_if_it_has_no_arrays(scene: Scene) -> None:
     scene.append(1)
     named = {"delta.columnMapping.mode": "name"}
@@ -159,7 +180,7 @@ def test_reader_of_a_rest_catalog_finds_what_an_archive_wrote(
     assert [(row["offset"], row["value"]) for row in rows_of(rest_catalog, topic, "dead_letters")] == [(1, b"no JSON")]
     assert [row["id"] for row in rows_of(rest_catalog, topic, "typed")] == [1]
 
-    # The typed table begins anew, and the raw one gets other files.
+    # A column of the typed table is another one, and the raw table gets other files.
     produce(broker, topic, [b'{"id": 2.5}'])
     archive_and_publish("number")
     assert sorted(str(row["id"]) for row in rows_of(rest_catalog, topic, "typed")) == ["1.0", "2.5"]
