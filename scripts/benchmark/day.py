@@ -104,10 +104,10 @@ def _sending(sender: Sender, seconds: float) -> Iterator[threading.Thread]:
 
 
 @contextmanager
-def _archiving(address: str, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`korvet pipeline archive` for the time of the block, its output in `directory`."""
+def archiving(address: str, directory: Path, flags: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """`korvet pipeline archive` for the time of the block, its lake and its output in `directory`."""
     command = [sys.executable, "-m", "korvet.cli", "pipeline", "archive", "--bootstrap-server", address]
-    command += ["--topic", TOPIC, "--lake", str(directory / "lake"), "--every", f"{EVERY_S:g}s"]
+    command += ["--lake", str(directory / "lake"), *flags]
     with open(directory / "archive.log", "wb") as output:
         process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
@@ -196,7 +196,8 @@ def run(directory: Path, minutes: float, tell: Callable[[Moment], None]) -> list
         broker = stack.enter_context(Broker({"bootstrap.servers": target.address}))
         broker.create_topic(TOPIC, PARTITIONS, SETTINGS)
         client = stack.enter_context(redis.Redis.from_url(str(target.redis_url)))
-        archive = stack.enter_context(_archiving(target.address, directory))
+        flags = ["--topic", TOPIC, "--every", f"{EVERY_S:g}s"]
+        archive = stack.enter_context(archiving(target.address, directory, flags))
         sender = Sender(target.address, TOPIC, VALUE_BYTES)
         day, moments = _Day(broker, client, sender, Path(table(directory))), []
         with _sending(sender, minutes * 60) as sending:

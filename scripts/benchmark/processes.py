@@ -1,7 +1,8 @@
 """Processor time and memory of processes and of all below them."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import psutil
@@ -38,23 +39,19 @@ def _all(pids: Sequence[int]) -> Iterator[psutil.Process]:
 
 def resident_mb(pids: Sequence[int]) -> float:
     """Resident memory in 10^6 bytes."""
-    total = 0
-    for process in _all(pids):
-        try:
-            total += process.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue
-    return total / 1e6
+    return _mb(pids, lambda process: process.memory_info().rss)
 
 
 def proportional_mb(pids: Sequence[int]) -> float:
     """The proportional set size in 10^6 bytes: what processes share counts to each of them in part. Linux alone."""
+    return _mb(pids, lambda process: process.memory_full_info().pss)
+
+
+def _mb(pids: Sequence[int], memory: Callable[[psutil.Process], int]) -> float:
     total = 0
     for process in _all(pids):
-        try:
-            total += process.memory_full_info().pss
-        except psutil.NoSuchProcess:
-            continue
+        with suppress(psutil.NoSuchProcess):
+            total += memory(process)
     return total / 1e6
 
 

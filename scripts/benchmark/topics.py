@@ -6,10 +6,8 @@ topic, at rest, and in a later batch of each topic.
 
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,8 +16,8 @@ import confluent_kafka
 from korvet.pipeline.broker import Broker
 from scripts.benchmark import targets
 from scripts.benchmark.cold import PipelineFailed, session_settings
+from scripts.benchmark.day import archiving
 from scripts.benchmark.processes import proportional_mb
-from scripts.benchmark.targets import ROOT
 from tests.support.ports import free_port
 from tests.support.scraping import scrape, total
 
@@ -76,8 +74,10 @@ def _archived(
     """Memory in first batches, at rest, and in later batches."""
     port = free_port()
     flags = ["--pattern", "many-.*", "--every", every, "--metrics", f"127.0.0.1:{port}"]
+    for name, value in (session_settings(directory) | {"spark.driver.memory": heap}).items():
+        flags += ["--conf", f"{name}={value}"]
     _send(address, names)
-    with _archiving(address, directory, heap, flags) as process:
+    with archiving(address, directory, flags) as process:
         tell("first batches")
         first_mb = _peak(process, port, len(names) * RECORDS_EACH)
         tell("at rest")
@@ -102,29 +102,6 @@ def _send(address: str, names: Sequence[str]) -> None:
         producer.poll(0)
     if left := producer.flush(120):
         raise PipelineFailed(f"{left} records were not acknowledged")
-
-
-@contextmanager
-def _archiving(address: str, directory: Path, heap: str, flags: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """`korvet pipeline archive` for the time of the block, its lake and its log in ``directory``."""
-    command = [sys.executable, "-m", "korvet.cli", "pipeline", "archive", "--bootstrap-server", address]
-    command += ["--lake", str(directory / "lake"), *flags]
-    for name, value in (session_settings(directory) | {"spark.driver.memory": heap}).items():
-        command += ["--conf", f"{name}={value}"]
-    log = directory / "archive.log"
-    with open(log, "wb") as output:
-        process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output,
-            start_new_session=True,
-        )  # fmt: skip
-    try:
-        yield process
-    except PipelineFailed as error:
-        raise PipelineFailed(f"{error}; its last words:\n{log.read_text()[-3000:]}") from None
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
 
 
 def _peak(process: subprocess.Popen[bytes], port: int, wanted: int) -> float:
