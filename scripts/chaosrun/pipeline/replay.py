@@ -41,6 +41,7 @@ class Order:
 
     :param prepares: only make the table.
     :param holds: write ``marker`` after the last commit of the first partition that is through, and hang.
+    :param marker: a file of this driver alone.
     :param forgets: commit no positions, as the control does.
     """
 
@@ -48,13 +49,13 @@ class Order:
     scratch: str
     lake: str
     bootstrap: str
-    marker: str
     result: str
     count: int
     partitions: int
     size_bytes: int
     prepares: bool = False
     holds: bool = False
+    marker: str = ""
     forgets: bool = False
 
     @property
@@ -111,7 +112,7 @@ def replay_under_fire(
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="kr")))
         order = Order(
             jars=jars, scratch=str(directory / "scratch"), lake=lake or str(directory / "lake"),
-            bootstrap=server.bootstrap, marker=str(directory / "marker"), result=str(directory / "result"),
+            bootstrap=server.bootstrap, result=str(directory / "result"),
             count=count, partitions=partitions, size_bytes=size_bytes, forgets=forgets,
         )  # fmt: skip
         if lake is None:
@@ -195,9 +196,8 @@ class _Play:
     def _held(self) -> subprocess.Popen[bytes]:
         """A new driver, one of whose tasks hangs between its partition's last commit and its end."""
         self.kill()
-        marker = Path(self._order.marker)
-        marker.unlink(missing_ok=True)
         driver = self._working(holds=True)
+        marker = Path(self._order.marker)
         _await(lambda: marker.exists() or driver.poll() is not None)
         assert marker.exists(), f"no partition came to its end:\n{self._log()}"
         return driver
@@ -216,8 +216,11 @@ class _Play:
     def _working(self, *, holds: bool = False) -> subprocess.Popen[bytes]:
         if self._driver is None:
             self._began_at = self._written()
-            self._driver = _start(replace(self._order, holds=holds), self._directory)
             self._verdict.starts += 1
+            # A killed driver's tasks run on in a process group of their own, and would write a marker that both have.
+            marker = str(self._directory / f"marker-{self._verdict.starts}")
+            self._order = replace(self._order, holds=holds, marker=marker)
+            self._driver = _start(self._order, self._directory)
         return self._driver
 
     def _written(self) -> int:
