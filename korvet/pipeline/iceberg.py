@@ -246,15 +246,24 @@ def _numbered(columns: Iterable[pa.Field], notes: Iterable[Mapping[str, Any]]) -
 
 
 def _add(step: Transaction, table: Table, delta: _Delta, paths: Iterable[str], told: dict[str, str]) -> None:
-    """Add files in one snapshot. The client's own ``add_files`` asks the files for the table's names of columns."""
+    """Add files in one snapshot. The client's own ``add_files`` asks the files for the table's names of columns.
+
+    :raises PipelineError: if a file holds a column that the table never had.
+    """
     from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
     schema = _schema_of_files(table.schema(), delta)
     metadata = step.table_metadata.model_copy(update={"schemas": [schema]})
     step.set_properties({_NAME_MAPPING: schema.name_mapping.model_dump_json()})
     with ThreadPoolExecutor() as pool, step.update_snapshot(snapshot_properties=told).merge_append() as append:
-        for file in pool.map(partial(parquet_file_to_data_file, table.io, metadata), paths):
-            append.append_data_file(file)
+        try:
+            for file in pool.map(partial(parquet_file_to_data_file, table.io, metadata), paths):
+                append.append_data_file(file)
+        except KeyError as error:
+            raise PipelineError(
+                f"its files hold a column ({error.args[0]}) that was dropped before the table was published; "
+                f"run REORG TABLE delta.`{delta.uri}` APPLY (PURGE) before"
+            ) from None
 
 
 def _schema_of_files(schema: Schema, delta: _Delta) -> Schema:

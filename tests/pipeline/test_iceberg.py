@@ -145,12 +145,18 @@ def test_one_of_two_publications_at_a_time_fails_and_adds_no_row_twice(
 def test_typed_table_is_found_by_the_ids_in_its_files_if_it_has_no_arrays(scene: Scene) -> None:
     scene.append(1)
     named = {"delta.columnMapping.mode": "name"}
-    made = scene.spark.range(1).selectExpr("named_struct('city', 'Oslo', 'zip', 7) AS place", "id AS number")
+    place = "named_struct('city', 'Oslo', 'zip', 7) AS place"
+    made = scene.spark.range(1).selectExpr(place, "id AS number", "id AS dropped")
     made.write.format("delta").options(**named).save(scene.lake.typed("orders"))
+    table = f"delta.`{scene.lake.typed('orders')}`"
+    scene.spark.sql(f"ALTER TABLE {table} DROP COLUMN dropped")
+    failed = publish(scene.spark, IcebergConfig(lake=scene.lake.location, catalog=scene.catalog)).failed
+    [refused] = map(str, failed.values())
+    assert "its files hold a column (col-" in refused and "run REORG TABLE" in refused
+    scene.spark.sql(f"REORG TABLE {table} APPLY (PURGE)")
     scene.publish()
     assert scene.rows("typed") == [{"place": {"city": "Oslo", "zip": 7}, "number": 0}]
     # Another column of the same name has another id.
-    table = f"delta.`{scene.lake.typed('orders')}`"
     scene.spark.sql(f"ALTER TABLE {table} DROP COLUMN number")
     scene.spark.sql(f"ALTER TABLE {table} ADD COLUMN number STRING")
     scene.publish()
