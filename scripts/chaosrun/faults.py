@@ -136,7 +136,7 @@ def kill_while_rebalancing(scene: Scene) -> Outcome:
                 before = generations(scene.load)[name]
                 guest.toggle()
                 if not is_first:
-                    await_rebalance(scene.load, name)
+                    await_rebalance(scene.load, name, before)
                     time.sleep(scene.chance.uniform(0, 0.5))
                     kill_and_start(scene.chance.choice(scene.stage.up()))
                     killed += 1

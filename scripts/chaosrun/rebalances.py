@@ -38,11 +38,13 @@ def generations(load: Load) -> dict[str, int]:
     return {name: state.generation for name, state in load.states().items()}
 
 
-def await_rebalance(load: Load, group: str) -> None:
-    """Wait until the group rebalances, or has already."""
-    before = load.states()[group]
+def await_rebalance(load: Load, group: str, before: int) -> None:
+    """Wait until the group rebalances, or has already.
+
+    :param before: the generation before a member came or went.
+    """
     load.until(
-        lambda: (now := load.states()[group]).state != "Stable" or now.generation != before.generation,
+        lambda: (now := load.states()[group]).state != "Stable" or now.generation != before,
         lambda: f"{group} did not begin to rebalance",
         poll_s=0.005,
     )

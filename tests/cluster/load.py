@@ -21,9 +21,8 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 WITHIN_S = 150.0
-SESSION_S = 6.0
-_LONGER_SESSION_S = 10.0
-"""The session of members that would leave by themselves if a busy machine gave no answer for a shorter one."""
+SESSION_S = 30.0
+"""The members' session. On a busy machine a shorter one could end, and no group may rebalance here."""
 SETTINGS = {"group.initial.rebalance.delay.ms": "1000"}
 """The broker's settings."""
 _MOST_IN_FLIGHT = 500
@@ -88,7 +87,7 @@ class _Producer:
 class _Member:
     """A member of the group, with the records that it read and every assignment."""
 
-    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, group: str, topic: str, session_s: float) -> None:
         self.read: dict[int, list[int]] = {}
         self.assignments: list[list[int]] = []
         self.errors: list[str] = []
@@ -96,7 +95,7 @@ class _Member:
         self._consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest",
-                "enable.auto.commit": False, "session.timeout.ms": int(_LONGER_SESSION_S * 1000),
+                "enable.auto.commit": False, "session.timeout.ms": int(session_s * 1000),
                 "heartbeat.interval.ms": 500, "fetch.wait.max.ms": 200,
             }
         )  # fmt: skip
@@ -127,12 +126,12 @@ class _Member:
 class _PatientMember:
     """A member in a separate process; see `tests.cluster.patient_member`."""
 
-    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, group: str, topic: str, session_s: float) -> None:
         self.read: dict[int, list[int]] = {}
         self.assignments: list[list[int]] = []
         self.errors: list[str] = []
         self.troubles: deque[str] = deque(maxlen=5)
-        self._arguments = [bootstrap, group, topic, str(int(SESSION_S * 1000))]
+        self._arguments = [bootstrap, group, topic, str(int(session_s * 1000))]
 
     def run(self, stop: threading.Event) -> None:
         command = [sys.executable, "-W", "ignore", "-m", "tests.cluster.patient_member", *self._arguments]
@@ -168,13 +167,15 @@ def _number(message: Any) -> int:
 class Load:
     """Two partitions, a producer for each, and two members."""
 
-    def __init__(self, bootstrap: str, name: str, member: type[_Member | _PatientMember]) -> None:
+    def __init__(
+        self, bootstrap: str, name: str, member: type[_Member | _PatientMember], session_s: float = SESSION_S
+    ) -> None:
         self.bootstrap, self.topic, self.group = bootstrap, f"{name}-topic", f"{name}-group"
         self.partitions = 2
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for future in admin.create_topics([NewTopic(self.topic, self.partitions, 1)]).values():
             future.result(WITHIN_S)
-        self.members = [member(bootstrap, self.group, self.topic) for _ in range(2)]
+        self.members = [member(bootstrap, self.group, self.topic, session_s) for _ in range(2)]
         self.producers = [_Producer(bootstrap, self.topic, index) for index in range(self.partitions)]
         self._stop_producing, self._stop_reading = threading.Event(), threading.Event()
         self._producing = [threading.Thread(target=one.run, args=(self._stop_producing,)) for one in self.producers]
@@ -286,12 +287,14 @@ class Load:
 
 
 @contextmanager
-def running_load(bootstrap: str, name: str, *, is_patient: bool = False) -> Iterator[Load]:
+def running_load(
+    bootstrap: str, name: str, *, is_patient: bool = False, session_s: float = SESSION_S
+) -> Iterator[Load]:
     """Run a load that has begun; its threads end with the block.
 
     :param is_patient: whether the members outwait a silence that is longer than their session.
     """
-    load = Load(bootstrap, name, _PatientMember if is_patient else _Member)
+    load = Load(bootstrap, name, _PatientMember if is_patient else _Member, session_s)
     try:
         load.start()
         yield load

@@ -10,10 +10,12 @@ import pytest
 
 from korvet.redis.topology import slot_of
 from korvet.store.keys import Namespace
-from tests.cluster.load import SESSION_S, SETTINGS, running_load
+from tests.cluster.load import SETTINGS, running_load
 from tests.support.broker import running_broker
 from tests.support.redis import KINDS, Kind, Server
 from tests.support.topologies import SLOTS, running_cluster, running_sentinel, until
+
+SHORT_SESSION_S = 12.0
 
 
 @contextmanager
@@ -67,14 +69,14 @@ def name_on_first_node() -> str:
 @pytest.mark.parametrize("kind", KINDS)
 def test_failover_longer_than_the_session_expires_no_member(kind: Kind) -> None:
     with (
-        running_sentinel(kind, down_after_s=SESSION_S + 1) as sentinel,
+        running_sentinel(kind, down_after_s=SHORT_SESSION_S + 1) as sentinel,
         running_broker(redis_url=sentinel.url, broker=SETTINGS) as server,
-        running_load(server.bootstrap, "sentinel", is_patient=True) as load,
+        running_load(server.bootstrap, "sentinel", is_patient=True, session_s=SHORT_SESSION_S) as load,
     ):
         with caught_up(sentinel.primary), sentinel.primary.paused():
             began = time.monotonic()
             until(lambda: sentinel.primary_port() == sentinel.replica.port, "the replica is named")
-            assert time.monotonic() - began > SESSION_S
+            assert time.monotonic() - began > SHORT_SESSION_S
             load.go_on()
         load.settle(may_repeat=True)
         assert "Traceback" not in server.log

@@ -25,7 +25,7 @@ from tests.console.conftest import HOSTILE, MECHANISM, PASSWORD, WITHIN_MS, redi
 from tests.support.broker import KorvetServer
 from tests.support.certificates import Authority
 
-IDLE_S = 1.0
+IDLE_S = 8.0
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
@@ -243,7 +243,7 @@ def test_idle_session_ends_and_the_page_says_so(over_tls: str, visitors: tuple[B
     page = visitors[0].new_page()
     log_in(page, over_tls, "alice")
     page.wait_for_url(lambda url: "/login" not in url)
-    time.sleep(IDLE_S)
+    time.sleep(IDLE_S + 1)
     page.goto(f"{over_tls}/topics")
     expect(page.get_by_role("alert")).to_have_text("Your session has ended.")
 

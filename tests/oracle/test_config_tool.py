@@ -21,6 +21,7 @@ def test_config_tool_prints_topics_as_for_kafka(tools: Tools, topic: str) -> Non
     tools.same(CONFIGS, "--describe", *one)
     tools.same(CONFIGS, "--describe", "--entity-type", "topics", mine="Dynamic configs for topic " + topic)
     tools.same(CONFIGS, "--alter", *one, "--delete-config", "segment.ms")
+    assert "segment.ms" not in tools.same(CONFIGS, "--describe", *one)
     tools.same(CONFIGS, "--alter", *one, "--delete-config", "segment.ms", code=1)
     tools.same(CONFIGS, "--alter", *one, "--add-config", "no.such=1", code=1)
     tools.same(CONFIGS, "--alter", *one, "--add-config", "retention.ms=long", code=1)
@@ -94,6 +95,7 @@ def test_config_tool_prints_groups_as_for_kafka(tools: Tools) -> None:
     tools.same(CONFIGS, "--alter", *one, "--add-config", "consumer.session.timeout.ms=70000", code=1)
     tools.same(CONFIGS, "--alter", *one, "--add-config", "no.such.config=1", code=1)
     tools.same(CONFIGS, "--alter", *one, "--delete-config", "consumer.session.timeout.ms")
+    assert "consumer.session.timeout.ms" not in tools.same(CONFIGS, "--describe", *one)
     tools.same(CONFIGS, "--alter", *one, "--delete-config", "consumer.session.timeout.ms", code=1)
     tools.same(CONFIGS, "--describe", *one)
 

@@ -37,6 +37,7 @@ def test_topic_tool_prints_as_for_kafka(tools: Tools, topic: str) -> None:
     tools.same(TOPICS, "--describe", "--at-min-isr-partitions", mine=topic)
     tools.same(TOPICS, "--describe", "--topic", f"{topic}-2", code=1)
     tools.same(TOPICS, "--delete", *one)
+    assert tools.same(TOPICS, "--list", mine=topic) == ""
     tools.same(TOPICS, "--delete", *one, "--if-exists")
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from pyspark.sql.types import StructType
 from korvet.pipeline.session import make_session
 from korvet.pipeline.sink.writer import StreamWriter, Written, stream_writer
 from korvet.pipeline.source import KorvetDataSource
+from tests.pipeline.queries import tried_again
 
 HELD_S = 280.0
 BEGUN_WITHIN_S = 120.0
@@ -48,13 +50,17 @@ def start_query(
     return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 
 
-def wait_until_begun(query: StreamingQuery) -> None:
-    """Wait until a query has its source: Spark gives the source's Python process ten seconds to start."""
+def begin_query(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Start a query, and wait until it has its source."""
+    query = start()
     deadline = time.monotonic() + BEGUN_WITHIN_S
     while query.isActive and query.status["message"].startswith("Initializing"):
         if time.monotonic() > deadline:
             raise TimeoutError(f"query {query.id} has no source after {BEGUN_WITHIN_S:g} s")
         time.sleep(0.05)
+    if (error := query.exception()) is not None:
+        raise error
+    return query
 
 
 def hold(directory: str, point: str) -> None:
@@ -109,8 +115,8 @@ def main(directory: str, bootstrap: str, jars: str, queries: str) -> None:
     started = []
     # The ones whose source is a Python process begin before tasks of others keep the machine busy.
     for name in sorted(options, key=lambda name: not options[name].get("source", "").startswith("korvet:")):
-        started.append(start_query(spark, name, "held", directory, bootstrap, **options[name]))
-        wait_until_begun(started[-1])
+        start = partial(start_query, spark, name, "held", directory, bootstrap, **options[name])
+        started.append(tried_again(partial(begin_query, start)))
     for query in started:
         query.awaitTermination()
 

@@ -30,6 +30,7 @@ CLIENT = """
 import sys
 from korvet.pipeline import KorvetDataSource
 from pyspark.sql import SparkSession
+from tests.pipeline.queries import tried_again
 
 remote, broker, source, target, directory = sys.argv[1:]
 spark = SparkSession.builder.remote(remote).getOrCreate()
@@ -44,9 +45,13 @@ rows.write.format("korvet").options(**brokers, topic=source).mode("append").save
 told(source)
 spark.dataSource.register(KorvetDataSource)
 told(source)
-stream = spark.readStream.format("korvet").options(**brokers, subscribe=source, startingOffsets="earliest").load()
-stream = stream.select("value").writeStream.format("korvet").options(**brokers, topic=target)
-stream.option("checkpointLocation", directory).trigger(availableNow=True).start().awaitTermination()
+
+def copy():
+    stream = spark.readStream.format("korvet").options(**brokers, subscribe=source, startingOffsets="earliest").load()
+    stream = stream.select("value").writeStream.format("korvet").options(**brokers, topic=target)
+    stream.option("checkpointLocation", directory).trigger(availableNow=True).start().awaitTermination()
+
+tried_again(copy)
 told(target)
 """
 

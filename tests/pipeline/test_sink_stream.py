@@ -15,12 +15,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tests.pipeline.queries import tried_again
 from tests.pipeline.sink_driver import start_query
 from tests.pipeline.sourcing import create, produce
 from tests.pipeline.written import create_topic, read_topic
 from tests.support.broker import ROOT, KorvetServer
 
-HELD_WITHIN_S = 240.0
+WITHIN_S = 240
 
 
 def numbers(bootstrap: str, topic: str, partitions: int = 2) -> list[list[int]]:
@@ -55,7 +56,7 @@ def kill_where_held(
         driver = subprocess.Popen(
             [*command, json.dumps(queries)], stdout=output, stderr=output, cwd=ROOT, start_new_session=True
         )
-    deadline = time.monotonic() + HELD_WITHIN_S
+    deadline = time.monotonic() + WITHIN_S
     try:
         while not (all((directory / f"held-{point}").exists() for point in points) and until()):
             assert driver.poll() is None and time.monotonic() < deadline, log.read_text()[-4000:]
@@ -66,11 +67,14 @@ def kill_where_held(
 
 
 def run_to_its_end(spark: SparkSession, name: str, directory: Path, broker: KorvetServer, **options: str) -> None:
-    query = start_query(spark, name, "korvet", str(directory), broker.bootstrap, **options)
-    try:
-        assert query.awaitTermination(120)
-    finally:
-        query.stop()
+    def run() -> None:
+        query = start_query(spark, name, "korvet", str(directory), broker.bootstrap, **options)
+        try:
+            assert query.awaitTermination(WITHIN_S)
+        finally:
+            query.stop()
+
+    tried_again(run)
 
 
 def test_stream_writes_every_row_once_over_kills_of_the_driver(

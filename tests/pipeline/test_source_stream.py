@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from korvet.pipeline.failures import failure
 from korvet.pipeline.source import KorvetDataSource
 from korvet.pipeline.source.ranges import OffsetRange
 from korvet.pipeline.source.readers import KorvetStreamReader
+from tests.pipeline.queries import tried_again
 from tests.pipeline.sourcing import create, delete, grow, produce, transact, trim
 from tests.support.broker import KorvetServer
 
@@ -37,6 +39,10 @@ class Query:
     def run(self, form: str, **more: str) -> list[Row]:
         """Run the query to its end; returns each row's topic, partition, offset and hash over all columns, sorted."""
         before = set(self.rows)
+        tried_again(partial(self._run, form, more))
+        return sorted(row for batch, rows in self.rows.items() if batch not in before for row in rows)
+
+    def _run(self, form: str, more: Mapping[str, str]) -> None:
         stream = self._spark.readStream.format(form).options(**self._options, **more).load()
         writer = stream.writeStream.foreachBatch(self._keep).option("checkpointLocation", str(self._checkpoint))
         query = writer.trigger(availableNow=True).start()
@@ -45,7 +51,6 @@ class Query:
             self.progress = list(query.recentProgress)
         finally:
             query.stop()
-        return sorted(row for batch, rows in self.rows.items() if batch not in before for row in rows)
 
     def offsets(self, batch: int) -> dict[str, dict[str, int]]:
         """The end of a batch, as the checkpoint has it."""

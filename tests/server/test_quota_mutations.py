@@ -41,13 +41,13 @@ def creation(asked: list[dict[str, Any]], **values: Any) -> dict[str, Any]:
 
 @kafka("ControllerMutationQuotaTest.testStrictCreateTopicsRequest")
 def test_topics_beyond_the_quota_are_refused_until_it_fills(port: int) -> None:
-    name = limited(port, controller_mutation_rate=2)
+    name = limited(port, controller_mutation_rate=0.2)
     with client(port, name) as one:
-        asked = topics(partitions=21)
+        asked = topics(partitions=3)
         throttle_ms, found = mutated(one, "create_topics", 6, "topics", **creation(asked))
         assert found == ["NONE", "THROTTLING_QUOTA_EXCEEDED"]
-        # 21 of 20 are used.
-        assert 0 < throttle_ms <= 500
+        # 3 of 2 are used.
+        assert 0 < throttle_ms <= 5_000
         retry = creation(asked[1:])
         eventually(lambda: mutated(one, "create_topics", 6, "topics", **retry) == (0, ["NONE"]), "it never fills")
 
