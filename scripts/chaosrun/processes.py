@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Final, Literal
 
 from scripts.chaosrun.jobs import Job
-from tests.kafka.builds import java_command
+from tests.kafka.builds import JAVA_VERSIONS, java_command
 
 Program = Literal[
     "confluent",
     "aiokafka",
     "java",
+    "java-4.4",
     "producers",
     "bank-orders",
     "bank-teller",
@@ -31,14 +32,18 @@ _MODULES: Final = {
     "bank-clerk": "bank.clerk",
     "bank-balances": "bank.balances",
 }
-_CLASSES: Final = {"java": "korvet.driver.Chaos", "bank-java": "korvet.driver.Clerk"}
+_CLASSES: Final = {
+    "java": "korvet.driver.Chaos",
+    "java-4.4": "korvet.driver.Chaos",
+    "bank-java": "korvet.driver.Clerk",
+}
 
 
 def command(program: Program) -> list[str]:
     """The command that runs the program, without its job. The first use of Java compiles it, which may take a
     minute."""
     if program in _CLASSES:
-        return java_command(_CLASSES[program])
+        return java_command(_CLASSES[program], clients=JAVA_VERSIONS.get(program))
     return [sys.executable, "-m", f"scripts.chaosrun.{_MODULES[program]}"]
 
 

@@ -79,7 +79,7 @@ public final class Chaos {
 
     /**
      * Notes that a client forgets its topics (KIP-899), and that it joins again because they changed. While a client
-     * reaches no broker it forgets them a thousand times a second, and the first time is enough.
+     * reaches no broker it may forget them again and again, and the first time is enough.
      */
     private static final class Log extends Handler {
         private static final Pattern TOLD = Pattern.compile(
