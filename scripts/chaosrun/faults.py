@@ -317,7 +317,8 @@ FAULTS: Final = (
         name="protocols", topology="single", act=change_protocols,
         keeps=lambda load: [name for name in load.groups if name != "mixed"],
     ),
-    Fault(name="sentinel", topology="sentinel", act=fail_over, keeps=_every_group),
     Fault(name="failback", topology="sentinel", act=fail_back, keeps=_every_group),
+    # The last one of its stage, because the primary stays dead.
+    Fault(name="sentinel", topology="sentinel", act=fail_over, keeps=_every_group),
     Fault(name="slots", topology="cluster", act=move_slots, keeps=_every_group),
 )  # fmt: skip
