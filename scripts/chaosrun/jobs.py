@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Self
 
+HEARTBEATS: Final = 12
+"""A session's; Kafka's default is 15."""
 # The Java client's default. librdkafka waits longer with each connection that it loses within ten seconds, up to ten
 # seconds, however well the last one worked. By then its member's session is over.
 RECONNECT_MAX_MS: Final = 1000
@@ -36,7 +38,7 @@ class Job:
 
     @property
     def heartbeat_ms(self) -> int:
-        return self.session_timeout_ms // 8
+        return self.session_timeout_ms // HEARTBEATS
 
     @property
     def journal_path(self) -> Path:

@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from scripts.chaosrun import checks, groups
 from scripts.chaosrun.checks import GroupState
-from scripts.chaosrun.jobs import Job
+from scripts.chaosrun.jobs import HEARTBEATS, Job
 from scripts.chaosrun.journal import Acknowledged, Consumed, Event, Journals, now_us
 from scripts.chaosrun.processes import Process, Program
 from scripts.chaosrun.stage import Stage
@@ -85,7 +85,7 @@ class Load:
         self.stage = stage
         self.groups = {group.name: group for group in chosen}
         self.session_timeout_ms = session_timeout_ms
-        self.heartbeat_ms = session_timeout_ms // 8
+        self.heartbeat_ms = session_timeout_ms // HEARTBEATS
         self.forgiven: list[tuple[int, int]] = []
         self.consumer_clients: set[str] = set()
         """Client ids of the members that ever spoke the consumer protocol."""

@@ -157,7 +157,7 @@ public final class Chaos {
                         "partition.assignment.strategy",
                         (cooperative ? CooperativeStickyAssignor.class : RangeAssignor.class).getName());
                 settings.put("session.timeout.ms", session);
-                settings.put("heartbeat.interval.ms", session / 8);
+                settings.put("heartbeat.interval.ms", session / 12);
             }
             return settings;
         }
