@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from scripts.chaosrun.journal import now_us
-from scripts.chaosrun.load import Load, Protocol
+from scripts.chaosrun.load import WITHIN_S, Load, Protocol
 from scripts.chaosrun.rebalances import GUESTS, Guest, await_rebalance, generations
 from scripts.chaosrun.slots import Mover
 from scripts.chaosrun.stage import Stage, Topology, kill_and_start
@@ -138,6 +138,7 @@ def kill_while_rebalancing(scene: Scene) -> Outcome:
                 if not is_first:
                     await_rebalance(scene.load, name, before)
                     time.sleep(scene.chance.uniform(0, 0.5))
+                    scene.stage.balancer.wait_until_up()
                     kill_and_start(scene.chance.choice(scene.stage.up()))
                     killed += 1
                 taken = scene.load.await_settled()[name].generation - before
@@ -169,8 +170,9 @@ def drop_subscribers(scene: Scene) -> Outcome:
             with scene.stage.redis() as client:
                 dropped += client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
             time.sleep(0.2)
-            if time.monotonic() > due + 60:
-                return Outcome(did=f"{dropped} dropped", violations=["a group without pub/sub did not settle in 60 s"])
+            if time.monotonic() > due + WITHIN_S:
+                violation = f"a group without pub/sub did not settle in {WITHIN_S:.0f} s"
+                return Outcome(did=f"{dropped} dropped", violations=[violation])
     for guest in guests:
         guest.go()
     return Outcome(did=f"{dropped} subscribers dropped, {moved} members came or went")

@@ -34,7 +34,7 @@ from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
 from tests.support.redis import Server, running_server
 
-FROZEN_S = 4.0
+FROZEN_S = 9.0
 """Longer than the members' sessions."""
 ODD_NAMES = ["{a}:b", "g r o u p", "группа", "a/b%41", "x" * 1000, ""]
 
@@ -320,10 +320,10 @@ def test_redis_that_stands_still_longer_than_a_session_expires_no_member(aside: 
     settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1"}
     with running_server("valkey") as server, running_broker(redis_url=server.url, broker=settings) as broker:
         port, group = broker.port, unique("g")
-        first = join(port, group, version=3, session_timeout=3000)["member_id"]
-        second = aside.submit(join, port, group, version=3, session_timeout=3000)
+        first = join(port, group, version=3, session_timeout=8000)["member_id"]
+        second = aside.submit(join, port, group, version=3, session_timeout=8000)
         parked(broker, group, 2)
-        join(port, group, first, session_timeout=3000)
+        join(port, group, first, session_timeout=8000)
         members = [first, second.result(20)["member_id"]]
         sync(port, group, first, 2, dict.fromkeys(members, b"x"))
         assert [heartbeat(port, group, member, 2) for member in members] == ["NONE", "NONE"]
@@ -338,7 +338,7 @@ def test_redis_that_refuses_writes_longer_than_a_session_expires_no_member() -> 
     settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1"}
     with running_server("redis") as server, running_broker(redis_url=server.url, broker=settings) as broker:
         port, group = broker.port, unique("g")
-        member = join(port, group, version=3, session_timeout=3000)["member_id"]
+        member = join(port, group, version=3, session_timeout=8000)["member_id"]
         sync(port, group, member, 1, {member: b"x"})
         with server.client() as client:
             client.config_set("min-replicas-to-write", 1)

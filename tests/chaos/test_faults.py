@@ -72,7 +72,7 @@ def test_chaos_command_hands_a_sentinel_primary_over_and_back_then_kills_it_and_
     sessions = ["--session-ms", str(SESSION_TIMEOUT_MS)]
     done = subprocess.run(
         [sys.executable, "-m", "scripts.chaosrun", *faults, "--redis", "redis", *sessions],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=400,
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=560,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     for name in names:

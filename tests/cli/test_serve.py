@@ -146,7 +146,7 @@ def test_broker_with_embedded_server_from_a_config_file(directory: Path, capfd: 
         assert capfd.readouterr().out == "created topic seven with 7 partitions\n"
         assert run(["functions", "check", "--data-dir", str(directory / "there")]) == 0
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (0, "")
     events = [json.loads(line)["event"] for line in err.splitlines()]
     assert events[-2:] == ["stopping; a second signal ends at once", "stopped"]
@@ -158,7 +158,7 @@ def test_redis_from_the_environment_and_ctrl_c(directory: Path, redis_server: Se
         line = ready_line(process)
         assert line.endswith(f" at {redis_server.url})\n")
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
     assert process.returncode == 0
     assert "stopping; a second signal ends at once signal=SIGINT" in " ".join(err.split())
     assert err.splitlines()[-1].endswith("stopped")
@@ -172,7 +172,7 @@ def test_embedded_server_is_found_if_its_sockets_path_is_too_long(directory: Pat
         ready_line(process)
         assert run(["functions", "check", "--data-dir", str(deep / "data")]) == 0
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
     assert run(["functions", "check", "--data-dir", str(deep / "data")]) == 1
 
 
@@ -180,7 +180,7 @@ def test_port_in_use_is_one_line_and_exit_code_1(directory: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with serving(directory, "--listen", f"127.0.0.1:{port}") as process:
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (1, "")
     assert err.startswith("korvet: ")
     assert (str(port) in err, err.count("\n")) == (True, 1)
@@ -192,7 +192,7 @@ def test_data_directory_that_is_a_file_is_named(directory: Path, capsys: pytest.
     what = f"{file} is a file; move it away, or name another directory with --data-dir"
     for path in (file, file / "in"):
         with serving(directory, "--listen", "127.0.0.1:0", "--data-dir", str(path)) as process:
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=120)
         assert (process.returncode, err) == (1, f"korvet: data directory {path}: {what}\n")
     assert run(["doctor", "--data-dir", str(file)]) == 1
     assert capsys.readouterr().err.startswith(f"korvet: data directory {file} is a file; name the directory")
@@ -202,7 +202,7 @@ def test_reason_not_to_serve_is_told_in_the_form_of_the_log(directory: Path) -> 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         with serving(directory, "--listen", where, "--log-format", "json") as process:
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (1, "")
     (line,) = map(json.loads, err.splitlines())
     assert (line["event"], where.split(":")[1] in line["reason"]) == ("cannot serve", True)
@@ -264,7 +264,7 @@ def test_hangup_rereads_the_config_file_and_ends_no_connection(
         assert told(process, "config file not taken; the settings stay as they are")["reason"].startswith(str(file))
         assert partitions("after") == 3
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
     assert process.returncode == 0
 
 
@@ -275,5 +275,5 @@ def test_hangup_without_a_config_file_changes_nothing(directory: Path, redis_ser
         process.send_signal(signal.SIGHUP)
         told(process, "there is no config file to read again; the settings stay as they are")
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
     assert process.returncode == 0

@@ -72,7 +72,7 @@ def move(cluster: Cluster, slot: int, is_at_once: bool, is_done: threading.Event
                 is_done.wait(0.2)
                 keys = cluster.ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 3)
                 assert isinstance(keys, list)
-                cluster.ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+                cluster.ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 60_000, "KEYS", *keys)
                 is_done.wait(0.2)
                 cluster.move_keys(slot, source, target)
     finally:

@@ -30,6 +30,7 @@ SETTINGS = {
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "500",
     "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.max.session.timeout.ms": "120000",
 }
 
 

@@ -4,6 +4,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -70,7 +71,9 @@ def test_static_member_that_returns_keeps_its_partitions_without_a_rebalance(
     client: Client, administrator: Administrator, new_topic: NewTopic, group: str, join: JoinGroup
 ) -> None:
     topic = new_topic(PARTITIONS)
-    options = [MemberOptions(reset="earliest", instance_id=f"instance-{n}") for n in range(2)]
+    # A member comes back as a new process, and its session must not end before that.
+    lasting = MemberOptions(reset="earliest", session_timeout_ms=120_000)
+    options = [replace(lasting, instance_id=f"instance-{n}") for n in range(2)]
     members = _at_once(2, lambda n: join(client, group, topic, options[n]))
     await_settled(members)
     produce_round(administrator, topic, members, "before")

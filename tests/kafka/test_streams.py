@@ -26,18 +26,18 @@ from tests.support.redis import Server
 LINES, COUNTS, PARTITIONS = "lines", "counts", 4
 STORE = "KSTREAM-AGGREGATE-STATE-STORE-0000000003"
 WORDS = [f"word{number}" for number in range(40)]
-WITHIN_S = 150.0
+WITHIN_S = 240.0
 # Without a cache the store sends on each count, with one the last count of a transaction.
 EVERY_COUNT = {"statestore.cache.max.bytes": "0"}
 # The traces of a dead instance end soon, and Streams purges the repartition topic during the test.
 SHORT = {
-    "session.timeout.ms": "6000",
+    "session.timeout.ms": "15000",
     "heartbeat.interval.ms": "1000",
-    "transaction.timeout.ms": "5000",
+    "transaction.timeout.ms": "15000",
     "repartition.purge.interval.ms": "500",
     # Kafka's admin client waits this long for a node that died before a request to it.
-    "admin.request.timeout.ms": "5000",
-    "admin.default.api.timeout.ms": "5000",
+    "admin.request.timeout.ms": "15000",
+    "admin.default.api.timeout.ms": "15000",
 }
 
 

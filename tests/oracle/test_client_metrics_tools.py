@@ -72,8 +72,8 @@ def accept(port: int, topic: str) -> None:
 def test_java_producer_reports_its_throttle_time(tools: Tools, topic: str) -> None:
     korvet, client = tools.brokers[1], unique("quota")
     one = ("--entity-type", "clients", "--entity-name", client)
-    assert tools.run(korvet, CONFIGS, "--alter", *one, "--add-config", "producer_byte_rate=20000")[0] == 0
-    sent = ("--topic", topic, "--num-records", "25", "--record-size", "10000", "--throughput", "-1", "--print-metrics")
+    assert tools.run(korvet, CONFIGS, "--alter", *one, "--add-config", "producer_byte_rate=5000")[0] == 0
+    sent = ("--topic", topic, "--num-records", "10", "--record-size", "10000", "--throughput", "-1", "--print-metrics")
     code, output = tools.run_as_it_is(
         PERFORMANCE, *sent, "--producer-props", f"bootstrap.servers={korvet}", f"client.id={client}"
     )

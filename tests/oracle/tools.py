@@ -27,7 +27,7 @@ REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 CLIENT_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
 PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
-WITHIN_S = 30.0
+WITHIN_S = 120.0
 READING = {"--describe", "--list"}
 """The options of commands that only read."""
 BEGAN_MS = int(time.time() * 1000)

@@ -82,7 +82,7 @@ def test_error_of_a_batch_function_keeps_its_text(spark: SparkSession) -> None:
     rows = spark.readStream.format("rate").load()
     query = rows.writeStream.foreachBatch(refuse_batch).trigger(availableNow=True).start()
     with pytest.raises(Exception) as caught:
-        query.awaitTermination(60)
+        query.awaitTermination(240)
     assert str(failure(caught.value)) == "batch: it is not as it must be"
 
 

@@ -105,7 +105,7 @@ def test_stock_stream_goes_on_from_its_checkpoint(spark: SparkSession, broker: K
         chosen = chosen.options(**kafka, topic=sink, checkpointLocation=str(tmp_path / "checkpoint"))
         query = chosen.trigger(availableNow=True).start()
         try:
-            assert query.awaitTermination(120)
+            assert query.awaitTermination(240)
         finally:
             query.stop()
         return sum(one["numInputRows"] for one in query.recentProgress)

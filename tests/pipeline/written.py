@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from korvet.pipeline.broker import Broker
 
-READ_WITHIN_S = 60.0
+READ_WITHIN_S = 120.0
 
 
 class Written(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 
 import confluent_kafka
 
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 _QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 20}
 
 

@@ -163,7 +163,7 @@ async def serving(
         stop.set()
 
 
-async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
     with anyio.fail_after(within_s):
         while not condition():
             await anyio.sleep(0.002)

@@ -279,9 +279,9 @@ def test_fetch_that_waits_for_more_bytes_holds_no_memory() -> None:
             for _ in range(4):
                 time.sleep(0.2)
                 waiting = stack.enter_context(connected(broker.port))
-                waiting.send("fetch", 12, **fetch(topic, max_wait=60_000, min_bytes=50 * MIB))
-            # If the waiting Fetches kept their three megabytes, others would get less than three for a minute.
-            full, ends = 0, time.monotonic() + 10
+                waiting.send("fetch", 12, **fetch(topic, max_wait=600_000, min_bytes=50 * MIB))
+            # If the waiting Fetches kept their three megabytes, others would get less than three for ten minutes.
+            full, ends = 0, time.monotonic() + 60
             while full < 10 and time.monotonic() < ends:
                 (answer,) = client.ask("fetch", 12, **fetch(topic))["responses"]
                 full = full + 1 if len(answer["partitions"][0]["records"]) > 3 * (MIB - 1000) else 0

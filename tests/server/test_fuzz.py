@@ -20,7 +20,7 @@ from korvet.wire.codec import encode_error, has_top_level_error
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.wire import frame, request
 
-WITHIN_S = 10.0
+WITHIN_S = 60.0
 API_VERSIONS = request(18, 0, 42)
 PROFILE = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

@@ -22,7 +22,7 @@ from tests.support.haproxy import HAProxy, running_haproxy
 from tests.support.redis import Server, free_port
 
 PARTITIONS = 6
-WITHIN_S = 20.0
+WITHIN_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def started(valkey_server: Server) -> Iterator[tuple[HAProxy, list[KorvetServer]
                 advertised=balancer.address,
                 proxy_protocol=True,
                 # A member that joins after this time makes a second generation.
-                broker={"group.initial.rebalance.delay.ms": "5000"},
+                broker={"group.initial.rebalance.delay.ms": "10000"},
             )
             stack.callback(front_end.kill)
             front_ends.append(front_end.start())
@@ -71,7 +71,7 @@ def test_death_of_a_front_end_costs_clients_only_a_reconnect(fleet: tuple[HAProx
     topic, group = created(balancer.port, partitions=PARTITIONS), unique("g")
     with Load(balancer.bootstrap, topic, group, partitions=PARTITIONS, members=3) as load:
         load.wait_until_settled()
-        assert min(one.connections for one in balancer.backends()) > 0
+        balancer.wait_for(lambda: all(one.connections for one in balancer.backends()), "connections to all front-ends")
         before = generation(front_ends[0], group)
         for front_end in front_ends:
             front_end.kill()

@@ -120,14 +120,15 @@ def state(broker: KorvetServer) -> dict[bytes, Any]:
 
 
 def settled_state(broker: KorvetServer) -> dict[bytes, Any]:
-    """`state`, once the work that follows the victim's own requests is done."""
+    """`state`, once the work that follows the victim's own requests is done: it is the same three times in a row."""
     deadline = time.monotonic() + WITHIN_S
-    while True:
-        before = state(broker)
-        time.sleep(1.5)
-        if state(broker) == before:
-            return before
+    found, same = state(broker), 1
+    while same < 3:
         assert time.monotonic() < deadline
+        time.sleep(1.5)
+        before, found = found, state(broker)
+        same = same + 1 if found == before else 1
+    return found
 
 
 def pool(victim: Victim) -> Pool:

@@ -20,6 +20,8 @@ from korvet.store.log.log import Log
 from korvet.store.topics import create_topic
 
 NAMESPACE = Namespace("catalog-test")
+WITHIN_S = 25.0
+"""Less than the time after which a front-end reads again what nobody told it of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ async def front(url: str, static: dict[str, str] | None = None) -> AsyncIterator
         yield Front(store=store, catalog=catalog, log=Log(NAMESPACE, store, catalog, wakeups))
 
 
-async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], within_s: float = WITHIN_S) -> None:
     with anyio.fail_after(within_s):
         while not condition():
             await anyio.sleep(0.005)

@@ -28,6 +28,8 @@ from tests.oracle.batches import Batch as Script
 from tests.oracle.batches import encode
 
 NAMESPACE = Namespace("log-test")
+WITHIN_S = 25.0
+"""Less than the time after which a front-end reads again what nobody told it of."""
 LARGE = 20_000
 """The size in bytes of a value whose batch is placed beside its entry."""
 EVERYTHING = 1 << 30
@@ -144,7 +146,7 @@ def codes(reads: Sequence[PartitionRead]) -> list[int]:
     return [found.code for found in reads]
 
 
-async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], within_s: float = WITHIN_S) -> None:
     """Check repeatedly until a condition that no event announces holds."""
     with anyio.fail_after(within_s):
         while not condition():

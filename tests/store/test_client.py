@@ -35,7 +35,7 @@ def server(redis_server: Server) -> Iterator[Server]:
     yield redis_server
 
 
-async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
     with anyio.fail_after(within_s):
         while not condition():
             await anyio.sleep(0.005)

@@ -19,9 +19,10 @@ from tests.support.redis import Server
 pytestmark = pytest.mark.anyio
 
 A, B = "korvet:{a}:log", "korvet:{b}:log"
+WITHIN_S = 60.0
 
 
-async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], within_s: float = WITHIN_S) -> None:
     with anyio.fail_after(within_s):
         while not condition():
             await anyio.sleep(0.005)
@@ -34,7 +35,7 @@ async def test_wait_returns_only_the_channels_that_moved(redis_server: Server) -
             await listening.ready()
             assert wakeups.latest(A) is None
             await store.call(Purpose.APPEND, A, "SPUBLISH", A, "5 17")
-            assert await listening.wait(10) == {A}
+            assert await listening.wait(WITHIN_S) == {A}
             assert wakeups.latest(A) == b"5 17"
             assert wakeups.latest(B) is None
             assert await listening.wait(0) == set()
@@ -47,7 +48,7 @@ async def test_message_between_ready_and_wait_is_not_missed(redis_server: Server
             await listening.ready()
             await store.call(Purpose.APPEND, A, "SPUBLISH", A, "x")
             await until(lambda: wakeups.latest(A) == b"x")
-            assert await listening.wait(10) == {A}
+            assert await listening.wait(WITHIN_S) == {A}
 
 
 async def test_expected_message_wakes_at_once_and_not_again_when_it_comes(redis_server: Server) -> None:
@@ -56,14 +57,14 @@ async def test_expected_message_wakes_at_once_and_not_again_when_it_comes(redis_
         with wakeups.listen([A]) as listening:
             await listening.ready()
             await _told(store, wakeups, "0 1")
-            assert await listening.wait(10) == {A}
+            assert await listening.wait(WITHIN_S) == {A}
             wakeups.expect(A, b"0 1", b"0 2")
             wakeups.expect(A, b"0 2", b"0 3")
-            assert (await listening.wait(10), wakeups.latest(A)) == ({A}, b"0 3")
+            assert (await listening.wait(WITHIN_S), wakeups.latest(A)) == ({A}, b"0 3")
             for message in ("0 2", "0 3"):
                 await store.call(Purpose.APPEND, A, "SPUBLISH", A, message)
             await _told(store, wakeups, "0 4")
-            assert await listening.wait(10) == {A}
+            assert await listening.wait(WITHIN_S) == {A}
             assert await listening.wait(0) == set()
 
 
@@ -74,7 +75,7 @@ async def test_nothing_is_expected_behind_another_message_than_the_last(redis_se
         with wakeups.listen([A]) as listening:
             await listening.ready()
             await _told(store, wakeups, "0 1")
-            assert await listening.wait(10) == {A}
+            assert await listening.wait(WITHIN_S) == {A}
             wakeups.expect(A, b"0 0", b"0 2")
             assert (await listening.wait(0), wakeups.latest(A)) == (set(), b"0 1")
 
@@ -101,13 +102,13 @@ async def test_other_message_than_the_expected_one_counts(redis_server: Server, 
             await listening.ready()
             await _told(store, wakeups, "0 1")
             wakeups.expect(A, b"0 1", b"0 2")
-            assert await listening.wait(10) == {A}
+            assert await listening.wait(WITHIN_S) == {A}
             since = wakeups.since(A)
             await _told(store, wakeups, other)
-            assert await listening.wait(10) == {A}
+            assert await listening.wait(WITHIN_S) == {A}
             assert (wakeups.since(A) != since) == (other == "-1 -1")
             await _told(store, wakeups, "0 2")
-            assert await listening.wait(10) == {A}
+            assert await listening.wait(WITHIN_S) == {A}
 
 
 async def test_lost_subscription_ends_what_is_expected(redis_server: Server) -> None:
@@ -124,7 +125,7 @@ async def test_lost_subscription_ends_what_is_expected(redis_server: Server) -> 
             await until(lambda: wakeups.keep(A))
             await listening.wait(0)
             await _told(store, wakeups, "0 2")
-            assert await listening.wait(10) == {A}
+            assert await listening.wait(WITHIN_S) == {A}
 
 
 async def _told(store: Store, wakeups: Wakeups, message: str) -> None:
@@ -166,7 +167,7 @@ async def test_message_wakes_all_listeners(redis_server: Server) -> None:
             with wakeups.listen([A]) as listening:
                 await listening.ready()
                 ready.set()
-                await listening.wait(10)
+                await listening.wait(WITHIN_S)
                 woken.append(number)
 
         async with anyio.create_task_group() as tasks:
@@ -184,7 +185,7 @@ async def test_second_listener_of_a_channel_gets_its_latest_message_at_once(redi
         with wakeups.listen([A]) as listening:
             await listening.ready()
             await store.call(Purpose.APPEND, A, "SPUBLISH", A, "1 2")
-            await listening.wait(10)
+            await listening.wait(WITHIN_S)
         with wakeups.listen([A]) as listening:
             await listening.ready()
             assert wakeups.latest(A) == b"1 2"
@@ -199,12 +200,12 @@ async def test_lost_connection_wakes_all_listeners_and_subscribes_anew(own_serve
             await until(lambda: wakeups.latest(A) == b"x")
             await listening.wait(0)
             own_server.restart(crash=True)
-            assert await listening.wait(10) == {A, B}
+            assert await listening.wait(WITHIN_S) == {A, B}
             assert wakeups.latest(A) is None
             await until(store.is_connected)
             await listening.ready()
             await store.call(Purpose.APPEND, B, "SPUBLISH", B, "y")
-            assert await listening.wait(10) == {B}
+            assert await listening.wait(WITHIN_S) == {B}
 
 
 async def test_late_confirmation_wakes_a_listener_that_already_waits(own_server: Server) -> None:
@@ -238,7 +239,7 @@ async def test_wakeups_unsubscribe_from_a_channel_without_listeners_after_a_whil
         with wakeups.listen([A]) as listening:
             await listening.ready()
             await store.call(Purpose.APPEND, A, "SPUBLISH", A, "x")
-            assert await listening.wait(10) == {A}
+            assert await listening.wait(WITHIN_S) == {A}
 
 
 async def test_wake_all_wakes_without_a_message(redis_server: Server) -> None:
@@ -247,4 +248,4 @@ async def test_wake_all_wakes_without_a_message(redis_server: Server) -> None:
         with wakeups.listen([A]) as listening:
             await listening.ready()
             wakeups.wake_all()
-            assert await listening.wait(10) == {A}
+            assert await listening.wait(WITHIN_S) == {A}

@@ -113,7 +113,7 @@ class Cluster:
         """Move a slot's keys, but not the slot itself."""
         while keys := self.ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 100):
             assert isinstance(keys, list)
-            self.ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+            self.ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 60_000, "KEYS", *keys)
 
 
 @contextmanager

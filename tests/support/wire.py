@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-WITHIN_S = 10.0
+WITHIN_S = 60.0
 
 
 def frame(body: bytes) -> bytes:
