@@ -113,6 +113,12 @@ def answers(address: str, api: str, seconds: float) -> tuple[int, float]:
         return uvloop.run(ask(address, api, frames, seconds))
 
 
+def coordinate(address: str, api: str, seconds: float) -> dict[str, float]:
+    """Requests a second of a group API over 50 raw connections."""
+    answered, elapsed = answers(address, api, seconds)
+    return {"count": answered, "requests_per_s": answered / elapsed}
+
+
 def _remove(address: str, topic: Transcript, groups: list[Transcript]) -> None:
     leave = Step(api="leave_group", body={"group_id": "$g", "members": [{"member_id": "$m"}]}, errors=None)
     delete = Step(api="delete_groups", body={"groups_names": ["$g"]}, errors=None)

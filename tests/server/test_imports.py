@@ -23,6 +23,6 @@ print({{name.partition('.')[0] for name in sys.modules}} & set({FEATURES!r}))
 
 
 def test_front_end_imports_nothing_of_features_that_are_off() -> None:
-    environ = {**os.environ, "PYTHONPATH": str(WITHOUT)}
+    environ = {**os.environ, "PYTHONPATH": WITHOUT}
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environ, check=True)
     assert done.stdout == "set()\n"

@@ -35,8 +35,10 @@ _BACK = "redis is back"
 """The log line that comes once every lost link is up again."""
 _READY = re.compile(r"^korvet \S+ ready on (.+?) \((.*)\)$", re.MULTILINE)
 ROOT = Path(__file__).parents[2]
-WITHOUT = Path(__file__).with_name("without")
-"""The modules that hide others from front-ends, because users do not have those others."""
+UNINSTALLED = Path(__file__).with_name("uninstalled")
+"""The module that hides a package which only tests install."""
+WITHOUT = os.pathsep.join(map(str, (Path(__file__).with_name("without"), UNINSTALLED)))
+"""The path of that one, and of modules that hide packages which front-ends do without."""
 _TOLD_CHARACTERS = 3000
 _running: dict[int, KorvetServer] = {}
 _ended: deque[tuple[str, str]] = deque(maxlen=3)
@@ -190,7 +192,7 @@ class KorvetServer:
         return self
 
     def _run(self, arguments: str, log: IO[bytes]) -> subprocess.Popen[bytes] | Forked:
-        env = {**os.environ, "PYTHONPATH": str(WITHOUT)}
+        env = {**os.environ, "PYTHONPATH": WITHOUT}
         if self.root == ROOT and sys.platform == "linux":
             return fork_front_end(arguments, stderr=log.fileno(), env=env, root=ROOT)
         return subprocess.Popen(
