@@ -25,7 +25,7 @@ from tests.lua.mixed import CLASSIC_SESSION_S
 from tests.lua.mixed_clients import COOPERATIVE
 
 Clock = Callable[[float], None]
-EXAMPLES, STEPS = 60, 40
+EXAMPLES, STEPS = 40, 40
 NAMES = ("a", "ab", "b")
 SUBSCRIPTIONS = st.sampled_from([("a", "b"), ("a",), ("a", "ab", "b"), ("b", "none")])
 CLASSIC_PROTOCOLS = st.sampled_from([COOPERATIVE, "range"])

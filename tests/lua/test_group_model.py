@@ -17,7 +17,7 @@ from tests.lua.group_model import DEAD, EMPTY, PREPARING, STABLE, Join, Member
 from tests.lua.machines import bound, run_machine
 
 DAY_MS = 86_400_000
-EXAMPLES = 120
+EXAMPLES = 80
 STEPS = 40
 ROUNDS = 80
 """More rounds than a group needs if all members call: a session lasts half a minute, and members call thrice in it."""
