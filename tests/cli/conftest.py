@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
@@ -15,10 +16,17 @@ from confluent_kafka.admin import AdminClient
 
 from korvet.cli import run
 from tests.kafka.waiting import TIMEOUT_S, poll_until
+from tests.support.broker import UNINSTALLED
 
 Shown = tuple[int, str, str]
 Korvet = Callable[..., Shown]
 Produce = Callable[..., Shown]
+
+
+@pytest.fixture(autouse=True)
+def without_what_users_do_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that run as processes start as a user's do."""
+    monkeypatch.setenv("PYTHONPATH", str(UNINSTALLED), prepend=os.pathsep)
 
 
 @pytest.fixture(params=["korvet", pytest.param("kafka", marks=pytest.mark.jvm)])

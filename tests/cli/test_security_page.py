@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.broker import UNINSTALLED
 from tests.support.ports import free_port
 from tests.support.tools import find_tool
 
@@ -64,7 +65,7 @@ def test_page_leads_from_nothing_to_records_of_a_user_with_few_rights(directory:
     done = subprocess.run(
         ["bash", "-c", "\n".join(lines)],
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, UNINSTALLED)))},
         capture_output=True,
         text=True,
         timeout=WITHIN_S,
