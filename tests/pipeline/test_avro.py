@@ -26,6 +26,7 @@ from korvet.pipeline.typed.avro import AvroJudge, json_schemas
 from korvet.pipeline.typed.columns import columns
 from korvet.pipeline.typed.table import named
 from tests.support.broker import KorvetServer
+from tests.support.delta import delta_rows
 from tests.support.ports import free_port
 from tests.support.schema_registry import SchemaRegistry, running_registry
 
@@ -232,12 +233,11 @@ class Scene:
         return archive(self.spark, config)
 
     def typed(self, *names: str) -> list[tuple[Any, ...]]:
-        rows = self.spark.read.format("delta").load(self.lake.typed(self.topic)).orderBy("_offset")
-        return [tuple(row) for row in rows.select("_offset", *names).collect()]
+        rows = delta_rows(self.spark, self.lake.typed(self.topic))
+        return sorted((tuple(row[name] for name in ("_offset", *names)) for row in rows), key=lambda row: row[0])
 
     def reasons(self) -> list[tuple[int, str]]:
-        rows = self.spark.read.format("delta").load(self.lake.dead_letters(self.topic)).orderBy("offset")
-        return [(row.offset, row.reason) for row in rows.collect()]
+        return sorted((row.offset, row.reason) for row in delta_rows(self.spark, self.lake.dead_letters(self.topic)))
 
 
 @pytest.fixture

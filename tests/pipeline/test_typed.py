@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS
 from korvet.pipeline.typed import TABLE_PROPERTIES, JsonVerdicts, dead_letters, table_type, typed_rows
+from tests.support.delta import delta_rows
 
 AT = datetime(2024, 2, 29, 12, tzinfo=UTC)
 INTEGER = {"type": "integer"}
@@ -56,11 +57,11 @@ class Tables:
         return self._spark.read.format("delta").load(self._typed)
 
     def rows(self, *names: str) -> list[tuple[Any, ...]]:
-        quoted = ["`{}`".format(name.replace("`", "``")) for name in names]
-        return [tuple(row) for row in self.typed().orderBy("_offset").select(*quoted).collect()]
+        rows = sorted(delta_rows(self._spark, self._typed), key=lambda row: row["_offset"])
+        return [tuple(row[name] for name in names) for row in rows]
 
     def dead_letters(self) -> list[Row]:
-        return self._spark.read.format("delta").load(self._dead_letters).orderBy("offset").collect()
+        return sorted(delta_rows(self._spark, self._dead_letters), key=lambda row: row.offset)
 
 
 @pytest.fixture
