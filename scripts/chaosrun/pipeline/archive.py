@@ -9,6 +9,7 @@ The control does without application transactions and begins where it reported: 
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -285,37 +286,51 @@ def run_archive(
     return result
 
 
+_MISTAKES: Final = {
+    "acknowledged, and not in the lake": "count = 0",
+    "in the lake, and never acknowledged": "number IS NULL",
+    "in the lake more than once": "count > 1",
+    "with other contents": "is_other",
+}
+"""Conditions on an offset, by what is wrong with it."""
+
+
 def judge(spark: SparkSession, lake: Lake, directory: Path, result: Archived) -> None:
-    """Compare the tables with the producers' acknowledgements."""
+    """Compare the tables with the producers' acknowledgements, in one query."""
+    found = [F.count("number").alias("told"), F.count_distinct("number").alias("numbers")]
+    found += [F.coalesce(F.expr("sum(greatest(count - 1, 0))"), F.lit(0)).alias("duplicates")]
+    for what, condition in _MISTAKES.items():
+        found.append(F.count_if(F.expr(condition)).alias(what))
+        found.append(F.expr(f"max(IF({condition}, struct(partition, offset, count, number), NULL))").alias(f"a {what}"))
+    by_topic = {row.topic: row for row in _offsets(spark, lake, directory).groupBy("topic").agg(*found).collect()}
+    for topic in TOPICS:
+        row = by_topic[topic]
+        result.duplicates += row.duplicates
+        for what in _MISTAKES:
+            if row[what]:
+                result.violations.append(f"{topic}: {what}: {row[what]:,}, as {row[f'a {what}']}")
+        numbers = [row.told, row.numbers]
+        if numbers != [result.records // 2] * 2:
+            result.violations.append(f"{topic}: {numbers} acknowledged of {result.records // 2}")
+
+
+def _offsets(spark: SparkSession, lake: Lake, directory: Path) -> DataFrame:
+    """Each offset of the topics, with the number of its rows, its acknowledged number, and whether a row differs."""
+    at = ["topic", "partition", "offset"]
+    tables = [spark.read.format("delta").load(lake.raw(topic)) for topic in TOPICS]
+    rows = functools.reduce(DataFrame.union, tables)
+    told = spark.read.parquet(*(str(directory / f"{topic}.parquet") for topic in TOPICS))
     number = F.col("number").cast("string")
     value = F.concat(number, F.lit(f":{FILLER}"), (F.col("number") * SPREAD).cast("string")).cast("binary")
-    for topic in TOPICS:
-        rows = spark.read.format("delta").load(lake.raw(topic)).withColumn("count", F.lit(1))
-        told = spark.read.parquet(str(directory / f"{topic}.parquet"))
-        positions = rows.groupBy("topic", "partition", "offset").agg(F.sum("count").alias("count")).persist()
-        total = positions.agg(F.coalesce(F.sum("count"), F.lit(0)), F.count("*")).first()
-        assert total is not None
-        result.duplicates += total[0] - total[1]
-        matched = told.join(positions, ["topic", "partition", "offset"], "full_outer")
-        _note(result, f"{topic}: acknowledged, and not in the lake", matched.where("count is null"))
-        _note(result, f"{topic}: in the lake, and never acknowledged", matched.where("number is null"))
-        _note(result, f"{topic}: in the lake more than once", positions.where("count > 1"))
-        contents = rows.join(told, ["topic", "partition", "offset"]).where(
-            (F.col("value") != value)
-            | (F.col("key") != F.concat(F.lit("key "), number).cast("binary"))
-            | (F.col("headers")[0]["value"] != number.cast("binary"))
-        )
-        _note(result, f"{topic}: with other contents", contents)
-        numbers = told.agg(F.count("*"), F.count_distinct("number")).first()
-        assert numbers is not None
-        if list(numbers) != [result.records // 2] * 2:
-            result.violations.append(f"{topic}: {list(numbers)} acknowledged of {result.records // 2}")
-        positions.unpersist()
-
-
-def _note(result: Archived, what: str, found: DataFrame) -> None:
-    if count := found.count():
-        result.violations.append(f"{what}: {count:,}, as {found.drop('key', 'value').first()}")
+    is_other = (
+        ~F.col("value").eqNullSafe(value)
+        | ~F.col("key").eqNullSafe(F.concat(F.lit("key "), number).cast("binary"))
+        | ~F.col("headers")[0]["value"].eqNullSafe(number.cast("binary"))
+    )
+    both = rows.withColumn("is_row", F.lit(True)).join(told, at, "full_outer")
+    both = both.withColumn("is_other", F.col("is_row") & F.col("number").isNotNull() & is_other)
+    counts = (F.count("is_row").alias("count"), F.first("number").alias("number"))
+    return both.groupBy(*at).agg(*counts, F.coalesce(F.bool_or("is_other"), F.lit(False)).alias("is_other"))
 
 
 @contextmanager
