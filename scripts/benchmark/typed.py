@@ -60,15 +60,23 @@ class JsonSender(Sender):
 
 
 def run(
-    spark: SparkSession, target: Target, directory: Path, records: int, rounds: int, tell: Callable[[str], None]
+    spark: SparkSession,
+    target: Target,
+    directory: Path,
+    records: int,
+    rounds: int,
+    tell: Callable[[str], None],
+    *,
+    warms_up: bool = True,
 ) -> Values:
-    """Measure each schema, in turn with an archive without one; round 0 warms up and is not counted.
+    """Measure each schema, in turn with an archive without one.
 
+    :param warms_up: whether a round 0 comes before, which is not counted.
     :raises PipelineFailed: if not all records came through.
     """
     results: Values = defaultdict(lambda: defaultdict(list))
     fill(target, TYPED.name, JsonSender(target.address, TYPED.name, TYPED.value_bytes), records)
-    for number in range(rounds + 1):
+    for number in range(0 if warms_up else 1, rounds + 1):
         tell(f"{TYPED.name}: round {number} of {rounds}{' (warming up)' if number == 0 else ''}")
         for line, way in product(TYPED.lines, TYPED_WAYS if number % 2 else TYPED_WAYS[::-1]):
             rate = _archived(spark, target, directory / "typed", records, SCHEMAS[line.key] if way == "typed" else "")
