@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import confluent_kafka
@@ -111,29 +112,32 @@ def topic(broker: KorvetServer) -> str:
 
 
 def submit(
-    cluster: Cluster, jars: str, events: Path, verb: str, capsys: pytest.CaptureFixture[str], *flags: str
+    cluster: Cluster,
+    jars: str,
+    verb: str,
+    capsys: pytest.CaptureFixture[str],
+    *flags: str,
+    executors: int,
+    chosen: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
-    """The JSON that a job prints; ``events`` gets Spark's event log."""
-    events.mkdir()
+    """The JSON that a job prints.
+
+    :param chosen: settings of Spark for this job.
+    """
     settings = {
         "spark.driver.memory": "600m",
         "spark.driver.host": "127.0.0.1",
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",
         "spark.executor.extraJavaOptions": spark_flags(),
-        # Spark gives out the first task when both executors are there.
+        # Spark gives out the first task when all executors are there.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
-        "spark.cores.max": "2",
+        "spark.cores.max": str(executors),
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.ui.enabled": "false",
-        # These jobs compile their plans, and change them while they run, as those of users do.
-        **COMPILED,
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.rolling.enabled": "false",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.dir": events.as_uri(),
+        **chosen,
     }
     assert run(["pipeline", "job", verb]) == 0
     job = capsys.readouterr().out.strip()
@@ -181,7 +185,16 @@ def test_jobs_run_on_all_workers_of_a_cluster(
     lake = str(tmp_path / "lake")
     common = ("--lake", lake, "--bootstrap-server", broker.bootstrap)
     events = tmp_path / "archive-events"
-    done = submit(cluster, spark_jars, events, "archive", capsys, "--topic", topic, *common)
+    events.mkdir()
+    logged_events = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": events.as_uri(),
+    }
+    # This job compiles its plans, and changes them while they run, as those of users do.
+    chosen = {**COMPILED, **logged_events}
+    done = submit(cluster, spark_jars, "archive", capsys, "--topic", topic, *common, executors=2, chosen=chosen)
     each = RECORDS // PARTITIONS
     assert done == {
         topic: {
@@ -196,9 +209,7 @@ def test_jobs_run_on_all_workers_of_a_cluster(
     # One stage reads all partitions, and both workers' executors ran tasks of it.
     assert first | second in executors_by_stage(events)
 
-    report = submit(
-        cluster, spark_jars, tmp_path / "report-events", "report", capsys, "--group", "korvet.archive", *common
-    )
+    report = submit(cluster, spark_jars, "report", capsys, "--group", "korvet.archive", *common, executors=1)
     assert sum(interval["records"] for interval in report["intervals"]) == RECORDS
     lags = [lag for lag in report["lags"] if lag["topic"] == topic]
     assert [(lag["committed"], lag["lag"]) for lag in lags] == [(each, 0)] * PARTITIONS
