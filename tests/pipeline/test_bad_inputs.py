@@ -18,6 +18,7 @@ from korvet.pipeline.errors import BrokerUnreachable, UnknownTopic
 from korvet.pipeline.lake import Lake
 from tests.pipeline.sourcing import create, delete, produce, trim
 from tests.support.broker import KorvetServer, running_broker
+from tests.support.delta import delta_rows
 
 WITHIN_S = 300.0
 SOURCES = ["korvet", "kafka"]
@@ -46,7 +47,7 @@ def rows(spark: SparkSession, lake: Path, topic: str) -> list[int]:
     table = Lake(str(lake)).raw(topic)
     if not Path(table).exists():
         return []
-    return sorted(row.offset for row in spark.read.format("delta").load(table).select("offset").collect())
+    return sorted(row.offset for row in delta_rows(spark, table))
 
 
 class Running:

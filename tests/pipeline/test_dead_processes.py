@@ -25,6 +25,7 @@ from korvet.pipeline.replay.sending import Chunk, Sender
 from tests.pipeline.replaying import numbered, read_topic, record, write
 from tests.pipeline.sourcing import create, produce
 from tests.support.broker import KorvetServer
+from tests.support.delta import delta_rows
 from tests.support.spark_workers import python_processes
 
 TRIES_OF_A_TASK = 4
@@ -60,8 +61,9 @@ def dying(monkeypatch: pytest.MonkeyPatch, directory: Path, deaths: int) -> None
 
 
 def archived(spark: SparkSession, lake: Path, topic: str) -> list[bytes]:
-    rows = spark.read.format("delta").load(Lake(str(lake)).raw(topic))
-    return [bytes(row.value) for row in rows.orderBy("partition", "offset").collect()]
+    """The values in the topic's one partition, in order."""
+    rows = delta_rows(spark, Lake(str(lake)).raw(topic))
+    return [row.value for row in sorted(rows, key=lambda row: row.offset)]
 
 
 def test_task_whose_process_died_is_tried_again_on_one_machine(spark: SparkSession, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_replay_fails_if_its_topic_was_made_anew(spark: SparkSession, broker: Ko
 
 
 def test_replay_writes_the_chosen_range(spark: SparkSession, lake: str) -> None:
-    rows = read(spark, open_table(spark, Lake(lake).raw("numbers"), "numbers"), 0)
+    rows = read(spark, open_table(spark, Lake(lake).raw("numbers"), "numbers"), 0).persist()
     begin = datetime.fromtimestamp(BEGIN_MS / 1000, UTC)
 
     def numbers(**bounds: object) -> list[int]:
@@ -128,6 +128,7 @@ def test_replay_writes_the_chosen_range(spark: SparkSession, lake: str) -> None:
     times = {"from_time": begin + timedelta(milliseconds=10), "to_time": begin + timedelta(milliseconds=20)}
     assert numbers(**times) == list(range(10, 20))
     assert numbers(to_time=begin) == []
+    rows.unpersist()
 
 
 def test_replay_sends_a_partition_by_one_task_in_order(spark: SparkSession, lake: str) -> None:

@@ -16,6 +16,7 @@ from korvet.security.protocol import NamespaceFrom, Security
 from korvet.server.settings import ListenerSettings
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority
+from tests.support.delta import delta_rows
 from tests.support.tenants import create_tenant, korvet
 
 PASSWORD = "right"
@@ -62,14 +63,12 @@ def test_archive_replay_reader_and_writer_log_in_over_tls(
     _, file = broker
     config, lake = ["--command-config", str(file)], str(tmp_path / "lake")
     assert run(["topics", "create", TOPIC, f"{TOPIC}-copy", *config]) == 0
-    written = spark.createDataFrame([(f"value {number}",) for number in range(20)], "value string")
+    written = spark.range(20).selectExpr("concat('value ', id) as value")
     written.write.format("korvet").options(**options(file)).option("topic", TOPIC).mode("append").save()
-    read = spark.read.format("korvet").options(**options(file)).option("subscribe", TOPIC).load()
-    assert read.count() == 20
     try:
         archived = run(["pipeline", "archive", "--lake", lake, "--topic", TOPIC, *config])
         assert archived == 0, capfd.readouterr().err
-        assert spark.read.format("delta").load(f"{lake}/{TOPIC}/raw").count() == 20
+        assert len(delta_rows(spark, f"{lake}/{TOPIC}/raw")) == 20
         replayed = run(["pipeline", "replay", "--lake", lake, "--topic", TOPIC, "--to", f"{TOPIC}-copy", *config])
         assert replayed == 0, capfd.readouterr().err
     finally:
@@ -99,8 +98,8 @@ def test_archive_and_reader_see_what_their_tenant_wrote_alone(
             structlog.reset_defaults()
         assert archived == 0, capfd.readouterr().err
         read = spark.read.format("korvet").options(**options(own)).option("subscribe", TOPIC).load()
-        for rows in (read, spark.read.format("delta").load(f"{lake}/{TOPIC}/raw")):
-            assert [bytes(row.value) for row in rows.collect()] == [tenant.encode()] * number
+        for rows in (read.collect(), delta_rows(spark, f"{lake}/{TOPIC}/raw")):
+            assert [row.value for row in rows] == [tenant.encode()] * number
 
 
 def test_wrong_password_is_told_in_one_sentence_and_not_shown(
