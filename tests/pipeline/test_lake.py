@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from pyspark.sql import functions as F
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS, Lake, Loss, Proven, read_proven
 from korvet.pipeline.lake.files import read_text
+from korvet.pipeline.lake.java import newest_snapshot
 from korvet.pipeline.lake.log_store import keep_one_writer
 from korvet.pipeline.lake.losses import MOST_RANGES, joined
 from korvet.pipeline.lake.maintain import MaintainConfig, maintain
 from korvet.pipeline.lake.proofs import APPLICATION
 from korvet.pipeline.lake.table import RETYPING, Overtaken, Table
 from scripts.rivalry.rounds import Acknowledged, compactions, differences, play
+from tests.support.delta import delta_rows
 from tests.support.object_store import ObjectStore
 
 DAY = datetime.date(2026, 1, 2)
@@ -51,7 +54,7 @@ def proven(batch_id: int, offset: int, checkpoint: str = "one") -> Proven:
 
 
 def offsets(spark: SparkSession, path: str) -> list[int]:
-    return sorted(row.offset for row in spark.read.format("delta").load(path).select("offset").collect())
+    return sorted(row.offset for row in delta_rows(spark, path))
 
 
 @pytest.fixture
@@ -66,15 +69,23 @@ def test_lake_names_the_places_of_its_tables() -> None:
     assert lake.dead_letters("a") == "s3a://bucket/lake/a/dead_letters"
 
 
-def test_proof_outlives_other_commits_and_follows_a_restore(spark: SparkSession, path: str) -> None:
+def test_proof_outlives_maintenance_and_follows_a_restore_above_all_generations(spark: SparkSession, path: str) -> None:
     assert read_proven(spark, path) is None
+    made_earlier(records(spark, 0), proven(0, 2), path)
     table = Table(spark, path, {})
-    assert table.append(records(spark, 0), proven(0, 2)) == 1
-    assert table.append(records(spark, 2, 3), proven(1, 4)) == 2
-    maintain(spark, MaintainConfig(lake=str(Path(path).parents[1])))
-    assert read_proven(spark, path) == proven(1, 4)
+    table.claim("t", "id", "two")
+    assert table.append(records(spark, 2, 3), proven(0, 4, "two")) == 2
+    done = maintain(spark, MaintainConfig(lake=str(Path(path).parents[1]), expire_hours=24)).tables[path]
+    # Nobody knows when the rows of an earlier version were archived. They stay while no others expire.
+    assert (done.files_compacted, done.rows_expired, done.error) == (2, 0, None)
+    assert read_proven(spark, path) == replace(proven(0, 4, "two"), generation=2)
     spark.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF 0")
     assert read_proven(spark, path) == proven(0, 2)
+    again = Table(spark, path, {})
+    again.claim("t", "id", "three")
+    again.append(records(spark, 2), proven(0, 3, "three"))
+    assert offsets(spark, path) == [0, 2]
+    assert again.proven is not None and again.proven.generation == 3
 
 
 def test_proof_counts_rows_if_the_log_has_no_commit_of_an_archive(spark: SparkSession, path: str) -> None:
@@ -127,29 +138,22 @@ def test_claim_makes_an_archive_the_only_writer(spark: SparkSession, path: str) 
     assert offsets(spark, path) == [0, 1, 2]
 
 
-def test_archive_cannot_claim_a_table_that_is_about_to_be_replaced(spark: SparkSession, path: str) -> None:
+def test_last_retype_replaces_a_table_that_no_archive_claims_meanwhile(spark: SparkSession, path: str) -> None:
     archive = Table(spark, path, {})
     archive.append(records(spark, 1, 2), proven(0, 3))
-    retype = Table(spark, path, {})
-    retype.claim("t", "id", RETYPING)
+    first, second = Table(spark, path, {}), Table(spark, path, {})
+    first.claim("t", "id", RETYPING)
     with pytest.raises(PipelineError, match="'korvet pipeline retype' runs, or was cut off"):
         archive.claim("t", "id", "one")
     with pytest.raises(Overtaken):
         archive.append(records(spark, 3), proven(1, 4))
-    assert retype.replace(records(spark, 1).drop("headers").withColumn(ARCHIVED, F.lit(DAY)), proven(0, 3, "")) == 1
-    (row,) = spark.read.format("delta").load(path).collect()
-    assert (row.offset, row[ARCHIVED], "headers" in row) == (1, DAY, False)
-
-
-def test_replacement_that_another_claim_overtook_changes_nothing(spark: SparkSession, path: str) -> None:
-    first = Table(spark, path, {})
-    first.append(records(spark, 1, 2), proven(0, 3))
-    first.claim("t", "id", RETYPING)
-    second = Table(spark, path, {})
     second.claim("t", "id", RETYPING)
     with pytest.raises(Overtaken):
         first.replace(records(spark), proven(0, 3, ""))
     assert offsets(spark, path) == [1, 2]
+    assert second.replace(records(spark, 1).drop("headers").withColumn(ARCHIVED, F.lit(DAY)), proven(0, 3, "")) == 1
+    (row,) = delta_rows(spark, path)
+    assert (row.offset, row[ARCHIVED], "headers" in row) == (1, DAY, False)
 
 
 def test_two_archives_with_one_checkpoint_write_a_batch_once(spark: SparkSession, path: str) -> None:
@@ -195,19 +199,6 @@ def until_there(file: Path) -> None:
         time.sleep(0.01)
 
 
-def test_claim_after_a_restore_is_above_all_generations(spark: SparkSession, path: str) -> None:
-    table = Table(spark, path, {})
-    table.append(records(spark, 0), proven(0, 1))
-    table.claim("t", "id", "two")
-    table.append(records(spark, 1), proven(0, 2, "two"))
-    spark.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF 0")
-    again = Table(spark, path, {})
-    again.claim("t", "id", "three")
-    again.append(records(spark, 1), proven(0, 2, "three"))
-    assert offsets(spark, path) == [0, 1]
-    assert again.proven is not None and again.proven.generation == 3
-
-
 def test_archive_does_not_make_a_deleted_table_anew(spark: SparkSession, path: str) -> None:
     table = Table(spark, path, {})
     table.append(records(spark, 0), proven(0, 1))
@@ -247,20 +238,30 @@ def test_file_that_is_no_table_is_one_sentence(spark: SparkSession, path: str) -
         read_proven(spark, path)
 
 
-def test_maintenance_joins_small_files_and_deletes_old_ones(spark: SparkSession, path: str) -> None:
-    lake = str(Path(path).parents[1])
+def test_maintenance_joins_small_files_and_deletes_old_ones_and_days_that_expired(
+    spark: SparkSession, path: str
+) -> None:
     table = Table(spark, path, {})
     for batch_id in range(3):
         table.append(records(spark, batch_id), proven(batch_id, batch_id + 1))
-    done = maintain(spark, MaintainConfig(lake=lake, topics=("t",))).tables[path]
-    assert (done.files_compacted, done.files_written, done.error) == (3, 1, None)
-    assert len(list(Path(path).rglob("*.parquet"))) == 4
-    assert maintain(spark, MaintainConfig(lake=lake)).tables[path].files_compacted == 0
-    maintain(spark, MaintainConfig(lake=lake, retention_hours=0, force=True))
-    assert len([each for each in Path(path).rglob("*.parquet") if "_delta_log" not in str(each)]) == 1
-    # The archive goes on, and knows nothing of it.
-    table.append(records(spark, 3), proven(3, 4))
-    assert offsets(spark, path) == [0, 1, 2, 3]
+    older = archived(records(spark, 3), days_ago=4).unionAll(archived(records(spark, 4), days_ago=1))
+    older.write.format("delta").mode("append").save(path)
+    config = MaintainConfig(lake=str(Path(path).parents[1]), topics=("t",), expire_hours=48)
+    done = maintain(spark, config).tables[path]
+    assert (done.files_compacted, done.files_written, done.rows_expired, done.error) == (3, 1, 1, None)
+    assert offsets(spark, path) == [0, 1, 2, 4]
+    assert len(data_files(path)) == 6
+    again = maintain(spark, replace(config, topics=(), retention_hours=0, force=True)).tables[path]
+    assert (again.files_compacted, again.rows_expired, again.error) == (0, 0, None)
+    assert len(data_files(path)) == 2
+    # The archive goes on, and does not write the expired row again.
+    table.append(records(spark, 5), proven(3, 6))
+    assert offsets(spark, path) == [0, 1, 2, 4, 5]
+    assert read_proven(spark, path) == proven(3, 6)
+
+
+def data_files(path: str) -> list[Path]:
+    return [each for each in Path(path).rglob("*.parquet") if "_delta_log" not in str(each)]
 
 
 def test_records_of_many_days_are_one_file_of_a_batch(spark: SparkSession, path: str) -> None:
@@ -268,7 +269,7 @@ def test_records_of_many_days_are_one_file_of_a_batch(spark: SparkSession, path:
     rows = [(b"k", b"v", None, "t", 0, offset, time, 0, time.date()) for offset, time in enumerate(days)]
     table = Table(spark, path, {})
     assert table.append(spark.createDataFrame(rows, RAW_COLUMNS).coalesce(1), proven(0, 1500)) == 1500
-    (file,) = [each for each in Path(path).rglob("*.parquet") if "_delta_log" not in str(each)]
+    (file,) = data_files(path)
     columns = parquet.ParquetFile(file).metadata.row_group(0)
     leaves = map(columns.column, range(columns.num_columns))
     (offset,) = [leaf for leaf in leaves if leaf.path_in_schema == "offset"]
@@ -276,34 +277,23 @@ def test_records_of_many_days_are_one_file_of_a_batch(spark: SparkSession, path:
 
 
 def test_table_of_an_earlier_version_goes_on_as_it_was_made(spark: SparkSession, path: str) -> None:
-    rows = records(spark, 0, 1).write.format("delta").partitionBy("date").option("userMetadata", proven(0, 2).to_json())
-    rows.option("txnAppId", f"{APPLICATION}id").option("txnVersion", proven(0, 2).transaction_version).save(path)
-    lake = MaintainConfig(lake=str(Path(path).parents[1]), expire_hours=24)
-    # Nobody knows when its rows were archived.
-    assert maintain(spark, lake).tables[path].rows_expired == 0
+    made_earlier(records(spark, 0, 1), proven(0, 2), path)
     table = Table(spark, path, {})
     table.claim("t", "id", "two")
     table.append(records(spark, 2), proven(0, 3, "two"))
-    assert maintain(spark, lake).tables[path].rows_expired == 0
     assert offsets(spark, path) == [0, 1, 2]
-    assert spark.sql(f"DESCRIBE DETAIL delta.`{path}`").collect()[0]["partitionColumns"] == ["date"]
+    assert newest_snapshot(spark, path).metadata().partitionColumns().mkString() == "date"
     # They are older than the first rows of which one knows.
     archived(records(spark, 3), days_ago=3).write.format("delta").mode("append").save(path)
-    assert maintain(spark, lake).tables[path].rows_expired == 3
+    config = MaintainConfig(lake=str(Path(path).parents[1]), expire_hours=24)
+    assert maintain(spark, config).tables[path].rows_expired == 3
     assert offsets(spark, path) == [2]
 
 
-def test_rows_expire_by_their_day_of_archiving_and_never_before(spark: SparkSession, path: str) -> None:
-    table = Table(spark, path, {})
-    table.append(records(spark, 2), proven(0, 3))
-    for offset, days_ago in ((0, 4), (1, 1)):
-        archived(records(spark, offset), days_ago=days_ago).write.format("delta").mode("append").save(path)
-    config = MaintainConfig(lake=str(Path(path).parents[1]), expire_hours=48)
-    assert maintain(spark, config).tables[path].rows_expired == 1
-    assert offsets(spark, path) == [1, 2]
-    # The archive goes on, and does not write them again.
-    table.append(records(spark, 3), proven(1, 4))
-    assert read_proven(spark, path) == proven(1, 4)
+def made_earlier(rows: DataFrame, proof: Proven, path: str) -> None:
+    """Make a table as korvet up to 0.6 did, without the days of archiving."""
+    writer = rows.write.format("delta").partitionBy("date").option("userMetadata", proof.to_json())
+    writer.option("txnAppId", f"{APPLICATION}id").option("txnVersion", proof.transaction_version).save(path)
 
 
 def archived(rows: DataFrame, *, days_ago: int) -> DataFrame:
@@ -321,10 +311,11 @@ def test_maintenance_tells_the_tables_that_fail(spark: SparkSession, tmp_path: P
         maintain(spark, MaintainConfig(lake=str(tmp_path), retention_hours=1))
     Path(lake.raw("bad")).mkdir(parents=True)
     (Path(lake.raw("bad")) / "file").write_text("")
-    Table(spark, lake.raw("good"), {}).append(records(spark, 0), proven(0, 1))
-    result = maintain(spark, MaintainConfig(lake=str(tmp_path)))
+    # It has no days of archiving.
+    made_earlier(records(spark, 0), proven(0, 1), lake.raw("good"))
+    result = maintain(spark, MaintainConfig(lake=str(tmp_path), expire_hours=24))
     assert list(result.failed) == [lake.raw("bad")]
-    assert lake.raw("good") in result.tables
+    assert result.tables[lake.raw("good")].rows_expired == 0
 
 
 def test_rival_drivers_on_s3_lose_no_row_beside_maintenance(spark: SparkSession, object_store: ObjectStore) -> None:
@@ -336,12 +327,12 @@ def test_rival_drivers_on_s3_lose_no_row_beside_maintenance(spark: SparkSession,
     assert rows
     # One of them may have overtaken the other in its only round.
     rows += [row for row in play(spark, path, "c", 1) if row is not None]
-    assert compactions(spark, path) == 0
     done = maintain(spark, MaintainConfig(lake=f"{object_store.url}/rivals"))
     assert not done.failed
     assert compactions(spark, path) == 1
-    assert differences(spark, path, rows) == []
-    assert differences(spark, path, [Acknowledged(offset=0, value="other")]) != []
+    # It finds the row that nobody wrote, and nothing else.
+    other = Acknowledged(offset=0, value="other")
+    assert differences(spark, path, [*rows, other]) == [f"lost: {other}"]
 
 
 def test_log_on_s3_takes_one_of_two_commits_of_a_name(spark: SparkSession, object_store: ObjectStore) -> None:
