@@ -96,12 +96,12 @@ def test_reader_of_iceberg_finds_the_rows_of_the_newest_version(scene: Scene) ->
 
 
 def test_reader_of_iceberg_finds_each_row_once_after_compaction(scene: Scene) -> None:
-    for _ in range(3):
+    for _ in range(2):
         scene.append(2)
         scene.publish()
     assert not maintain(scene.spark, MaintainConfig(lake=scene.lake.location)).failed
     done = scene.publish()["orders.raw"]
-    assert (done.files_added, done.files_removed, scene.values()) == (1, 3, [*range(6)])
+    assert (done.files_added, done.files_removed, scene.values()) == (1, 2, [*range(4)])
 
 
 def test_typed_table_with_other_columns_keeps_its_rows(scene: Scene) -> None:

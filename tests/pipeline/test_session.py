@@ -1,4 +1,4 @@
-"""The session of the jobs, with Delta and the stock connector at work."""
+"""The session of the jobs, with Delta at work."""
 
 from __future__ import annotations
 
@@ -22,11 +22,6 @@ from korvet.pipeline.lake.files import kind
 from korvet.pipeline.packages import IN_SPARK, excludes, packages
 from tests.support.broker import ROOT, KorvetServer
 from tests.support.object_store import AWS_BUNDLE, HADOOP_AWS, ObjectStore
-
-
-def test_session_writes_and_reads_a_table(spark: SparkSession, tmp_path: Path) -> None:
-    spark.range(10).write.format("delta").save(str(tmp_path / "table"))
-    assert spark.read.format("delta").load(str(tmp_path / "table")).count() == 10
 
 
 def test_session_writes_and_reads_a_table_of_an_object_store(spark: SparkSession, object_store: ObjectStore) -> None:
@@ -153,7 +148,7 @@ def test_registered_source_runs_in_the_python_that_registered_it(
     monkeypatch.delenv("PYSPARK_PYTHON")
     monkeypatch.setattr(spark.sparkContext, "pythonExec", f"{sys.base_prefix}/bin/python3")
     with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
-        assert admin.create_topic("registered", 2, {})
+        assert admin.create_topic("registered", 1, {})
     spark.dataSource.register(korvet.pipeline.KorvetDataSource)
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "registered"}
     assert spark.read.format("korvet").options(**options).load().count() == 0
@@ -165,11 +160,3 @@ def test_public_names_are_those_of_the_page() -> None:
     listed = re.findall(r"^\| (.+?) \|", reference.partition("\n## ")[0], re.MULTILINE)
     names = {name for cell in listed for name in re.findall(r"`(\w+)`", cell)}
     assert names == set(public.__all__)
-
-
-def test_stock_connector_reads_a_topic(spark: SparkSession, broker: KorvetServer) -> None:
-    with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
-        assert admin.create_topic("stock", 2, {})
-        assert admin.topics(["stock"])["stock"].partitions == (0, 1)
-    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "stock"}
-    assert spark.read.format("kafka").options(**options).load().count() == 0

@@ -74,12 +74,12 @@ def test_both_sources_read_one_stream_and_each_others_checkpoints(
         "subscribe": "stream-same",
         "startingOffsets": "earliest",
         "kafka.isolation.level": "read_committed",
-        "maxOffsetsPerTrigger": "40",
+        "maxOffsetsPerTrigger": "60",
     }
     ours = Query(spark, broker, tmp_path / "ours", options)
     stock = Query(spark, broker, tmp_path / "stock", options)
     assert ours.run("korvet") == stock.run("kafka")
-    assert sorted(ours.rows) == sorted(stock.rows) and len(ours.rows) >= 3
+    assert sorted(ours.rows) == sorted(stock.rows) and len(ours.rows) >= 2
     assert [ours.offsets(batch) for batch in ours.rows] == [stock.offsets(batch) for batch in stock.rows]
     assert ours.progress[0].sources[0].latestOffset == '{"stream-same": {"0": 100, "1": 4}}'
 
