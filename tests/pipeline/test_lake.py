@@ -313,8 +313,11 @@ def test_maintenance_tells_the_tables_that_fail(spark: SparkSession, tmp_path: P
     (Path(lake.raw("bad")) / "file").write_text("")
     # It has no days of archiving.
     made_earlier(records(spark, 0), proven(0, 1), lake.raw("good"))
+    # Somebody else's table, where newest records would be, is left alone.
+    spark.range(3).write.format("delta").save(lake.latest("good"))
     result = maintain(spark, MaintainConfig(lake=str(tmp_path), expire_hours=24))
     assert list(result.failed) == [lake.raw("bad")]
+    assert set(result.tables) == {lake.raw("bad"), lake.raw("good")}
     assert result.tables[lake.raw("good")].rows_expired == 0
 
 
