@@ -78,13 +78,17 @@ def _leave_a_checkpoint(scene: Scene) -> None:
         (offsets / str(number)).write_text(json.dumps({scene.topic: {"0": end}}))
 
 
-def test_archive_of_an_empty_lake_begins_at_the_end_if_told(scene: Scene) -> None:
+def test_archive_begins_at_the_end_if_told_and_fills_a_restored_table_again(scene: Scene) -> None:
     scene.create(1)
     scene.produce(numbered(0))
     assert scene.archive(starting="latest").topics[scene.topic].rows == 0
     for number in (1, 2):
         scene.produce(numbered(number))
         scene.archive(starting="latest")
+    # The versions are those of the beginning, of a claim and the first batch, and of a claim and the second one.
+    scene.spark.sql(f"RESTORE TABLE delta.`{scene.lake.raw(scene.topic)}` TO VERSION AS OF 2")
+    assert scene.values() == [b"1"]
+    assert not scene.archive(starting="latest").failed
     assert scene.values() == [b"1", b"2"]
 
 
