@@ -248,7 +248,7 @@ def _numbered(columns: Iterable[pa.Field], notes: Iterable[Mapping[str, Any]]) -
 def _add(step: Transaction, table: Table, delta: _Delta, paths: Iterable[str], told: dict[str, str]) -> None:
     """Add files in one snapshot. The client's own ``add_files`` asks the files for the table's names of columns.
 
-    :raises PipelineError: if a file holds a column that the table never had.
+    :raises PipelineError: if a file holds a column that Delta has dropped.
     """
     from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
@@ -260,10 +260,13 @@ def _add(step: Transaction, table: Table, delta: _Delta, paths: Iterable[str], t
             for file in pool.map(partial(parquet_file_to_data_file, table.io, metadata), paths):
                 append.append_data_file(file)
         except KeyError as error:
+            # The client looks the ids of columns up by their names in files.
+            if not delta.has_ids or not isinstance(error.args[0], str):
+                raise
             raise PipelineError(
-                f"its files hold a column ({error.args[0]}) that was dropped before the table was published; "
+                f"its files hold a column ({error.args[0]}) that was dropped before these files were published; "
                 f"run REORG TABLE delta.`{delta.uri}` APPLY (PURGE) before"
-            ) from None
+            ) from error
 
 
 def _schema_of_files(schema: Schema, delta: _Delta) -> Schema:

@@ -8,15 +8,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tests.kafka.client import ClientError
 from tests.kafka.options import MemberOptions, ProduceOptions
 from tests.kafka.process import Driver
 from tests.kafka.records import numbered
 from tests.kafka.waiting import wait_until
-from tests.support.broker import running_broker
+from tests.support.broker import BrokerFailed, running_broker
 from tests.support.java import QUIETLY, SHORT_LIVED
 from tests.support.kafka import fetch_jars
 from tests.support.tools import find_tool
@@ -81,31 +83,42 @@ def java_command(main: str, project: str = "java", clients: str | None = None) -
     if project != "java":
         return [java, *SHORT_LIVED_JVM, "-cp", f"{built}/classes:{built}/lib/*", main]
     drivers = [java, *SHORT_LIVED_JVM, "-cp", f"{built}/classes.jar:{built}/lib/*"]
-    archive = built_once("java-archive", sources, lambda target: _archive_classes(drivers, target)) / "classes.jsa"
+    archives = built_once("java-archive", [*sources, HERE / "builds.py"], lambda made: _archive_classes(drivers, made))
+    archive = archives / "classes.jsa"
     return [*drivers, *((f"-XX:SharedArchiveFile={archive}", *QUIETLY) if archive.exists() else ()), main]
 
 
 def _archive_classes(drivers: list[str], target: Path) -> None:
     """Let a driver produce and join groups, and write down its classes. Mapped from there, a driver costs half.
 
-    A Java that makes no such archive makes none. One JVM leaves out another one's.
+    Drivers go without it if that fails, as with a Java that makes no such archive. One JVM leaves out another one's.
     """
     archive = (f"-XX:ArchiveClassesAtExit={target / 'classes.jsa'}", *QUIETLY)
     read: list[dict[str, Any]] = []
-    with running_broker() as broker:
+    with suppress(BrokerFailed, ClientError, TimeoutError), running_broker() as broker:
         driver = Driver([*drivers, *archive, "korvet.driver.Main", broker.bootstrap], read.append)
-        driver.call("create_topic", topic="topic", partitions=2, configs={})
-        records = [record.to_json() for record in numbered(2)]
-        driver.call("produce", topic="topic", records=records, options=asdict(ProduceOptions()))
-        for protocol in ("classic", "consumer"):
-            read.clear()
-            options = MemberOptions(reset="earliest", protocol=protocol)
-            driver.call("join", group=protocol, topic="topic", options=asdict(options))
-            wait_until(lambda: sum(event["event"] == "record" for event in read) == 2, "the records")
-            driver.call("commit")
-            driver.call("leave")
-            driver.call("committed", group=protocol, topic="topic")
-        driver.stop()
+        try:
+            _produce_and_join(driver, read)
+        finally:
+            driver.stop()
+
+
+def _produce_and_join(driver: Driver, read: list[dict[str, Any]]) -> None:
+    """Let the driver do what most tests ask of one.
+
+    :param read: gets its events.
+    """
+    driver.call("create_topic", topic="topic", partitions=2, configs={})
+    records = [record.to_json() for record in numbered(2)]
+    driver.call("produce", topic="topic", records=records, options=asdict(ProduceOptions()))
+    for protocol in ("classic", "consumer"):
+        read.clear()
+        options = MemberOptions(reset="earliest", protocol=protocol)
+        driver.call("join", group=protocol, topic="topic", options=asdict(options))
+        wait_until(lambda: sum(event["event"] == "record" for event in read) == 2, "the records")
+        driver.call("commit")
+        driver.call("leave")
+        driver.call("committed", group=protocol, topic="topic")
 
 
 def tools_command() -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from korvet.pipeline.errors import ProcessDied
 from korvet.pipeline.failures import failure
 
 Result = TypeVar("Result")
 TRIES = 3
+TOO_LATE = "do not start within 10 s"
 
 
 def tried_again(attempt: Callable[[], Result]) -> Result:
@@ -21,6 +21,6 @@ def tried_again(attempt: Callable[[], Result]) -> Result:
         try:
             return attempt()
         except Exception as error:
-            if not isinstance(failure(error), ProcessDied):
+            if TOO_LATE not in str(failure(error)):
                 raise
     return attempt()

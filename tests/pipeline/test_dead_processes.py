@@ -188,4 +188,4 @@ def test_many_topics_have_as_many_processes_as_one(spark: SparkSession, broker: 
     result = archive(spark, all_of_them)
     assert {name: each.offsets for name, each in result.topics.items()} == {name: {0: 2} for name in names}
     # Two tasks run at a time. A process that ended its task just now may not be ready for the next one.
-    assert len(python_processes(os.getpid())) < before + len(names)
+    assert len(python_processes(os.getpid())) <= before + len(names) // 2

@@ -87,8 +87,8 @@ def test_front_ends_of_a_namespace_with_a_client_renew_and_share_the_sweep(serve
         client.ask("metadata", 12, topics=[], allow_auto_topic_creation=False)
         calls, seconds = watched(server)
     # A renewal and a probe of each front-end every second; a look for shards every five seconds of one of them.
-    # A busy machine may be late with half of them.
-    assert FRONTENDS * seconds / 2 <= calls["hgetall"] <= FRONTENDS * (seconds + 2)
+    # A busy machine may be late with some of them.
+    assert (FRONTENDS - 0.5) * seconds <= calls["hgetall"] <= FRONTENDS * (seconds + 2)
     assert calls["fcall"] <= 2 * FRONTENDS * (seconds + 2)
     assert 1 <= calls["exists"] <= seconds / 5 + 2
     assert calls["zrangebyscore"] == 0

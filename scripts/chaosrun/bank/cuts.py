@@ -21,7 +21,7 @@ OPTIONS: Final = {"appendonly": "yes", "appendfsync": "no", "auto-aof-rewrite-pe
 LOST_S: Final = 2.0
 """The most seconds that are lost, as by `appendfsync everysec` on a slow disk."""
 SAMPLE_S: Final = 0.02
-DELAY_US: Final = 5_000_000
+DELAY_US: Final = 1_000_000
 """A client may get an answer before the crash, and note it this much later than the restart."""
 
 
