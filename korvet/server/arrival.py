@@ -29,6 +29,7 @@ from korvet.server.sockets import host_of
 from korvet.wire.proxy_header import ProxyHeader, client_tls, parse_proxy_header
 
 _PEEKED_BYTES = 4096
+_DRAINED_BYTES = 65_536
 _LAST_WORDS_S = 1.0
 """The longest that a client may stay which was told why its handshake failed."""
 _MOST_READS = 16
@@ -225,7 +226,7 @@ class Arrival:
         with anyio.move_on_after(_LAST_WORDS_S):
             for _ in range(_MOST_READS):
                 await anyio.wait_readable(self._socket)
-                if not self._socket.recv(_PEEKED_BYTES):
+                if not self._socket.recv(_DRAINED_BYTES):
                     break
 
     def _shown_principal(self, session: ssl.SSLObject | None) -> Principal:
