@@ -21,7 +21,8 @@ from korvet.pipeline.errors import ProcessDied
 from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import Lake
 from korvet.pipeline.replay import ReplayConfig, replay, task
-from korvet.pipeline.replay.sending import Chunk, Sender
+from korvet.pipeline.replay.chunk import Chunk
+from korvet.pipeline.replay.sending import Sender
 from tests.pipeline.replaying import numbered, read_topic, record, write
 from tests.pipeline.sourcing import create, produce
 from tests.support.broker import KorvetServer

@@ -16,9 +16,10 @@ from confluent_kafka import Producer, TopicPartition
 from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.replay import task
+from korvet.pipeline.replay.chunk import Chunk
 from korvet.pipeline.replay.positions import GROUP_PREFIX, Note, Positions, Progress
 from korvet.pipeline.replay.run import _new_run
-from korvet.pipeline.replay.sending import Chunk, Fenced, Sender, TakenOver, Target
+from korvet.pipeline.replay.sending import Fenced, Sender, TakenOver, Target
 from korvet.pipeline.replay.stopping import tell_to_stop
 from tests.pipeline.replaying import BEGIN_MS, read_topic
 from tests.support.broker import KorvetServer, running_broker
@@ -42,7 +43,13 @@ def new_target(
 def chunk(first: int, count: int) -> Chunk:
     """Records of these offsets, each with its offset as value."""
     offsets = list(range(first, first + count))
-    return Chunk(offsets=offsets, rows=[(None, str(offset).encode(), None, BEGIN_MS) for offset in offsets])
+    return Chunk(
+        offsets=offsets,
+        keys=[None] * count,
+        values=[str(offset).encode() for offset in offsets],
+        headers=[None] * count,
+        timestamps=[BEGIN_MS] * count,
+    )
 
 
 def offsets(broker: KorvetServer, target: Target) -> list[int]:
@@ -154,7 +161,7 @@ def test_record_that_the_topic_refuses_leaves_no_open_transaction(broker: Korvet
     target = new_target(broker, {"message.timestamp.before.max.ms": "1000"})
     with Sender(target, 0, 0) as sender:
         sender.begin()
-        old = Chunk(offsets=[0], rows=[(b"k", b"v", None, 1000)])
+        old = Chunk(offsets=[0], keys=[b"k"], values=[b"v"], headers=[None], timestamps=[1000])
         with pytest.raises(PipelineError, match=rf"{target.topic}-0 behind 0 .*message\.timestamp\.before\.max\.ms"):
             sender.send(old)
     with Broker(target.settings) as admin:

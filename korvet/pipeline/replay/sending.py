@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,7 +11,9 @@ from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from korvet.pipeline.broker import connect
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
+from korvet.pipeline.replay.chunk import Chunk, headers
 from korvet.pipeline.replay.positions import GROUP_PREFIX, Note, Positions, Progress
 
 PATIENCE_S: Final = 120.0
@@ -38,9 +39,6 @@ _REFUSED: Final = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "the user may not commit offsets of the replay's group",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the user may not use the replay's transactional ids",
 }
-
-
-Headers = list[tuple[str, str | bytes | None]]
 
 
 class Fenced(Exception):
@@ -69,20 +67,6 @@ class Target:
     def timeout_s(self) -> float:
         """The longest time that a transaction may be open."""
         return int(self.settings["transaction.timeout.ms"]) / 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
-    """Records of one transaction: their growing offsets in the source, and their contents."""
-
-    offsets: list[int]
-    rows: list[tuple[bytes | None, bytes | None, Headers | None, int]]
-    """Key, value, headers, timestamp in ms."""
-
-    def since(self, offset: int) -> Chunk:
-        """The part from that offset on."""
-        first = bisect_left(self.offsets, offset)
-        return self if not first else Chunk(offsets=self.offsets[first:], rows=self.rows[first:])
 
 
 class Sender:
@@ -131,6 +115,7 @@ class Sender:
             self._producer = Producer({**target.settings, **target.producer, **own, **quiet})
         except KafkaException as error:
             raise PipelineError(f"the client settings do not fit: {error.args[0].str()}; change them") from None
+        connect(self._producer, target.topic)
         try:
             _patiently(self._producer.init_transactions)
         except KafkaException as error:
@@ -198,9 +183,10 @@ class Sender:
         assert producer is not None
         records, position = self._noted + len(chunk.offsets), chunk.offsets[-1] + 1
         producer.begin_transaction()
-        for key, value, headers, timestamp in chunk.rows:
+        produce = producer.produce
+        for key, value, text, timestamp in chunk.records():
             # Arguments by position: names cost more than a third of the call. The two None are callbacks.
-            producer.produce(topic, value, key, partition, None, None, timestamp, headers)
+            produce(topic, value, key, partition, None, None, timestamp, headers(text) if text else None)
         note = replace(self._target.note, records=records).to_json()
         self.commit(producer, [TopicPartition(topic, partition, position, note)])
         self._noted, self.position = records, position

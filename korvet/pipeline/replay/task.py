@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from base64 import b64decode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -15,13 +13,13 @@ import pyarrow as pa
 
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.replay.chunk import chunks
 from korvet.pipeline.replay.positions import GROUP_PREFIX
-from korvet.pipeline.replay.sending import PATIENCE_S, Chunk, Fenced, Headers, Sender, TakenOver, Target
+from korvet.pipeline.replay.sending import PATIENCE_S, Fenced, Sender, TakenOver, Target
 from korvet.pipeline.replay.stopping import is_told_to_stop, tell_to_stop
 
 MOST_RECORDS: Final = 10_000
-MOST_BYTES: Final = 16 * 1024 * 1024
-"""Of a transaction, about."""
+"""Of a transaction."""
 LOOK_EVERY_S: Final = 1.0
 OUTCOME: Final = "partition int, failure string"
 _OUTCOME: Final = pa.schema([("partition", pa.int32()), ("failure", pa.string())])
@@ -100,35 +98,6 @@ def follow(sender: Sender, plan: Plan, partition: int) -> None:
                 f"does not go on behind {position}; start the replay again"
             )
         time.sleep(LOOK_EVERY_S)
-
-
-def chunks(batch: pa.RecordBatch, most: Callable[[], int]) -> Iterator[Chunk]:
-    """The batch in parts of at most ``most()`` records and about `MOST_BYTES`."""
-    fits = max(1, MOST_BYTES * batch.num_rows // max(batch.nbytes, 1))
-    begin = 0
-    while begin < batch.num_rows:
-        part = batch.slice(begin, min(fits, most()))
-        begin += part.num_rows
-        yield Chunk(
-            offsets=part.column("offset").to_pylist(),
-            rows=list(
-                zip(
-                    part.column("key").to_pylist(),
-                    part.column("value").to_pylist(),
-                    map(headers, part.column("headers").to_pylist()),
-                    part.column("ms").to_pylist(),
-                    strict=True,
-                )
-            ),
-        )
-
-
-def headers(text: str | None) -> Headers | None:
-    """A record's headers, from Spark's JSON: ``[{"key": "name", "value": "base64, or missing if null"}]``."""
-    if text is None:
-        return None
-    pairs = [(each["key"], each.get("value")) for each in json.loads(text)]
-    return [(key, None if value is None else b64decode(value)) for key, value in pairs] or None
 
 
 class Pace:

@@ -1,0 +1,69 @@
+"""Arrow's rows as the records of a transaction."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Of a transaction, about."""
+
+Headers = list[tuple[str, str | bytes | None]]
+Record = tuple[bytes | None, bytes | None, str | None, int]
+"""Key, value, headers as Spark's JSON, timestamp in ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Records of one transaction: their growing offsets in the source, and their contents by column.
+
+    Columns of bytes and numbers cost Python's garbage collector nothing; a tuple for each record would.
+
+    :param headers: Spark's JSON, or None for a record without headers.
+    :param timestamps: ms since 1970.
+    """
+
+    offsets: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[str | None]
+    timestamps: list[int]
+
+    def since(self, offset: int) -> Chunk:
+        """The part from that offset on."""
+        first = bisect_left(self.offsets, offset)
+        if not first:
+            return self
+        return replace(self, **{name: getattr(self, name)[first:] for name in self.__dataclass_fields__})
+
+    def records(self) -> Iterator[Record]:
+        """The records, in their order."""
+        return zip(self.keys, self.values, self.headers, self.timestamps, strict=True)
+
+
+def chunks(batch: pa.RecordBatch, most: Callable[[], int]) -> Iterator[Chunk]:
+    """The batch in parts of at most ``most()`` records and about `MOST_BYTES`."""
+    fits = max(1, MOST_BYTES * batch.num_rows // max(batch.nbytes, 1))
+    begin = 0
+    while begin < batch.num_rows:
+        part = batch.slice(begin, min(fits, most()))
+        begin += part.num_rows
+        yield Chunk(
+            offsets=part.column("offset").to_pylist(),
+            keys=part.column("key").to_pylist(),
+            values=part.column("value").to_pylist(),
+            headers=part.column("headers").to_pylist(),
+            timestamps=part.column("ms").to_pylist(),
+        )
+
+
+def headers(text: str) -> Headers | None:
+    """A record's headers, from Spark's JSON: ``[{"key": "name", "value": "base64, or missing if null"}]``."""
+    pairs = [(each["key"], each.get("value")) for each in json.loads(text)]
+    return [(key, None if value is None else b64decode(value)) for key, value in pairs] or None
