@@ -9,19 +9,11 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Producer,
-    TopicCollection,
-)
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
@@ -57,7 +49,6 @@ _FIRST_LOOK_S: Final = 1.0
 _MOST_ERRORS: Final = 16
 _LEADER_AFTER_S: Final = 0.25
 _STABLE_AFTER_S: Final = 0.1
-_CONNECT_S: Final = 5.0
 
 Partition = tuple[str, int]
 """A topic's name and a partition's number."""
@@ -371,17 +362,6 @@ def _is_leaderless(future: Future[Any]) -> bool:
 
 def _is_unstable(error: KafkaError | None) -> bool:
     return error is not None and error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT
-
-
-def connect(producer: Producer, topic: str) -> None:
-    """Let a producer connect to a broker of the cluster before `init_transactions`. That call tells of failures.
-
-    The first answer replaces the connection to the bootstrap server, and the second one needs the new connection. If
-    librdkafka asks for the coordinator between the two, it has no connection, and asks again after half a second.
-    """
-    with suppress(KafkaException):
-        for _ in range(2):
-            producer.list_topics(topic, _CONNECT_S)
 
 
 def explained(what: str, error: KafkaError, address: str) -> PipelineError:

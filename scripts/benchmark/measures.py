@@ -69,6 +69,17 @@ def _consume(name: str, label: str, value_bytes: int, records: int, consumers: i
     )  # fmt: skip
 
 
+def _latency(rate: int, seconds: float) -> Measure:
+    return Measure(
+        name=f"latency-{rate}", group="latency", generator=LIBRDKAFKA,
+        job={"job": "latency", "seconds": seconds, "rate": rate},
+        lines=tuple(
+            _less(f"{percentile}_ms", f"end to end at {rate:,} records/s, {percentile}", "ms")
+            for percentile in ("p50", "p99")
+        ),
+    )  # fmt: skip
+
+
 def _coordinate(api: str, label: str, seconds: float) -> Measure:
     return Measure(
         name=api, group="groups", generator=RAW, job={"job": "coordinate", "api": api, "seconds": seconds},
@@ -152,16 +163,8 @@ def measures(seconds: float) -> tuple[Measure, ...]:
         _consume("consume-100", "consume, 100 B", 100, int(1_500_000 * seconds)),
         _consume("consume-1000", "consume, 1 kB", 1000, int(400_000 * seconds)),
         _consume("consume-8", "8 consumers of one partition, 1 kB", 1000, int(100_000 * seconds), consumers=8),
-        Measure(
-            name="latency",
-            group="latency",
-            generator=LIBRDKAFKA,
-            job={"job": "latency", "seconds": seconds, "rate": 1000},
-            lines=(
-                Line(key="p50_ms", label="end to end at 1,000 records/s, p50", unit="ms", less_is_better=True),
-                Line(key="p99_ms", label="end to end at 1,000 records/s, p99", unit="ms", less_is_better=True),
-            ),
-        ),
+        _latency(1000, seconds),
+        _latency(10_000, seconds),
         _coordinate("heartbeat", "heartbeats", seconds),
         _coordinate("offset_commit", "commits", seconds),
         _neighbours("alone", "alone", seconds),

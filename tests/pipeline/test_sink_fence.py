@@ -18,7 +18,7 @@ Step = Sequence[int] | Callable[[], object]
 
 
 def task(query: str, *, batch: int = 0, partition: int = 0, run: str = "first") -> Task:
-    return Task(query=query, batch=batch, partition=partition, run=run, topic=None)
+    return Task(query=query, batch=batch, partition=partition, run=run)
 
 
 def write(broker: KorvetServer, task: Task, *steps: Step) -> int:

@@ -26,7 +26,7 @@ Step = Sequence[int] | Callable[[], object]
 
 
 def task(query: str, *, batch: int = 0, partition: int = 0, run: str = "first") -> Task:
-    return Task(query=query, batch=batch, partition=partition, run=run, topic=None)
+    return Task(query=query, batch=batch, partition=partition, run=run)
 
 
 def write(bootstrap: str, task: Task, *steps: Step, confirm_within_s: float = 60, **settings: str) -> int:

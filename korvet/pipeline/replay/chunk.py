@@ -15,8 +15,6 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 """Of a transaction, about."""
 
 Headers = list[tuple[str, str | bytes | None]]
-Record = tuple[bytes | None, bytes | None, str | None, int]
-"""Key, value, headers as Spark's JSON, timestamp in ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +39,6 @@ class Chunk:
         if not first:
             return self
         return replace(self, **{name: getattr(self, name)[first:] for name in self.__dataclass_fields__})
-
-    def records(self) -> Iterator[Record]:
-        """The records, in their order."""
-        return zip(self.keys, self.values, self.headers, self.timestamps, strict=True)
 
 
 def chunks(batch: pa.RecordBatch, most: Callable[[], int]) -> Iterator[Chunk]:

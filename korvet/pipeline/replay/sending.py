@@ -11,7 +11,6 @@ from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from korvet.pipeline.broker import connect
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
 from korvet.pipeline.replay.chunk import Chunk, headers
 from korvet.pipeline.replay.positions import GROUP_PREFIX, Note, Positions, Progress
@@ -20,6 +19,7 @@ PATIENCE_S: Final = 120.0
 """The time that a broker may be away, or refuse, before a task gives up."""
 _STEP_S: Final = 5.0
 _PAUSE_S: Final = 0.5
+_CONNECT_S: Final = 1.0
 _FENCED: Final = {
     KafkaError._FENCED,
     KafkaError.PRODUCER_FENCED,
@@ -101,9 +101,6 @@ class Sender:
         :raises BrokerUnreachable, PipelineError:
         """
         target = self._target
-        progress = self._progress(self._positions)
-        if progress is not None and progress.offset > self.position:
-            self._refuse_later_run(progress)
         quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
         own: dict[str, Any] = {
             "transactional.id": f"{GROUP_PREFIX}{target.name}-{self._partition}",
@@ -115,7 +112,10 @@ class Sender:
             self._producer = Producer({**target.settings, **target.producer, **own, **quiet})
         except KafkaException as error:
             raise PipelineError(f"the client settings do not fit: {error.args[0].str()}; change them") from None
-        connect(self._producer, target.topic)
+        _connect(self._producer, target.topic)
+        progress = self._progress(self._positions)
+        if progress is not None and progress.offset > self.position:
+            self._refuse_later_run(progress)
         try:
             _patiently(self._producer.init_transactions)
         except KafkaException as error:
@@ -182,11 +182,12 @@ class Sender:
         producer, topic, partition = self._producer, self._target.topic, self._partition
         assert producer is not None
         records, position = self._noted + len(chunk.offsets), chunk.offsets[-1] + 1
+        all_headers = [None if text is None else headers(text) for text in chunk.headers]
         producer.begin_transaction()
         produce = producer.produce
-        for key, value, text, timestamp in chunk.records():
+        for key, value, own, timestamp in zip(chunk.keys, chunk.values, all_headers, chunk.timestamps, strict=True):
             # Arguments by position: names cost more than a third of the call. The two None are callbacks.
-            produce(topic, value, key, partition, None, None, timestamp, headers(text) if text else None)
+            produce(topic, value, key, partition, None, None, timestamp, own)
         note = replace(self._target.note, records=records).to_json()
         self.commit(producer, [TopicPartition(topic, partition, position, note)])
         self._noted, self.position = records, position
@@ -240,3 +241,14 @@ def _patiently(call: Callable[..., None], *args: object) -> None:
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() > deadline:
                 raise
+
+
+def _connect(producer: Producer, topic: str) -> None:
+    """Let a producer connect to a broker of the cluster before `init_transactions`. That call tells of failures.
+
+    The first answer replaces the connection to the bootstrap server, and the second one needs the new connection. If
+    librdkafka asks for the coordinator between the two, it has no connection, and asks again after half a second.
+    """
+    with suppress(KafkaException):
+        for _ in range(2):
+            producer.list_topics(topic, _CONNECT_S)

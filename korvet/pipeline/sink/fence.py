@@ -30,7 +30,7 @@ def write_fenced(settings: Mapping[str, str], task: Task, batches: Iterator[Iter
 
 class _Fenced(Attempt):
     def write(self, batches: Iterator[Iterator[Record]]) -> int:
-        self._begin()
+        self._call(self._delivery.producer.init_transactions)
         # A stable read could wait for the transaction of a dead task whose successor has no core while this one runs.
         self._refuse_other_way(self._notes_of(self._task.query_group, stable=False), with_hashes=False)
         note = self._note(self._task.group)

@@ -30,7 +30,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from korvet.pipeline.broker import TIMEOUT_S, Broker, connect
+from korvet.pipeline.broker import TIMEOUT_S, Broker
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.sink.columns import Record
 from korvet.pipeline.sink.delivery import Delivery, Fenced, refusal
@@ -55,14 +55,12 @@ class Task:
     """A task of one batch of a query.
 
     :param run: identifies the driver's attempt at a batch.
-    :param topic: the topic of all rows; None if rows name their own.
     """
 
     query: str
     batch: int
     partition: int
     run: str
-    topic: str | None
 
     @property
     def query_group(self) -> str:
@@ -165,12 +163,6 @@ class Attempt:
         self._delivery = delivery
         self._broker = broker
 
-    def _begin(self) -> None:
-        """Take the task's transactional id over from its former self."""
-        if self._task.topic is not None:
-            connect(self._delivery.producer, self._task.topic)
-        self._call(self._delivery.producer.init_transactions)
-
     def _send(self, batches: Iterator[Iterator[Record]], rows: Rows) -> None:
         """Send all rows in a transaction, which stays open; without rows there is no transaction.
 
@@ -270,7 +262,7 @@ class _Trial(Attempt):
         self._confirm_within_s = confirm_within_s
 
     def write(self, batches: Iterator[Iterator[Record]]) -> int:
-        self._begin()
+        self._call(self._delivery.producer.init_transactions)
         own = self._note(self._task.group)
         if own is not None and self._is_mine(own):
             return self._compare(own, batches)

@@ -51,8 +51,7 @@ class Plan:
         """
         records = (self.columns.records(one) for one in batches)
         if self.exactly_once:
-            partition = _context().partitionId()
-            task = Task(query=query, batch=batch, partition=partition, run=self.run, topic=self.columns.topic)
+            task = Task(query=query, batch=batch, partition=_context().partitionId(), run=self.run)
             if self.exactly_once == "partition":
                 return Written(write_fenced(self.settings, task, records))
             return Written(write_once(self.settings, task, records, confirm_within_s=self.confirm_within_s))
