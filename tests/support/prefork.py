@@ -59,8 +59,10 @@ class Forked:
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal, if the process runs."""
+        # The process that forked this one may have waited for it since.
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
