@@ -8,6 +8,7 @@ from base64 import b64encode
 import pyarrow as pa
 import pytest
 
+from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.replay.chunk import MOST_BYTES, Chunk, chunks, headers
 
 OFFSETS = (3, 4, 7, 9, 12)
@@ -62,3 +63,9 @@ def test_headers_keep_their_order_names_and_null_values() -> None:
     text = json.dumps([{"key": "b", "value": b64encode(b"\xff").decode()}, {"key": "a"}, {"key": "b", "value": ""}])
     assert headers(text) == [("b", b"\xff"), ("a", None), ("b", b"")]
     assert headers("[]") is None
+
+
+@pytest.mark.parametrize("text", ['[{"key":"a"},{"value":"YQ=="}]', "[null]"])
+def test_header_without_a_key_is_told(text: str) -> None:
+    with pytest.raises(PipelineError, match="a header without a key in the table"):
+        headers(text)

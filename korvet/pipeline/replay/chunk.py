@@ -11,8 +11,12 @@ from typing import Final
 
 import pyarrow as pa
 
+from korvet.pipeline.errors import PipelineError
+
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Of a transaction, about."""
+
+_SHOWN: Final = 200
 
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -58,6 +62,14 @@ def chunks(batch: pa.RecordBatch, most: Callable[[], int]) -> Iterator[Chunk]:
 
 
 def headers(text: str) -> Headers | None:
-    """A record's headers, from Spark's JSON: ``[{"key": "name", "value": "base64, or missing if null"}]``."""
-    pairs = [(each["key"], each.get("value")) for each in json.loads(text)]
+    """A record's headers, from Spark's JSON: ``[{"key": "name", "value": "base64, or missing if null"}]``.
+
+    :raises PipelineError: if a header or its key is null, which no archive writes.
+    """
+    try:
+        pairs = [(each["key"], each.get("value")) for each in json.loads(text)]
+    except (KeyError, TypeError):
+        raise PipelineError(
+            f"a header without a key in the table: {text[:_SHOWN]}; headers have keys, so choose a range without it"
+        ) from None
     return [(key, None if value is None else b64decode(value)) for key, value in pairs] or None
