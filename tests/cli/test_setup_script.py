@@ -143,3 +143,31 @@ def test_missing_python_is_one_line(clone: Clone, tmp_path: Path) -> None:
     code, _, err = clone.run(KORVET_PYTHON=str(tmp_path / "nowhere"))
     assert (code, err.count("\n")) == (1, 1)
     assert err.startswith("korvet: Python 3.11 or newer is needed and none was found: ")
+
+
+def python(directory: Path, options: str) -> Path:
+    """A Python that says it was configured with these options, and is no distribution's."""
+    directory.mkdir()
+    told = f"import sys, sysconfig; sys.base_prefix = '/opt'; sysconfig.get_config_var = lambda name: '{options}'"
+    program = directory / "python3.11"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{told}\n$2"\n')
+    program.chmod(0o755)
+    return program
+
+
+def found_python(path: str, **environment: str) -> str:
+    bash = shutil.which("bash")
+    assert bash is not None
+    done = subprocess.run(
+        [bash, "-c", f". '{ROOT}/scripts/setup.bash'; find_python"], env={"PATH": path, "root": "/", **environment},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+def test_optimized_python_goes_before_another_of_the_path(tmp_path: Path) -> None:
+    slower, faster = python(tmp_path / "slower", ""), python(tmp_path / "faster", "--enable-optimizations")
+    path = f"{slower.parent}:{faster.parent}"
+    assert found_python(path) == str(faster)
+    assert found_python(str(slower.parent)) == str(slower)
+    assert found_python(path, KORVET_PYTHON=str(slower)) == str(slower)
