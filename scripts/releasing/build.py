@@ -58,7 +58,7 @@ def build(root: Path, output: Path) -> Packages:
         made = Path(name)
         (sdist,) = _build(root, "sdist", made)
         with tarfile.open(sdist) as packed:
-            packed.extractall(made, filter="data")
+            packed.extractall(made)
         unpacked = made / sdist.name.removesuffix(".tar.gz")
         (wheel,) = _build(unpacked, "wheel", made / "wheel")
         return Packages(*(Path(shutil.move(path, output / path.name)) for path in (sdist, wheel)))
