@@ -115,6 +115,7 @@ def test_late_heartbeat_gives_up_no_partition_taken_since(pair: Pair) -> None:
     with asked_and_left(hangs, "consumer_group_heartbeat", 1, **fields):
         assert mine.beat()["error_code"] == "NONE"
         assert its.join()["error_code"] == "NONE"
+        time.sleep(0.05)
     assert commit(hangs.port, unique("g"), topic, 1) == ["NONE"]  # It has done the earlier request by now.
     its.beat()
     assert [len(parts) for parts in mine.owned.values()] == [2]
