@@ -11,15 +11,22 @@ die() {
   exit 1
 }
 
-# The python for the environment: KORVET_PYTHON, else one that is new enough and can make virtual environments. The
-# first one that was built with profile-guided optimization goes before all others. Version managers build without it,
-# and a front-end then takes a fifth longer for a small request.
+# The python for the environment: the one that KORVET_PYTHON names, else one of the path that is new enough and can make
+# virtual environments. The first one that was built with profile-guided optimization goes before all others. Without it,
+# as pyenv builds Pythons, a front-end takes 1.2 times the processor time for a small request.
 find_python() {
   local name path slower='' without_venv=''
-  for name in ${KORVET_PYTHON:-python3.13 python3.12 python3.11 python3 python}; do
+  if [ -n "${KORVET_PYTHON:-}" ]; then
+    if ! path=$(type -P "$KORVET_PYTHON") || ! is_new_enough "$path" || ! has_venv "$path"; then
+      die "KORVET_PYTHON=$KORVET_PYTHON is no Python 3.11 or newer with the venv module: name another one, or unset it"
+    fi
+    printf '%s\n' "$path"
+    return
+  fi
+  for name in python3.13 python3.12 python3.11 python3 python; do
     while IFS= read -r path; do
-      "$path" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
-      if ! "$path" -c 'import venv, ensurepip' 2>/dev/null; then
+      is_new_enough "$path" || continue
+      if ! has_venv "$path"; then
         without_venv=$name
       elif is_optimized "$path"; then
         printf '%s\n' "$path"
@@ -27,7 +34,7 @@ find_python() {
       else
         slower=${slower:-$path}
       fi
-    done < <(type -ap "$name")
+    done <<<"$(type -ap "$name")"
   done
   if [ -n "$slower" ]; then
     printf '%s\n' "$slower"
@@ -38,12 +45,20 @@ find_python() {
   fi
 }
 
-# A distribution builds its own Python so, though Debian's does not say it.
+is_new_enough() {
+  [ -n "$1" ] && "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+has_venv() {
+  "$1" -c 'import venv, ensurepip' 2>/dev/null
+}
+
+# A distribution's Python, below /usr, counts as optimized: the options of Debian's do not tell that it is.
 is_optimized() {
   "$1" -c '
 import sys, sysconfig
 options = sysconfig.get_config_var("CONFIG_ARGS") or ""
-sys.exit(sys.base_prefix != "/usr" and "--enable-optimizations" not in options)'
+sys.exit(sys.base_prefix != "/usr" and "--enable-optimizations" not in options)' 2>/dev/null
 }
 
 # prepare_environment base|spark|dev: afterwards .venv runs korvet from this clone, with spark also its pipeline, with
@@ -76,9 +91,11 @@ build_environment() {
   if [ "$kind" = dev ]; then
     kinds+=(spark)
   fi
-  say "setting up $venv with $("$python" --version) (once; takes $span)"
   # An environment of another clone or of an interrupted setup is built anew; an outdated one is only updated.
-  if [ ! -x "$venv/bin/python" ] || [ "$(cat "$venv/.korvet-root" 2>/dev/null)" != "$root" ]; then
+  if [ -x "$venv/bin/python" ] && [ "$(cat "$venv/.korvet-root" 2>/dev/null)" = "$root" ]; then
+    say "bringing $venv up to date (takes $span)"
+  else
+    say "setting up $venv with $("$python" --version) (once; takes $span)"
     if [ -e "$venv" ] && [ ! -e "$venv/.korvet-building" ] && [ ! -e "$venv/.korvet-root" ]; then
       die "$venv exists and was not made by this script: move it away and try again"
     fi

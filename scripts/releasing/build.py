@@ -58,6 +58,8 @@ def build(root: Path, output: Path) -> Packages:
         made = Path(name)
         (sdist,) = _build(root, "sdist", made)
         with tarfile.open(sdist) as packed:
+            # The first Pythons 3.11 have no filters.
+            packed.extraction_filter = getattr(tarfile, "data_filter", None)
             packed.extractall(made)
         unpacked = made / sdist.name.removesuffix(".tar.gz")
         (wheel,) = _build(unpacked, "wheel", made / "wheel")

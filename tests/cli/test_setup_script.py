@@ -70,7 +70,7 @@ def clone(tmp_path: Path) -> Clone:
 def test_first_use_installs_and_later_uses_do_not(clone: Clone) -> None:
     code, out, err = clone.run()
     assert (code, out, clone.installs) == (0, "korvet topics\n", 1)
-    assert err.startswith(f"korvet: setting up {clone.root}/.venv with Python 3.")
+    assert err.startswith(f"korvet: bringing {clone.root}/.venv up to date ")
     assert err.count("\n") == 1
     assert clone.run() == (0, "korvet topics\n", "")
     assert clone.installs == 1
@@ -140,34 +140,53 @@ def test_environment_of_another_clone_is_left_alone(clone: Clone, tmp_path: Path
 
 
 def test_missing_python_is_one_line(clone: Clone, tmp_path: Path) -> None:
-    code, _, err = clone.run(KORVET_PYTHON=str(tmp_path / "nowhere"))
+    named = str(tmp_path / "nowhere")
+    code, _, err = clone.run(KORVET_PYTHON=named)
     assert (code, err.count("\n")) == (1, 1)
-    assert err.startswith("korvet: Python 3.11 or newer is needed and none was found: ")
+    assert err.startswith(f"korvet: KORVET_PYTHON={named} is no Python 3.11 or newer with the venv module: ")
 
 
-def python(directory: Path, options: str) -> Path:
-    """A Python that says it was configured with these options, and is no distribution's."""
+def python(directory: Path, options: str, prefix: str = "/opt") -> Path:
+    """A Python that says it was configured with these options for this prefix."""
+    told = f"import sys, sysconfig; sys.base_prefix = '{prefix}'; sysconfig.get_config_var = lambda name: '{options}'"
+    return program(directory, f'exec "{sys.executable}" -c "{told}\n$2"')
+
+
+def program(directory: Path, text: str) -> Path:
     directory.mkdir()
-    told = f"import sys, sysconfig; sys.base_prefix = '/opt'; sysconfig.get_config_var = lambda name: '{options}'"
-    program = directory / "python3.11"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{told}\n$2"\n')
-    program.chmod(0o755)
-    return program
+    path = directory / "python3.11"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
 
 
-def found_python(path: str, **environment: str) -> str:
+def found_python(*directories: Path, name: str = "") -> Path:
+    """The choice of the scripts.
+
+    :param name: the value of KORVET_PYTHON.
+    """
     bash = shutil.which("bash")
     assert bash is not None
+    chosen = f"set -euo pipefail; . '{ROOT}/scripts/setup.bash'; python=$(find_python) || exit 1; echo \"$python\""
+    environment = {"PATH": ":".join(map(str, directories)), "KORVET_PYTHON": name, "root": "/"}
     done = subprocess.run(
-        [bash, "-c", f". '{ROOT}/scripts/setup.bash'; find_python"], env={"PATH": path, "root": "/", **environment},
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-    return done.stdout.strip()
+        [bash, "-c", chosen], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return Path(done.stdout.strip())
 
 
-def test_optimized_python_goes_before_another_of_the_path(tmp_path: Path) -> None:
-    slower, faster = python(tmp_path / "slower", ""), python(tmp_path / "faster", "--enable-optimizations")
-    path = f"{slower.parent}:{faster.parent}"
-    assert found_python(path) == str(faster)
-    assert found_python(str(slower.parent)) == str(slower)
-    assert found_python(path, KORVET_PYTHON=str(slower)) == str(slower)
+def test_optimized_python_goes_before_others_of_the_path(tmp_path: Path) -> None:
+    slower, faster = python(tmp_path / "slower", ""), python(tmp_path / "two words", "--enable-optimizations")
+    broken = program(tmp_path / "broken", "echo no such version >&2; exit 127")
+    path = (broken.parent, slower.parent, faster.parent)
+    assert found_python(*path) == faster
+    assert found_python(broken.parent, slower.parent) == slower
+    distribution = python(tmp_path / "distribution", "", "/usr")
+    assert found_python(slower.parent, distribution.parent) == distribution
+
+
+def test_named_python_is_taken_as_the_shell_would(tmp_path: Path) -> None:
+    slower, faster = python(tmp_path / "two words", ""), python(tmp_path / "faster", "--enable-optimizations")
+    assert found_python(slower.parent, faster.parent, name="python3.11") == slower
+    assert found_python(faster.parent, name=str(slower)) == slower
