@@ -51,8 +51,7 @@ async def find_primary(url: RedisUrl) -> Address:
         except (RedisError, OSError) as error:
             problems.append(str(error))
         finally:
-            with anyio.CancelScope(shield=True):
-                await client.aclose()
+            await _close(client)
 
     # All are asked at once, for one that is away may take up the whole time for connecting.
     async with anyio.create_task_group() as tasks:
@@ -91,8 +90,14 @@ async def read_slots(url: RedisUrl, addresses: list[Address]) -> dict[Address, l
         except (RedisError, OSError) as error:
             problem = error
         finally:
-            await client.aclose()
+            await _close(client)
     raise StoreUnavailable(f"no cluster node answers: {problem}")
+
+
+async def _close(client: Redis) -> None:
+    """Close a client's connection also if the task is cancelled, which would leave the socket open."""
+    with anyio.CancelScope(shield=True):
+        await client.aclose()
 
 
 def _denied(error: RedisError) -> str:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from korvet.errors import ConfigError, SlotMoving, StoreFull, StoreUnavailable
 from korvet.redis import discovery, slot_migration
 from korvet.redis.address import Address, RedisUrl, parse_redis_url
 from korvet.redis.client import Purpose
-from korvet.redis.discovery import find_primary
+from korvet.redis.discovery import find_primary, read_slots
 from korvet.redis.error_replies import redirection
 from korvet.redis.opening import open_as
 from korvet.redis.primary import Primary
@@ -359,3 +360,18 @@ def _run_id(cluster: Cluster, node: Any) -> str:
 
 def _port_of(run_id: str, cluster: Cluster) -> int:
     return next(node.port for node in cluster.nodes if _run_id(cluster, node) == run_id)
+
+
+async def test_cancelled_reading_of_slots_leaves_no_connection() -> None:
+    with running_cluster() as cluster, cluster.nodes[0].client() as client:
+        url = parse_redis_url(f"redis+cluster://127.0.0.1:{cluster.nodes[0].port}")
+        before = client.info("clients")["connected_clients"]
+        for turns in range(80):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(read_slots, url, list(url.addresses))
+                for _ in range(turns):
+                    await anyio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+            with anyio.fail_after(10):
+                while client.info("clients")["connected_clients"] > before:
+                    await anyio.sleep(0.01)
