@@ -3,14 +3,22 @@
 Valkey's own rule rewrites a file that doubled. A growing log has nothing to drop. Yet a child then copies all of it
 while clients write, and each page that changes meanwhile is copied, too. It also keeps the file of deleted data until
 new data doubled it. This rule compares the file with the data in memory instead.
+
+Valkey unlinks the old files at the end of a rewrite, and then syncs its manifest twice while all clients wait. Some
+file systems, such as ext4 mounted with discard, free a large file and sync a small one in the same transaction. So
+this process keeps the old files open, and closes them in a thread when the rewrite has ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import anyio
 import structlog
+from anyio import to_thread
 
 log = structlog.get_logger()
 
@@ -20,6 +28,8 @@ Ask = Callable[[bytes, float], Awaitable[bytes]]
 _LEAST_BYTES = 1 << 30
 _LOOK_S = 10.0
 _LONGEST_S = 3600.0
+_RUNS_FOR_S = 0.5
+"""How often a rewrite that runs is looked at."""
 _ANSWER_S = 5.0
 
 
@@ -28,7 +38,7 @@ def is_due(info: Mapping[str, str], least_bytes: int = _LEAST_BYTES) -> bool:
 
     :param info: the sections "memory" and "persistence" of INFO; a missing field, as while it loads, means no.
     """
-    if any(info.get(f"aof_rewrite_{state}") != "0" for state in ("in_progress", "scheduled")):
+    if _states(info) != {"0"}:
         return False
     try:
         file_bytes, data_bytes = int(info["aof_current_size"]), int(info["used_memory_dataset"])
@@ -37,8 +47,11 @@ def is_due(info: Mapping[str, str], least_bytes: int = _LEAST_BYTES) -> bool:
     return file_bytes > max(least_bytes, 2 * data_bytes)
 
 
-async def rewrite_when_due(ask: Ask, least_bytes: int = _LEAST_BYTES, look_s: float = _LOOK_S) -> None:
-    """Look every few seconds until cancelled. After a rewrite that failed, twice as long, up to an hour."""
+async def rewrite_when_due(ask: Ask, directory: Path, least_bytes: int = _LEAST_BYTES, look_s: float = _LOOK_S) -> None:
+    """Look every few seconds until cancelled. After a rewrite that failed, twice as long, up to an hour.
+
+    :param directory: that of the append-only files.
+    """
     pause_s = look_s
     while True:
         await anyio.sleep(pause_s)
@@ -55,7 +68,42 @@ async def rewrite_when_due(ask: Ask, least_bytes: int = _LEAST_BYTES, look_s: fl
                 "disk and memory have room",
                 bytes=info["aof_current_size"], again_in_s=round(pause_s, 2),
             )  # fmt: skip
-        await ask(b"BGREWRITEAOF", _ANSWER_S)
+        async with _kept_open(directory):
+            await ask(b"BGREWRITEAOF", _ANSWER_S)
+            while True:
+                await anyio.sleep(_RUNS_FOR_S)
+                if "1" not in _states(_fields(await ask(b"INFO persistence", _ANSWER_S))):
+                    break
+
+
+@asynccontextmanager
+async def _kept_open(directory: Path) -> AsyncIterator[None]:
+    """Keep a directory's present files open, so that no unlinked one is freed until the block ends."""
+    opened: list[int] = []
+    try:
+        await to_thread.run_sync(_open, directory, opened)
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(_close, opened)
+
+
+def _open(directory: Path, opened: list[int]) -> None:
+    # If one cannot be opened, the server mostly cannot rewrite either, and `rewrite_when_due` tells that.
+    with suppress(OSError):
+        for path in directory.iterdir():
+            opened += [os.open(path, os.O_RDONLY)]
+
+
+def _close(opened: list[int]) -> None:
+    """Close files; the last one to close an unlinked file frees it, which takes about a second for a gigabyte."""
+    for file in opened:
+        os.close(file)
+
+
+def _states(info: Mapping[str, str]) -> set[str | None]:
+    """What tells whether a rewrite runs, and whether one waits: "1", "0" or nothing."""
+    return {info.get(f"aof_rewrite_{state}") for state in ("in_progress", "scheduled")}
 
 
 def _fields(answer: bytes) -> dict[str, str]:

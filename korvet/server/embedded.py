@@ -287,6 +287,6 @@ async def embedded_server(data_dir: Path, *, maxmemory_bytes: int | None = None)
         server = Embedded(data_dir, socket, maxmemory_bytes or _memory_bytes())
         async with anyio.create_task_group() as tasks:
             await tasks.start(server.run)
-            tasks.start_soon(rewrite_when_due, server.ask)
+            tasks.start_soon(rewrite_when_due, server.ask, data_dir / "appendonlydir")
             yield server
             tasks.cancel_scope.cancel()

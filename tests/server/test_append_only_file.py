@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -59,7 +60,7 @@ async def rewriting_server() -> AsyncIterator[tuple[Embedded, Redis]]:
             Redis.from_url(server.url) as client,
             anyio.create_task_group() as tasks,
         ):
-            tasks.start_soon(rewrite_when_due, server.ask, 4 * MIB, LOOK_S)
+            tasks.start_soon(rewrite_when_due, server.ask, server.data_dir / "appendonlydir", 4 * MIB, LOOK_S)
             yield server, client
             tasks.cancel_scope.cancel()
 
@@ -81,6 +82,37 @@ async def test_growing_data_are_not_rewritten_and_deleted_ones_leave_the_disk() 
         await shrunk(server)
         assert await client.get("live 1") == bytes(MIB)
         assert (await client.info("stats"))["total_forks"] == 1
+
+
+def held(server: Embedded) -> list[str]:
+    """The append-only files that this process has open."""
+    links = []
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            links.append(os.readlink(link))
+    directory = str(server.data_dir / "appendonlydir")
+    return [link.removesuffix(" (deleted)") for link in links if link.startswith(directory)]
+
+
+async def test_replaced_files_are_not_freed_while_the_server_waits_for_its_disk() -> None:
+    async with rewriting_server() as (server, client):
+        await client.set("kept", b"1")
+        # The rewrite waits so long for each key.
+        await client.config_set("rdb-key-save-delay", 1_500_000)
+        for _ in range(6):
+            await client.set("same", bytes(MIB))
+
+        async def is_held_by_both() -> bool:
+            runs = (await client.info("persistence"))["aof_rewrite_in_progress"]
+            return bool(runs) and {Path(name).suffix for name in held(server)} == {".rdb", ".aof", ".manifest"}
+
+        with anyio.fail_after(WITHIN_S):
+            while not await is_held_by_both():
+                await anyio.sleep(LOOK_S)
+        await shrunk(server)
+        with anyio.fail_after(WITHIN_S):
+            while held(server):
+                await anyio.sleep(LOOK_S)
 
 
 async def test_rewrites_that_fail_come_less_often_and_are_told_until_one_succeeds() -> None:
