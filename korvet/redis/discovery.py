@@ -5,6 +5,7 @@ Discovery is rare, and redis-py is a tenth of a front-end's start. So callers im
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -95,8 +96,8 @@ async def read_slots(url: RedisUrl, addresses: list[Address]) -> dict[Address, l
 
 
 async def _close(client: Redis) -> None:
-    """Close a client's connection also if the task is cancelled, which would leave the socket open."""
-    with anyio.CancelScope(shield=True):
+    """Close a client's connection. A task that is cancelled would otherwise leave the socket open."""
+    with anyio.CancelScope(shield=True), suppress(RedisError, OSError):
         await client.aclose()
 
 

@@ -4,9 +4,9 @@ Valkey's own rule rewrites a file that doubled. A growing log has nothing to dro
 while clients write, and each page that changes meanwhile is copied, too. It also keeps the file of deleted data until
 new data doubled it. This rule compares the file with the data in memory instead.
 
-Valkey unlinks the old files at the end of a rewrite, and then syncs its manifest twice while all clients wait. Some
-file systems, such as ext4 mounted with discard, free a large file and sync a small one in the same transaction. So
-this process keeps the old files open, and closes them in a thread when the rewrite has ended.
+At the end of a rewrite Valkey unlinks the old files and closes them in a thread. Meanwhile its main thread syncs the
+manifest and its directory. On ext4 mounted with discard these syncs wait until the files are freed. So korvet keeps
+the files open until the rewrite has ended, and frees them itself.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Ask = Callable[[bytes, float], Awaitable[bytes]]
 _LEAST_BYTES = 1 << 30
 _LOOK_S = 10.0
 _LONGEST_S = 3600.0
-_RUNS_FOR_S = 0.5
-"""How often a rewrite that runs is looked at."""
+_POLL_S = 0.5
+"""The pause between two looks at a rewrite that runs."""
 _ANSWER_S = 5.0
 
 
@@ -71,8 +71,9 @@ async def rewrite_when_due(ask: Ask, directory: Path, least_bytes: int = _LEAST_
         async with _kept_open(directory):
             await ask(b"BGREWRITEAOF", _ANSWER_S)
             while True:
-                await anyio.sleep(_RUNS_FOR_S)
-                if "1" not in _states(_fields(await ask(b"INFO persistence", _ANSWER_S))):
+                await anyio.sleep(_POLL_S)
+                # A server that hangs or is started anew tells nothing for a time.
+                if _states(_fields(await ask(b"INFO persistence", _ANSWER_S))) == {"0"}:
                     break
 
 
@@ -89,20 +90,22 @@ async def _kept_open(directory: Path) -> AsyncIterator[None]:
 
 
 def _open(directory: Path, opened: list[int]) -> None:
-    # If one cannot be opened, the server mostly cannot rewrite either, and `rewrite_when_due` tells that.
+    """Open a directory's files. A file that cannot be opened is left out, so the server itself frees it."""
     with suppress(OSError):
         for path in directory.iterdir():
-            opened += [os.open(path, os.O_RDONLY)]
+            with suppress(OSError):
+                opened.append(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
 
 
 def _close(opened: list[int]) -> None:
-    """Close files; the last one to close an unlinked file frees it, which takes about a second for a gigabyte."""
+    """Close files. Whoever closes an unlinked file last frees it, which takes the longer the larger it is."""
     for file in opened:
-        os.close(file)
+        with suppress(OSError):
+            os.close(file)
 
 
 def _states(info: Mapping[str, str]) -> set[str | None]:
-    """What tells whether a rewrite runs, and whether one waits: "1", "0" or nothing."""
+    """The values of the two fields that tell whether a rewrite runs, and whether one waits."""
     return {info.get(f"aof_rewrite_{state}") for state in ("in_progress", "scheduled")}
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 import structlog.testing
 from redis.asyncio import Redis
 
+from korvet.server import append_only_file
 from korvet.server.append_only_file import is_due, rewrite_when_due
 from korvet.server.embedded import Embedded, embedded_server
 
@@ -85,34 +87,43 @@ async def test_growing_data_are_not_rewritten_and_deleted_ones_leave_the_disk() 
 
 
 def held(server: Embedded) -> list[str]:
-    """The append-only files that this process has open."""
+    """The append-only files that this process has open; the name of an unlinked one ends with " (deleted)"."""
     links = []
     for link in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
             links.append(os.readlink(link))
-    directory = str(server.data_dir / "appendonlydir")
-    return [link.removesuffix(" (deleted)") for link in links if link.startswith(directory)]
+    return [link for link in links if link.startswith(str(server.data_dir.resolve() / "appendonlydir"))]
 
 
-async def test_replaced_files_are_not_freed_while_the_server_waits_for_its_disk() -> None:
+async def until(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(WITHIN_S):
+        while not condition():
+            await anyio.sleep(LOOK_S)
+
+
+async def test_replaced_files_are_freed_after_the_server_told_that_its_rewrite_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(append_only_file, "_ANSWER_S", 0.2)
     async with rewriting_server() as (server, client):
-        await client.set("kept", b"1")
         # The rewrite waits so long for each key.
         await client.config_set("rdb-key-save-delay", 1_500_000)
-        for _ in range(6):
-            await client.set("same", bytes(MIB))
-
-        async def is_held_by_both() -> bool:
-            runs = (await client.info("persistence"))["aof_rewrite_in_progress"]
-            return bool(runs) and {Path(name).suffix for name in held(server)} == {".rdb", ".aof", ".manifest"}
-
+        async with client.pipeline(transaction=True) as pipeline:
+            for _ in range(6):
+                pipeline.set("same", bytes(MIB))
+            await pipeline.execute()
         with anyio.fail_after(WITHIN_S):
-            while not await is_held_by_both():
+            while not (await client.info("persistence"))["aof_rewrite_in_progress"]:
                 await anyio.sleep(LOOK_S)
-        await shrunk(server)
-        with anyio.fail_after(WITHIN_S):
-            while held(server):
-                await anyio.sleep(LOOK_S)
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            await anyio.sleep(1.0)
+            assert {Path(name.split()[0]).suffix for name in held(server)} == {".rdb", ".aof", ".manifest"}
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        await until(lambda: any(name.endswith(".incr.aof (deleted)") for name in held(server)))
+        await until(lambda: not held(server))
+        assert file_bytes(server) < 3 * MIB
 
 
 async def test_rewrites_that_fail_come_less_often_and_are_told_until_one_succeeds() -> None:

@@ -365,7 +365,7 @@ def _port_of(run_id: str, cluster: Cluster) -> int:
 async def test_cancelled_reading_of_slots_leaves_no_connection() -> None:
     with running_cluster() as cluster, cluster.nodes[0].client() as client:
         url = parse_redis_url(f"redis+cluster://127.0.0.1:{cluster.nodes[0].port}")
-        before = client.info("clients")["connected_clients"]
+        before, received = client.info()["connected_clients"], client.info()["total_connections_received"]
         for turns in range(80):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(read_slots, url, list(url.addresses))
@@ -375,3 +375,4 @@ async def test_cancelled_reading_of_slots_leaves_no_connection() -> None:
             with anyio.fail_after(10):
                 while client.info("clients")["connected_clients"] > before:
                     await anyio.sleep(0.01)
+        assert client.info()["total_connections_received"] > received + 10
