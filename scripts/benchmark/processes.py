@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import psutil
@@ -51,8 +52,17 @@ def _mb(pids: Sequence[int], memory: Callable[[psutil.Process], int]) -> float:
     total = 0
     for process in _all(pids):
         with suppress(psutil.NoSuchProcess):
-            total += memory(process)
+            if not _has_memory_of_java(process):
+                total += memory(process)
     return total / 1e6
+
+
+def _has_memory_of_java(process: psutil.Process) -> bool:
+    """Whether Java has just made the process. Until that begins its own program, it shares all of Java's memory."""
+    if Path(process.exe()).name != "java":
+        return False
+    parent = process.parent()
+    return parent is not None and process.cmdline() == parent.cmdline()
 
 
 def pids_by_role(pids: Sequence[int]) -> dict[str, list[int]]:
