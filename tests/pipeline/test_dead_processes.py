@@ -112,12 +112,12 @@ def test_archive_whose_processes_die_all_the_time_ends_with_the_reason(
 
 
 def dying_run(directory: str, plan: task.Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A replay's task that dies once between its second transaction and the third."""
+    """A replay's task that dies once between its first transaction and the second."""
 
-    def send(sender: Sender, chunk: Chunk) -> None:
+    def send(sender: Sender, chunk: Chunk) -> int:
         if sender.position > plan.firsts[0]:
             die_once(Path(directory) / "death")
-        _send(sender, chunk)
+        return _send(sender, chunk)
 
     Sender.send = send  # type: ignore[method-assign, assignment]
     try:

@@ -44,19 +44,37 @@ def expected(offsets: tuple[int, ...]) -> list[tuple[int, bytes, bytes, str | No
     [(0, OFFSETS), (3, OFFSETS), (4, OFFSETS[1:]), (5, OFFSETS[2:]), (12, OFFSETS[4:]), (13, ())],
 )
 def test_part_since_an_offset_has_the_rest_of_every_column(since: int, left: tuple[int, ...]) -> None:
-    (whole,) = chunks(batch(OFFSETS), lambda: 10)
+    (whole,) = chunks([batch(OFFSETS)], lambda: 10)
     assert rows(whole.since(since)) == expected(left)
 
 
 def test_batch_comes_in_parts_of_the_most_records() -> None:
-    assert [rows(part) for part in chunks(batch(OFFSETS), lambda: 2)] == [
+    assert [rows(part) for part in chunks([batch(OFFSETS)], lambda: 2)] == [
         expected(OFFSETS[:2]), expected(OFFSETS[2:4]), expected(OFFSETS[4:])
     ]  # fmt: skip
 
 
 def test_batch_of_large_records_comes_in_parts_of_the_most_bytes() -> None:
-    parts = list(chunks(batch(OFFSETS, size_bytes=MOST_BYTES // 2), lambda: 10))
+    parts = list(chunks([batch(OFFSETS, size_bytes=MOST_BYTES // 2)], lambda: 10))
     assert [part.offsets for part in parts] == [[3], [4], [7], [9], [12]]
+
+
+def test_part_has_rows_of_many_batches() -> None:
+    sizes = iter([4, 2, 10])
+    batches = [batch(OFFSETS[:1]), batch(()), batch(OFFSETS[1:3]), batch(OFFSETS[3:]), batch((20, 21, 22))]
+    assert [rows(part) for part in chunks(batches, lambda: next(sizes))] == [
+        expected(OFFSETS[:4]), expected((12, 20)), expected((21, 22))
+    ]  # fmt: skip
+
+
+def test_part_of_many_batches_has_no_more_than_the_most_bytes() -> None:
+    batches = [batch((number,), size_bytes=MOST_BYTES * 2 // 5) for number in range(5)]
+    assert [part.offsets for part in chunks(batches, lambda: 10)] == [[0, 1], [2, 3], [4]]
+
+
+def test_part_ends_before_rows_that_are_larger_than_its_rest() -> None:
+    batches = [batch((0, 1), size_bytes=MOST_BYTES // 4), batch((2,), size_bytes=MOST_BYTES * 3 // 4)]
+    assert [part.offsets for part in chunks(batches, lambda: 10)] == [[0, 1], [2]]
 
 
 def test_headers_keep_their_order_names_and_null_values() -> None:

@@ -67,7 +67,8 @@ def test_next_sender_goes_on_behind_the_last_transaction(broker: KorvetServer) -
     with Sender(target, 0, 5) as second, Positions(target.settings, target.name, target.topic) as positions:
         second.begin()
         assert second.position == 15
-        second.send(chunk(5, 20))
+        assert second.send(chunk(5, 20)) == 10
+        assert second.send(chunk(5, 20)) == 0
         assert positions.read([0, 1], target.note.topic_id)[0].note.records == 20
     assert offsets(broker, target) == list(range(5, 25))
 
@@ -282,7 +283,7 @@ def test_unfinished_partitions_share_the_rate(broker: KorvetServer) -> None:
             other.send(chunk(0, 10))
         for _ in range(3):
             assert not pace.is_over()
-            pace.sent(20)
+            pace.sent(20, 0.1)
         assert time.monotonic() - began >= 0.9
         assert pace.most() == 40
         # Word to another run does not count.
@@ -294,3 +295,21 @@ def test_unfinished_partitions_share_the_rate(broker: KorvetServer) -> None:
         while not pace.is_over():
             assert time.monotonic() < deadline
             time.sleep(0.1)
+
+
+def test_transaction_has_the_records_of_a_second_if_that_is_many(broker: KorvetServer) -> None:
+    target = new_target(broker)
+    plan = task.Plan(target=target, firsts={0: 0}, ends={0: 100}, rate=None, at_once=1)
+    with Broker(target.settings) as admin:
+        pace = task.Pace(plan, admin)
+        slow = pace.most()
+        pace.sent(0, 0.0)
+        assert pace.most() == slow
+        pace.sent(slow, 0.5)
+        assert pace.most() == 2 * slow
+        pace.sent(2 * slow, 0.0)
+        assert pace.most() == task.MOST_RECORDS
+        # Each transaction takes long, however few records it has.
+        for _ in range(5):
+            pace.sent(pace.most(), 30.0)
+        assert pace.most() == slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -45,20 +45,38 @@ class Chunk:
         return replace(self, **{name: getattr(self, name)[first:] for name in self.__dataclass_fields__})
 
 
-def chunks(batch: pa.RecordBatch, most: Callable[[], int]) -> Iterator[Chunk]:
-    """The batch in parts of at most ``most()`` records and about `MOST_BYTES`."""
-    fits = max(1, MOST_BYTES * batch.num_rows // max(batch.nbytes, 1))
-    begin = 0
-    while begin < batch.num_rows:
-        part = batch.slice(begin, min(fits, most()))
-        begin += part.num_rows
-        yield Chunk(
-            offsets=part.column("offset").to_pylist(),
-            keys=part.column("key").to_pylist(),
-            values=part.column("value").to_pylist(),
-            headers=part.column("headers").to_pylist(),
-            timestamps=part.column("ms").to_pylist(),
-        )
+def chunks(batches: Iterable[pa.RecordBatch], most: Callable[[], int]) -> Iterator[Chunk]:
+    """The rows in parts of at most ``most()`` records, asked for at the beginning of each, and about `MOST_BYTES`."""
+    parts: list[pa.RecordBatch] = []
+    rows_left = bytes_left = 0
+    for batch in batches:
+        row_bytes = max(1, batch.nbytes // max(batch.num_rows, 1))
+        begin = 0
+        while begin < batch.num_rows:
+            if parts and (rows_left <= 0 or bytes_left < row_bytes):
+                yield _take(parts)
+            if not parts:
+                rows_left, bytes_left = most(), MOST_BYTES
+            part = batch.slice(begin, max(1, min(rows_left, bytes_left // row_bytes)))
+            parts.append(part)
+            begin += part.num_rows
+            rows_left -= part.num_rows
+            bytes_left -= part.num_rows * row_bytes
+    if parts:
+        yield _take(parts)
+
+
+def _take(parts: list[pa.RecordBatch]) -> Chunk:
+    """The rows of these parts. Empties the list, so that Arrow's memory is free while they are sent."""
+    rows = pa.Table.from_batches(parts)
+    parts.clear()
+    return Chunk(
+        offsets=rows.column("offset").to_pylist(),
+        keys=rows.column("key").to_pylist(),
+        values=rows.column("value").to_pylist(),
+        headers=rows.column("headers").to_pylist(),
+        timestamps=rows.column("ms").to_pylist(),
+    )
 
 
 def headers(text: str) -> Headers | None:

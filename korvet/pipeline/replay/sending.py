@@ -133,8 +133,10 @@ class Sender:
             )
         self.position = position
 
-    def send(self, chunk: Chunk) -> None:
+    def send(self, chunk: Chunk) -> int:
         """Write the records that are not in the topic yet, all or none; try again if that may help.
+
+        :returns: their number.
 
         :raises Fenced: another producer took over; this one wrote nothing of the chunk.
         :raises BrokerUnreachable, PipelineError:
@@ -143,11 +145,11 @@ class Sender:
         while True:
             chunk = chunk.since(self.position)
             if not chunk.offsets:
-                return
+                return 0
             began = time.monotonic()
             try:
                 self._transact(chunk)
-                return
+                return len(chunk.offsets)
             except KafkaException as error:
                 self._judge(self._why(error.args[0]), began)
                 if time.monotonic() > deadline:

@@ -18,8 +18,10 @@ from korvet.pipeline.replay.positions import GROUP_PREFIX
 from korvet.pipeline.replay.sending import PATIENCE_S, Fenced, Sender, TakenOver, Target
 from korvet.pipeline.replay.stopping import is_told_to_stop, tell_to_stop
 
-MOST_RECORDS: Final = 10_000
+MOST_RECORDS: Final = 50_000
 """Of a transaction."""
+_RECORDS_OF_SLOW: Final = 10_000
+"""Of a transaction over a slow connection, also if it takes longer than a second."""
 LOOK_EVERY_S: Final = 1.0
 OUTCOME: Final = "partition int, failure string"
 _OUTCOME: Final = pa.schema([("partition", pa.int32()), ("failure", pa.string())])
@@ -71,11 +73,11 @@ def _send(plan: Plan, partition: int, batches: Iterable[pa.RecordBatch], broker:
             return
         sender.begin()
         try:
-            for chunk in (chunk for batch in batches for chunk in chunks(batch, pace.most)):
+            for chunk in chunks(batches, pace.most):
                 if pace.is_over():
                     return
-                sender.send(chunk)
-                pace.sent(len(chunk.offsets))
+                began = time.monotonic()
+                pace.sent(sender.send(chunk), time.monotonic() - began)
         except Fenced:
             follow(sender, plan, partition)
 
@@ -111,14 +113,18 @@ class Pace:
         self._plan, self._broker = plan, broker
         self._looked, self._due = -math.inf, time.monotonic()
         self._working = max(1, min(len(plan.ends), plan.at_once))
+        self._fits = _RECORDS_OF_SLOW
         self._is_over = False
 
     def most(self) -> int:
-        """The most records of the next transaction: at most the records of a second."""
-        return min(MOST_RECORDS, max(1, int(self._share()))) if self._plan.rate else MOST_RECORDS
+        """The most records of the next transaction: those of a second, by the last one's speed and by the rate."""
+        return min(self._fits, max(1, int(self._share()))) if self._plan.rate else self._fits
 
-    def sent(self, records: int) -> None:
-        """Tell of a transaction."""
+    def sent(self, records: int, seconds: float) -> None:
+        """Tell of a transaction, and how long it took. One without records tells nothing."""
+        if not records:
+            return
+        self._fits = min(MOST_RECORDS, max(_RECORDS_OF_SLOW, int(records / max(seconds, 1e-3))))
         if self._plan.rate:
             self._due = max(self._due, time.monotonic() - 1) + records / self._share()
 
