@@ -8,6 +8,7 @@ A topic has four partitions. The steps are:
 - cold: the same, as the first work of a new Spark in a process of its own, without the start of that Spark.
 - replay: `korvet pipeline replay`, which writes exactly once and in order, against the table written by
   format("kafka"), which does neither.
+- ordered: the same, against format("kafka") on rows that Spark sorted before, so that a partition keeps its order.
 - sink: a stream of the archived table into a topic, by format("korvet") with the option exactlyOnce=partition, and by
   format("kafka"), which writes at least once.
 """
@@ -25,7 +26,7 @@ from typing import Final, Literal
 
 import confluent_kafka
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import lit
+from pyspark.sql.functions import col, lit
 
 from korvet.pipeline.archive import ArchiveConfig, archive
 from korvet.pipeline.broker import Broker
@@ -102,7 +103,8 @@ class Bench:
     def steps(self) -> dict[str, Callable[[str], float]]:
         """The steps, by name; each needs the one before it."""
         return {
-            "read": self.read, "archive": self.archive, "cold": self.cold, "replay": self.replay, "sink": self.sink,
+            "read": self.read, "archive": self.archive, "cold": self.cold, "replay": self.replay,
+            "ordered": self.ordered, "sink": self.sink,
         }  # fmt: skip
 
     def read(self, way: str) -> float:
@@ -132,6 +134,10 @@ class Bench:
         """Rows a second from the lake into a new topic."""
         return self._written(self._replay if way == "korvet" else self._write, f"replay, {way}")
 
+    def ordered(self, way: str) -> float:
+        """As `replay`, with each partition in order either way."""
+        return self._written(self._replay if way == "korvet" else self._write_ordered, f"ordered, {way}")
+
     def sink(self, way: str) -> float:
         """Rows a second of a stream from the lake into a new topic."""
         return self._written(lambda to: self._stream(way, to), f"sink, {way}")
@@ -154,7 +160,15 @@ class Bench:
         replay(self.spark, ReplayConfig(bootstrap_servers=address, lake=lake, topic=self.topic, to=to))
 
     def _write(self, to: str) -> None:
-        rows = self.spark.read.format("delta").load(self._table("stock"))
+        self._write_rows(self._rows(), to)
+
+    def _write_ordered(self, to: str) -> None:
+        self._write_rows(self._rows().repartitionById(PARTITIONS, col("partition")).sortWithinPartitions("offset"), to)
+
+    def _rows(self) -> DataFrame:
+        return self.spark.read.format("delta").load(self._table("stock"))
+
+    def _write_rows(self, rows: DataFrame, to: str) -> None:
         options = {"kafka.bootstrap.servers": self.target.address, "includeHeaders": "true"}
         _records(rows, to).write.format("kafka").options(**options).save()
 
@@ -214,7 +228,7 @@ def run(
         bench = Bench(spark=spark, target=target, topic=measure.name, records=records, directory=directory)
         steps = bench.steps()
         chosen = [line.key for line in measure.lines]
-        if "archive" not in chosen and {"replay", "sink"} & {*chosen}:
+        if "archive" not in chosen and {"replay", "ordered", "sink"} & {*chosen}:
             for way in PIPELINE_WAYS:
                 bench.archive(way)
         for number in range(rounds + 1):
