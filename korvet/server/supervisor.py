@@ -72,12 +72,13 @@ async def _keep_up(
     backoff_s = _BACKOFF_S[0]
     while not stop.is_set():
         began, settings = anyio.current_time(), live.settings
-        process = await _spawn(order(settings))
-        running.add(process)
-        board.started(number)
-        if live.settings is not settings:
-            await _tell(process, live.settings.to_json() + "\n")
+        process = await _spawn()
         try:
+            await _tell(process, order(settings))
+            running.add(process)
+            board.started(number)
+            if live.settings is not settings:
+                await _tell(process, live.settings.to_json() + "\n")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_stop_when, stop, process)
                 tasks.start_soon(_listen, process, number, accepts, board)
@@ -96,8 +97,8 @@ async def _keep_up(
             await stop.wait()
 
 
-async def _spawn(order: str) -> Process:
-    process = await anyio.open_process(
+async def _spawn() -> Process:
+    return await anyio.open_process(
         [sys.executable, "-m", "korvet.server.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -105,8 +106,6 @@ async def _spawn(order: str) -> Process:
         # Ctrl-C then reaches the supervisor alone, which lets the workers drain.
         start_new_session=True,
     )
-    await _tell(process, order)
-    return process
 
 
 async def _tell(process: Process, line: str) -> None:
