@@ -23,8 +23,9 @@ the processor time of the load generator and of the brokers' processes.
 - neighbours (only if --only names it): heartbeats, and Produces and Fetches of one record, one after the other over raw
   connections; alone, beside one producer and 50 consumers of 1 kB, and beside 100 consumers.
 - pipeline (only if --only names it; some minutes): rows a second of read, archive, replay and a stream to a topic on
-  Spark, over korvet, beside those of Spark's stock Kafka connector over the same broker; rows a second into typed
-  tables, beside those into raw tables alone; and the seconds of an archive of an empty topic.
+  Spark, over korvet, beside those of Spark's stock Kafka connector over the same broker, which in replay writes rows in
+  any order and in order; rows a second into typed tables, beside those into raw tables alone; and the seconds of an
+  archive of an empty topic.
 
 --growth does something else: one table for each kind of growth (partitions, connections, workers, shards, batches,
 sizes, codecs), which shows what a request costs as the work grows. --write writes the tables as Markdown.

@@ -196,7 +196,7 @@ PIPELINE_LINES: Final = {
     "archive": "archive, warm",
     "cold": "archive, cold",
     "replay": "replay",
-    "ordered": "replay, beside ordered rows",
+    "ordered": "replay, stock in order",
     "sink": "stream to a topic",
 }
 PIPELINE_STEPS: Final = (*PIPELINE_LINES, "typed", "start")

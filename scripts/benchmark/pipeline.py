@@ -8,7 +8,7 @@ A topic has four partitions. The steps are:
 - cold: the same, as the first work of a new Spark in a process of its own, without the start of that Spark.
 - replay: `korvet pipeline replay`, which writes exactly once and in order, against the table written by
   format("kafka"), which does neither.
-- ordered: the same, against format("kafka") on rows that Spark sorted before, so that a partition keeps its order.
+- ordered: replay, against format("kafka") on rows that Spark sorted before, so that a partition keeps its order.
 - sink: a stream of the archived table into a topic, by format("korvet") with the option exactlyOnce=partition, and by
   format("kafka"), which writes at least once.
 """

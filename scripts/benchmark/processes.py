@@ -51,7 +51,7 @@ def proportional_mb(pids: Sequence[int]) -> float:
 def _mb(pids: Sequence[int], memory: Callable[[psutil.Process], int]) -> float:
     total = 0
     for process in _all(pids):
-        with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             if not _has_memory_of_java(process):
                 total += memory(process)
     return total / 1e6

@@ -65,6 +65,26 @@ def test_replay_writes_unchanged_records_once(spark: SparkSession, broker: Korve
     assert read_topic(broker.bootstrap, "replayed-all", PARTITIONS) == whole
 
 
+def test_transaction_takes_the_rows_of_many_batches_of_arrow(
+    spark: SparkSession, broker: KorvetServer, lake: str
+) -> None:
+    config = ReplayConfig(
+        bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-batches", create=True
+    )
+    most = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    spark.conf.set(most, "70")
+    try:
+        assert replay(spark, config).complete
+    finally:
+        spark.conf.unset(most)
+    assert read_topic(broker.bootstrap, "replayed-batches", PARTITIONS) == EXPECTED
+    # A marker ends each transaction, and takes an offset.
+    with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
+        wanted = [("replayed-batches", number) for number in range(PARTITIONS)]
+        ends = admin.latest(wanted, committed_only=False)
+    assert {position.offset for position in ends.values()} == {COUNT // PARTITIONS + 1}
+
+
 def test_stopped_replay_goes_on(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
     make_topic(broker, "replayed-stopped")
     config = ReplayConfig(bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-stopped")

@@ -48,6 +48,12 @@ def test_part_since_an_offset_has_the_rest_of_every_column(since: int, left: tup
     assert rows(whole.since(since)) == expected(left)
 
 
+@pytest.mark.parametrize("count", [1, 4, 5, 6])
+def test_first_part_has_the_beginning_of_every_column(count: int) -> None:
+    (whole,) = chunks([batch(OFFSETS)], lambda: 10)
+    assert rows(whole.first(count)) == expected(OFFSETS[:count])
+
+
 def test_batch_comes_in_parts_of_the_most_records() -> None:
     assert [rows(part) for part in chunks([batch(OFFSETS)], lambda: 2)] == [
         expected(OFFSETS[:2]), expected(OFFSETS[2:4]), expected(OFFSETS[4:])

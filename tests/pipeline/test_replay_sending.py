@@ -18,7 +18,7 @@ from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.replay import task
 from korvet.pipeline.replay.chunk import Chunk
 from korvet.pipeline.replay.positions import GROUP_PREFIX, Note, Positions, Progress
-from korvet.pipeline.replay.run import _new_run
+from korvet.pipeline.replay.run import _BUFFER, _new_run
 from korvet.pipeline.replay.sending import Fenced, Sender, TakenOver, Target
 from korvet.pipeline.replay.stopping import tell_to_stop
 from tests.pipeline.replaying import BEGIN_MS, read_topic
@@ -153,9 +153,38 @@ def test_sender_does_not_repeat_a_commit_whose_answer_was_lost(broker: KorvetSer
     target = new_target(broker)
     with Untold(target, 0, 0) as sender:
         sender.begin()
-        sender.send(chunk(0, 10))
+        assert sender.send(chunk(0, 10)) == 10
         sender.send(chunk(10, 10))
     assert offsets(broker, target) == list(range(20))
+
+
+class Burdened(Sender):
+    """A sender over a slow connection: a transaction of many records takes longer than it may be open."""
+
+    def commit(self, producer: Producer, position: list[TopicPartition]) -> None:
+        if position[0].offset - self.position > 200:
+            producer.flush()
+            time.sleep(3)
+        super().commit(producer, position)
+
+
+def test_transaction_that_takes_too_long_comes_again_in_smaller_ones(broker: KorvetServer) -> None:
+    target = new_target(broker, timeout_ms=1500)
+    with Burdened(target, 0, 0) as sender:
+        sender.begin()
+        assert sender.send(chunk(0, 1000)) == 1000
+        assert sender.position == 1000
+    assert offsets(broker, target) == list(range(1000))
+
+
+def test_transaction_fits_whatever_queue_a_client_asks_for(broker: KorvetServer) -> None:
+    target = new_target(broker)
+    settings = {**target.settings, "queue.buffering.max.messages": "5"}
+    target = replace(target, settings=settings, producer=_BUFFER)
+    with Sender(target, 0, 0) as sender:
+        sender.begin()
+        sender.send(chunk(0, 1000))
+    assert offsets(broker, target) == list(range(1000))
 
 
 def test_record_that_the_topic_refuses_leaves_no_open_transaction(broker: KorvetServer) -> None:
@@ -309,7 +338,9 @@ def test_transaction_has_the_records_of_a_second_if_that_is_many(broker: KorvetS
         assert pace.most() == 2 * slow
         pace.sent(2 * slow, 0.0)
         assert pace.most() == task.MOST_RECORDS
-        # Each transaction takes long, however few records it has.
-        for _ in range(5):
-            pace.sent(pace.most(), 30.0)
+        pace.sent(1, 30.0)
         assert pace.most() == slow
+        fast = task.Pace(replace(plan, rate=2.0 * slow), admin)
+        assert fast.most() == slow
+        fast.sent(slow, 0.1)
+        assert fast.most() == 2 * slow

@@ -40,9 +40,14 @@ class Chunk:
     def since(self, offset: int) -> Chunk:
         """The part from that offset on."""
         first = bisect_left(self.offsets, offset)
-        if not first:
-            return self
-        return replace(self, **{name: getattr(self, name)[first:] for name in self.__dataclass_fields__})
+        return self._part(slice(first, None)) if first else self
+
+    def first(self, count: int) -> Chunk:
+        """The first records, at most so many."""
+        return self._part(slice(count)) if count < len(self.offsets) else self
+
+    def _part(self, rows: slice) -> Chunk:
+        return replace(self, **{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
 
 def chunks(batches: Iterable[pa.RecordBatch], most: Callable[[], int]) -> Iterator[Chunk]:
@@ -67,7 +72,7 @@ def chunks(batches: Iterable[pa.RecordBatch], most: Callable[[], int]) -> Iterat
 
 
 def _take(parts: list[pa.RecordBatch]) -> Chunk:
-    """The rows of these parts. Empties the list, so that Arrow's memory is free while they are sent."""
+    """The rows of these parts. Empties the list: while they are sent, Arrow keeps the last batch alone."""
     rows = pa.Table.from_batches(parts)
     parts.clear()
     return Chunk(

@@ -40,8 +40,8 @@ log = structlog.get_logger()
 _TRANSACTION_TIMEOUT_MS: Final = "60000"
 # Digits of the nanoseconds since 1970 at the beginning of a run's name.
 _TIME_DIGITS: Final = 16
-# Any transaction fits, also above buffer.memory: the task bounds its size.
-_BUFFER: Final = {"queue.buffering.max.kbytes": "2147483647"}
+# Any transaction fits, also above buffer.memory: the task bounds its size. No messages are no limit.
+_BUFFER: Final = {"queue.buffering.max.kbytes": "2147483647", "queue.buffering.max.messages": "0"}
 
 
 def replay(

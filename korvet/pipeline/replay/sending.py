@@ -20,6 +20,8 @@ PATIENCE_S: Final = 120.0
 _STEP_S: Final = 5.0
 _PAUSE_S: Final = 0.5
 _CONNECT_S: Final = 1.0
+_SMALLER: Final = 8
+"""By so much a transaction is smaller than the one before that failed."""
 _FENCED: Final = {
     KafkaError._FENCED,
     KafkaError.PRODUCER_FENCED,
@@ -134,29 +136,32 @@ class Sender:
         self.position = position
 
     def send(self, chunk: Chunk) -> int:
-        """Write the records that are not in the topic yet, all or none; try again if that may help.
+        """Write the records that are not in the topic yet; try again if that may help.
 
-        :returns: their number.
+        They come in one transaction, or in smaller ones after a try that failed: it may have taken too long.
 
-        :raises Fenced: another producer took over; this one wrote nothing of the chunk.
+        :returns: how many records of the chunk were not in the topic.
+        :raises Fenced: another producer took over; this one wrote nothing since.
         :raises BrokerUnreachable, PipelineError:
         """
+        chunk = chunk.since(self.position)
+        missing = most = len(chunk.offsets)
         deadline = time.monotonic() + PATIENCE_S
-        while True:
-            chunk = chunk.since(self.position)
-            if not chunk.offsets:
-                return 0
+        while chunk.offsets:
             began = time.monotonic()
             try:
-                self._transact(chunk)
-                return len(chunk.offsets)
+                self._transact(chunk.first(most))
+                deadline = time.monotonic() + PATIENCE_S
             except KafkaException as error:
                 self._judge(self._why(error.args[0]), began)
                 if time.monotonic() > deadline:
                     raise self._failed(error.args[0]) from None
-            time.sleep(_PAUSE_S)
-            # The client does not always tell whether it committed. A new producer ends the transaction, and finds out.
-            self.begin()
+                most = max(1, most // _SMALLER)
+                time.sleep(_PAUSE_S)
+                # The client does not always tell whether it committed. A new producer ends the transaction, and knows.
+                self.begin()
+            chunk = chunk.since(self.position)
+        return missing
 
     def follow(self) -> None:
         """Go to the position of another producer.

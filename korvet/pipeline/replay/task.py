@@ -117,7 +117,10 @@ class Pace:
         self._is_over = False
 
     def most(self) -> int:
-        """The most records of the next transaction: those of a second, by the last one's speed and by the rate."""
+        """The most records of the next transaction: those of a second, by the last one's speed and by the rate.
+
+        By speed alone there are between `_RECORDS_OF_SLOW` and `MOST_RECORDS`.
+        """
         return min(self._fits, max(1, int(self._share()))) if self._plan.rate else self._fits
 
     def sent(self, records: int, seconds: float) -> None:
