@@ -177,6 +177,29 @@ def test_transaction_that_takes_too_long_comes_again_in_smaller_ones(broker: Kor
     assert offsets(broker, target) == list(range(1000))
 
 
+class Unlucky(Sender):
+    """A sender whose first transactions fail at once, as in an outage; it counts its transactions."""
+
+    commits = 0
+
+    def commit(self, producer: Producer, position: list[TopicPartition]) -> None:
+        self.commits += 1
+        if self.commits <= 3:
+            producer.abort_transaction()
+            # Nothing is open, so this fails.
+            producer.commit_transaction()
+        super().commit(producer, position)
+
+
+def test_transaction_that_fails_at_once_comes_again_as_large_as_it_was(broker: KorvetServer) -> None:
+    target = new_target(broker)
+    with Unlucky(target, 0, 0) as sender:
+        sender.begin()
+        assert sender.send(chunk(0, 1000)) == 1000
+        assert sender.commits == 4
+    assert offsets(broker, target) == list(range(1000))
+
+
 def test_transaction_fits_whatever_queue_a_client_asks_for(broker: KorvetServer) -> None:
     target = new_target(broker)
     settings = {**target.settings, "queue.buffering.max.messages": "5"}

@@ -21,7 +21,7 @@ _STEP_S: Final = 5.0
 _PAUSE_S: Final = 0.5
 _CONNECT_S: Final = 1.0
 _SMALLER: Final = 8
-"""By so much a transaction is smaller than the one before that failed."""
+"""By so much a transaction is smaller than the one before that failed and took long."""
 _FENCED: Final = {
     KafkaError._FENCED,
     KafkaError.PRODUCER_FENCED,
@@ -138,7 +138,7 @@ class Sender:
     def send(self, chunk: Chunk) -> int:
         """Write the records that are not in the topic yet; try again if that may help.
 
-        They come in one transaction, or in smaller ones after a try that failed: it may have taken too long.
+        They come in one transaction, or in smaller ones after a try that failed and took long.
 
         :returns: how many records of the chunk were not in the topic.
         :raises Fenced: another producer took over; this one wrote nothing since.
@@ -156,7 +156,8 @@ class Sender:
                 self._judge(self._why(error.args[0]), began)
                 if time.monotonic() > deadline:
                     raise self._failed(error.args[0]) from None
-                most = max(1, most // _SMALLER)
+                if time.monotonic() - began > self._target.timeout_s / 2:
+                    most = max(1, most // _SMALLER)
                 time.sleep(_PAUSE_S)
                 # The client does not always tell whether it committed. A new producer ends the transaction, and knows.
                 self.begin()
