@@ -26,7 +26,6 @@ from korvet.pipeline.replay.table import SPARK_ERRORS, Judged, Table, chosen, ju
 from korvet.pipeline.replay.target import (
     create_target,
     find_target,
-    limits,
     refuse_loop,
     refuse_missing_partitions,
     refuse_new_topic,
@@ -184,7 +183,7 @@ def _judge(
     settings = broker.topic_settings(topic.name)
     starts = {partition: progress.offset for partition, progress in before.items()}
     try:
-        judged = judge(rows, starts, limits(settings))
+        judged = judge(rows, starts)
     except SPARK_ERRORS as error:
         raise PipelineError(
             f"{table.path} cannot be read ({failure(error)}); restore it, or name another version: the newest is "

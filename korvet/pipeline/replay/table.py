@@ -36,26 +36,16 @@ class Table:
 class Judged:
     """Figures of a partition's rows: their number, the first offset, and the offset just past the last.
 
-    The others count rows still to write: rows older or newer than the target takes, rows older than it keeps, and rows
-    of the very time 0. Librdkafka takes that time for none.
+    The others are of rows still to write: the oldest and the newest time in ms since 1970, None without such rows, and
+    how many have the very time 0. Librdkafka takes that time for none.
     """
 
     records: int
     first: int
     end: int
-    too_old: int
-    too_new: int
-    short_lived: int
-    timeless: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The target's limits of timestamps, in ms since 1970; None if it has no such limit."""
-
     oldest_ms: int | None
     newest_ms: int | None
-    kept_from_ms: int | None
+    timeless: int
 
 
 def open_table(spark: SparkSession, path: str, topic: str) -> Table:
@@ -110,25 +100,22 @@ def chosen(rows: DataFrame, config: ReplayConfig) -> DataFrame:
     return rows
 
 
-def judge(rows: DataFrame, starts: Mapping[int, int], limits: Limits) -> dict[int, Judged]:
+def judge(rows: DataFrame, starts: Mapping[int, int]) -> dict[int, Judged]:
     """Figures of each partition's rows, by one pass over partition, offset and timestamp.
+
+    The query has no number that differs from replay to replay. Spark would compile it anew for each.
 
     :param starts: the offset where each begun partition goes on.
     """
-    ms = f.unix_millis("timestamp")
     left = _from(starts)
-
-    def count(limit: int | None, condition: Column) -> Column:
-        return f.count_if(left & condition) if limit is not None else f.lit(0)
-
+    ms = f.when(left, f.unix_millis("timestamp"))
     found = rows.groupBy("partition").agg(
         f.count("*").alias("records"),
         f.min("offset").alias("first"),
         (f.max("offset") + 1).alias("end"),
-        count(limits.oldest_ms, ms < f.lit(limits.oldest_ms)).alias("too_old"),
-        count(limits.newest_ms, ms > f.lit(limits.newest_ms)).alias("too_new"),
-        count(limits.kept_from_ms, ms < f.lit(limits.kept_from_ms)).alias("short_lived"),
-        f.count_if(left & (ms == 0)).alias("timeless"),
+        f.min(ms).alias("oldest_ms"),
+        f.max(ms).alias("newest_ms"),
+        f.count_if(ms == 0).alias("timeless"),
     )
     return {row["partition"]: _judged(row) for row in found.collect()}
 

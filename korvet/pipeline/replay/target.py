@@ -12,7 +12,7 @@ from korvet.pipeline.broker import Broker, Topic
 from korvet.pipeline.errors import PipelineError, UnknownTopic
 from korvet.pipeline.replay.config import ReplayConfig
 from korvet.pipeline.replay.positions import GROUP_PREFIX
-from korvet.pipeline.replay.table import Judged, Limits
+from korvet.pipeline.replay.table import Judged
 from korvet.pipeline.reported import ARCHIVE_GROUP
 
 log = structlog.get_logger()
@@ -67,20 +67,6 @@ def create_target(broker: Broker, config: ReplayConfig, partitions: int) -> Topi
     return broker.topics([config.target])[config.target]
 
 
-def limits(settings: Mapping[str, str]) -> Limits:
-    """The limits of timestamps that the topic's settings mean now."""
-    now_ms = int(time.time() * 1000)
-    if settings.get("message.timestamp.type") == "LogAppendTime":
-        return Limits(oldest_ms=None, newest_ms=None, kept_from_ms=None)
-    before, after = (_ms(settings, f"message.timestamp.{side}.max.ms") for side in ("before", "after"))
-    kept = _ms(settings, "retention.ms") if "delete" in settings.get("cleanup.policy", "delete") else None
-    return Limits(
-        oldest_ms=now_ms - before if before is not None else None,
-        newest_ms=now_ms + after if after is not None else None,
-        kept_from_ms=now_ms - kept if kept is not None else None,
-    )
-
-
 def refuse_missing_partitions(target: Topic, partitions: Collection[int]) -> None:
     """Refuse a topic without a partition of each number: records keep their partition.
 
@@ -111,31 +97,47 @@ def refuse_refused(target: str, settings: Mapping[str, str], judged: Collection[
 
     :raises PipelineError:
     """
-    for count, side, what in (
-        (sum(each.too_old for each in judged), "before", "older"),
-        (sum(each.too_new for each in judged), "after", "further ahead"),
+    if _has_append_time(settings):
+        return
+    age_ms, ahead_ms = _ages(judged)
+    for side, what, worst, ms in (
+        ("before", "older", f"the oldest is {age_ms} ms old", age_ms),
+        ("after", "further ahead", f"the newest is {ahead_ms} ms ahead", ahead_ms),
     ):
-        if count:
-            name = f"message.timestamp.{side}.max.ms"
+        name = f"message.timestamp.{side}.max.ms"
+        limit_ms = _ms(settings, name)
+        if limit_ms is not None and ms > limit_ms:
             raise PipelineError(
-                f"topic {target} takes no record that is {what} than {name}={settings[name]}, and {count:,} are; "
-                "raise that setting, or choose a shorter range"
+                f"topic {target} takes no record that is {what} than {name}={limit_ms}, and {worst}; raise that "
+                "setting, or choose a shorter range"
             )
 
 
 def warn(target: str, settings: Mapping[str, str], judged: Collection[Judged]) -> None:
     """Warn of records that the topic will keep otherwise than the lake."""
-    if settings.get("message.timestamp.type") == "LogAppendTime":
+    age_ms, _ = _ages(judged)
+    kept_ms = _ms(settings, "retention.ms") if "delete" in settings.get("cleanup.policy", "delete") else None
+    if _has_append_time(settings):
         log.warning("timestamps are not kept: the topic has the time of the append instead", topic=target)
-    short_lived = sum(each.short_lived for each in judged)
-    if short_lived:
+    elif kept_ms is not None and age_ms > kept_ms:
         log.warning(
             "records are older than the topic keeps them, and may be gone at once",
-            topic=target, records=short_lived, retention_ms=int(settings["retention.ms"]),
+            topic=target, oldest_is_ms_old=age_ms, retention_ms=kept_ms,
         )  # fmt: skip
     timeless = sum(each.timeless for each in judged)
     if timeless:
         log.warning("records of 1970-01-01T00:00:00Z get the present time", topic=target, records=timeless)
+
+
+def _has_append_time(settings: Mapping[str, str]) -> bool:
+    return settings.get("message.timestamp.type") == "LogAppendTime"
+
+
+def _ages(judged: Collection[Judged]) -> tuple[int, int]:
+    """How old the oldest record is, and how far ahead of now the newest one, in ms; 0 if no record is left."""
+    now_ms = int(time.time() * 1000)
+    times_ms = [ms for each in judged for ms in (each.oldest_ms, each.newest_ms) if ms is not None] or [now_ms]
+    return now_ms - min(times_ms), max(times_ms) - now_ms
 
 
 def _ms(settings: Mapping[str, str], name: str) -> int | None:
