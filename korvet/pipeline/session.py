@@ -75,10 +75,10 @@ def _has_delta(session: SparkSession) -> bool:
 def _own_session(master: str | None, *, has_pages: bool) -> dict[str, str]:
     chosen = {
         "spark.master": master or "local[*]",
-        # An archive with a typed table, a replay and a sink have more compiled classes than Spark keeps (100). Others
-        # are compiled, and warm up, in each batch anew.
+        # An archive with a typed table, a replay and a sink in one session need more compiled classes than the 100 that
+        # Spark keeps. It compiles the rest anew in each batch, and they are slow at first.
         "spark.sql.codegen.cache.maxEntries": "500",
-        # After each row for Python Spark asks for the size of its batch, and a list answers by a walk over all nulls
+        # After each row for Python, Spark asks for the size of its batch, and a list answers by a walk over all nulls
         # at its end. With Spark's 10,000 rows that takes more than half of a sink's time if no record has headers.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     }

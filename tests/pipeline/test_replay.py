@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from structlog.testing import capture_logs
@@ -73,11 +73,13 @@ def test_transaction_takes_the_rows_of_many_batches_of_arrow(
         bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-batches", create=True
     )
     most = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(most)
+    assert before is not None
     spark.conf.set(most, "70")
     try:
         assert replay(spark, config).complete
     finally:
-        spark.conf.unset(most)
+        spark.conf.set(most, before)
     assert read_topic(broker.bootstrap, "replayed-batches", PARTITIONS) == EXPECTED
     # A marker ends each transaction, and takes an offset.
     with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
@@ -188,7 +190,9 @@ def test_replay_refuses_impossible_requests_before_it_writes(
 ) -> None:
     with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
         admin.create_topic("replay-narrow", 2, {})
-        admin.create_topic("replay-young", PARTITIONS, {"message.timestamp.before.max.ms": "1000"})
+        admin.create_topic(
+            "replay-young", PARTITIONS, {"message.timestamp.before.max.ms": "1000", "retention.ms": "-1"}
+        )
         admin.create_topic("numbers", PARTITIONS, {})
         admin.commit(ARCHIVE_GROUP, {("numbers", 0): Position(offset=1, leader_epoch=None)})
     config = ReplayConfig(bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replay-narrow")
@@ -210,6 +214,22 @@ def test_replay_refuses_records_that_are_further_ahead_than_the_topic_takes(
     with pytest.raises(PipelineError, match=told):
         replay(spark, config)
     assert read_topic(broker.bootstrap, "replayed-ahead", PARTITIONS) == {}
+
+
+def test_records_that_are_in_the_topic_may_be_older_than_it_takes_by_now(
+    spark: SparkSession, broker: KorvetServer, lake: str
+) -> None:
+    make_topic(broker, "replayed-narrowed")
+    config = ReplayConfig(
+        bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-narrowed", to_offset=2
+    )
+    assert replay(spark, config).records == 6
+    resource = ConfigResource(
+        ResourceType.TOPIC, "replayed-narrowed", {"message.timestamp.before.max.ms": "1000", "retention.ms": "-1"}
+    )
+    (altered,) = AdminClient({"bootstrap.servers": broker.bootstrap}).alter_configs([resource]).values()
+    altered.result(30)
+    assert replay(spark, config).records == 0
 
 
 def test_replay_refuses_a_corrupt_table(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:

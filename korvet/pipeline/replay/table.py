@@ -103,7 +103,7 @@ def chosen(rows: DataFrame, config: ReplayConfig) -> DataFrame:
 def judge(rows: DataFrame, starts: Mapping[int, int]) -> dict[int, Judged]:
     """Figures of each partition's rows, by one pass over partition, offset and timestamp.
 
-    The query has no number that differs from replay to replay. Spark would compile it anew for each.
+    No limit that depends on the present time is in the query: Spark would compile it anew for each replay.
 
     :param starts: the offset where each begun partition goes on.
     """
