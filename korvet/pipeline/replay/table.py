@@ -107,7 +107,7 @@ def judge(rows: DataFrame, starts: Mapping[int, int]) -> dict[int, Judged]:
 
     :param starts: the offset where each begun partition goes on.
     """
-    left = _from(starts)
+    left = f.coalesce(f.col("offset") >= _of_partition(starts), f.lit(True))
     ms = f.when(left, f.unix_millis("timestamp"))
     found = rows.groupBy("partition").agg(
         f.count("*").alias("records"),
@@ -128,7 +128,9 @@ def remaining(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
     """
     number = {partition: task for task, partition in enumerate(sorted(starts))}
     return (
-        rows.where(f.col("partition").isin(sorted(starts)) & _from(starts))
+        rows.where(f.col("offset") >= _of_partition(starts))
+        # By these two Delta skips files.
+        .where(f.col("partition").between(min(starts), max(starts)))
         .where(f.col("offset") >= min(starts.values()))
         .select(
             "partition",
@@ -139,7 +141,7 @@ def remaining(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
             f.to_json("headers").alias("headers"),
             f.unix_millis("timestamp").alias("ms"),
         )
-        .repartitionById(len(starts), _each(number).cast("int"))
+        .repartitionById(len(starts), _of_partition(number).cast("int"))
         # A task has one partition, and Spark sorts by one number without comparing rows.
         .sortWithinPartitions("offset")
     )
@@ -147,6 +149,16 @@ def remaining(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
 
 def _judged(row: Row) -> Judged:
     return Judged(**{name: row[name] for name in Judged.__dataclass_fields__})
+
+
+def _of_partition(numbers: Mapping[int, int]) -> Column:
+    """The number that belongs to a row's partition; null if none does. The partitions are those of a topic.
+
+    Spark finds it by its index. In a map it would look, for each row, at one partition after the other.
+    """
+    if not numbers:
+        return f.lit(None).cast("long")
+    return f.get(f.array(*(f.lit(numbers.get(each)).cast("long") for each in range(max(numbers) + 1))), "partition")
 
 
 def _from(offsets: Offsets) -> Column:
