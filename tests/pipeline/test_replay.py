@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from structlog.testing import capture_logs
@@ -224,10 +224,11 @@ def test_records_that_are_in_the_topic_may_be_older_than_it_takes_by_now(
         bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-narrowed", to_offset=2
     )
     assert replay(spark, config).records == 6
-    resource = ConfigResource(
-        ResourceType.TOPIC, "replayed-narrowed", {"message.timestamp.before.max.ms": "1000", "retention.ms": "-1"}
-    )
-    (altered,) = AdminClient({"bootstrap.servers": broker.bootstrap}).alter_configs([resource]).values()
+    operation = AlterConfigOpType.SET
+    entry = ConfigEntry("message.timestamp.before.max.ms", "1000", incremental_operation=operation)
+    resource = ConfigResource(ResourceType.TOPIC, "replayed-narrowed", incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    (altered,) = admin.incremental_alter_configs([resource]).values()
     altered.result(30)
     assert replay(spark, config).records == 0
 
