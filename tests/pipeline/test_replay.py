@@ -20,7 +20,7 @@ from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
 from korvet.pipeline.lake import Lake
 from korvet.pipeline.replay import ReplayConfig, ReplayProgress, replay
-from korvet.pipeline.replay.table import chosen, open_table, read, remaining
+from korvet.pipeline.replay.table import Judged, chosen, judge, open_table, read, remaining
 from korvet.pipeline.reported import ARCHIVE_GROUP
 from tests.pipeline.replaying import BEGIN_MS, numbered, offset, read_topic, record, write
 from tests.support.broker import KorvetServer
@@ -152,6 +152,23 @@ def test_replay_writes_the_chosen_range(spark: SparkSession, lake: str) -> None:
     assert numbers(**times) == list(range(10, 20))
     assert numbers(to_time=begin) == []
     rows.unpersist()
+
+
+def test_rows_are_judged_by_partition_and_times_only_of_rows_still_to_write(spark: SparkSession) -> None:
+    rows = numbered(spark, COUNT, PARTITIONS).withColumn(
+        "timestamp", f.when((f.col("partition") == 2) & (f.col("offset") == 1), f.timestamp_millis(f.lit(0)))
+        .otherwise(f.col("timestamp")),
+    )  # fmt: skip
+    last = COUNT - PARTITIONS
+    ends = [offset(last + number, PARTITIONS) + 1 for number in range(PARTITIONS)]
+    starts = {0: offset(30, PARTITIONS), 2: ends[2]}
+    assert judge(rows, starts) == {
+        0: Judged(records=300, first=0, end=ends[0], oldest_ms=BEGIN_MS + 30, newest_ms=BEGIN_MS + last, timeless=0),
+        1: Judged(records=300, first=0, end=ends[1], oldest_ms=BEGIN_MS + 1, newest_ms=BEGIN_MS + last + 1, timeless=0),
+        2: Judged(records=300, first=0, end=ends[2], oldest_ms=None, newest_ms=None, timeless=0),
+    }
+    begun = judge(rows, {0: 0})[2]
+    assert (begun.oldest_ms, begun.newest_ms, begun.timeless) == (0, BEGIN_MS + last + 2, 1)
 
 
 def test_replay_sends_a_partition_by_one_task_in_order(spark: SparkSession, lake: str) -> None:

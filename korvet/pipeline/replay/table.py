@@ -129,8 +129,8 @@ def remaining(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
     number = {partition: task for task, partition in enumerate(sorted(starts))}
     return (
         rows.where(f.col("offset") >= _of_partition(starts))
-        # By these two Delta skips files.
-        .where(f.col("partition").between(min(starts), max(starts)))
+        # By these two, files and parts of files are skipped.
+        .where(f.col("partition").isin(sorted(starts)))
         .where(f.col("offset") >= min(starts.values()))
         .select(
             "partition",
@@ -158,7 +158,8 @@ def _of_partition(numbers: Mapping[int, int]) -> Column:
     """
     if not numbers:
         return f.lit(None).cast("long")
-    return f.get(f.array(*(f.lit(numbers.get(each)).cast("long") for each in range(max(numbers) + 1))), "partition")
+    by_index = f.array(*(f.lit(numbers.get(each)) for each in range(max(numbers) + 1))).cast("array<bigint>")
+    return f.get(by_index, "partition")
 
 
 def _from(offsets: Offsets) -> Column:

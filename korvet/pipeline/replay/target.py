@@ -109,7 +109,7 @@ def refuse_refused(target: str, settings: Mapping[str, str], judged: Collection[
         if limit_ms is not None and ms > limit_ms:
             raise PipelineError(
                 f"topic {target} takes no record that is {what} than {name}={limit_ms}, and {worst}; raise that "
-                "setting above it, or choose a shorter range"
+                "setting well above it, or choose a shorter range"
             )
 
 
