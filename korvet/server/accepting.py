@@ -14,8 +14,6 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from anyio.abc import TaskGroup
-
 _ACCEPTS_A_TURN = 32
 _REST_S = 1.0
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -31,6 +29,14 @@ class Counted(Protocol):
         """Uncount a connection that could not be accepted."""
 
 
+class Tasks(Protocol):
+    """The tasks of connections, such as a task group."""
+
+    def start_soon(
+        self, open_: Callable[[socket.socket], Coroutine[Any, Any, None]], accepted: socket.socket, /
+    ) -> object: ...
+
+
 class Accepting:
     """A listening socket, from `begin` to `close`.
 
@@ -44,7 +50,7 @@ class Accepting:
         counted: Counted,
         listener: str,
         complain: Callable[[str], None],
-        tasks: TaskGroup,
+        tasks: Tasks,
         bound: socket.socket,
         open_: Callable[[socket.socket], Coroutine[Any, Any, None]],
     ) -> None:

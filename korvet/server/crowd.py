@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVarTuple
 
 import anyio
 import structlog
@@ -33,6 +34,7 @@ from korvet.wire.frames import SCRATCH_BYTES
 log = structlog.get_logger()
 
 _PASSWORD_THREADS = 2
+_Args = TypeVarTuple("_Args")
 _UNBOUNDED = Bounds()
 
 
@@ -186,8 +188,24 @@ class Crowd:
         """Bytes of requests and answers."""
         return self.charged_bytes + self.large_frames.taken_bytes + self.answers.taken_bytes
 
-    def opened(self, connection: Member) -> None:
+    def start_soon(self, task: Callable[[*_Args], Awaitable[None]], *args: *_Args) -> None:
+        """Start a task of one connection."""
         assert self._tasks is not None
+        self._tasks.start_soon(self._run_alone, task, *args)
+
+    async def _run_alone(self, task: Callable[[*_Args], Awaitable[None]], *args: *_Args) -> None:
+        """Run a connection's task. If a future is cancelled for which it waits, it ends alone.
+
+        A task group takes a child that ends so for a cancelled one, and cancels all others without an error.
+        """
+        try:
+            await task(*args)
+        except asyncio.CancelledError as error:
+            if anyio.current_effective_deadline() == -math.inf:
+                raise
+            self.lines.write("error", "a connection ended, for what it waited for was cancelled", exc_info=error)
+
+    def opened(self, connection: Member) -> None:
         self.kinds[connection.kind] += 1
         self.came_at[connection.kind[0]] += 1
         if connection in self._expected:
@@ -199,7 +217,7 @@ class Crowd:
             connection.abort()
         else:
             self.connections.add(connection)
-            self._tasks.start_soon(connection.serve)
+            self.start_soon(connection.serve)
             if self._draining:
                 connection.drain()
 

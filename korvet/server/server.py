@@ -8,7 +8,7 @@ from functools import partial
 
 import anyio
 import structlog
-from anyio.abc import TaskGroup, TaskStatus
+from anyio.abc import TaskStatus
 
 from korvet.errors import ConfigError
 from korvet.server.accepting import Accepting
@@ -38,12 +38,13 @@ class Server(Crowd):
         """Accept and serve until ``stop`` is set, then drain: requests in flight get ``drain_s`` for their answers.
 
         :raises ConfigError: if another socket listens at a door's address.
+        :raises RuntimeError: if it ends though it should not, so that the process does not stay without it.
         """
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             try:
                 for door in doors:
-                    self._accept_at(door, tasks)
+                    self._accept_at(door)
                 tasks.start_soon(self._expire_idle)
                 tasks.start_soon(self._relieve)
                 task_status.started()
@@ -54,6 +55,8 @@ class Server(Crowd):
                 with anyio.CancelScope(shield=True):
                     await self._drain(doors)
                 tasks.cancel_scope.cancel()
+        if not stop.is_set():
+            raise RuntimeError("the server of connections ended, and nobody stopped it")
 
     async def _drain(self, doors: Sequence[Door]) -> None:
         self._draining = True
@@ -110,12 +113,12 @@ class Server(Crowd):
     def _cannot_accept(self, reason: str) -> None:
         self.lines.write("error", "connections cannot be accepted", reason=reason)
 
-    def _accept_at(self, door: Door, tasks: TaskGroup) -> None:
+    def _accept_at(self, door: Door) -> None:
         if door.is_plain:
             open_ = partial(open_plain, self, door.listener, door.frontend)
         else:
             open_ = partial(open_arrival, self, door)
-        accepting = Accepting(self.connection_quotas, door.listener.name, self._cannot_accept, tasks, door.bound, open_)
+        accepting = Accepting(self.connection_quotas, door.listener.name, self._cannot_accept, self, door.bound, open_)
         try:
             accepting.begin(_BACKLOG)
         except OSError as error:

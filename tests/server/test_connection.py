@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 from collections.abc import Callable
@@ -169,6 +170,26 @@ async def test_call_of_a_client_that_left_is_cancelled() -> None:
                 await until(lambda: "a" in script.begun)
             await until(script.begun["a"].cancelled)
     assert logs == []
+
+
+@pytest.mark.parametrize("kind", [PLAIN, STARTED])
+async def test_connection_whose_future_was_cancelled_ends_alone(kind: int) -> None:
+    def cancelled() -> Answer:
+        raise asyncio.CancelledError
+
+    script = Script()
+    script.answers.update(a=cancelled, b=lambda: NO_ERROR)
+    with capture_logs() as logs:
+        async with serving(script) as running:
+            async with raw_client(running.port) as client, raw_client(running.port) as other:
+                client.send(named(kind, "a"))
+                assert await client.is_closed_by_server()
+                other.send(named(kind, "b"))
+                assert (await other.answer())[0] == ord("b")
+            async with raw_client(running.port) as later:
+                later.send(named(kind, "b"))
+                assert (await later.answer())[0] == ord("b")
+    assert [entry["log_level"] for entry in logs if "exc_info" in entry] == ["error"]
 
 
 async def test_request_behind_a_pause_begins_in_doubt() -> None:
