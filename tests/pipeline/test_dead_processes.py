@@ -115,7 +115,7 @@ def dying_run(directory: str, plan: task.Plan, batches: Iterable[pa.RecordBatch]
     """A replay's task that dies once between its first transaction and the second."""
 
     def send(sender: Sender, chunk: Chunk) -> int:
-        if sender.position > plan.firsts[0]:
+        if sender.position > 0:
             die_once(Path(directory) / "death")
         return _send(sender, chunk)
 

@@ -20,7 +20,7 @@ from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
 from korvet.pipeline.lake import Lake
 from korvet.pipeline.replay import ReplayConfig, ReplayProgress, replay
-from korvet.pipeline.replay.table import Judged, chosen, judge, open_table, read, remaining
+from korvet.pipeline.replay.table import Judged, behind, by_partition, chosen, judge, open_table, read, told_by_files
 from korvet.pipeline.reported import ARCHIVE_GROUP
 from tests.pipeline.replaying import BEGIN_MS, numbered, offset, read_topic, record, write
 from tests.support.broker import KorvetServer
@@ -154,26 +154,59 @@ def test_replay_writes_the_chosen_range(spark: SparkSession, lake: str) -> None:
     rows.unpersist()
 
 
-def test_rows_are_judged_by_partition_and_times_only_of_rows_still_to_write(spark: SparkSession) -> None:
+def test_only_rows_still_to_write_are_judged(spark: SparkSession) -> None:
     rows = numbered(spark, COUNT, PARTITIONS).withColumn(
         "timestamp", f.when((f.col("partition") == 2) & (f.col("offset") == 1), f.timestamp_millis(f.lit(0)))
         .otherwise(f.col("timestamp")),
     )  # fmt: skip
     last = COUNT - PARTITIONS
-    ends = [offset(last + number, PARTITIONS) + 1 for number in range(PARTITIONS)]
-    starts = {0: offset(30, PARTITIONS), 2: ends[2]}
-    assert judge(rows, starts) == {
-        0: Judged(records=300, first=0, end=ends[0], oldest_ms=BEGIN_MS + 30, newest_ms=BEGIN_MS + last, timeless=0),
-        1: Judged(records=300, first=0, end=ends[1], oldest_ms=BEGIN_MS + 1, newest_ms=BEGIN_MS + last + 1, timeless=0),
-        2: Judged(records=300, first=0, end=ends[2], oldest_ms=None, newest_ms=None, timeless=0),
-    }
-    begun = judge(rows, {0: 0})[2]
-    assert (begun.oldest_ms, begun.newest_ms, begun.timeless) == (0, BEGIN_MS + last + 2, 1)
+    ends = {number: offset(last + number, PARTITIONS) + 1 for number in range(PARTITIONS)}
+    left = behind(rows, {0: offset(30, PARTITIONS), 2: ends.pop(2)})
+    assert judge(left) == Judged(
+        records=590, partitions=[0, 1], oldest_ms=BEGIN_MS + 1, newest_ms=BEGIN_MS + last + 1, timeless=0, ends=ends
+    )
+    whole = judge(behind(rows, {}))
+    assert whole is not None
+    assert (whole.records, whole.partitions, whole.oldest_ms, whole.timeless) == (COUNT, [0, 1, 2], 0, 1)
+    assert judge(behind(rows, dict.fromkeys(range(PARTITIONS), 10**9))) is None
+
+
+def test_statistics_of_files_tell_what_reading_the_rows_would(spark: SparkSession, tmp_path: Path) -> None:
+    rows = numbered(spark, COUNT, PARTITIONS, first=1)
+    path = write(rows, tmp_path, "told")
+    write(numbered(spark, 10, 1, first=COUNT + 1), tmp_path, "told")
+    table = open_table(spark, path, "told")
+    told, read_ = told_by_files(table.files), judge(read(spark, table, table.newest))
+    assert told is not None and read_ is not None
+    assert (list(told.partitions), told.ends) == ([0, 1, 2], {})
+    assert replace(told, partitions=[0, 1, 2], ends=read_.ends) == read_
+    assert told.records == COUNT + 10
+
+
+@pytest.mark.parametrize("change", ["no statistics", "deleted rows", "no rows", "a time of 0"])
+def test_statistics_of_files_that_do_not_tell_all_tell_nothing(
+    spark: SparkSession, tmp_path: Path, change: str
+) -> None:
+    path = write(numbered(spark, 30, 1), tmp_path, "silent")
+    if change == "no statistics":
+        spark.sql(f"alter table delta.`{path}` set tblproperties ('delta.dataSkippingNumIndexedCols' = '0')")
+        write(numbered(spark, 30, 1, first=30), tmp_path, "silent")
+    elif change == "deleted rows":
+        spark.sql(f"alter table delta.`{path}` set tblproperties ('delta.enableDeletionVectors' = 'true')")
+        spark.sql(f"delete from delta.`{path}` where offset = 3")
+    elif change == "no rows":
+        spark.sql(f"delete from delta.`{path}`")
+    else:
+        old = numbered(spark, 1, 1, first=30).withColumn("timestamp", f.timestamp_millis(f.lit(0)))
+        write(old, tmp_path, "silent")
+    assert told_by_files(open_table(spark, path, "silent").files) is None
 
 
 def test_replay_sends_a_partition_by_one_task_in_order(spark: SparkSession, lake: str) -> None:
     rows = read(spark, open_table(spark, Lake(lake).raw("numbers"), "numbers"), 0)
-    tasks = remaining(rows, {0: 50, 2: 0}).select("partition", "offset", f.spark_partition_id().alias("task")).collect()
+    starts = {0: 50, 1: 10**9}
+    sent = by_partition(behind(rows, starts), [0, 2], starts)
+    tasks = sent.select("partition", "offset", f.spark_partition_id().alias("task")).collect()
     assert {(row["task"], row["partition"]) for row in tasks} == {(0, 0), (1, 2)}
     for number, first in ((0, 50), (2, 0)):
         wanted = [offset(each, 3) for each in range(number, COUNT, 3) if offset(each, 3) >= first]

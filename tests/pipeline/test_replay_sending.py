@@ -255,12 +255,12 @@ def test_positions_of_a_deleted_topic_do_not_count(broker: KorvetServer) -> None
 
 def test_fenced_attempt_waits_for_its_successor(broker: KorvetServer) -> None:
     target = new_target(broker)
-    plan = task.Plan(target=target, firsts={0: 0}, ends={0: 20}, rate=None, at_once=1)
+    plan = task.Plan(target=target, starts={}, ends={}, rate=None, at_once=1)
     with Sender(target, 0, 0) as old, Sender(target, 0, 0) as new:
         old.begin()
         new.begin()
         new.send(chunk(0, 10))
-        waiting = threading.Thread(target=task.follow, args=(old, plan, 0))
+        waiting = threading.Thread(target=task.follow, args=(old, plan, 0, 20))
         waiting.start()
         assert waiting.is_alive()
         new.send(chunk(10, 10))
@@ -270,14 +270,14 @@ def test_fenced_attempt_waits_for_its_successor(broker: KorvetServer) -> None:
 
 def test_second_start_of_a_replay_ends_the_first(broker: KorvetServer) -> None:
     target = new_target(broker)
-    plan = task.Plan(target=target, firsts={0: 0}, ends={0: 20}, rate=None, at_once=1)
+    plan = task.Plan(target=target, starts={}, ends={}, rate=None, at_once=1)
     second = replace(target, note=replace(target.note, run="second"))
     with Sender(target, 0, 0) as old, Sender(second, 0, 0) as new:
         old.begin()
         new.begin()
         new.send(chunk(0, 10))
         with pytest.raises(TakenOver, match="was started a second time"):
-            task.follow(old, plan, 0)
+            task.follow(old, plan, 0, 20)
         # The first does not fence the second at a partition that it had not begun.
         with Sender(target, 0, 0) as late, pytest.raises(TakenOver, match=r"goes on with .*-0 behind 10"):
             late.begin()
@@ -325,7 +325,7 @@ def test_reader_of_positions_waits_while_storage_is_away(tmp_path: Path) -> None
 
 def test_unfinished_partitions_share_the_rate(broker: KorvetServer) -> None:
     target = new_target(broker)
-    plan = task.Plan(target=target, firsts={0: 0, 1: 0}, ends={0: 100, 1: 10}, rate=40.0, at_once=2)
+    plan = task.Plan(target=target, starts={}, ends={0: 100, 1: 10}, rate=40.0, at_once=2)
     began = time.monotonic()
     with Broker(target.settings) as admin:
         pace = task.Pace(plan, admin)
@@ -351,7 +351,7 @@ def test_unfinished_partitions_share_the_rate(broker: KorvetServer) -> None:
 
 def test_transaction_has_the_records_of_a_second_if_that_is_many(broker: KorvetServer) -> None:
     target = new_target(broker)
-    plan = task.Plan(target=target, firsts={0: 0}, ends={0: 100}, rate=None, at_once=1)
+    plan = task.Plan(target=target, starts={}, ends={0: 100}, rate=None, at_once=1)
     with Broker(target.settings) as admin:
         pace = task.Pace(plan, admin)
         slow = pace.most()

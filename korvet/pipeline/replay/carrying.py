@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, TimeoutError
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from korvet.pipeline.replay import task
 from korvet.pipeline.replay.config import ReplayProgress
 from korvet.pipeline.replay.positions import Positions, Progress
 from korvet.pipeline.replay.stopping import tell_to_stop
-from korvet.pipeline.replay.table import SPARK_ERRORS, Judged, remaining
+from korvet.pipeline.replay.table import SPARK_ERRORS, by_partition
 
 log = structlog.get_logger()
 
@@ -35,19 +35,22 @@ STOP_WITHIN_S: Final = 60.0
 class Job:
     """The work of a run.
 
-    :param rows: all rows of the range, with the rows of former runs.
-    :param judged: figures of the rows, by partition.
+    :param rows: the rows still to write.
+    :param partitions: the partitions that may have such rows, in order.
+    :param total: how many records the range has, with those of former runs.
     :param before: where former runs ended.
     """
 
     rows: DataFrame
     plan: task.Plan
-    judged: Mapping[int, Judged]
+    partitions: Sequence[int]
+    total: int
     before: Mapping[int, Progress]
 
     @property
-    def total(self) -> int:
-        return sum(each.records for each in self.judged.values())
+    def all_partitions(self) -> Collection[int]:
+        """The partitions of this run and of former ones."""
+        return {*self.partitions, *self.before}
 
 
 def records(found: Mapping[int, Progress]) -> int:
@@ -62,8 +65,8 @@ def carry_out(
     positions: Positions,
     stop: threading.Event,
     progress: Callable[[ReplayProgress], None],
-) -> None:
-    """Run the tasks until they end, or until ``stop`` ends them.
+) -> bool:
+    """Run the tasks until they end, or until ``stop`` ends them; whether each wrote all of its rows.
 
     :raises PipelineError:
     """
@@ -79,13 +82,14 @@ def carry_out(
         tell_to_stop(broker, job.plan.target)
         spark.interruptTag(tag)
         raise
-    _end(running, was_stopped=stop.is_set())
+    return _end(running, was_stopped=stop.is_set())
 
 
 def _start(spark: SparkSession, job: Job, tag: str) -> Future[list[Row]]:
     """Begin the tasks from a thread of their own."""
     running: Future[list[Row]] = Future()
-    outcomes = remaining(job.rows, job.plan.firsts).mapInArrow(partial(task.run, job.plan), task.OUTCOME)
+    rows = by_partition(job.rows, job.partitions, job.plan.starts)
+    outcomes = rows.mapInArrow(partial(task.run, job.plan), task.OUTCOME)
 
     def work() -> None:
         spark.addTag(tag)
@@ -107,7 +111,7 @@ def _is_done(running: Future[list[Row]]) -> bool:
 def _tell(job: Job, positions: Positions, began: float, progress: Callable[[ReplayProgress], None]) -> None:
     note = job.plan.target.note
     try:
-        now = records(positions.read(job.judged, note.topic_id, timeout_s=2.0))
+        now = records(positions.read(job.all_partitions, note.topic_id, timeout_s=2.0))
     except BrokerUnreachable:
         return
     told = ReplayProgress(
@@ -133,13 +137,15 @@ def _stop(spark: SparkSession, job: Job, broker: Broker, running: Future[list[Ro
             running.exception(STOP_WITHIN_S)
 
 
-def _end(running: Future[list[Row]], *, was_stopped: bool) -> None:
-    """Raise the first failure. Tasks that Spark killed after a stop are no failure."""
+def _end(running: Future[list[Row]], *, was_stopped: bool) -> bool:
+    """Whether all tasks wrote all of their rows. Raises the first failure; tasks killed after a stop are none."""
     try:
-        failures = [row["failure"] for row in running.result(0) if row["failure"] is not None]
+        outcomes = running.result(0)
     except (*SPARK_ERRORS, TimeoutError) as error:
         if was_stopped:
-            return
+            return False
         raise failure(error) from None
-    if failures:
-        raise PipelineError(failures[0])
+    for outcome in outcomes:
+        if outcome["failure"] is not None:
+            raise PipelineError(outcome["failure"])
+    return all(outcome["is_complete"] for outcome in outcomes)

@@ -66,6 +66,12 @@ class ReplayConfig:
     def target(self) -> str:
         return self.to or self.topic
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the range is the whole table."""
+        bounds = (self.partitions, self.from_offset, self.to_offset, self.from_time, self.to_time)
+        return all(bound is None for bound in bounds)
+
     def digest(self, table_id: str) -> str:
         """Twelve characters, equal for the same rows to the same topic."""
         told = [

@@ -22,7 +22,17 @@ from korvet.pipeline.replay.carrying import Job, carry_out, records
 from korvet.pipeline.replay.config import ReplayConfig, ReplayProgress, ReplayResult
 from korvet.pipeline.replay.positions import Note, Positions, Progress
 from korvet.pipeline.replay.sending import Target
-from korvet.pipeline.replay.table import SPARK_ERRORS, Judged, Table, chosen, judge, open_table, read
+from korvet.pipeline.replay.table import (
+    SPARK_ERRORS,
+    Judged,
+    Table,
+    behind,
+    chosen,
+    judge,
+    open_table,
+    read,
+    told_by_files,
+)
 from korvet.pipeline.replay.target import (
     create_target,
     find_target,
@@ -64,12 +74,14 @@ def replay(
         job = _prepare(spark, config, broker, settings)
         target = job.plan.target
         with Positions(settings, target.name, target.topic) as positions:
-            began = time.monotonic()
-            if job.plan.firsts:
-                carry_out(spark, job, broker, positions, stop or threading.Event(), progress or (lambda told: None))
+            began, is_complete = time.monotonic(), True
+            if job.partitions:
+                is_complete = carry_out(
+                    spark, job, broker, positions, stop or threading.Event(), progress or (lambda told: None)
+                )
             else:
                 log.info("nothing is left to replay; a replay of another name replays it again", name=target.name)
-            now = positions.read(job.judged, target.note.topic_id)
+            now = positions.read(job.all_partitions, target.note.topic_id)
         refuse_new_topic(broker, target.topic, target.note.topic_id)
     result = ReplayResult(
         name=target.name,
@@ -77,7 +89,7 @@ def replay(
         version=target.note.version,
         records=records(now) - records(job.before),
         total=job.total,
-        complete=all(partition in now and now[partition].offset >= each.end for partition, each in job.judged.items()),
+        complete=is_complete,
         seconds=time.monotonic() - began,
     )
     log.info("replay ended", name=result.name, records=result.records, total=result.total, complete=result.complete)
@@ -101,13 +113,14 @@ def _prepare(spark: SparkSession, config: ReplayConfig, broker: Broker, settings
     with Positions(settings, name, topic.name) as positions:
         before = positions.read(topic.partitions, topic.id)
     version = _version(config, table, name, digest, before)
-    rows = chosen(read(spark, table, version), config)
-    judged = _judge(config, broker, topic, table, rows, before)
-    left = {
-        partition: before[partition].offset if partition in before else each.first
-        for partition, each in judged.items()
-        if partition not in before or before[partition].offset < each.end
-    }
+    starts = {partition: progress.offset for partition, progress in before.items()}
+    rows = behind(chosen(read(spark, table, version), config), starts)
+    judged = _judged(config, table, version, rows, starts)
+    if judged is None and not before:
+        raise _nothing(table)
+    if judged is not None:
+        _refuse(broker, topic, judged)
+    partitions = judged.partitions if judged is not None else ()
     target = Target(
         settings=settings,
         producer={"message.max.bytes": str(_largest(broker.topic_settings(topic.name))), **_BUFFER},
@@ -117,16 +130,17 @@ def _prepare(spark: SparkSession, config: ReplayConfig, broker: Broker, settings
     )
     plan = task.Plan(
         target=target,
-        firsts=left,
-        ends={partition: judged[partition].end for partition in left},
+        starts=starts,
+        ends=judged.ends if judged is not None else {},
         rate=config.rate,
         at_once=spark.sparkContext.defaultParallelism,
     )
+    left = judged.records if judged is not None else 0
     log.info(
-        "replay begins", name=name, table=table.path, version=version, topic=topic.name,
-        records=sum(each.records for each in judged.values()) - records(before), partitions=len(left),
+        "replay begins", name=name, table=table.path, version=version, topic=topic.name, records=left,
+        partitions=len(partitions),
     )  # fmt: skip
-    return Job(rows=rows, plan=plan, judged=judged, before=before)
+    return Job(rows=rows, plan=plan, partitions=partitions, total=records(before) + left, before=before)
 
 
 def _new_run(before: Mapping[int, Progress]) -> str:
@@ -176,22 +190,32 @@ def _version(config: ReplayConfig, table: Table, name: str, digest: str, before:
     return max((progress.note.version for progress in before.values()), default=table.newest)
 
 
-def _judge(
-    config: ReplayConfig, broker: Broker, topic: Topic, table: Table, rows: DataFrame, before: Mapping[int, Progress]
-) -> dict[int, Judged]:
-    """Figures of the rows, after a check that the topic takes them."""
-    settings = broker.topic_settings(topic.name)
-    starts = {partition: progress.offset for partition, progress in before.items()}
+def _judged(
+    config: ReplayConfig, table: Table, version: int, rows: DataFrame, starts: Mapping[int, int]
+) -> Judged | None:
+    """Figures of the rows still to write; None if there are none.
+
+    Statistics of files tell of all rows of the newest version alone, and not where each partition ends.
+    """
     try:
-        judged = judge(rows, starts)
+        if config.is_whole and config.rate is None and not starts and version == table.newest:
+            told = told_by_files(table.files)
+            if told is not None:
+                return told
+        return judge(rows)
     except SPARK_ERRORS as error:
         raise PipelineError(
             f"{table.path} cannot be read ({failure(error)}); restore it, or name another version: the newest is "
             f"{table.newest}"
         ) from None
-    if not judged:
-        raise _nothing(table)
-    refuse_missing_partitions(topic, judged)
-    refuse_refused(topic.name, settings, judged.values())
-    warn(topic.name, settings, judged.values())
-    return judged
+
+
+def _refuse(broker: Broker, topic: Topic, judged: Judged) -> None:
+    """Refuse rows that the topic does not take, and warn of rows that it will keep otherwise than the lake.
+
+    :raises PipelineError:
+    """
+    settings = broker.topic_settings(topic.name)
+    refuse_missing_partitions(topic, judged.partitions)
+    refuse_refused(topic.name, settings, judged)
+    warn(topic.name, settings, judged)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import and_
 from typing import Final
 
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from korvet.pipeline.errors import PipelineError
@@ -25,27 +27,31 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A raw table: its newest version, and its id, which differs for a new table at the same path."""
+    """A raw table: its newest version and that version's files, and its id, which differs for a new table there."""
 
     path: str
     id: str
     newest: int
+    files: DataFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """Figures of a partition's rows: their number, the first offset, and the offset just past the last.
+    """Figures of the rows still to write.
 
-    The others are of rows still to write: the oldest and the newest time in ms since 1970, None without such rows, and
-    how many have the very time 0. Librdkafka takes that time for none.
+    :param records: their number.
+    :param partitions: numbers of partitions, in order: of all that have rows, and perhaps of others.
+    :param oldest_ms: the oldest time in ms since 1970, and ``newest_ms`` the newest one.
+    :param timeless: how many have the very time 0. Librdkafka takes that time for none.
+    :param ends: the offset just past each partition's last row; empty if the rows themselves were not read.
     """
 
     records: int
-    first: int
-    end: int
-    oldest_ms: int | None
-    newest_ms: int | None
+    partitions: Sequence[int]
+    oldest_ms: int
+    newest_ms: int
     timeless: int
+    ends: Mapping[int, int]
 
 
 def open_table(spark: SparkSession, path: str, topic: str) -> Table:
@@ -56,7 +62,12 @@ def open_table(spark: SparkSession, path: str, topic: str) -> Table:
     try:
         columns = DeltaTable.forPath(spark, path).toDF().columns
         snapshot = newest_snapshot(spark, path)
-        table = Table(path=path, id=str(snapshot.metadata().id()), newest=int(snapshot.version()))
+        table = Table(
+            path=path,
+            id=str(snapshot.metadata().id()),
+            newest=int(snapshot.version()),
+            files=DataFrame(snapshot.allFiles().toDF(), spark),
+        )
     except AnalysisException as error:
         if error.getCondition() in ("DELTA_MISSING_DELTA_TABLE", "DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND"):
             raise PipelineError(
@@ -100,39 +111,96 @@ def chosen(rows: DataFrame, config: ReplayConfig) -> DataFrame:
     return rows
 
 
-def judge(rows: DataFrame, starts: Mapping[int, int]) -> dict[int, Judged]:
-    """Figures of each partition's rows, by one pass over partition, offset and timestamp.
+def behind(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
+    """The rows from the offset on where each begun partition goes on, and all rows of other partitions."""
+    if not starts:
+        return rows
+    return rows.where(f.coalesce(f.col("offset") >= _of_partition(starts), f.lit(True)))
+
+
+def told_by_files(files: DataFrame) -> Judged | None:
+    """Figures of all rows of some files by the files' statistics, without reading any row.
+
+    None if they do not tell: files without statistics or with deleted rows, no files, or times that may be 0.
+
+    Source: Delta's protocol, per-file statistics. Times in it are cut to ms, as those of records are.
+    """
+    least, greatest = (_statistics(f"{bound}Values") for bound in ("min", "max"))
+    count = _statistic("numRecords").cast("long")
+    told = [count, *least, *greatest]
+    found = files.agg(
+        f.every(f.col("deletionVector").isNull() & reduce(and_, [each.isNotNull() for each in told])).alias("is_told"),
+        f.sum(count).alias("records"),
+        f.min(least[0]).alias("first"),
+        f.max(greatest[0]).alias("last"),
+        f.min(least[1]).alias("oldest_ms"),
+        f.max(greatest[1]).alias("newest_ms"),
+    ).first()
+    assert found is not None, "an aggregate without groups is one row"
+    if not found["is_told"] or found["oldest_ms"] <= 0:
+        return None
+    return Judged(
+        records=found["records"],
+        partitions=range(found["first"], found["last"] + 1),
+        oldest_ms=found["oldest_ms"],
+        newest_ms=found["newest_ms"],
+        timeless=0,
+        ends={},
+    )
+
+
+def _statistics(bounds: str) -> tuple[Column, Column]:
+    """The bound of a file's partitions, and that of its times in ms since 1970; null where it has none."""
+    return (
+        _statistic(f"{bounds}.partition").cast("int"),
+        f.unix_millis(f.try_to_timestamp(_statistic(f"{bounds}.timestamp"))),
+    )
+
+
+def _statistic(path: str) -> Column:
+    return f.get_json_object("stats", f"$.{path}")
+
+
+def judge(rows: DataFrame) -> Judged | None:
+    """Figures of rows by one pass over partition, offset and timestamp; None if there are no rows.
 
     No limit that depends on the present time is in the query: Spark would compile it anew for each replay.
-
-    :param starts: the offset where each begun partition goes on.
     """
-    left = f.coalesce(f.col("offset") >= _of_partition(starts), f.lit(True))
-    ms = f.when(left, f.unix_millis("timestamp"))
+    ms = f.unix_millis("timestamp")
     found = rows.groupBy("partition").agg(
         f.count("*").alias("records"),
-        f.min("offset").alias("first"),
         (f.max("offset") + 1).alias("end"),
         f.min(ms).alias("oldest_ms"),
         f.max(ms).alias("newest_ms"),
         f.count_if(ms == 0).alias("timeless"),
     )
-    return {row["partition"]: _judged(row) for row in found.collect()}
+    of_partitions = found.collect()
+    if not of_partitions:
+        return None
+    ends = {row["partition"]: row["end"] for row in of_partitions}
+    return Judged(
+        records=sum(row["records"] for row in of_partitions),
+        partitions=sorted(ends),
+        oldest_ms=min(row["oldest_ms"] for row in of_partitions),
+        newest_ms=max(row["newest_ms"] for row in of_partitions),
+        timeless=sum(row["timeless"] for row in of_partitions),
+        ends=ends,
+    )
 
 
-def remaining(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
-    """The rows from each partition's start on. One task of Spark has all rows of a partition, in order.
+def by_partition(rows: DataFrame, partitions: Sequence[int], starts: Mapping[int, int]) -> DataFrame:
+    """Rows `behind` starts, for Python. One task of Spark has all rows of a partition, in order.
 
-    :param starts: the offsets of partitions that are not at their end.
+    :param partitions: the partitions of all rows.
     :returns: with columns partition, offset, key, value, headers as JSON and ms, the timestamp.
     """
-    number = {partition: task for task, partition in enumerate(sorted(starts))}
-    return (
-        rows.where(f.col("offset") >= _of_partition(starts))
+    if starts:
         # By these two, files and parts of files are skipped.
-        .where(f.col("partition").isin(sorted(starts)))
-        .where(f.col("offset") >= min(starts.values()))
-        .select(
+        rows = rows.where(f.col("partition").isin(list(partitions)))
+        rows = rows.where(f.col("offset") >= min(starts.get(partition, 0) for partition in partitions))
+    number = {partition: task for task, partition in enumerate(partitions)}
+    return (
+        rows.select(
             "partition",
             "offset",
             "key",
@@ -141,14 +209,10 @@ def remaining(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
             f.to_json("headers").alias("headers"),
             f.unix_millis("timestamp").alias("ms"),
         )
-        .repartitionById(len(starts), _of_partition(number).cast("int"))
+        .repartitionById(len(partitions), _of_partition(number).cast("int"))
         # A task has one partition, and Spark sorts by one number without comparing rows.
         .sortWithinPartitions("offset")
     )
-
-
-def _judged(row: Row) -> Judged:
-    return Judged(**{name: row[name] for name in Judged.__dataclass_fields__})
 
 
 def _of_partition(numbers: Mapping[int, int]) -> Column:

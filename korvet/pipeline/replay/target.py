@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import structlog
@@ -67,7 +67,7 @@ def create_target(broker: Broker, config: ReplayConfig, partitions: int) -> Topi
     return broker.topics([config.target])[config.target]
 
 
-def refuse_missing_partitions(target: Topic, partitions: Collection[int]) -> None:
+def refuse_missing_partitions(target: Topic, partitions: Iterable[int]) -> None:
     """Refuse a topic without a partition of each number: records keep their partition.
 
     :raises PipelineError:
@@ -92,7 +92,7 @@ def refuse_new_topic(broker: Broker, name: str, topic_id: str) -> None:
         )
 
 
-def refuse_refused(target: str, settings: Mapping[str, str], judged: Collection[Judged]) -> None:
+def refuse_refused(target: str, settings: Mapping[str, str], judged: Judged) -> None:
     """Refuse records that the broker would refuse, before anything is written.
 
     :raises PipelineError:
@@ -113,7 +113,7 @@ def refuse_refused(target: str, settings: Mapping[str, str], judged: Collection[
             )
 
 
-def warn(target: str, settings: Mapping[str, str], judged: Collection[Judged]) -> None:
+def warn(target: str, settings: Mapping[str, str], judged: Judged) -> None:
     """Warn of records that the topic will keep otherwise than the lake."""
     age_ms, _ = _ages(judged)
     kept_ms = _ms(settings, "retention.ms") if "delete" in settings.get("cleanup.policy", "delete") else None
@@ -124,20 +124,18 @@ def warn(target: str, settings: Mapping[str, str], judged: Collection[Judged]) -
             "records are older than the topic keeps them, and may be gone at once",
             topic=target, oldest_is_ms_old=age_ms, retention_ms=kept_ms,
         )  # fmt: skip
-    timeless = sum(each.timeless for each in judged)
-    if timeless:
-        log.warning("records of 1970-01-01T00:00:00Z get the present time", topic=target, records=timeless)
+    if judged.timeless:
+        log.warning("records of 1970-01-01T00:00:00Z get the present time", topic=target, records=judged.timeless)
 
 
 def _has_append_time(settings: Mapping[str, str]) -> bool:
     return settings.get("message.timestamp.type") == "LogAppendTime"
 
 
-def _ages(judged: Collection[Judged]) -> tuple[int, int]:
-    """How old the oldest record is, and how far ahead of now the newest one, in ms; 0 if no record is left."""
+def _ages(judged: Judged) -> tuple[int, int]:
+    """How old the oldest record is, and how far ahead of now the newest one, in ms."""
     now_ms = int(time.time() * 1000)
-    times_ms = [ms for each in judged for ms in (each.oldest_ms, each.newest_ms) if ms is not None] or [now_ms]
-    return now_ms - min(times_ms), max(times_ms) - now_ms
+    return now_ms - judged.oldest_ms, judged.newest_ms - now_ms
 
 
 def _ms(settings: Mapping[str, str], name: str) -> int | None:

@@ -23,22 +23,22 @@ MOST_RECORDS: Final = 50_000
 _RECORDS_OF_SLOW: Final = 10_000
 """Of a transaction over a slow connection, also if it takes longer than a second."""
 LOOK_EVERY_S: Final = 1.0
-OUTCOME: Final = "partition int, failure string"
-_OUTCOME: Final = pa.schema([("partition", pa.int32()), ("failure", pa.string())])
+OUTCOME: Final = "partition int, is_complete boolean, failure string"
+_OUTCOME: Final = pa.schema([("partition", pa.int32()), ("is_complete", pa.bool_()), ("failure", pa.string())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The plan for all tasks of a run, picklable.
 
-    :param firsts: the offset where each partition goes on.
-    :param ends: the offset just past each partition's last row.
+    :param starts: the offset where each begun partition goes on.
+    :param ends: the offset just past each partition's last row; only needed for a rate.
     :param rate: records/s of all tasks; None for no limit.
     :param at_once: the number of tasks that Spark runs at a time.
     """
 
     target: Target
-    firsts: Mapping[int, int]
+    starts: Mapping[int, int]
     ends: Mapping[int, int]
     rate: float | None
     at_once: int
@@ -54,42 +54,65 @@ def run(plan: Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     if first is None or not first.num_rows:
         return
     partition = first.column("partition")[0].as_py()
-    failure = None
+    is_complete, failure = False, None
     with Broker(plan.target.settings) as broker:
         try:
-            _send(plan, partition, chain([first], rows), broker)
+            is_complete = _send(plan, partition, Rows(chain([first], rows)), broker)
         except TakenOver as error:
             failure = str(error)
         except PipelineError as error:
             failure = str(error)
             tell_to_stop(broker, plan.target)
-    yield pa.RecordBatch.from_pylist([{"partition": partition, "failure": failure}], schema=_OUTCOME)
+    outcome = {"partition": partition, "is_complete": is_complete, "failure": failure}
+    yield pa.RecordBatch.from_pylist([outcome], schema=_OUTCOME)
 
 
-def _send(plan: Plan, partition: int, batches: Iterable[pa.RecordBatch], broker: Broker) -> None:
+class Rows:
+    """The rows of a partition, each batch once, by growing offsets."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = iter(batches)
+        self._end = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            if batch.num_rows:
+                self._end = batch.column("offset")[-1].as_py() + 1
+                yield batch
+
+    def end(self) -> int:
+        """The offset just past the last row. Passes over the rows that nobody took."""
+        for _ in self:
+            pass
+        return self._end
+
+
+def _send(plan: Plan, partition: int, rows: Rows, broker: Broker) -> bool:
+    """Send all rows; false if the replay was told to stop before."""
     pace = Pace(plan, broker)
-    with Sender(plan.target, partition, plan.firsts[partition]) as sender:
+    with Sender(plan.target, partition, plan.starts.get(partition, 0)) as sender:
         if pace.is_over():
-            return
+            return False
         sender.begin()
         try:
-            for chunk in chunks(batches, pace.most):
+            for chunk in chunks(rows, pace.most):
                 if pace.is_over():
-                    return
+                    return False
                 began = time.monotonic()
                 pace.sent(sender.send(chunk), time.monotonic() - began)
         except Fenced:
-            follow(sender, plan, partition)
+            follow(sender, plan, partition, rows.end())
+    return True
 
 
-def follow(sender: Sender, plan: Plan, partition: int) -> None:
-    """Wait for the producer that took the partition over, such as another attempt of the same task.
+def follow(sender: Sender, plan: Plan, partition: int, end: int) -> None:
+    """Wait until the producer that took the partition over, such as another attempt of the same task, is at its end.
 
     :raises TakenOver: if it is another run's.
     :raises PipelineError: if it does not go on.
     """
     moved = time.monotonic()
-    while sender.position < plan.ends[partition]:
+    while sender.position < end:
         position = sender.position
         sender.follow()
         if sender.position > position:

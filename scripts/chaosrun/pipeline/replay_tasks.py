@@ -27,17 +27,24 @@ def run(
     :param forgets: leave the position out of transactions, so that a restart repeats them.
     """
 
+    is_read = False
+
+    def noted() -> Iterator[pa.RecordBatch]:
+        nonlocal is_read
+        yield from batches
+        is_read = True
+
     def commit(sender: Sender, producer: Producer, position: list[TopicPartition]) -> None:
         if forgets:
             producer.commit_transaction()
         else:
             _commit(sender, producer, position)
         [committed] = position
-        is_last = committed.offset >= plan.ends[committed.partition]
-        if marker is not None and is_last and not Path(marker).exists():
+        # The last transaction begins when there are no more rows.
+        if marker is not None and is_read and not Path(marker).exists():
             Path(marker).write_text(str(committed.partition))
             time.sleep(_HELD_S)
 
     # Spark may use a worker again, so every task sets this.
     Sender.commit = commit  # type: ignore[assignment, method-assign]
-    return _run(plan, batches)
+    return _run(plan, noted())
