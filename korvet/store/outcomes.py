@@ -29,10 +29,30 @@ async def outcomes(calls: Iterable[Callable[[], Awaitable[Any]]]) -> list[Any]:
 async def settled(calls: Iterable[Awaitable[Any]]) -> list[Any]:
     """Wait for calls that are under way. Returns the result or the KorvetError of each, in order.
 
+    If the caller is cancelled, so are the calls.
+
     :raises BaseException: any other exception of a call, when every call has ended.
     """
-    found = await asyncio.gather(*calls, return_exceptions=True)
-    for outcome in found:
-        if isinstance(outcome, BaseException) and not isinstance(outcome, KorvetError):
-            raise outcome
-    return found
+    under_way = [asyncio.ensure_future(call) for call in calls]
+    if not under_way:
+        return []
+    try:
+        # Asyncio's gather with return_exceptions forgets the text of a cancellation if its last call has ended. By that
+        # text anyio knows a cancellation of its own; any other one ends the whole task group.
+        await asyncio.wait(under_way)
+    except asyncio.CancelledError:
+        for one in under_way:
+            one.cancel()
+            one.add_done_callback(_ignored)
+        raise
+    errors = [one.exception() for one in under_way]
+    for error in errors:
+        if error is not None and not isinstance(error, KorvetError):
+            raise error
+    return [one.result() if error is None else error for one, error in zip(under_way, errors, strict=True)]
+
+
+def _ignored(call: asyncio.Future[Any]) -> None:
+    """Nobody waits for the call any more, so asyncio need not tell of its exception."""
+    if not call.cancelled():
+        call.exception()
