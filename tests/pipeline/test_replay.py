@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from structlog.testing import capture_logs
 
@@ -19,7 +19,7 @@ from korvet.pipeline import broker as brokers
 from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
 from korvet.pipeline.lake import Lake
-from korvet.pipeline.replay import ReplayConfig, ReplayProgress, replay
+from korvet.pipeline.replay import ReplayConfig, ReplayProgress, replay, run
 from korvet.pipeline.replay.table import Judged, behind, by_partition, chosen, judge, open_table, read, told_by_files
 from korvet.pipeline.reported import ARCHIVE_GROUP
 from tests.pipeline.replaying import BEGIN_MS, numbered, offset, read_topic, record, write
@@ -183,7 +183,7 @@ def test_statistics_of_files_tell_what_reading_the_rows_would(spark: SparkSessio
     assert told.records == COUNT + 10
 
 
-@pytest.mark.parametrize("change", ["no statistics", "deleted rows", "no rows", "a time of 0"])
+@pytest.mark.parametrize("change", ["no statistics", "deleted rows", "no rows", "a time of 0", "no offset"])
 def test_statistics_of_files_that_do_not_tell_all_tell_nothing(
     spark: SparkSession, tmp_path: Path, change: str
 ) -> None:
@@ -196,10 +196,69 @@ def test_statistics_of_files_that_do_not_tell_all_tell_nothing(
         spark.sql(f"delete from delta.`{path}` where offset = 3")
     elif change == "no rows":
         spark.sql(f"delete from delta.`{path}`")
-    else:
+    elif change == "a time of 0":
         old = numbered(spark, 1, 1, first=30).withColumn("timestamp", f.timestamp_millis(f.lit(0)))
         write(old, tmp_path, "silent")
+    else:
+        lacking = numbered(spark, 2, 1, first=30).withColumn("offset", f.when(f.col("offset") > 33, f.col("offset")))
+        write(lacking, tmp_path, "silent")
     assert told_by_files(open_table(spark, path, "silent").files) is None
+
+
+def test_statistics_tell_the_same_in_another_time_zone(spark: SparkSession, tmp_path: Path) -> None:
+    table = open_table(spark, write(numbered(spark, 30, 1), tmp_path, "zoned"), "zoned")
+    told = told_by_files(table.files)
+    settings = {"spark.sql.session.timeZone": "Asia/Kolkata", "spark.sql.timestampType": "TIMESTAMP_NTZ"}
+    before = {name: spark.conf.get(name) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        elsewhere = told_by_files(table.files)
+    finally:
+        for name, kept in before.items():
+            spark.conf.set(name, str(kept))
+    assert told is not None and told.oldest_ms == BEGIN_MS
+    assert elsewhere == told
+
+
+def test_row_without_an_offset_is_refused(spark: SparkSession) -> None:
+    rows = numbered(spark, 30, 1).withColumn("offset", f.when(f.col("offset") > 3, f.col("offset")))
+    with pytest.raises(PipelineError, match="4 rows have no partition, offset or timestamp, which no archive writes"):
+        judge(rows)
+
+
+def test_replay_of_a_whole_table_reads_its_rows_once(
+    spark: SparkSession, broker: KorvetServer, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(_rows: object) -> None:
+        raise AssertionError("the rows were read to judge them")
+
+    monkeypatch.setattr(run, "judge", forbidden)
+    config = ReplayConfig(
+        bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-at-once", create=True
+    )
+    result = replay(spark, config)
+    assert (result.records, result.total, result.complete) == (COUNT, COUNT, True)
+    assert read_topic(broker.bootstrap, "replayed-at-once", PARTITIONS) == EXPECTED
+
+
+def test_replay_that_read_fewer_rows_than_the_table_has_is_not_complete(
+    spark: SparkSession, broker: KorvetServer, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(files: DataFrame) -> Judged | None:
+        found = told_by_files(files)
+        return None if found is None else replace(found, records=found.records + 1)
+
+    monkeypatch.setattr(run, "told_by_files", told)
+    config = ReplayConfig(
+        bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-in-part", create=True
+    )
+    with capture_logs() as logs:
+        result = replay(spark, config)
+    assert (result.records, result.total, result.complete) == (COUNT, COUNT + 1, False)
+    assert [entry["total"] for entry in logs if entry["log_level"] == "error"] == [COUNT + 1]
+    monkeypatch.undo()
+    assert replay(spark, config).complete
 
 
 def test_replay_sends_a_partition_by_one_task_in_order(spark: SparkSession, lake: str) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
@@ -266,6 +267,18 @@ def test_fenced_attempt_waits_for_its_successor(broker: KorvetServer) -> None:
         new.send(chunk(10, 10))
         waiting.join(60)
         assert not waiting.is_alive()
+
+
+def test_end_of_a_partition_is_behind_rows_that_nobody_took() -> None:
+    def batch(*offsets: int) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pydict({"offset": list(offsets)})
+
+    rows = task.Rows([batch(1, 2), batch(), batch(4), batch(7, 9)])
+    for taken in rows:
+        if taken.num_rows == 1:
+            break
+    assert rows.end() == 10
+    assert rows.end() == 10
 
 
 def test_second_start_of_a_replay_ends_the_first(broker: KorvetServer) -> None:

@@ -83,6 +83,12 @@ def replay(
                 log.info("nothing is left to replay; a replay of another name replays it again", name=target.name)
             now = positions.read(job.all_partitions, target.note.topic_id)
         refuse_new_topic(broker, target.topic, target.note.topic_id)
+    if is_complete and records(now) < job.total:
+        is_complete = False
+        log.error(
+            "Spark read fewer rows than the table has; look for files that it passed over, and start the replay again",
+            name=target.name, records=records(now), total=job.total,
+        )  # fmt: skip
     result = ReplayResult(
         name=target.name,
         target=target.topic,

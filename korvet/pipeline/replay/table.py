@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from operator import and_
+from operator import and_, or_
 from typing import Final
 
 from delta.tables import DeltaTable
@@ -22,6 +22,7 @@ from korvet.pipeline.replay.config import Offsets, ReplayConfig
 
 SPARK_ERRORS: Final = (PySparkException, Py4JError)
 _COLUMNS: Final = ("key", "value", "headers", "partition", "offset", "timestamp", "date")
+_FIGURES: Final = ("partition", "offset", "timestamp")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -121,15 +122,17 @@ def behind(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
 def told_by_files(files: DataFrame) -> Judged | None:
     """Figures of all rows of some files by the files' statistics, without reading any row.
 
-    None if they do not tell: files without statistics or with deleted rows, no files, or times that may be 0.
+    None if they do not tell: files without statistics, with deleted rows or with rows that lack a figure, no files, or
+    times that may be 0.
 
     Source: Delta's protocol, per-file statistics. Times in it are cut to ms, as those of records are.
     """
     least, greatest = (_statistics(f"{bound}Values") for bound in ("min", "max"))
-    count = _statistic("numRecords").cast("long")
-    told = [count, *least, *greatest]
+    count = _statistic("numRecords").try_cast("long")
+    is_told = [each.isNotNull() for each in (count, *least, *greatest)]
+    is_told += [_statistic(f"nullCount.{name}") == "0" for name in _FIGURES]
     found = files.agg(
-        f.every(f.col("deletionVector").isNull() & reduce(and_, [each.isNotNull() for each in told])).alias("is_told"),
+        f.every(f.coalesce(reduce(and_, is_told, f.col("deletionVector").isNull()), f.lit(False))).alias("is_told"),
         f.sum(count).alias("records"),
         f.min(least[0]).alias("first"),
         f.max(greatest[0]).alias("last"),
@@ -152,8 +155,8 @@ def told_by_files(files: DataFrame) -> Judged | None:
 def _statistics(bounds: str) -> tuple[Column, Column]:
     """The bound of a file's partitions, and that of its times in ms since 1970; null where it has none."""
     return (
-        _statistic(f"{bounds}.partition").cast("int"),
-        f.unix_millis(f.try_to_timestamp(_statistic(f"{bounds}.timestamp"))),
+        _statistic(f"{bounds}.partition").try_cast("int"),
+        f.unix_millis(_statistic(f"{bounds}.timestamp").try_cast("timestamp_ltz")),
     )
 
 
@@ -165,6 +168,8 @@ def judge(rows: DataFrame) -> Judged | None:
     """Figures of rows by one pass over partition, offset and timestamp; None if there are no rows.
 
     No limit that depends on the present time is in the query: Spark would compile it anew for each replay.
+
+    :raises PipelineError: a row lacks one of the three.
     """
     ms = f.unix_millis("timestamp")
     found = rows.groupBy("partition").agg(
@@ -173,10 +178,16 @@ def judge(rows: DataFrame) -> Judged | None:
         f.min(ms).alias("oldest_ms"),
         f.max(ms).alias("newest_ms"),
         f.count_if(ms == 0).alias("timeless"),
+        f.count_if(reduce(or_, [f.col(name).isNull() for name in _FIGURES])).alias("lacking"),
     )
     of_partitions = found.collect()
     if not of_partitions:
         return None
+    if lacking := sum(row["lacking"] for row in of_partitions):
+        raise PipelineError(
+            f"{lacking} rows have no {', '.join(_FIGURES[:-1])} or {_FIGURES[-1]}, which no archive writes; choose a "
+            "range without them, or restore the table"
+        )
     ends = {row["partition"]: row["end"] for row in of_partitions}
     return Judged(
         records=sum(row["records"] for row in of_partitions),

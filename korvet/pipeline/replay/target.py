@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -67,16 +67,16 @@ def create_target(broker: Broker, config: ReplayConfig, partitions: int) -> Topi
     return broker.topics([config.target])[config.target]
 
 
-def refuse_missing_partitions(target: Topic, partitions: Iterable[int]) -> None:
+def refuse_missing_partitions(target: Topic, partitions: Sequence[int]) -> None:
     """Refuse a topic without a partition of each number: records keep their partition.
 
+    :param partitions: at least one, in order.
     :raises PipelineError:
     """
-    missing = sorted(set(partitions) - set(target.partitions))
-    if missing:
+    if partitions[-1] >= len(target.partitions):
         raise PipelineError(
             f"topic {target.name} has {len(target.partitions)} partitions, and there are records of partition "
-            f"{missing[-1]}; give it {missing[-1] + 1}, or choose partitions"
+            f"{partitions[-1]}; give it {partitions[-1] + 1}, or choose partitions"
         )
 
 
