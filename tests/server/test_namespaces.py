@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -240,7 +239,7 @@ async def test_connection_that_was_lost_before_it_entered_leaves_nothing(
         await create(namespaces, client, "acme")
         choice, crowd, tasks = chosen(namespaces), Crowd(limits_of({})), list[Callable[[], Awaitable[None]]]()
         # The connection's task goes on where the test says.
-        monkeypatch.setattr(crowd, "_tasks", SimpleNamespace(start_soon=tasks.append))
+        monkeypatch.setattr(crowd, "start_soon", tasks.append)
         connection = kind(crowd, choice.listener("acme"), choice.lobby, choice=choice)
         ours, theirs = socket.socketpair()
         with theirs:
