@@ -192,6 +192,16 @@ async def test_connection_whose_future_was_cancelled_ends_alone(kind: int) -> No
     assert [entry["log_level"] for entry in logs if "exc_info" in entry] == ["error"]
 
 
+async def test_server_that_ends_unasked_says_so() -> None:
+    """A process that stayed without its listener would serve nobody."""
+    with pytest.raises(ExceptionGroup) as raised:
+        async with serving(Script()) as running:
+            assert running.server._tasks is not None
+            running.server._tasks.cancel_scope.cancel()
+            await anyio.sleep(60)
+    assert raised.group_contains(RuntimeError, match="the server of connections ended, and nobody stopped it")
+
+
 async def test_request_behind_a_pause_begins_in_doubt() -> None:
     """Its client may have left meanwhile, which the connection learns only after it has read the request."""
     script = Script()
