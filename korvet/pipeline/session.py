@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from pyspark import SparkContext
+from pyspark import RDD, SparkContext
 from pyspark.sql import SparkSession
 
 from korvet.pipeline.errors import PipelineError
@@ -63,6 +63,15 @@ def make_session(
             "Spark was started without Delta; give spark-submit the options that 'korvet pipeline job --packages' "
             "prints, or start Python anew and call make_session before anything else starts Spark"
         )
+    return session
+
+
+def session_like(spark: SparkSession) -> SparkSession:
+    """A session with the present settings of another one, and whose own change no other session's."""
+    to_frame = RDD.toDF
+    session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    # PySpark lets the newest session serve this method of all RDDs.
+    RDD.toDF = to_frame  # type: ignore[method-assign]
     return session
 
 

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from korvet.pipeline.lake import RAW_COLUMNS, Lake
+from korvet.pipeline.lake.table import COMPRESSION
 
 BEGIN_MS = 1_700_000_000_000
 """The timestamp of the first record; each later record is a millisecond younger."""
@@ -61,7 +62,7 @@ def offset(number: int, partitions: int) -> int:
 def write(rows: DataFrame, lake: Path | str, topic: str) -> str:
     """Append to the topic's raw table; returns its path."""
     path = Lake(str(lake)).raw(topic)
-    rows.write.format("delta").mode("append").partitionBy("date").save(path)
+    rows.write.format("delta").option("compression", COMPRESSION).mode("append").partitionBy("date").save(path)
     return path
 
 

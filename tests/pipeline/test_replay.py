@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,10 @@ from korvet.pipeline import broker as brokers
 from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
 from korvet.pipeline.lake import Lake
-from korvet.pipeline.replay import ReplayConfig, ReplayProgress, replay, run
-from korvet.pipeline.replay.table import Judged, behind, by_partition, chosen, judge, open_table, read, told_by_files
+from korvet.pipeline.replay import ReplayConfig, ReplayProgress, judging, replay, run
+from korvet.pipeline.replay.handing import LARGE_BYTES, by_partition
+from korvet.pipeline.replay.judging import Judged, judge, told_by_files
+from korvet.pipeline.replay.table import behind, chosen, open_table, read
 from korvet.pipeline.reported import ARCHIVE_GROUP
 from tests.pipeline.replaying import BEGIN_MS, numbered, offset, read_topic, record, write
 from tests.support.broker import KorvetServer
@@ -183,6 +186,18 @@ def test_statistics_of_files_tell_what_reading_the_rows_would(spark: SparkSessio
     assert told.records == COUNT + 10
 
 
+def test_statistics_of_too_many_files_tell_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first in (1, 31):
+        path = write(numbered(spark, 30, 1, first=first), tmp_path, "many")
+    files = open_table(spark, path, "many").files
+    monkeypatch.setattr(judging, "_MOST_FILES", files.count() - 1)
+    assert told_by_files(files) is None
+    monkeypatch.setattr(judging, "_MOST_FILES", files.count())
+    assert told_by_files(files) is not None
+
+
 @pytest.mark.parametrize("change", ["no statistics", "deleted rows", "no rows", "a time of 0", "no offset"])
 def test_statistics_of_files_that_do_not_tell_all_tell_nothing(
     spark: SparkSession, tmp_path: Path, change: str
@@ -264,12 +279,70 @@ def test_replay_that_read_fewer_rows_than_the_table_has_is_not_complete(
 def test_replay_sends_a_partition_by_one_task_in_order(spark: SparkSession, lake: str) -> None:
     rows = read(spark, open_table(spark, Lake(lake).raw("numbers"), "numbers"), 0)
     starts = {0: 50, 1: 10**9}
-    sent = by_partition(behind(rows, starts), [0, 2], starts)
+    sent = by_partition(behind(rows, starts), [0, 2], starts, only_small=True)
     tasks = sent.select("partition", "offset", f.spark_partition_id().alias("task")).collect()
     assert {(row["task"], row["partition"]) for row in tasks} == {(0, 0), (1, 2)}
     for number, first in ((0, 50), (2, 0)):
         wanted = [offset(each, 3) for each in range(number, COUNT, 3) if offset(each, 3) >= first]
         assert [row["offset"] for row in tasks if row["partition"] == number] == wanted
+
+
+def test_large_rows_come_with_their_place_alone(spark: SparkSession, lake: str) -> None:
+    # The second and the third have a key of one byte, and the first headers, too.
+    sizes = {3: LARGE_BYTES - 1, 4: LARGE_BYTES - 1, 5: LARGE_BYTES}
+    rows = reduce(DataFrame.union, [numbered(spark, 1, 1, first=each, size_bytes=sizes[each]) for each in sizes])
+    came, whole = (
+        [tuple(row) for row in by_partition(rows, [0], {}, only_small=small).collect()] for small in (True, False)
+    )
+    assert [(row[1], len(row[3])) for row in whole] == list(sizes.items())
+    assert came == [(0, 3, None, None, None, None), whole[1], (0, 5, None, None, None, None)]
+
+
+@pytest.mark.parametrize("sizes", [(50, 100_000, 60), (100_000, 100_000, 100_000), (300_000, 65_000, 70)])
+def test_replay_with_large_rows_writes_each_once_in_order(
+    spark: SparkSession, broker: KorvetServer, tmp_path: Path, sizes: tuple[int, ...]
+) -> None:
+    each = 40
+    for index, size in enumerate(sizes):
+        write(numbered(spark, each, 2, first=each * index, size_bytes=size), tmp_path, "numbers")
+    config = ReplayConfig(
+        bootstrap_servers=broker.bootstrap, lake=str(tmp_path), topic="numbers", to=f"large-{sum(sizes)}", create=True
+    )
+    with capture_logs() as logs:
+        result = replay(spark, config)
+    count = each * len(sizes)
+    assert (result.records, result.total, result.complete) == (count, count, True)
+    assert any("a row is large" in entry["event"] for entry in logs)
+    expected = {
+        partition: [record(number, sizes[number // each]) for number in range(partition, count, 2)]
+        for partition in range(2)
+    }
+    assert read_topic(broker.bootstrap, f"large-{sum(sizes)}", 2) == expected
+
+
+def test_rows_that_do_not_seem_small_are_read_once(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
+    noise = f.concat(
+        *(f.sha2((f.col("offset") * 1000 + each).cast("string").cast("binary"), 512) for each in range(600))
+    )
+    write(numbered(spark, 60, 2).withColumn("value", f.encode(noise, "UTF-8")), tmp_path, "numbers")
+    config = ReplayConfig(
+        bootstrap_servers=broker.bootstrap, lake=str(tmp_path), topic="numbers", to="large-noise", create=True
+    )
+    with capture_logs() as logs:
+        assert replay(spark, config).records == 60
+    assert not any("a row is large" in entry["event"] for entry in logs)
+
+
+def test_replay_leaves_the_callers_session_as_it_was(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
+    names = ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.execution.arrow.maxBytesPerBatch")
+    before = [spark.conf.get(name) for name in names]
+    config = ReplayConfig(
+        bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-beside", create=True
+    )
+    assert replay(spark, config).complete
+    assert [spark.conf.get(name) for name in names] == before
+    frame = spark.sparkContext.parallelize([(1,)]).toDF(["number"])
+    assert frame.sparkSession is spark
 
 
 @pytest.mark.parametrize(

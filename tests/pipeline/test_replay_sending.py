@@ -59,6 +59,12 @@ def offsets(broker: KorvetServer, target: Target) -> list[int]:
     return [int(value) for _, value, _, _ in found if value is not None]
 
 
+def batch(*offsets: int, large: tuple[int, ...] = ()) -> pa.RecordBatch:
+    """Rows as a task gets them, as far as it looks at them before it takes them; large ones have no time."""
+    times = pa.array([None if offset in large else 1000 + offset for offset in offsets], pa.int64())
+    return pa.RecordBatch.from_pydict({"offset": pa.array(offsets, pa.int64()), "ms": times})
+
+
 def test_next_sender_goes_on_behind_the_last_transaction(broker: KorvetServer) -> None:
     target = new_target(broker)
     with Sender(target, 0, 5) as first:
@@ -270,15 +276,23 @@ def test_fenced_attempt_waits_for_its_successor(broker: KorvetServer) -> None:
 
 
 def test_end_of_a_partition_is_behind_rows_that_nobody_took() -> None:
-    def batch(*offsets: int) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pydict({"offset": list(offsets)})
-
     rows = task.Rows([batch(1, 2), batch(), batch(4), batch(7, 9)])
     for taken in rows:
         if taken.num_rows == 1:
             break
     assert rows.end() == 10
     assert rows.end() == 10
+    assert not rows.is_cut
+
+
+@pytest.mark.parametrize("large", [(), (1,), (4,), (7, 9), (9,)])
+def test_rows_end_before_the_first_large_one(large: tuple[int, ...]) -> None:
+    offsets = (1, 2, 4, 7, 9)
+    left = [each for each in offsets if not large or each < large[0]]
+    rows = task.Rows([batch(1, 2, large=large), batch(), batch(4, large=large), batch(7, 9, large=large)])
+    assert [each for taken in rows for each in taken.column("offset").to_pylist()] == left
+    assert rows.is_cut == bool(large)
+    assert rows.end() == (left[-1] + 1 if left else 0)
 
 
 def test_second_start_of_a_replay_ends_the_first(broker: KorvetServer) -> None:

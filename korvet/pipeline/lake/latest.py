@@ -24,6 +24,7 @@ from korvet.pipeline.lake.layout import ARCHIVED, RAW_COLUMNS
 from korvet.pipeline.lake.newest import last_records, newest_records, newest_with
 from korvet.pipeline.lake.proofs import APPLICATION, Proven, read_proven
 from korvet.pipeline.lake.table import COMPRESSION, Table
+from korvet.pipeline.session import session_like
 
 log = structlog.get_logger()
 
@@ -129,7 +130,7 @@ class LatestTable(Table):
 
     def _session(self, proven: Proven) -> SparkSession:
         """A session whose commits carry the proof. A merge takes it from its session alone."""
-        session = self._spark.newSession()
+        session = session_like(self._spark)
         session.conf.set(f"{_WRITE}.txnAppId", APPLICATION + proven.topic_id)
         session.conf.set(f"{_WRITE}.txnVersion", proven.transaction_version)
         session.conf.set("spark.databricks.delta.commitInfo.userMetadata", proven.to_json())

@@ -26,6 +26,7 @@ from korvet.pipeline.lake.layout import ARCHIVED, Lake
 from korvet.pipeline.lake.log_store import keep_one_writer
 from korvet.pipeline.lake.proofs import latest_version, read_proven
 from korvet.pipeline.lake.table import COMPRESSION
+from korvet.pipeline.session import session_like
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -141,7 +142,7 @@ def _tables(spark: SparkSession, config: MaintainConfig) -> list[str]:
 
 def _session(spark: SparkSession, config: MaintainConfig) -> SparkSession:
     """A session whose settings change no other session's."""
-    session = spark.newSession()
+    session = session_like(spark)
     session.conf.set(f"{_OPTIMIZE}.maxFileSize", config.file_bytes)
     session.conf.set(f"{_OPTIMIZE}.minFileSize", config.file_bytes * 3 // 4)
     session.conf.set(_SAFETY, not config.force)

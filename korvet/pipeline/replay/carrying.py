@@ -20,9 +20,11 @@ from korvet.pipeline.errors import BrokerUnreachable, PipelineError
 from korvet.pipeline.failures import failure
 from korvet.pipeline.replay import task
 from korvet.pipeline.replay.config import ReplayProgress
+from korvet.pipeline.replay.handing import bound_batches, by_partition
 from korvet.pipeline.replay.positions import Positions, Progress
 from korvet.pipeline.replay.stopping import tell_to_stop
-from korvet.pipeline.replay.table import SPARK_ERRORS, by_partition
+from korvet.pipeline.replay.table import SPARK_ERRORS
+from korvet.pipeline.replay.task import End
 
 log = structlog.get_logger()
 
@@ -35,13 +37,14 @@ STOP_WITHIN_S: Final = 60.0
 class Job:
     """The work of a run.
 
-    :param rows: the rows still to write.
+    :param rows: the rows still to write; ``only_small`` if the tasks get no large ones.
     :param partitions: the partitions that may have such rows, in order.
     :param total: how many records the range has, with those of former runs.
     :param before: where former runs ended.
     """
 
     rows: DataFrame
+    only_small: bool
     plan: task.Plan
     partitions: Sequence[int]
     total: int
@@ -59,18 +62,18 @@ def records(found: Mapping[int, Progress]) -> int:
 
 
 def carry_out(
-    spark: SparkSession,
     job: Job,
     broker: Broker,
     positions: Positions,
     stop: threading.Event,
     progress: Callable[[ReplayProgress], None],
-) -> bool:
-    """Run the tasks until they end, or until ``stop`` ends them; whether each wrote all of its rows.
+) -> End:
+    """Run the tasks until they end, or until ``stop`` ends them.
 
+    :returns: the end of all tasks: stopped if one was, else large if one met a large row.
     :raises PipelineError:
     """
-    tag = f"replay-{job.plan.target.note.run}"
+    spark, tag = job.rows.sparkSession, f"replay-{job.plan.target.note.run}"
     running, began = _start(spark, job, tag), time.monotonic()
     try:
         while not stop.is_set() and not _is_done(running):
@@ -88,7 +91,8 @@ def carry_out(
 def _start(spark: SparkSession, job: Job, tag: str) -> Future[list[Row]]:
     """Begin the tasks from a thread of their own."""
     running: Future[list[Row]] = Future()
-    rows = by_partition(job.rows, job.partitions, job.plan.starts)
+    bound_batches(spark, only_small=job.only_small)
+    rows = by_partition(job.rows, job.partitions, job.plan.starts, only_small=job.only_small)
     outcomes = rows.mapInArrow(partial(task.run, job.plan), task.OUTCOME)
 
     def work() -> None:
@@ -137,15 +141,16 @@ def _stop(spark: SparkSession, job: Job, broker: Broker, running: Future[list[Ro
             running.exception(STOP_WITHIN_S)
 
 
-def _end(running: Future[list[Row]], *, was_stopped: bool) -> bool:
-    """Whether all tasks wrote all of their rows. Raises the first failure; tasks killed after a stop are none."""
+def _end(running: Future[list[Row]], *, was_stopped: bool) -> End:
+    """The end of all tasks. Raises the first failure; tasks killed after a stop are none."""
     try:
         outcomes = running.result(0)
     except (*SPARK_ERRORS, TimeoutError) as error:
         if was_stopped:
-            return False
+            return End.STOPPED
         raise failure(error) from None
     for outcome in outcomes:
         if outcome["failure"] is not None:
             raise PipelineError(outcome["failure"])
-    return all(outcome["is_complete"] for outcome in outcomes)
+    ends = {outcome["end"] for outcome in outcomes}
+    return next((end for end in (End.STOPPED, End.LARGE) if end in ends), End.COMPLETE)

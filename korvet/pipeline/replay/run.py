@@ -20,19 +20,11 @@ from korvet.pipeline.lake import Lake
 from korvet.pipeline.replay import task
 from korvet.pipeline.replay.carrying import Job, carry_out, records
 from korvet.pipeline.replay.config import ReplayConfig, ReplayProgress, ReplayResult
+from korvet.pipeline.replay.handing import LARGE_BYTES, seem_small, session_of_replay
+from korvet.pipeline.replay.judging import Judged, judge, told_by_files
 from korvet.pipeline.replay.positions import Note, Positions, Progress
 from korvet.pipeline.replay.sending import Target
-from korvet.pipeline.replay.table import (
-    SPARK_ERRORS,
-    Judged,
-    Table,
-    behind,
-    chosen,
-    judge,
-    open_table,
-    read,
-    told_by_files,
-)
+from korvet.pipeline.replay.table import SPARK_ERRORS, Table, behind, chosen, open_table, read
 from korvet.pipeline.replay.target import (
     create_target,
     find_target,
@@ -43,6 +35,7 @@ from korvet.pipeline.replay.target import (
     refuse_refused,
     warn,
 )
+from korvet.pipeline.replay.task import End
 
 log = structlog.get_logger()
 
@@ -69,37 +62,49 @@ def replay(
     :param progress: the replay calls it every half a second.
     :raises PipelineError: if something cannot be read or written. Committed records stay, and count.
     """
-    settings = _settings(config)
+    stop, progress = stop or threading.Event(), progress or (lambda told: None)
+    settings, session = _settings(config), session_of_replay(spark)
     with Broker(settings) as broker:
-        job = _prepare(spark, config, broker, settings)
+        job = _prepare(session, config, broker, settings, may_be_small=True)
+        before, began = records(job.before), time.monotonic()
+        end, now = _carry(job, broker, stop, progress)
+        if end is End.LARGE and not stop.is_set():
+            log.info("from here on Spark bounds batches by their bytes, because a row is large", bytes=LARGE_BYTES)
+            job = _prepare(session, config, broker, settings, may_be_small=False)
+            end, now = _carry(job, broker, stop, progress)
         target = job.plan.target
-        with Positions(settings, target.name, target.topic) as positions:
-            began, is_complete = time.monotonic(), True
-            if job.partitions:
-                is_complete = carry_out(
-                    spark, job, broker, positions, stop or threading.Event(), progress or (lambda told: None)
-                )
-            else:
-                log.info("nothing is left to replay; a replay of another name replays it again", name=target.name)
-            now = positions.read(job.all_partitions, target.note.topic_id)
         refuse_new_topic(broker, target.topic, target.note.topic_id)
-    if is_complete and records(now) < job.total:
+    is_complete = end is End.COMPLETE
+    if is_complete and now < job.total:
         is_complete = False
         log.error(
             "Spark read fewer rows than the table has; look for files that it passed over, and start the replay again",
-            name=target.name, records=records(now), total=job.total,
+            name=target.name, records=now, total=job.total,
         )  # fmt: skip
     result = ReplayResult(
         name=target.name,
         target=target.topic,
         version=target.note.version,
-        records=records(now) - records(job.before),
+        records=now - before,
         total=job.total,
         complete=is_complete,
         seconds=time.monotonic() - began,
     )
     log.info("replay ended", name=result.name, records=result.records, total=result.total, complete=result.complete)
     return result
+
+
+def _carry(
+    job: Job, broker: Broker, stop: threading.Event, progress: Callable[[ReplayProgress], None]
+) -> tuple[End, int]:
+    """Carry the job out, if there is anything to do. Returns its end, and how many records are in the topic now."""
+    target, end = job.plan.target, End.COMPLETE
+    with Positions(target.settings, target.name, target.topic) as positions:
+        if job.partitions:
+            end = carry_out(job, broker, positions, stop, progress)
+        else:
+            log.info("nothing is left to replay; a replay of another name replays it again", name=target.name)
+        return end, records(positions.read(job.all_partitions, target.note.topic_id))
 
 
 def _settings(config: ReplayConfig) -> dict[str, str]:
@@ -109,7 +114,9 @@ def _settings(config: ReplayConfig) -> dict[str, str]:
     return {"transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS, **given}
 
 
-def _prepare(spark: SparkSession, config: ReplayConfig, broker: Broker, settings: dict[str, str]) -> Job:
+def _prepare(
+    spark: SparkSession, config: ReplayConfig, broker: Broker, settings: dict[str, str], *, may_be_small: bool
+) -> Job:
     table = open_table(spark, Lake(config.lake).raw(config.topic), config.topic)
     refuse_loop(broker, config)
     digest = config.digest(table.id)
@@ -121,7 +128,9 @@ def _prepare(spark: SparkSession, config: ReplayConfig, broker: Broker, settings
     version = _version(config, table, name, digest, before)
     starts = {partition: progress.offset for partition, progress in before.items()}
     rows = behind(chosen(read(spark, table, version), config), starts)
-    judged = _judged(config, table, version, rows, starts)
+    # The second time the rows themselves tell. A row without a time, which statistics hid, had passed for a large one.
+    is_told = may_be_small and config.is_whole and config.rate is None and not starts and version == table.newest
+    judged = _judged(table, rows, is_told=is_told)
     if judged is None and not before:
         raise _nothing(table)
     if judged is not None:
@@ -146,7 +155,14 @@ def _prepare(spark: SparkSession, config: ReplayConfig, broker: Broker, settings
         "replay begins", name=name, table=table.path, version=version, topic=topic.name, records=left,
         partitions=len(partitions),
     )  # fmt: skip
-    return Job(rows=rows, plan=plan, partitions=partitions, total=records(before) + left, before=before)
+    return Job(
+        rows=rows,
+        only_small=may_be_small and seem_small(left, table.size_bytes),
+        plan=plan,
+        partitions=partitions,
+        total=records(before) + left,
+        before=before,
+    )
 
 
 def _new_run(before: Mapping[int, Progress]) -> str:
@@ -196,19 +212,14 @@ def _version(config: ReplayConfig, table: Table, name: str, digest: str, before:
     return max((progress.note.version for progress in before.values()), default=table.newest)
 
 
-def _judged(
-    config: ReplayConfig, table: Table, version: int, rows: DataFrame, starts: Mapping[int, int]
-) -> Judged | None:
+def _judged(table: Table, rows: DataFrame, *, is_told: bool) -> Judged | None:
     """Figures of the rows still to write; None if there are none.
 
-    Statistics of files tell of all rows of the newest version alone, and not where each partition ends.
+    :param is_told: whether the statistics of the table's files may tell them.
     """
     try:
-        if config.is_whole and config.rate is None and not starts and version == table.newest:
-            told = told_by_files(table.files)
-            if told is not None:
-                return told
-        return judge(rows)
+        told = told_by_files(table.files) if is_told else None
+        return judge(rows) if told is None else told
     except SPARK_ERRORS as error:
         raise PipelineError(
             f"{table.path} cannot be read ({failure(error)}); restore it, or name another version: the newest is "

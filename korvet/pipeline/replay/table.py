@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import reduce
-from operator import and_, or_
 from typing import Final
 
 from delta.tables import DeltaTable
@@ -22,37 +20,21 @@ from korvet.pipeline.replay.config import Offsets, ReplayConfig
 
 SPARK_ERRORS: Final = (PySparkException, Py4JError)
 _COLUMNS: Final = ("key", "value", "headers", "partition", "offset", "timestamp", "date")
-_FIGURES: Final = ("partition", "offset", "timestamp")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A raw table: its newest version and that version's files, and its id, which differs for a new table there."""
+    """A raw table: its newest version and that version's files, and its id, which differs for a new table there.
+
+    :param size_bytes: of all files; 0 if Delta's log does not tell it at once.
+    """
 
     path: str
     id: str
     newest: int
     files: DataFrame
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """Figures of the rows still to write.
-
-    :param records: their number.
-    :param partitions: numbers of partitions, in order: of all that have rows, and perhaps of others.
-    :param oldest_ms: the oldest time in ms since 1970, and ``newest_ms`` the newest one.
-    :param timeless: how many have the very time 0. Librdkafka takes that time for none.
-    :param ends: the offset just past each partition's last row; empty if the rows themselves were not read.
-    """
-
-    records: int
-    partitions: Sequence[int]
-    oldest_ms: int
-    newest_ms: int
-    timeless: int
-    ends: Mapping[int, int]
+    size_bytes: int
 
 
 def open_table(spark: SparkSession, path: str, topic: str) -> Table:
@@ -63,11 +45,14 @@ def open_table(spark: SparkSession, path: str, topic: str) -> Table:
     try:
         columns = DeltaTable.forPath(spark, path).toDF().columns
         snapshot = newest_snapshot(spark, path)
+        checksum = snapshot.checksumOpt()
         table = Table(
             path=path,
             id=str(snapshot.metadata().id()),
             newest=int(snapshot.version()),
             files=DataFrame(snapshot.allFiles().toDF(), spark),
+            # The snapshot's own size would run a job.
+            size_bytes=int(checksum.get().tableSizeBytes()) if checksum.isDefined() else 0,
         )
     except AnalysisException as error:
         if error.getCondition() in ("DELTA_MISSING_DELTA_TABLE", "DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND"):
@@ -116,117 +101,10 @@ def behind(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
     """The rows from the offset on where each begun partition goes on, and all rows of other partitions."""
     if not starts:
         return rows
-    return rows.where(f.coalesce(f.col("offset") >= _of_partition(starts), f.lit(True)))
+    return rows.where(f.coalesce(f.col("offset") >= of_partition(starts), f.lit(True)))
 
 
-def told_by_files(files: DataFrame) -> Judged | None:
-    """Figures of all rows of some files by the files' statistics, without reading any row.
-
-    None if they do not tell: files without statistics, with deleted rows or with rows that lack a figure, no files, or
-    times that may be 0.
-
-    Source: Delta's protocol, per-file statistics. Times in it are cut to ms, as those of records are.
-    """
-    least, greatest = (_statistics(f"{bound}Values") for bound in ("min", "max"))
-    count = _statistic("numRecords").try_cast("long")
-    is_told = [each.isNotNull() for each in (count, *least, *greatest)]
-    is_told += [_statistic(f"nullCount.{name}") == "0" for name in _FIGURES]
-    found = files.agg(
-        f.every(f.coalesce(reduce(and_, is_told, f.col("deletionVector").isNull()), f.lit(False))).alias("is_told"),
-        f.sum(count).alias("records"),
-        f.min(least[0]).alias("first"),
-        f.max(greatest[0]).alias("last"),
-        f.min(least[1]).alias("oldest_ms"),
-        f.max(greatest[1]).alias("newest_ms"),
-    ).first()
-    assert found is not None, "an aggregate without groups is one row"
-    if not found["is_told"] or found["oldest_ms"] <= 0:
-        return None
-    return Judged(
-        records=found["records"],
-        partitions=range(found["first"], found["last"] + 1),
-        oldest_ms=found["oldest_ms"],
-        newest_ms=found["newest_ms"],
-        timeless=0,
-        ends={},
-    )
-
-
-def _statistics(bounds: str) -> tuple[Column, Column]:
-    """The bound of a file's partitions, and that of its times in ms since 1970; null where it has none."""
-    return (
-        _statistic(f"{bounds}.partition").try_cast("int"),
-        f.unix_millis(_statistic(f"{bounds}.timestamp").try_cast("timestamp_ltz")),
-    )
-
-
-def _statistic(path: str) -> Column:
-    return f.get_json_object("stats", f"$.{path}")
-
-
-def judge(rows: DataFrame) -> Judged | None:
-    """Figures of rows by one pass over partition, offset and timestamp; None if there are no rows.
-
-    No limit that depends on the present time is in the query: Spark would compile it anew for each replay.
-
-    :raises PipelineError: a row lacks one of the three.
-    """
-    ms = f.unix_millis("timestamp")
-    found = rows.groupBy("partition").agg(
-        f.count("*").alias("records"),
-        (f.max("offset") + 1).alias("end"),
-        f.min(ms).alias("oldest_ms"),
-        f.max(ms).alias("newest_ms"),
-        f.count_if(ms == 0).alias("timeless"),
-        f.count_if(reduce(or_, [f.col(name).isNull() for name in _FIGURES])).alias("lacking"),
-    )
-    of_partitions = found.collect()
-    if not of_partitions:
-        return None
-    if lacking := sum(row["lacking"] for row in of_partitions):
-        raise PipelineError(
-            f"{lacking} rows have no {', '.join(_FIGURES[:-1])} or {_FIGURES[-1]}, which no archive writes; choose a "
-            "range without them, or restore the table"
-        )
-    ends = {row["partition"]: row["end"] for row in of_partitions}
-    return Judged(
-        records=sum(row["records"] for row in of_partitions),
-        partitions=sorted(ends),
-        oldest_ms=min(row["oldest_ms"] for row in of_partitions),
-        newest_ms=max(row["newest_ms"] for row in of_partitions),
-        timeless=sum(row["timeless"] for row in of_partitions),
-        ends=ends,
-    )
-
-
-def by_partition(rows: DataFrame, partitions: Sequence[int], starts: Mapping[int, int]) -> DataFrame:
-    """Rows `behind` starts, for Python. One task of Spark has all rows of a partition, in order.
-
-    :param partitions: the partitions of all rows.
-    :returns: with columns partition, offset, key, value, headers as JSON and ms, the timestamp.
-    """
-    if starts:
-        # By these two, files and parts of files are skipped.
-        rows = rows.where(f.col("partition").isin(list(partitions)))
-        rows = rows.where(f.col("offset") >= min(starts.get(partition, 0) for partition in partitions))
-    number = {partition: task for task, partition in enumerate(partitions)}
-    return (
-        rows.select(
-            "partition",
-            "offset",
-            "key",
-            "value",
-            # Handing a list of structs to Python, even a null one, takes Spark longer than all else together.
-            f.to_json("headers").alias("headers"),
-            f.unix_millis("timestamp").alias("ms"),
-        )
-        .repartitionById(len(partitions), _of_partition(number).cast("int"))
-        # A task has one partition, and Spark sorts by one number without comparing rows.
-        .sortWithinPartitions("offset")
-    )
-
-
-def _of_partition(numbers: Mapping[int, int]) -> Column:
+def of_partition(numbers: Mapping[int, int]) -> Column:
     """The number that belongs to a row's partition; null if none does. The partitions are those of a topic.
 
     Spark finds it by its index. In a map it would look, for each row, at one partition after the other.

@@ -11,8 +11,8 @@ import structlog
 from korvet.pipeline.broker import Broker, Topic
 from korvet.pipeline.errors import PipelineError, UnknownTopic
 from korvet.pipeline.replay.config import ReplayConfig
+from korvet.pipeline.replay.judging import Judged
 from korvet.pipeline.replay.positions import GROUP_PREFIX
-from korvet.pipeline.replay.table import Judged
 from korvet.pipeline.reported import ARCHIVE_GROUP
 
 log = structlog.get_logger()

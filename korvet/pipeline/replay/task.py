@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import chain
 from typing import Final
 
@@ -23,8 +24,16 @@ MOST_RECORDS: Final = 50_000
 _RECORDS_OF_SLOW: Final = 10_000
 """Of a transaction over a slow connection, also if it takes longer than a second."""
 LOOK_EVERY_S: Final = 1.0
-OUTCOME: Final = "partition int, is_complete boolean, failure string"
-_OUTCOME: Final = pa.schema([("partition", pa.int32()), ("is_complete", pa.bool_()), ("failure", pa.string())])
+OUTCOME: Final = "partition int, end string, failure string"
+_OUTCOME: Final = pa.schema([("partition", pa.int32()), ("end", pa.string()), ("failure", pa.string())])
+
+
+class End(StrEnum):
+    """Where a task ended: behind its last row, before a large row that it did not get, or where it was told to."""
+
+    COMPLETE = "complete"
+    LARGE = "large"
+    STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,28 +63,35 @@ def run(plan: Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     if first is None or not first.num_rows:
         return
     partition = first.column("partition")[0].as_py()
-    is_complete, failure = False, None
+    end, failure = End.STOPPED, None
     with Broker(plan.target.settings) as broker:
         try:
-            is_complete = _send(plan, partition, Rows(chain([first], rows)), broker)
+            end = _send(plan, partition, Rows(chain([first], rows)), broker)
         except TakenOver as error:
             failure = str(error)
         except PipelineError as error:
             failure = str(error)
             tell_to_stop(broker, plan.target)
-    outcome = {"partition": partition, "is_complete": is_complete, "failure": failure}
+    outcome = {"partition": partition, "end": end, "failure": failure}
     yield pa.RecordBatch.from_pylist([outcome], schema=_OUTCOME)
 
 
 class Rows:
-    """The rows of a partition, each batch once, by growing offsets."""
+    """The rows of a partition, each batch once, by growing offsets, up to a row that is too large to come.
+
+    Of that one only partition and offset came; `is_cut` tells of it.
+    """
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = iter(batches)
         self._end = 0
+        self.is_cut = False
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._batches:
+        while not self.is_cut and (batch := next(self._batches, None)) is not None:
+            if batch.column("ms").null_count:
+                self.is_cut = True
+                batch = batch.slice(0, batch.column("ms").is_null().index(True).as_py())
             if batch.num_rows:
                 self._end = batch.column("offset")[-1].as_py() + 1
                 yield batch
@@ -87,22 +103,21 @@ class Rows:
         return self._end
 
 
-def _send(plan: Plan, partition: int, rows: Rows, broker: Broker) -> bool:
-    """Send all rows; false if the replay was told to stop before."""
+def _send(plan: Plan, partition: int, rows: Rows, broker: Broker) -> End:
     pace = Pace(plan, broker)
     with Sender(plan.target, partition, plan.starts.get(partition, 0)) as sender:
         if pace.is_over():
-            return False
+            return End.STOPPED
         sender.begin()
         try:
             for chunk in chunks(rows, pace.most):
                 if pace.is_over():
-                    return False
+                    return End.STOPPED
                 began = time.monotonic()
                 pace.sent(sender.send(chunk), time.monotonic() - began)
         except Fenced:
             follow(sender, plan, partition, rows.end())
-    return True
+    return End.LARGE if rows.is_cut else End.COMPLETE
 
 
 def follow(sender: Sender, plan: Plan, partition: int, end: int) -> None:
