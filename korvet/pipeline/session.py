@@ -27,6 +27,11 @@ _WITHOUT_PAGES: Final = {
     "spark.ui.retainedJobs": "10",
     "spark.ui.retainedStages": "10",
 }
+_OF_A_COMMIT: Final = (
+    "spark.databricks.delta.write.txnAppId",
+    "spark.databricks.delta.write.txnVersion",
+    "spark.databricks.delta.commitInfo.userMetadata",
+)
 _DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -67,11 +72,16 @@ def make_session(
 
 
 def session_like(spark: SparkSession) -> SparkSession:
-    """A session with the present settings of another one, and whose own change no other session's."""
+    """A session with a copy of another one's settings, but for those of single commits to Delta tables.
+
+    Spark's own ``newSession`` would forget settings that were made at run time, such as an object store's keys.
+    """
     to_frame = RDD.toDF
     session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     # PySpark lets the newest session serve this method of all RDDs.
     RDD.toDF = to_frame  # type: ignore[method-assign]
+    for name in _OF_A_COMMIT:
+        session.conf.unset(name)
     return session
 
 

@@ -7,12 +7,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import reduce
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from structlog.testing import capture_logs
 
@@ -20,11 +19,12 @@ from korvet.pipeline import broker as brokers
 from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
 from korvet.pipeline.lake import Lake
-from korvet.pipeline.replay import ReplayConfig, ReplayProgress, judging, replay, run
-from korvet.pipeline.replay.handing import LARGE_BYTES, by_partition
+from korvet.pipeline.replay import ReplayConfig, ReplayProgress, carrying, judging, planning, replay
+from korvet.pipeline.replay.handing import by_partition
 from korvet.pipeline.replay.judging import Judged, judge, told_by_files
-from korvet.pipeline.replay.table import behind, chosen, open_table, read
+from korvet.pipeline.replay.table import Table, behind, chosen, open_table, read
 from korvet.pipeline.reported import ARCHIVE_GROUP
+from korvet.pipeline.session import session_like
 from tests.pipeline.replaying import BEGIN_MS, numbered, offset, read_topic, record, write
 from tests.support.broker import KorvetServer
 
@@ -117,6 +117,29 @@ def test_stopped_replay_goes_on(spark: SparkSession, broker: KorvetServer, lake:
     assert read_topic(broker.bootstrap, "replayed-stopped", PARTITIONS) == EXPECTED
 
 
+def test_tasks_that_do_not_heed_a_stop_are_killed(
+    spark: SparkSession, broker: KorvetServer, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic(broker, "replayed-unheeded")
+    config = ReplayConfig(
+        bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-unheeded", rate=15.0
+    )
+    monkeypatch.setattr(carrying, "STOP_WITHIN_S", 3.0)
+    monkeypatch.setattr(carrying, "tell_to_stop", lambda *_: True)
+    stop = threading.Event()
+
+    def heed(told: ReplayProgress) -> None:
+        if told.records:
+            stop.set()
+
+    stopped = replay(spark, config, stop=stop, progress=heed)
+    assert not stopped.complete and stopped.records < COUNT
+    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
+    last = replay(spark, replace(config, rate=None))
+    assert last.complete
+    assert read_topic(broker.bootstrap, "replayed-unheeded", PARTITIONS) == EXPECTED
+
+
 def test_replay_fails_if_its_topic_was_made_anew(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
     make_topic(broker, "replayed-anew")
     config = ReplayConfig(
@@ -179,7 +202,7 @@ def test_statistics_of_files_tell_what_reading_the_rows_would(spark: SparkSessio
     path = write(rows, tmp_path, "told")
     write(numbered(spark, 10, 1, first=COUNT + 1), tmp_path, "told")
     table = open_table(spark, path, "told")
-    told, read_ = told_by_files(table.files), judge(read(spark, table, table.newest))
+    told, read_ = told_by_files(table), judge(read(spark, table, table.newest))
     assert told is not None and read_ is not None
     assert (list(told.partitions), told.ends) == ([0, 1, 2], {})
     assert replace(told, partitions=[0, 1, 2], ends=read_.ends) == read_
@@ -191,11 +214,13 @@ def test_statistics_of_too_many_files_tell_nothing(
 ) -> None:
     for first in (1, 31):
         path = write(numbered(spark, 30, 1, first=first), tmp_path, "many")
-    files = open_table(spark, path, "many").files
-    monkeypatch.setattr(judging, "_MOST_FILES", files.count() - 1)
-    assert told_by_files(files) is None
-    monkeypatch.setattr(judging, "_MOST_FILES", files.count())
-    assert told_by_files(files) is not None
+    table = open_table(spark, path, "many")
+    assert table.file_count == table.files.count()
+    assert told_by_files(replace(table, file_count=None)) is None
+    monkeypatch.setattr(judging, "_MOST_FILES", table.file_count - 1)
+    assert told_by_files(table) is None
+    monkeypatch.setattr(judging, "_MOST_FILES", table.file_count)
+    assert told_by_files(table) is not None
 
 
 @pytest.mark.parametrize("change", ["no statistics", "deleted rows", "no rows", "a time of 0", "no offset"])
@@ -217,23 +242,15 @@ def test_statistics_of_files_that_do_not_tell_all_tell_nothing(
     else:
         lacking = numbered(spark, 2, 1, first=30).withColumn("offset", f.when(f.col("offset") > 33, f.col("offset")))
         write(lacking, tmp_path, "silent")
-    assert told_by_files(open_table(spark, path, "silent").files) is None
+    assert told_by_files(open_table(spark, path, "silent")) is None
 
 
-def test_statistics_tell_the_same_in_another_time_zone(spark: SparkSession, tmp_path: Path) -> None:
-    table = open_table(spark, write(numbered(spark, 30, 1), tmp_path, "zoned"), "zoned")
-    told = told_by_files(table.files)
-    settings = {"spark.sql.session.timeZone": "Asia/Kolkata", "spark.sql.timestampType": "TIMESTAMP_NTZ"}
-    before = {name: spark.conf.get(name) for name in settings}
-    try:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
-        elsewhere = told_by_files(table.files)
-    finally:
-        for name, kept in before.items():
-            spark.conf.set(name, str(kept))
-    assert told is not None and told.oldest_ms == BEGIN_MS
-    assert elsewhere == told
+def test_statistics_tell_the_same_if_the_writer_had_another_time_zone(spark: SparkSession, tmp_path: Path) -> None:
+    session = session_like(spark)
+    session.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+    told = told_by_files(open_table(spark, write(numbered(session, 30, 1), tmp_path, "zoned"), "zoned"))
+    assert told is not None
+    assert (told.oldest_ms, told.newest_ms) == (BEGIN_MS, BEGIN_MS + 29)
 
 
 def test_row_without_an_offset_is_refused(spark: SparkSession) -> None:
@@ -248,7 +265,7 @@ def test_replay_of_a_whole_table_reads_its_rows_once(
     def forbidden(_rows: object) -> None:
         raise AssertionError("the rows were read to judge them")
 
-    monkeypatch.setattr(run, "judge", forbidden)
+    monkeypatch.setattr(planning, "judge", forbidden)
     config = ReplayConfig(
         bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-at-once", create=True
     )
@@ -260,11 +277,11 @@ def test_replay_of_a_whole_table_reads_its_rows_once(
 def test_replay_that_read_fewer_rows_than_the_table_has_is_not_complete(
     spark: SparkSession, broker: KorvetServer, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def told(files: DataFrame) -> Judged | None:
-        found = told_by_files(files)
+    def told(table: Table) -> Judged | None:
+        found = told_by_files(table)
         return None if found is None else replace(found, records=found.records + 1)
 
-    monkeypatch.setattr(run, "told_by_files", told)
+    monkeypatch.setattr(planning, "told_by_files", told)
     config = ReplayConfig(
         bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-in-part", create=True
     )
@@ -279,70 +296,12 @@ def test_replay_that_read_fewer_rows_than_the_table_has_is_not_complete(
 def test_replay_sends_a_partition_by_one_task_in_order(spark: SparkSession, lake: str) -> None:
     rows = read(spark, open_table(spark, Lake(lake).raw("numbers"), "numbers"), 0)
     starts = {0: 50, 1: 10**9}
-    sent = by_partition(behind(rows, starts), [0, 2], starts, only_small=True)
+    sent = by_partition(behind(rows, starts), [0, 2], starts, None)
     tasks = sent.select("partition", "offset", f.spark_partition_id().alias("task")).collect()
     assert {(row["task"], row["partition"]) for row in tasks} == {(0, 0), (1, 2)}
     for number, first in ((0, 50), (2, 0)):
         wanted = [offset(each, 3) for each in range(number, COUNT, 3) if offset(each, 3) >= first]
         assert [row["offset"] for row in tasks if row["partition"] == number] == wanted
-
-
-def test_large_rows_come_with_their_place_alone(spark: SparkSession, lake: str) -> None:
-    # The second and the third have a key of one byte, and the first headers, too.
-    sizes = {3: LARGE_BYTES - 1, 4: LARGE_BYTES - 1, 5: LARGE_BYTES}
-    rows = reduce(DataFrame.union, [numbered(spark, 1, 1, first=each, size_bytes=sizes[each]) for each in sizes])
-    came, whole = (
-        [tuple(row) for row in by_partition(rows, [0], {}, only_small=small).collect()] for small in (True, False)
-    )
-    assert [(row[1], len(row[3])) for row in whole] == list(sizes.items())
-    assert came == [(0, 3, None, None, None, None), whole[1], (0, 5, None, None, None, None)]
-
-
-@pytest.mark.parametrize("sizes", [(50, 100_000, 60), (100_000, 100_000, 100_000), (300_000, 65_000, 70)])
-def test_replay_with_large_rows_writes_each_once_in_order(
-    spark: SparkSession, broker: KorvetServer, tmp_path: Path, sizes: tuple[int, ...]
-) -> None:
-    each = 40
-    for index, size in enumerate(sizes):
-        write(numbered(spark, each, 2, first=each * index, size_bytes=size), tmp_path, "numbers")
-    config = ReplayConfig(
-        bootstrap_servers=broker.bootstrap, lake=str(tmp_path), topic="numbers", to=f"large-{sum(sizes)}", create=True
-    )
-    with capture_logs() as logs:
-        result = replay(spark, config)
-    count = each * len(sizes)
-    assert (result.records, result.total, result.complete) == (count, count, True)
-    assert any("a row is large" in entry["event"] for entry in logs)
-    expected = {
-        partition: [record(number, sizes[number // each]) for number in range(partition, count, 2)]
-        for partition in range(2)
-    }
-    assert read_topic(broker.bootstrap, f"large-{sum(sizes)}", 2) == expected
-
-
-def test_rows_that_do_not_seem_small_are_read_once(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
-    noise = f.concat(
-        *(f.sha2((f.col("offset") * 1000 + each).cast("string").cast("binary"), 512) for each in range(600))
-    )
-    write(numbered(spark, 60, 2).withColumn("value", f.encode(noise, "UTF-8")), tmp_path, "numbers")
-    config = ReplayConfig(
-        bootstrap_servers=broker.bootstrap, lake=str(tmp_path), topic="numbers", to="large-noise", create=True
-    )
-    with capture_logs() as logs:
-        assert replay(spark, config).records == 60
-    assert not any("a row is large" in entry["event"] for entry in logs)
-
-
-def test_replay_leaves_the_callers_session_as_it_was(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
-    names = ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.execution.arrow.maxBytesPerBatch")
-    before = [spark.conf.get(name) for name in names]
-    config = ReplayConfig(
-        bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-beside", create=True
-    )
-    assert replay(spark, config).complete
-    assert [spark.conf.get(name) for name in names] == before
-    frame = spark.sparkContext.parallelize([(1,)]).toDF(["number"])
-    assert frame.sparkSession is spark
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.replay import task
 from korvet.pipeline.replay.chunk import Chunk
+from korvet.pipeline.replay.planning import _BUFFER, _new_run
 from korvet.pipeline.replay.positions import GROUP_PREFIX, Note, Positions, Progress
-from korvet.pipeline.replay.run import _BUFFER, _new_run
 from korvet.pipeline.replay.sending import Fenced, Sender, TakenOver, Target
 from korvet.pipeline.replay.stopping import tell_to_stop
 from tests.pipeline.replaying import BEGIN_MS, read_topic

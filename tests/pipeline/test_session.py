@@ -50,6 +50,21 @@ def test_session_with_pages_keeps_all_that_spark_keeps() -> None:
     assert not [name for name in session._own_session(None, has_pages=True) if "retained" in name]
 
 
+def test_session_like_another_has_its_settings_and_keeps_its_own(spark: SparkSession) -> None:
+    name, of_a_commit = "spark.hadoop.korvet.test", "spark.databricks.delta.commitInfo.userMetadata"
+    spark.conf.set(name, "given at run time")
+    spark.conf.set(of_a_commit, "of the caller's next commit")
+    try:
+        other = session.session_like(spark)
+        assert (other.conf.get(name), other.conf.get(of_a_commit, None)) == ("given at run time", None)
+        other.conf.set(name, "its own")
+        assert spark.conf.get(name) == "given at run time"
+    finally:
+        spark.conf.unset(name)
+        spark.conf.unset(of_a_commit)
+    assert spark.sparkContext.parallelize([(1,)]).toDF(["number"]).sparkSession is spark
+
+
 SCRIPT = str(session._WORKER_PYTHON)
 
 

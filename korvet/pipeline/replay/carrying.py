@@ -12,15 +12,15 @@ from functools import partial
 from typing import Final
 
 import structlog
-from pyspark import inheritable_thread_target
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark import SparkContext, inheritable_thread_target
+from pyspark.sql import DataFrame, Row
 
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
 from korvet.pipeline.failures import failure
 from korvet.pipeline.replay import task
 from korvet.pipeline.replay.config import ReplayProgress
-from korvet.pipeline.replay.handing import bound_batches, by_partition
+from korvet.pipeline.replay.handing import Batches
 from korvet.pipeline.replay.positions import Positions, Progress
 from korvet.pipeline.replay.stopping import tell_to_stop
 from korvet.pipeline.replay.table import SPARK_ERRORS
@@ -37,18 +37,24 @@ STOP_WITHIN_S: Final = 60.0
 class Job:
     """The work of a run.
 
-    :param rows: the rows still to write; ``only_small`` if the tasks get no large ones.
+    :param rows: the rows still to write, in the session of the batches.
+    :param only_small: whether the tasks get no large rows.
     :param partitions: the partitions that may have such rows, in order.
     :param total: how many records the range has, with those of former runs.
     :param before: where former runs ended.
     """
 
     rows: DataFrame
+    batches: Batches
     only_small: bool
     plan: task.Plan
     partitions: Sequence[int]
     total: int
     before: Mapping[int, Progress]
+
+    @property
+    def context(self) -> SparkContext:
+        return self.batches.session.sparkContext
 
     @property
     def all_partitions(self) -> Collection[int]:
@@ -73,36 +79,36 @@ def carry_out(
     :returns: the end of all tasks: stopped if one was, else large if one met a large row.
     :raises PipelineError:
     """
-    spark, tag = job.rows.sparkSession, f"replay-{job.plan.target.note.run}"
-    running, began = _start(spark, job, tag), time.monotonic()
+    tag = f"replay-{job.plan.target.note.run}"
+    running, began = _start(job, tag), time.monotonic()
     try:
         while not stop.is_set() and not _is_done(running):
             _tell(job, positions, began, progress)
         if not running.done():
-            _stop(spark, job, broker, running, tag)
+            _stop(job, broker, running, tag)
         _tell(job, positions, began, progress)
     except BaseException:
         tell_to_stop(broker, job.plan.target)
-        spark.interruptTag(tag)
+        job.context.cancelJobsWithTag(tag)
         raise
     return _end(running, was_stopped=stop.is_set())
 
 
-def _start(spark: SparkSession, job: Job, tag: str) -> Future[list[Row]]:
+def _start(job: Job, tag: str) -> Future[list[Row]]:
     """Begin the tasks from a thread of their own."""
     running: Future[list[Row]] = Future()
-    bound_batches(spark, only_small=job.only_small)
-    rows = by_partition(job.rows, job.partitions, job.plan.starts, only_small=job.only_small)
+    rows = job.batches.hand_over(job.rows, job.partitions, job.plan.starts, only_small=job.only_small)
     outcomes = rows.mapInArrow(partial(task.run, job.plan), task.OUTCOME)
 
     def work() -> None:
-        spark.addTag(tag)
+        # A session's own tags are known to the thread alone that added them.
+        job.context.addJobTag(tag)
         try:
             running.set_result(outcomes.collect())
         except BaseException as error:
             running.set_exception(error)
 
-    threading.Thread(target=inheritable_thread_target(spark)(work), name=tag, daemon=True).start()
+    threading.Thread(target=inheritable_thread_target(job.batches.session)(work), name=tag, daemon=True).start()
     return running
 
 
@@ -127,7 +133,7 @@ def _tell(job: Job, positions: Positions, began: float, progress: Callable[[Repl
     progress(told)
 
 
-def _stop(spark: SparkSession, job: Job, broker: Broker, running: Future[list[Row]], tag: str) -> None:
+def _stop(job: Job, broker: Broker, running: Future[list[Row]], tag: str) -> None:
     log.info("stopping after the transactions that are open", name=job.plan.target.name)
     deadline = time.monotonic() + STOP_WITHIN_S
     was_told = False
@@ -136,7 +142,7 @@ def _stop(spark: SparkSession, job: Job, broker: Broker, running: Future[list[Ro
         _is_done(running)
     if not running.done():
         log.warning("tasks did not end in time, and are killed", name=job.plan.target.name)
-        spark.interruptTag(tag)
+        job.context.cancelJobsWithTag(tag)
         with suppress(TimeoutError):
             running.exception(STOP_WITHIN_S)
 

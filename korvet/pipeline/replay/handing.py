@@ -1,8 +1,8 @@
-"""The rows of a replay on their way from Spark to Python.
+"""The rows of a replay on their way from Spark to Python, in batches of Arrow.
 
-Spark hands them over in batches of Arrow. After each row it asks how many bytes the batch has, which takes longer than
-writing a small row to it. So small rows come without that question, in batches of few rows, and large rows do not come:
-a task ends before the first one, and the replay goes on there with batches that Spark bounds by their bytes.
+After each row Spark asks how many bytes the batch has, which takes longer than writing a small row to it. So rows come
+without that question, in batches of few rows, as long as they are small. Of a large row only its place comes: the task
+ends before it, and the replay goes on there with batches that Spark bounds by their bytes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -20,21 +20,39 @@ from korvet.pipeline.session import session_like
 
 _MOST_ROWS: Final = 1000
 _MOST_BYTES: Final = 64 * 1024 * 1024
+_UNBOUNDED: Final = 2**31 - 1
+"""With this bound of a batch's bytes Spark does not ask for them."""
 _ROWS_SETTING: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BYTES_SETTING: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
-_NO_QUESTION: Final = 2**31 - 1
-LARGE_BYTES: Final = _MOST_BYTES // _MOST_ROWS
-"""A row with more bytes in key, value and headers is large."""
 _SMALL_BYTES: Final = 4096
 _CONTENTS: Final = ("key", "value", "headers", "ms")
 
 
-def session_of_replay(spark: SparkSession) -> SparkSession:
-    """A session like the caller's, for a replay alone, with few rows in a batch."""
-    session = session_like(spark)
-    most = int(session.conf.get(_ROWS_SETTING) or 0)
-    session.conf.set(_ROWS_SETTING, most if 0 < most < _MOST_ROWS else _MOST_ROWS)
-    return session
+class Batches:
+    """The batches of a replay, in a session of its own.
+
+    Bounds of the caller's session that are lower than those of a replay hold here, too.
+
+    :ivar session: the session, like the caller's.
+    :ivar large_bytes: a row with more bytes in key, value and headers is large: of such rows a batch could have more
+        than its most bytes.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.session = session_like(spark)
+        settings: Any = spark._jsparkSession.sessionState().conf()
+        rows = settings.arrowMaxRecordsPerBatch()
+        rows = min(rows, _MOST_ROWS) if rows > 0 else _MOST_ROWS
+        self._most_bytes = min(settings.arrowMaxBytesPerBatch(), _MOST_BYTES)
+        self.large_bytes = self._most_bytes // rows
+        self.session.conf.set(_ROWS_SETTING, rows)
+
+    def hand_over(
+        self, rows: DataFrame, partitions: Sequence[int], starts: Mapping[int, int], *, only_small: bool
+    ) -> DataFrame:
+        """Rows of this session, `by_partition`; its next query hands them over in batches that fit them."""
+        self.session.conf.set(_BYTES_SETTING, _UNBOUNDED if only_small else self._most_bytes)
+        return by_partition(rows, partitions, starts, self.large_bytes if only_small else None)
 
 
 def seem_small(rows: int, size_bytes: int) -> bool:
@@ -45,18 +63,13 @@ def seem_small(rows: int, size_bytes: int) -> bool:
     return size_bytes <= rows * _SMALL_BYTES
 
 
-def bound_batches(session: SparkSession, *, only_small: bool) -> None:
-    """Let the number of rows alone bound batches of a `session_of_replay` if all rows are small, else bytes, too."""
-    session.conf.set(_BYTES_SETTING, _NO_QUESTION if only_small else _MOST_BYTES)
-
-
 def by_partition(
-    rows: DataFrame, partitions: Sequence[int], starts: Mapping[int, int], *, only_small: bool
+    rows: DataFrame, partitions: Sequence[int], starts: Mapping[int, int], large_bytes: int | None
 ) -> DataFrame:
     """Rows `behind` starts, for Python. One task of Spark has all rows of a partition, in order.
 
     :param partitions: the partitions of all rows.
-    :param only_small: leave a large row with its partition and offset alone.
+    :param large_bytes: rows of more bytes have their partition and offset alone, and are known by the missing ms.
     :returns: with columns partition, offset, key, value, headers as JSON and ms, the timestamp.
     """
     if starts:
@@ -66,14 +79,17 @@ def by_partition(
     # Handing a list of structs to Python, even a null one, takes Spark longer than all else together.
     headers, ms = f.to_json("headers").alias("headers"), f.unix_millis("timestamp").alias("ms")
     rows = rows.select("partition", "offset", "key", "value", headers, ms)
-    if only_small:
-        rows = rows.select("partition", "offset", *(_if_small(name) for name in _CONTENTS))
+    if large_bytes is not None:
+        is_small = _size() <= large_bytes
+        rows = rows.select("partition", "offset", *(f.when(is_small, f.col(name)).alias(name) for name in _CONTENTS))
     number = {partition: task for task, partition in enumerate(partitions)}
     rows = rows.repartitionById(len(partitions), of_partition(number).cast("int"))
     # A task has one partition, and Spark sorts by one number without comparing rows.
     return rows.sortWithinPartitions("offset")
 
 
-def _if_small(name: str) -> Column:
-    sizes = [f.coalesce(f.octet_length(each), f.lit(0)).cast("long") for each in ("key", "value", "headers")]
-    return f.when(reduce(add, sizes) <= LARGE_BYTES, f.col(name)).alias(name)
+def _size() -> Column:
+    """The bytes of key, value and headers."""
+    return reduce(
+        add, (f.coalesce(f.octet_length(name), f.lit(0)).cast("long") for name in ("key", "value", "headers"))
+    )

@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 
 from korvet.configs.json_values import UNREADABLE
 from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.replay.table import Table
 
 _FIGURES: Final = ("partition", "offset", "timestamp")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -69,17 +70,19 @@ _read_statistics: Final = msgspec.json.Decoder(_Statistics).decode
 _NO_NULLS: Final = _Nulls(partition=0, offset=0, timestamp=0)
 
 
-def told_by_files(files: DataFrame) -> Judged | None:
-    """Figures of all rows of some files by the files' statistics, without reading any row.
+def told_by_files(table: Table) -> Judged | None:
+    """Figures of all rows of a table's newest version by the statistics of its files, without reading any row.
 
-    None if they do not tell: no files or more than `_MOST_FILES`, files without statistics, with deleted rows or with
-    rows that lack a figure, or times that may be 0.
+    None if they do not tell: no files, more than `_MOST_FILES` or an unknown number, files without statistics, with
+    deleted rows or with rows that lack a figure, or times that may be 0.
 
     Source: Delta's protocol, per-file statistics. Times in it are cut to ms, as those of records are.
     """
+    if table.file_count is None or not 0 < table.file_count <= _MOST_FILES:
+        return None
     # Spark takes longer to plan a sum over the statistics than to hand them over.
-    found = files.select("stats", f.col("deletionVector").isNull().alias("is_whole")).limit(_MOST_FILES + 1).collect()
-    if not 0 < len(found) <= _MOST_FILES or not all(file["is_whole"] for file in found):
+    found = table.files.select("stats", f.col("deletionVector").isNull().alias("is_whole")).collect()
+    if not found or not all(file["is_whole"] for file in found):
         return None
     try:
         told = [_read_statistics(file["stats"] or "") for file in found]
