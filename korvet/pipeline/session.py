@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -30,8 +31,10 @@ _WITHOUT_PAGES: Final = {
 _OF_A_COMMIT: Final = (
     "spark.databricks.delta.write.txnAppId",
     "spark.databricks.delta.write.txnVersion",
+    "spark.databricks.delta.write.txnVersion.autoReset.enabled",
     "spark.databricks.delta.commitInfo.userMetadata",
 )
+_to_frame_is_kept: Final = threading.Lock()
 _DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -76,10 +79,11 @@ def session_like(spark: SparkSession) -> SparkSession:
 
     Spark's own ``newSession`` would forget settings that were made at run time, such as an object store's keys.
     """
-    to_frame = RDD.toDF
-    session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
-    # PySpark lets the newest session serve this method of all RDDs.
-    RDD.toDF = to_frame  # type: ignore[method-assign]
+    with _to_frame_is_kept:
+        to_frame = RDD.toDF
+        session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+        # PySpark lets the newest session serve this method of all RDDs.
+        RDD.toDF = to_frame  # type: ignore[method-assign]
     for name in _OF_A_COMMIT:
         session.conf.unset(name)
     return session

@@ -134,7 +134,11 @@ def test_tasks_that_do_not_heed_a_stop_are_killed(
 
     stopped = replay(spark, config, stop=stop, progress=heed)
     assert not stopped.complete and stopped.records < COUNT
-    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
+    deadline = time.monotonic() + 30
+    # Spark tells of a job's end later than the job's own caller.
+    while spark.sparkContext.statusTracker().getActiveJobsIds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     last = replay(spark, replace(config, rate=None))
     assert last.complete
     assert read_topic(broker.bootstrap, "replayed-unheeded", PARTITIONS) == EXPECTED
@@ -216,11 +220,11 @@ def test_statistics_of_too_many_files_tell_nothing(
         path = write(numbered(spark, 30, 1, first=first), tmp_path, "many")
     table = open_table(spark, path, "many")
     assert table.file_count == table.files.count()
-    assert told_by_files(replace(table, file_count=None)) is None
+    unknown = replace(table, file_count=None)
     monkeypatch.setattr(judging, "_MOST_FILES", table.file_count - 1)
-    assert told_by_files(table) is None
+    assert told_by_files(table) is told_by_files(unknown) is None
     monkeypatch.setattr(judging, "_MOST_FILES", table.file_count)
-    assert told_by_files(table) is not None
+    assert told_by_files(table) == told_by_files(unknown) != None  # noqa: E711
 
 
 @pytest.mark.parametrize("change", ["no statistics", "deleted rows", "no rows", "a time of 0", "no offset"])

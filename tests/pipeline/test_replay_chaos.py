@@ -10,20 +10,29 @@ from pyspark.sql import SparkSession
 from scripts.chaosrun.pipeline.replay import TOPIC, Fault, replay_under_fire
 from tests.pipeline.replaying import numbered, write
 
-COUNT = 30_000
-
 
 @pytest.mark.parametrize(
-    ("faults", "forgets"),
-    [(["driver after a commit", "workers after a commit"], False), (["driver after a commit"], True)],
-    ids=["replay", "control"],
+    ("count", "size_bytes", "faults", "forgets"),
+    [
+        (30_000, 0, ["driver after a commit", "workers after a commit"], False),
+        (1_000, 100_000, ["driver after a commit"], False),
+        (30_000, 0, ["driver after a commit"], True),
+    ],
+    ids=["replay", "large rows", "control"],
 )
 def test_killed_replay_goes_on(
-    spark: SparkSession, spark_jars: str, tmp_path: Path, faults: list[Fault], forgets: bool
+    spark: SparkSession,
+    spark_jars: str,
+    tmp_path: Path,
+    count: int,
+    size_bytes: int,
+    faults: list[Fault],
+    forgets: bool,
 ) -> None:
-    write(numbered(spark, COUNT, 4), tmp_path, TOPIC)
+    write(numbered(spark, count, 4, size_bytes=size_bytes), tmp_path, TOPIC)
     verdict = replay_under_fire(
-        jars=spark_jars, lake=str(tmp_path), spark=spark, count=COUNT, size_bytes=0, faults=faults, forgets=forgets,
+        jars=spark_jars, lake=str(tmp_path), spark=spark, count=count, size_bytes=size_bytes, faults=faults,
+        forgets=forgets,
     )  # fmt: skip
     assert verdict.starts == 2
     assert verdict.faults == faults

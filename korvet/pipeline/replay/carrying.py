@@ -31,6 +31,8 @@ log = structlog.get_logger()
 EVERY_S: Final = 0.5
 STOP_WITHIN_S: Final = 60.0
 """The time for tasks to end their transactions. Then Spark kills the tasks, and the broker aborts the transactions."""
+_FAILED_WITHIN_S: Final = 5.0
+"""The same if the driver has failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +87,12 @@ def carry_out(
         while not stop.is_set() and not _is_done(running):
             _tell(job, positions, began, progress)
         if not running.done():
-            _stop(job, broker, running, tag)
+            log.info("stopping after the transactions that are open", name=job.plan.target.name)
+            _stop(job, broker, running, tag, STOP_WITHIN_S)
         _tell(job, positions, began, progress)
+    except Exception:
+        _stop(job, broker, running, tag, _FAILED_WITHIN_S)
+        raise
     except BaseException:
         tell_to_stop(broker, job.plan.target)
         job.context.cancelJobsWithTag(tag)
@@ -101,9 +107,9 @@ def _start(job: Job, tag: str) -> Future[list[Row]]:
     outcomes = rows.mapInArrow(partial(task.run, job.plan), task.OUTCOME)
 
     def work() -> None:
-        # A session's own tags are known to the thread alone that added them.
-        job.context.addJobTag(tag)
         try:
+            # A session's own tags are known to the thread alone that added them.
+            job.context.addJobTag(tag)
             running.set_result(outcomes.collect())
         except BaseException as error:
             running.set_exception(error)
@@ -133,18 +139,20 @@ def _tell(job: Job, positions: Positions, began: float, progress: Callable[[Repl
     progress(told)
 
 
-def _stop(job: Job, broker: Broker, running: Future[list[Row]], tag: str) -> None:
-    log.info("stopping after the transactions that are open", name=job.plan.target.name)
-    deadline = time.monotonic() + STOP_WITHIN_S
-    was_told = False
-    while not running.done() and time.monotonic() < deadline:
+def _stop(job: Job, broker: Broker, running: Future[list[Row]], tag: str, within_s: float) -> None:
+    """Tell the tasks to end after their transactions, and kill those that did not in time."""
+    deadline = time.monotonic() + within_s
+    was_told = tell_to_stop(broker, job.plan.target)
+    while not _is_done(running) and time.monotonic() < deadline:
         was_told = was_told or tell_to_stop(broker, job.plan.target)
-        _is_done(running)
-    if not running.done():
-        log.warning("tasks did not end in time, and are killed", name=job.plan.target.name)
+    if running.done():
+        return
+    log.warning("tasks did not end in time, and are killed", name=job.plan.target.name)
+    deadline = time.monotonic() + STOP_WITHIN_S
+    while not running.done() and time.monotonic() < deadline:
+        # Spark cancels no job that it still plans.
         job.context.cancelJobsWithTag(tag)
-        with suppress(TimeoutError):
-            running.exception(STOP_WITHIN_S)
+        _is_done(running)
 
 
 def _end(running: Future[list[Row]], *, was_stopped: bool) -> End:

@@ -41,26 +41,25 @@ class Batches:
     def __init__(self, spark: SparkSession) -> None:
         self.session = session_like(spark)
         settings: Any = spark._jsparkSession.sessionState().conf()
-        rows = settings.arrowMaxRecordsPerBatch()
+        rows = int(settings.arrowMaxRecordsPerBatch())
         rows = min(rows, _MOST_ROWS) if rows > 0 else _MOST_ROWS
-        self._most_bytes = min(settings.arrowMaxBytesPerBatch(), _MOST_BYTES)
+        self._most_bytes = min(int(settings.arrowMaxBytesPerBatch()), _MOST_BYTES)
         self.large_bytes = self._most_bytes // rows
         self.session.conf.set(_ROWS_SETTING, rows)
 
     def hand_over(
         self, rows: DataFrame, partitions: Sequence[int], starts: Mapping[int, int], *, only_small: bool
     ) -> DataFrame:
-        """Rows of this session, `by_partition`; its next query hands them over in batches that fit them."""
+        """Rows of this session, `by_partition`, and the session's bound of bytes for their query, the next one."""
         self.session.conf.set(_BYTES_SETTING, _UNBOUNDED if only_small else self._most_bytes)
         return by_partition(rows, partitions, starts, self.large_bytes if only_small else None)
 
+    def seem_small(self, rows: int, size_bytes: int) -> bool:
+        """Whether so many rows in files of so many bytes are small as a rule.
 
-def seem_small(rows: int, size_bytes: int) -> bool:
-    """Whether so many rows in files of so many bytes are small as a rule.
-
-    If not, large ones may be among them, and they take so long anyway that Spark's question hardly counts.
-    """
-    return size_bytes <= rows * _SMALL_BYTES
+        If not, large ones may be among them, and they take so long anyway that Spark's question hardly counts.
+        """
+        return size_bytes <= rows * min(_SMALL_BYTES, self.large_bytes)
 
 
 def by_partition(

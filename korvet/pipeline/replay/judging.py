@@ -73,16 +73,20 @@ _NO_NULLS: Final = _Nulls(partition=0, offset=0, timestamp=0)
 def told_by_files(table: Table) -> Judged | None:
     """Figures of all rows of a table's newest version by the statistics of its files, without reading any row.
 
-    None if they do not tell: no files, more than `_MOST_FILES` or an unknown number, files without statistics, with
-    deleted rows or with rows that lack a figure, or times that may be 0.
+    None if they do not tell: no files or more than `_MOST_FILES`, files without statistics, with deleted rows or with
+    rows that lack a figure, or times that may be 0.
 
     Source: Delta's protocol, per-file statistics. Times in it are cut to ms, as those of records are.
     """
-    if table.file_count is None or not 0 < table.file_count <= _MOST_FILES:
+    files = table.files.select("stats", f.col("deletionVector").isNull().alias("is_whole"))
+    if table.file_count is None:
+        # With a limit, Spark looks at one part of the list after another.
+        files = files.limit(_MOST_FILES + 1)
+    elif table.file_count > _MOST_FILES:
         return None
     # Spark takes longer to plan a sum over the statistics than to hand them over.
-    found = table.files.select("stats", f.col("deletionVector").isNull().alias("is_whole")).collect()
-    if not found or not all(file["is_whole"] for file in found):
+    found = files.collect()
+    if not 0 < len(found) <= _MOST_FILES or not all(file["is_whole"] for file in found):
         return None
     try:
         told = [_read_statistics(file["stats"] or "") for file in found]

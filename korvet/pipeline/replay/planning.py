@@ -19,7 +19,7 @@ from korvet.pipeline.lake import Lake
 from korvet.pipeline.replay import task
 from korvet.pipeline.replay.carrying import Job, records
 from korvet.pipeline.replay.config import ReplayConfig
-from korvet.pipeline.replay.handing import Batches, seem_small
+from korvet.pipeline.replay.handing import Batches
 from korvet.pipeline.replay.judging import Judged, judge, told_by_files
 from korvet.pipeline.replay.positions import Note, Positions, Progress
 from korvet.pipeline.replay.sending import TakenOver, Target
@@ -47,18 +47,19 @@ class Subject:
     """What a replay is about. It stays the same for all jobs of a run.
 
     :param settings: librdkafka's, of all clients.
+    :param rows: all rows of the range, in the table's ``version``.
     :param name: the replay's, and ``digest`` that of its table, range and target.
-    :param version: the table's.
     """
 
     config: ReplayConfig
     settings: Mapping[str, str]
     batches: Batches
     table: Table
+    version: int
+    rows: DataFrame
     topic: Topic
     name: str
     digest: str
-    version: int
 
 
 def find(batches: Batches, config: ReplayConfig, broker: Broker, settings: Mapping[str, str]) -> Subject:
@@ -74,15 +75,17 @@ def find(batches: Batches, config: ReplayConfig, broker: Broker, settings: Mappi
     topic = find_target(broker, config) or _create(batches, config, broker, table)
     with Positions(settings, name, topic.name) as positions:
         before = positions.read(topic.partitions, topic.id)
+    version = _version(config, table, name, digest, before)
     return Subject(
         config=config,
         settings=settings,
         batches=batches,
         table=table,
+        version=version,
+        rows=chosen(read(batches.session, table, version), config),
         topic=topic,
         name=name,
         digest=digest,
-        version=_version(config, table, name, digest, before),
     )
 
 
@@ -99,19 +102,21 @@ def plan(subject: Subject, broker: Broker, former: Job | None = None) -> Job:
     if former is not None and any(progress.note.run > former.plan.target.note.run for progress in before.values()):
         raise TakenOver(f"replay {subject.name} was started a second time, which goes on; this one ends")
     starts = {partition: progress.offset for partition, progress in before.items()}
-    rows = behind(chosen(read(subject.batches.session, table, subject.version), config), starts)
+    rows = behind(subject.rows, starts)
     judged = _judged(subject, rows, starts, may_be_told=former is None)
     if judged is None and not before:
         raise _nothing(table)
     if judged is not None:
-        _refuse(broker, topic, judged)
+        _refuse(broker, topic, judged, is_first=former is None)
     partitions, left = (judged.partitions, judged.records) if judged is not None else ((), 0)
     target = Target(
         settings=subject.settings,
         producer={"message.max.bytes": str(_largest(broker.topic_settings(topic.name))), **_BUFFER},
         name=subject.name,
         topic=topic.name,
-        note=Note(job=subject.digest, version=subject.version, topic_id=topic.id, run=_new_run(before), records=0),
+        note=Note(
+            job=subject.digest, version=subject.version, topic_id=topic.id, run=_new_run(before, former), records=0
+        ),
     )
     log.info(
         "replay begins" if former is None else "replay goes on", name=subject.name, table=table.path,
@@ -120,8 +125,7 @@ def plan(subject: Subject, broker: Broker, former: Job | None = None) -> Job:
     return Job(
         rows=rows,
         batches=subject.batches,
-        # A replay at a rate has time enough, and partitions that ended before a large row would keep their shares.
-        only_small=former is None and config.rate is None and seem_small(left, table.size_bytes or 0),
+        only_small=former is None and _seem_small(subject, judged),
         plan=task.Plan(
             target=target,
             starts=starts,
@@ -136,8 +140,26 @@ def plan(subject: Subject, broker: Broker, former: Job | None = None) -> Job:
     )
 
 
-def _new_run(before: Mapping[int, Progress]) -> str:
-    """A name greater than all names before, even if the clock was set back."""
+def _seem_small(subject: Subject, judged: Judged | None) -> bool:
+    """Whether the rows left may come without large ones.
+
+    A replay at a rate has time enough, and partitions that ended before a large row would keep their shares. Of a range
+    nobody knows the size.
+    """
+    if subject.config.rate is not None:
+        return False
+    if judged is None or judged.ends or subject.table.size_bytes is None:
+        return True
+    return subject.batches.seem_small(judged.records, subject.table.size_bytes)
+
+
+def _new_run(before: Mapping[int, Progress], former: Job | None = None) -> str:
+    """A name greater than all names before, even if the clock was set back.
+
+    A run keeps its place among other runs in the job behind its ``former`` one.
+    """
+    if former is not None:
+        return f"{former.plan.target.note.run}+"
     written = max((int(progress.note.run[:_TIME_DIGITS], 16) for progress in before.values()), default=0)
     return f"{max(time.time_ns(), written + 1):0{_TIME_DIGITS}x}{uuid.uuid4().hex}"
 
@@ -202,7 +224,7 @@ def _judged(subject: Subject, rows: DataFrame, starts: Mapping[int, int], *, may
         ) from None
 
 
-def _refuse(broker: Broker, topic: Topic, judged: Judged) -> None:
+def _refuse(broker: Broker, topic: Topic, judged: Judged, *, is_first: bool) -> None:
     """Refuse rows that the topic does not take, and warn of rows that it will keep otherwise than the lake.
 
     :raises PipelineError:
@@ -210,4 +232,5 @@ def _refuse(broker: Broker, topic: Topic, judged: Judged) -> None:
     settings = broker.topic_settings(topic.name)
     refuse_missing_partitions(topic, judged.partitions)
     refuse_refused(topic.name, settings, judged)
-    warn(topic.name, settings, judged)
+    if is_first:
+        warn(topic.name, settings, judged)

@@ -50,21 +50,21 @@ def replay(
         end, now = _carry(job, broker, stop, progress)
         if end is End.LARGE and not stop.is_set():
             log.info("rows are large; Spark counts the bytes of batches from here on", bytes=batches.large_bytes)
+            refuse_new_topic(broker, subject.topic.name, subject.topic.id)
             job = plan(subject, broker, former=job)
             end, now = _carry(job, broker, stop, progress)
-        target = job.plan.target
-        refuse_new_topic(broker, target.topic, target.note.topic_id)
+        refuse_new_topic(broker, subject.topic.name, subject.topic.id)
     is_complete = end is End.COMPLETE
     if is_complete and now < job.total:
         is_complete = False
         log.error(
             "Spark read fewer rows than the table has; look for files that it passed over, and start the replay again",
-            name=target.name, records=now, total=job.total,
+            name=subject.name, records=now, total=job.total,
         )  # fmt: skip
     result = ReplayResult(
-        name=target.name,
-        target=target.topic,
-        version=target.note.version,
+        name=subject.name,
+        target=subject.topic.name,
+        version=subject.version,
         records=now - before,
         total=job.total,
         complete=is_complete,
@@ -80,10 +80,12 @@ def _carry(
     """Carry the job out, if there is anything to do. Returns its end, and how many records are in the topic now."""
     target, end = job.plan.target, End.COMPLETE
     with Positions(target.settings, target.name, target.topic) as positions:
-        if job.partitions:
-            end = carry_out(job, broker, positions, stop, progress)
-        else:
+        if not job.partitions:
             log.info("nothing is left to replay; a replay of another name replays it again", name=target.name)
+        elif stop.is_set():
+            end = End.STOPPED
+        else:
+            end = carry_out(job, broker, positions, stop, progress)
         return end, records(positions.read(job.all_partitions, target.note.topic_id))
 
 
