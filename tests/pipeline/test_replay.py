@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,8 +21,8 @@ from korvet.pipeline.errors import BrokerUnreachable, PipelineError
 from korvet.pipeline.lake import Lake
 from korvet.pipeline.replay import ReplayConfig, ReplayProgress, carrying, judging, planning, replay
 from korvet.pipeline.replay.handing import by_partition
-from korvet.pipeline.replay.judging import Judged, judge, told_by_files
-from korvet.pipeline.replay.table import Table, behind, chosen, open_table, read
+from korvet.pipeline.replay.judging import File, Judged, judge, listed, told_by_files
+from korvet.pipeline.replay.table import behind, chosen, open_table, read
 from korvet.pipeline.reported import ARCHIVE_GROUP
 from korvet.pipeline.session import session_like
 from tests.pipeline.replaying import BEGIN_MS, numbered, offset, read_topic, record, write
@@ -117,31 +117,57 @@ def test_stopped_replay_goes_on(spark: SparkSession, broker: KorvetServer, lake:
     assert read_topic(broker.bootstrap, "replayed-stopped", PARTITIONS) == EXPECTED
 
 
-def test_tasks_that_do_not_heed_a_stop_are_killed(
-    spark: SparkSession, broker: KorvetServer, lake: str, monkeypatch: pytest.MonkeyPatch
+def test_replay_that_is_stopped_from_the_start_writes_nothing(
+    spark: SparkSession, broker: KorvetServer, lake: str
 ) -> None:
-    make_topic(broker, "replayed-unheeded")
     config = ReplayConfig(
-        bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-unheeded", rate=15.0
+        bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-never", create=True
     )
-    monkeypatch.setattr(carrying, "STOP_WITHIN_S", 3.0)
-    monkeypatch.setattr(carrying, "tell_to_stop", lambda *_: True)
     stop = threading.Event()
+    stop.set()
+    result = replay(spark, config, stop=stop)
+    assert (result.records, result.total, result.complete) == (0, COUNT, False)
+    assert read_topic(broker.bootstrap, "replayed-never", PARTITIONS) == {}
 
-    def heed(told: ReplayProgress) -> None:
+
+@pytest.mark.parametrize("heeds", [True, False], ids=["heed", "do not heed"])
+@pytest.mark.parametrize("ends_by", ["stop", "failure", "interrupt"])
+def test_tasks_end_when_their_driver_does(
+    spark: SparkSession, broker: KorvetServer, lake: str, monkeypatch: pytest.MonkeyPatch, ends_by: str, heeds: bool
+) -> None:
+    topic = f"replayed-{ends_by}-{heeds}"
+    make_topic(broker, topic)
+    config = ReplayConfig(bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to=topic, rate=30.0)
+    if not heeds:
+        monkeypatch.setattr(carrying, "STOP_WITHIN_S", 3.0)
+        monkeypatch.setattr(carrying, "_FAILED_WITHIN_S", 3.0)
+        monkeypatch.setattr(carrying, "tell_to_stop", lambda *_: True)
+    stop = threading.Event()
+    raised = {"failure": InterruptedError, "interrupt": KeyboardInterrupt}.get(ends_by)
+
+    def end(told: ReplayProgress) -> None:
         if told.records:
             stop.set()
+            if raised is not None:
+                raise raised
 
-    stopped = replay(spark, config, stop=stop, progress=heed)
-    assert not stopped.complete and stopped.records < COUNT
+    with capture_logs() as logs:
+        if raised is None:
+            assert not replay(spark, config, stop=stop, progress=end).complete
+        else:
+            with pytest.raises(raised):
+                replay(spark, config, progress=end)
+    killed = [entry for entry in logs if "are killed" in entry["event"]]
+    assert bool(killed) == (not heeds and ends_by != "interrupt")
     deadline = time.monotonic() + 30
     # Spark tells of a job's end later than the job's own caller.
     while spark.sparkContext.statusTracker().getActiveJobsIds():
         assert time.monotonic() < deadline
         time.sleep(0.1)
+    monkeypatch.undo()
     last = replay(spark, replace(config, rate=None))
-    assert last.complete
-    assert read_topic(broker.bootstrap, "replayed-unheeded", PARTITIONS) == EXPECTED
+    assert last.complete and last.records < COUNT
+    assert read_topic(broker.bootstrap, topic, PARTITIONS) == EXPECTED
 
 
 def test_replay_fails_if_its_topic_was_made_anew(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
@@ -206,7 +232,7 @@ def test_statistics_of_files_tell_what_reading_the_rows_would(spark: SparkSessio
     path = write(rows, tmp_path, "told")
     write(numbered(spark, 10, 1, first=COUNT + 1), tmp_path, "told")
     table = open_table(spark, path, "told")
-    told, read_ = told_by_files(table), judge(read(spark, table, table.newest))
+    told, read_ = told_by_files(listed(table)), judge(read(spark, table, table.newest))
     assert told is not None and read_ is not None
     assert (list(told.partitions), told.ends) == ([0, 1, 2], {})
     assert replace(told, partitions=[0, 1, 2], ends=read_.ends) == read_
@@ -219,12 +245,11 @@ def test_statistics_of_too_many_files_tell_nothing(
     for first in (1, 31):
         path = write(numbered(spark, 30, 1, first=first), tmp_path, "many")
     table = open_table(spark, path, "many")
-    assert table.file_count == table.files.count()
-    unknown = replace(table, file_count=None)
-    monkeypatch.setattr(judging, "_MOST_FILES", table.file_count - 1)
-    assert told_by_files(table) is told_by_files(unknown) is None
-    monkeypatch.setattr(judging, "_MOST_FILES", table.file_count)
-    assert told_by_files(table) == told_by_files(unknown) != None  # noqa: E711
+    count = table.files.count()
+    monkeypatch.setattr(judging, "_MOST_FILES", count)
+    assert told_by_files(listed(table)) is not None
+    monkeypatch.setattr(judging, "_MOST_FILES", count - 1)
+    assert told_by_files(listed(table)) is None
 
 
 @pytest.mark.parametrize("change", ["no statistics", "deleted rows", "no rows", "a time of 0", "no offset"])
@@ -246,13 +271,13 @@ def test_statistics_of_files_that_do_not_tell_all_tell_nothing(
     else:
         lacking = numbered(spark, 2, 1, first=30).withColumn("offset", f.when(f.col("offset") > 33, f.col("offset")))
         write(lacking, tmp_path, "silent")
-    assert told_by_files(open_table(spark, path, "silent")) is None
+    assert told_by_files(listed(open_table(spark, path, "silent"))) is None
 
 
 def test_statistics_tell_the_same_if_the_writer_had_another_time_zone(spark: SparkSession, tmp_path: Path) -> None:
     session = session_like(spark)
     session.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
-    told = told_by_files(open_table(spark, write(numbered(session, 30, 1), tmp_path, "zoned"), "zoned"))
+    told = told_by_files(listed(open_table(spark, write(numbered(session, 30, 1), tmp_path, "zoned"), "zoned")))
     assert told is not None
     assert (told.oldest_ms, told.newest_ms) == (BEGIN_MS, BEGIN_MS + 29)
 
@@ -281,8 +306,8 @@ def test_replay_of_a_whole_table_reads_its_rows_once(
 def test_replay_that_read_fewer_rows_than_the_table_has_is_not_complete(
     spark: SparkSession, broker: KorvetServer, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def told(table: Table) -> Judged | None:
-        found = told_by_files(table)
+    def told(files: Sequence[File]) -> Judged | None:
+        found = told_by_files(files)
         return None if found is None else replace(found, records=found.records + 1)
 
     monkeypatch.setattr(planning, "told_by_files", told)

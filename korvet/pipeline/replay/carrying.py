@@ -32,7 +32,7 @@ EVERY_S: Final = 0.5
 STOP_WITHIN_S: Final = 60.0
 """The time for tasks to end their transactions. Then Spark kills the tasks, and the broker aborts the transactions."""
 _FAILED_WITHIN_S: Final = 5.0
-"""The same if the driver has failed."""
+"""The same after a failure of the driver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,18 +84,18 @@ def carry_out(
     tag = f"replay-{job.plan.target.note.run}"
     running, began = _start(job, tag), time.monotonic()
     try:
-        while not stop.is_set() and not _is_done(running):
+        try:
+            while not stop.is_set() and not _is_done(running):
+                _tell(job, positions, began, progress)
+            if not running.done():
+                log.info("stopping after the transactions that are open", name=job.plan.target.name)
+                _stop(job, broker, running, tag, STOP_WITHIN_S)
             _tell(job, positions, began, progress)
-        if not running.done():
-            log.info("stopping after the transactions that are open", name=job.plan.target.name)
-            _stop(job, broker, running, tag, STOP_WITHIN_S)
-        _tell(job, positions, began, progress)
-    except Exception:
-        _stop(job, broker, running, tag, _FAILED_WITHIN_S)
-        raise
+        except Exception:
+            _stop(job, broker, running, tag, _FAILED_WITHIN_S)
+            raise
     except BaseException:
-        tell_to_stop(broker, job.plan.target)
-        job.context.cancelJobsWithTag(tag)
+        _kill(job, running, tag)
         raise
     return _end(running, was_stopped=stop.is_set())
 
@@ -106,15 +106,20 @@ def _start(job: Job, tag: str) -> Future[list[Row]]:
     rows = job.batches.hand_over(job.rows, job.partitions, job.plan.starts, only_small=job.only_small)
     outcomes = rows.mapInArrow(partial(task.run, job.plan), task.OUTCOME)
 
+    def collect() -> list[Row]:
+        # A session's own tags are known to the thread alone that added them.
+        job.context.addJobTag(tag)
+        return outcomes.collect()
+
+    inherits = inheritable_thread_target(job.batches.session)(collect)
+
     def work() -> None:
         try:
-            # A session's own tags are known to the thread alone that added them.
-            job.context.addJobTag(tag)
-            running.set_result(outcomes.collect())
+            running.set_result(inherits())
         except BaseException as error:
             running.set_exception(error)
 
-    threading.Thread(target=inheritable_thread_target(job.batches.session)(work), name=tag, daemon=True).start()
+    threading.Thread(target=work, name=tag, daemon=True).start()
     return running
 
 
@@ -140,19 +145,28 @@ def _tell(job: Job, positions: Positions, began: float, progress: Callable[[Repl
 
 
 def _stop(job: Job, broker: Broker, running: Future[list[Row]], tag: str, within_s: float) -> None:
-    """Tell the tasks to end after their transactions, and kill those that did not in time."""
+    """Tell the tasks to end after their transactions, and kill those that did not in the time behind the word."""
     deadline = time.monotonic() + within_s
-    was_told = tell_to_stop(broker, job.plan.target)
-    while not _is_done(running) and time.monotonic() < deadline:
-        was_told = was_told or tell_to_stop(broker, job.plan.target)
+    was_told = False
+    while not running.done() and time.monotonic() < deadline:
+        if not was_told and (was_told := tell_to_stop(broker, job.plan.target)):
+            deadline = time.monotonic() + within_s
+        _is_done(running)
     if running.done():
         return
     log.warning("tasks did not end in time, and are killed", name=job.plan.target.name)
     deadline = time.monotonic() + STOP_WITHIN_S
     while not running.done() and time.monotonic() < deadline:
         # Spark cancels no job that it still plans.
-        job.context.cancelJobsWithTag(tag)
+        _kill(job, running, tag)
         _is_done(running)
+
+
+def _kill(job: Job, running: Future[list[Row]], tag: str) -> None:
+    """Kill the tasks that run now; if Spark itself has ended, none do."""
+    if not running.done():
+        with suppress(*SPARK_ERRORS, AttributeError):
+            job.context.cancelJobsWithTag(tag)
 
 
 def _end(running: Future[list[Row]], *, was_stopped: bool) -> End:

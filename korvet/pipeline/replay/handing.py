@@ -54,12 +54,12 @@ class Batches:
         self.session.conf.set(_BYTES_SETTING, _UNBOUNDED if only_small else self._most_bytes)
         return by_partition(rows, partitions, starts, self.large_bytes if only_small else None)
 
-    def seem_small(self, rows: int, size_bytes: int) -> bool:
-        """Whether so many rows in files of so many bytes are small as a rule.
+    def seem_small(self, row_bytes: float | None) -> bool:
+        """Whether rows that take so many bytes each in files are small as a rule; so are rows of an unknown size.
 
         If not, large ones may be among them, and they take so long anyway that Spark's question hardly counts.
         """
-        return size_bytes <= rows * min(_SMALL_BYTES, self.large_bytes)
+        return row_bytes is None or row_bytes <= min(_SMALL_BYTES, self.large_bytes)
 
 
 def by_partition(

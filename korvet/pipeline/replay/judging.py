@@ -70,27 +70,52 @@ _read_statistics: Final = msgspec.json.Decoder(_Statistics).decode
 _NO_NULLS: Final = _Nulls(partition=0, offset=0, timestamp=0)
 
 
-def told_by_files(table: Table) -> Judged | None:
-    """Figures of all rows of a table's newest version by the statistics of its files, without reading any row.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """What Delta's log tells of a file.
+
+    :param is_whole: whether none of its rows was deleted.
+    :param statistics: None if it has none, or others than an archive's files have.
+    """
+
+    size_bytes: int
+    is_whole: bool
+    statistics: _Statistics | None
+
+
+def listed(table: Table) -> list[File]:
+    """The files of the table's newest version, or one more than `_MOST_FILES` of them."""
+    files = table.files.select("size", "stats", f.col("deletionVector").isNull().alias("is_whole"))
+    return [
+        File(size_bytes=file["size"], is_whole=file["is_whole"], statistics=_statistics(file["stats"]))
+        for file in files.limit(_MOST_FILES + 1).collect()
+    ]
+
+
+def _statistics(text: str | None) -> _Statistics | None:
+    try:
+        return _read_statistics(text or "")
+    except UNREADABLE:
+        return None
+
+
+def row_bytes(files: Sequence[File]) -> float | None:
+    """The bytes of files for each of their rows, as far as statistics tell; None if they do not."""
+    told = [(file.size_bytes, file.statistics.num_records) for file in files if file.statistics is not None]
+    rows = sum(records for _, records in told)
+    return sum(size for size, _ in told) / rows if rows else None
+
+
+def told_by_files(files: Sequence[File]) -> Judged | None:
+    """Figures of all rows of the files by their statistics, without reading any row.
 
     None if they do not tell: no files or more than `_MOST_FILES`, files without statistics, with deleted rows or with
     rows that lack a figure, or times that may be 0.
 
     Source: Delta's protocol, per-file statistics. Times in it are cut to ms, as those of records are.
     """
-    files = table.files.select("stats", f.col("deletionVector").isNull().alias("is_whole"))
-    if table.file_count is None:
-        # With a limit, Spark looks at one part of the list after another.
-        files = files.limit(_MOST_FILES + 1)
-    elif table.file_count > _MOST_FILES:
-        return None
-    # Spark takes longer to plan a sum over the statistics than to hand them over.
-    found = files.collect()
-    if not 0 < len(found) <= _MOST_FILES or not all(file["is_whole"] for file in found):
-        return None
-    try:
-        told = [_read_statistics(file["stats"] or "") for file in found]
-    except UNREADABLE:
+    told = [file.statistics for file in files if file.is_whole and file.statistics is not None]
+    if not files or len(files) > _MOST_FILES or len(told) < len(files):
         return None
     oldest_ms = min(_ms(file.min_values.timestamp) for file in told)
     if oldest_ms <= 0 or any(file.null_count != _NO_NULLS for file in told):

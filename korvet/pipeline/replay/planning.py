@@ -20,7 +20,7 @@ from korvet.pipeline.replay import task
 from korvet.pipeline.replay.carrying import Job, records
 from korvet.pipeline.replay.config import ReplayConfig
 from korvet.pipeline.replay.handing import Batches
-from korvet.pipeline.replay.judging import Judged, judge, told_by_files
+from korvet.pipeline.replay.judging import Judged, judge, listed, row_bytes, told_by_files
 from korvet.pipeline.replay.positions import Note, Positions, Progress
 from korvet.pipeline.replay.sending import TakenOver, Target
 from korvet.pipeline.replay.table import SPARK_ERRORS, Table, behind, chosen, open_table, read
@@ -103,7 +103,7 @@ def plan(subject: Subject, broker: Broker, former: Job | None = None) -> Job:
         raise TakenOver(f"replay {subject.name} was started a second time, which goes on; this one ends")
     starts = {partition: progress.offset for partition, progress in before.items()}
     rows = behind(subject.rows, starts)
-    judged = _judged(subject, rows, starts, may_be_told=former is None)
+    judged, only_small = _looked(subject, rows, starts, is_first=former is None)
     if judged is None and not before:
         raise _nothing(table)
     if judged is not None:
@@ -125,7 +125,7 @@ def plan(subject: Subject, broker: Broker, former: Job | None = None) -> Job:
     return Job(
         rows=rows,
         batches=subject.batches,
-        only_small=former is None and _seem_small(subject, judged),
+        only_small=only_small,
         plan=task.Plan(
             target=target,
             starts=starts,
@@ -138,19 +138,6 @@ def plan(subject: Subject, broker: Broker, former: Job | None = None) -> Job:
         total=max(records(before) + left, former.total if former is not None else 0),
         before=before,
     )
-
-
-def _seem_small(subject: Subject, judged: Judged | None) -> bool:
-    """Whether the rows left may come without large ones.
-
-    A replay at a rate has time enough, and partitions that ended before a large row would keep their shares. Of a range
-    nobody knows the size.
-    """
-    if subject.config.rate is not None:
-        return False
-    if judged is None or judged.ends or subject.table.size_bytes is None:
-        return True
-    return subject.batches.seem_small(judged.records, subject.table.size_bytes)
 
 
 def _new_run(before: Mapping[int, Progress], former: Job | None = None) -> str:
@@ -205,23 +192,30 @@ def _version(config: ReplayConfig, table: Table, name: str, digest: str, before:
     return max((progress.note.version for progress in before.values()), default=table.newest)
 
 
-def _judged(subject: Subject, rows: DataFrame, starts: Mapping[int, int], *, may_be_told: bool) -> Judged | None:
-    """Figures of the rows still to write; None if there are none.
+def _looked(
+    subject: Subject, rows: DataFrame, starts: Mapping[int, int], *, is_first: bool
+) -> tuple[Judged | None, bool]:
+    """Figures of the rows still to write, None if there are none, and whether they may come without large ones.
 
     Statistics of files tell of all rows of the newest version alone, and not where each partition ends, as a rate needs
     to know. They may be wrong, and a task takes a row without a time for a large one. So after a large row all rows are
     looked at, and such a row is refused.
+
+    A replay at a rate has time enough, and partitions that ended before a large row would keep their shares of it.
     """
     config, table = subject.config, subject.table
-    may_be_told = may_be_told and config.is_whole and config.rate is None and not starts
+    may_be_small = is_first and config.rate is None
     try:
-        told = told_by_files(table) if may_be_told and subject.version == table.newest else None
-        return judge(rows) if told is None else told
+        files = listed(table) if may_be_small else []
+        is_told = may_be_small and config.is_whole and not starts and subject.version == table.newest
+        told = told_by_files(files) if is_told else None
+        judged = judge(rows) if told is None else told
     except SPARK_ERRORS as error:
         raise PipelineError(
             f"{table.path} cannot be read ({failure(error)}); restore it, or name another version: the newest is "
             f"{table.newest}"
         ) from None
+    return judged, may_be_small and subject.batches.seem_small(row_bytes(files))
 
 
 def _refuse(broker: Broker, topic: Topic, judged: Judged, *, is_first: bool) -> None:

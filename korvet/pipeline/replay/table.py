@@ -25,18 +25,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A raw table: its newest version and that version's files, and its id, which differs for a new table there.
-
-    :param file_count: the number of these files, and ``size_bytes`` their size; None if Delta's log has no checksum of
-        the version. The snapshot's own figures run a job.
-    """
+    """A raw table: its newest version and that version's files, and its id, which differs for a new table there."""
 
     path: str
     id: str
     newest: int
     files: DataFrame
-    file_count: int | None
-    size_bytes: int | None
 
 
 def open_table(spark: SparkSession, path: str, topic: str) -> Table:
@@ -47,14 +41,11 @@ def open_table(spark: SparkSession, path: str, topic: str) -> Table:
     try:
         columns = DeltaTable.forPath(spark, path).toDF().columns
         snapshot = newest_snapshot(spark, path)
-        checksum = snapshot.checksumOpt().get() if snapshot.checksumOpt().isDefined() else None
         table = Table(
             path=path,
             id=str(snapshot.metadata().id()),
             newest=int(snapshot.version()),
             files=DataFrame(snapshot.allFiles().toDF(), spark),
-            file_count=None if checksum is None else int(checksum.numFiles()),
-            size_bytes=None if checksum is None else int(checksum.tableSizeBytes()),
         )
     except AnalysisException as error:
         if error.getCondition() in ("DELTA_MISSING_DELTA_TABLE", "DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND"):
