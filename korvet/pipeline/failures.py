@@ -30,6 +30,9 @@ _DIED: Final = (
 )
 # Spark gives a Python process ten seconds to start, which no setting changes.
 _BUSY: Final = "Python worker failed to connect back"
+_TRACEBACK: Final = "Traceback (most recent call last)"
+_ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(?:: |$)")
+_OF_SPARK: Final = re.compile(r"^(?:pyspark|py4j)\.[\w.]+(?:: |$)")
 _MAX_CHARACTERS: Final = 500
 
 
@@ -76,26 +79,27 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _first_line(text: str) -> str:
     """Spark's message, with the innermost cause if Java tells one; of a Python traceback its last line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if "Traceback (most recent call last)" in text:
-        lines = [_end_of_traceback(lines) or lines[0]]
-    elif lines and lines[0].startswith(_CALLING):
-        lines = [line.lstrip(": ") for line in lines[1:]]
-    told = _without_class(lines[0]) if lines else "it failed and gave no reason"
     causes = [_without_class(cause) for cause in _CAUSE.findall(text)]
+    told = _end_of_traceback(text) or _message(text)
     if causes and causes[-1] not in told:
         told = f"{told.rstrip('.')}: {causes[-1]}"
     return told[:_MAX_CHARACTERS]
+
+
+def _message(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines and lines[0].startswith(_CALLING):
+        lines = [line.lstrip(": ") for line in lines[1:]]
+    return _without_class(lines[0]) if lines else "it failed and gave no reason"
 
 
 def _without_class(line: str) -> str:
     return _CLASS.sub("", line) or line
 
 
-def _end_of_traceback(lines: list[str]) -> str | None:
-    begun = False
-    for line in lines:
-        begun = begun or line.startswith("Traceback (most recent call last)")
-        if begun and re.match(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b", line):
-            return line
-    return None
+def _end_of_traceback(text: str) -> str | None:
+    """The first traceback's error, if there is one. It stands in the column of that traceback, and frames do not."""
+    lines = iter(text.splitlines())
+    column = next((line.find(_TRACEBACK) for line in lines if _TRACEBACK in line), 0)
+    error = next((line.strip() for line in lines if _ERROR.match(line[column:])), None)
+    return error and (_OF_SPARK.sub("", error) or error)

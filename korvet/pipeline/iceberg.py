@@ -30,8 +30,11 @@ from korvet.pipeline.lake.proofs import delta_snapshot
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
+    from pyiceberg.manifest import DataFile
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table, Transaction
+    from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.types import IcebergType, NestedField
 
 _KEPT_FOR: Final = timedelta(days=7)
@@ -43,6 +46,7 @@ _PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
+_NO_BOUNDS: Final = {"write.metadata.metrics.default": "counts"}
 _VERSION: Final = "korvet.delta.version"
 _NAME_MAPPING: Final = "schema.name-mapping.default"
 _NAME_IN_FILES: Final = "delta.columnMapping.physicalName"
@@ -250,14 +254,12 @@ def _add(step: Transaction, table: Table, delta: _Delta, paths: Iterable[str], t
 
     :raises PipelineError: if a file holds a column that Delta has dropped.
     """
-    from pyiceberg.io.pyarrow import parquet_file_to_data_file
-
     schema = _schema_of_files(table.schema(), delta)
     metadata = step.table_metadata.model_copy(update={"schemas": [schema]})
     step.set_properties({_NAME_MAPPING: schema.name_mapping.model_dump_json()})
     with ThreadPoolExecutor() as pool, step.update_snapshot(snapshot_properties=told).merge_append() as append:
         try:
-            for file in pool.map(partial(parquet_file_to_data_file, table.io, metadata), paths):
+            for file in pool.map(partial(_data_file, table.io, metadata), paths):
                 append.append_data_file(file)
         except KeyError as error:
             # The client looks the ids of columns up by their names in files.
@@ -267,6 +269,17 @@ def _add(step: Transaction, table: Table, delta: _Delta, paths: Iterable[str], t
                 f"its files hold a column ({error.args[0]}) that was dropped before these files were published; "
                 f"run REORG TABLE delta.`{delta.uri}` APPLY (PURGE) before"
             ) from error
+
+
+def _data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
+    """What Iceberg tells of a file; without bounds of its columns if Python has no such times (the years 1 to 9999)."""
+    from pyiceberg.io.pyarrow import parquet_file_to_data_file
+
+    try:
+        return parquet_file_to_data_file(io, metadata, path)
+    except OverflowError:
+        unbounded = metadata.model_copy(update={"properties": {**metadata.properties, **_NO_BOUNDS}})
+        return parquet_file_to_data_file(io, unbounded, path)
 
 
 def _schema_of_files(schema: Schema, delta: _Delta) -> Schema:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import unix_millis
 
 from korvet.pipeline import broker as asking
 from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, archive, tries
@@ -21,6 +22,7 @@ from tests.support.broker import KorvetServer, running_broker
 from tests.support.delta import delta_rows
 
 WITHIN_S = 300.0
+NOON_MS = 1_767_355_200_000
 SOURCES = ["korvet", "kafka"]
 VALUES = [b'{"n": %d}' % number for number in range(10)]
 
@@ -124,6 +126,20 @@ def test_archive_of_a_missing_topic_fails_at_once(spark: SparkSession, broker: K
     with pytest.raises(UnknownTopic, match="topic bad-none: it does not exist at "):
         archive(spark, config(broker, lake, "bad-none"))
     assert not lake.exists()
+
+
+def test_records_of_any_time_do_not_end_their_topics_archive(
+    spark: SparkSession, broker: KorvetServer, lake: Path
+) -> None:
+    """Kafka's times are milliseconds of 64 bits, and Spark's are microseconds of 64 bits."""
+    topic, most = "bad-times", (2**63 - 1) // 1000
+    create(broker, topic, 1, {"message.timestamp.after.max.ms": str(2**63 - 1)})
+    for time_ms in (NOON_MS, -9 * 10**18, 2**63 - 1, -most, most, NOON_MS):
+        produce(broker, topic, [b"x"], start_ms=time_ms)
+    assert not archive(spark, config(broker, lake, topic, table="latest")).failed
+    found = spark.read.format("delta").load(Lake(str(lake)).raw(topic)).orderBy("offset")
+    times = [row.ms for row in found.select(unix_millis("timestamp").alias("ms")).collect()]
+    assert times == [NOON_MS, -most, most, -most, most, NOON_MS]
 
 
 @pytest.mark.parametrize(

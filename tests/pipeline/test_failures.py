@@ -30,6 +30,19 @@ Traceback (most recent call last):
     1 / 0
 ZeroDivisionError: division by zero
 """
+OF_PYSPARK = """Traceback (most recent call last):
+  File "x.py", line 1, in y
+    z()
+pyspark.errors.exceptions.captured.AnalysisException: [PATH_NOT_FOUND] it is away
+"""
+OF_A_LIBRARY = """An exception was thrown from the Python worker:
+  Traceback (most recent call last):
+    File "x.py", line 1, in y
+      continue
+      ^^^^^^^^
+    File "z.pxi", line 92, in pyarrow.lib.check_status
+  pyarrow.lib.ArrowInvalid: overflow
+"""
 OUT_OF_MEMORY = (
     "An error occurred while calling o5.collect.\n: java.lang.OutOfMemoryError: Java heap space\n\tat x.y(Z)\n"
 )
@@ -41,6 +54,8 @@ OUT_OF_MEMORY = (
         (IN_A_TASK, "topic orders: it does not exist at 127.0.0.1:9092"),
         (IN_JAVA, "Spark: Job aborted: No space left on device"),
         (IN_PYTHON, "Spark: ZeroDivisionError: division by zero"),
+        (OF_PYSPARK, "Spark: [PATH_NOT_FOUND] it is away"),
+        (OF_A_LIBRARY, "Spark: pyarrow.lib.ArrowInvalid: overflow"),
         (OUT_OF_MEMORY, "Spark ran out of memory; give it more, for example with --conf spark.driver.memory=4g"),
         ("", "Spark: RuntimeError"),
     ],

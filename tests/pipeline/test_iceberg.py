@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
 
 from korvet.pipeline import iceberg
 from korvet.pipeline.archive import ArchiveConfig, archive
@@ -36,7 +37,7 @@ class Scene:
         self.raw = Table(spark, self.lake.raw("orders"), {})
         self._proof = Proven(topic="orders", topic_id="id", generation=1, batch_id=-1, offsets={0: 0})
 
-    def append(self, count: int) -> None:
+    def append(self, count: int, time_us: int | None = None) -> None:
         begin = self._proof.offsets[0]
         rows = [
             (b"\xff", b"%d" % n, [("h", b"1")], "orders", 0, n, NOON + datetime.timedelta(seconds=n), 0, NOON.date())
@@ -44,26 +45,30 @@ class Scene:
         ]
         batch = {"batch_id": self._proof.batch_id + 1, "offsets": {0: begin + count}}
         self._proof = replace(self._proof, **batch)  # type: ignore[arg-type]
-        self.raw.append(self.spark.createDataFrame(rows, RAW_COLUMNS).coalesce(1), self._proof)
+        frame = self.spark.createDataFrame(rows, RAW_COLUMNS).coalesce(1)
+        if time_us is not None:
+            time = sql.timestamp_micros(sql.lit(time_us))
+            frame = frame.withColumns({"timestamp": time, "date": time.cast("date")})
+        self.raw.append(frame, self._proof)
 
     def publish(self) -> dict[str, TablePublished]:
         result = publish(self.spark, IcebergConfig(lake=self.lake.location, catalog=self.catalog))
         assert not result.failed
         return {done.name: done for done in result.tables.values()}
 
-    def rows(self, kind: str) -> list[dict[str, object]]:
-        return rows_of(self.catalog, "orders", kind)
+    def rows(self, kind: str, *columns: str) -> list[dict[str, object]]:
+        return rows_of(self.catalog, "orders", kind, *columns)
 
     def values(self) -> list[int]:
         return sorted(int(row["value"]) for row in self.rows("raw"))  # type: ignore[call-overload]
 
 
-def rows_of(catalog: str, topic: str, kind: str) -> list[dict[str, object]]:
-    """The rows that a reader of Iceberg finds."""
+def rows_of(catalog: str, topic: str, kind: str, *columns: str) -> list[dict[str, object]]:
+    """The rows that a reader of Iceberg finds; all columns if none is named."""
     from pyiceberg.catalog import load_catalog
 
     table = load_catalog("korvet", uri=catalog).load_table((topic, kind))
-    rows: list[dict[str, object]] = table.scan().to_arrow().to_pylist()
+    rows: list[dict[str, object]] = table.scan(selected_fields=columns or ("*",)).to_arrow().to_pylist()
     return rows
 
 
@@ -102,6 +107,16 @@ def test_reader_of_iceberg_finds_each_row_once_after_compaction(scene: Scene) ->
     assert not maintain(scene.spark, MaintainConfig(lake=scene.lake.location)).failed
     done = scene.publish()["orders.raw"]
     assert (done.files_added, done.files_removed, scene.values()) == (1, 2, [*range(4)])
+
+
+@pytest.mark.parametrize("time_us", [-(2**63) // 1000 * 1000 + 1000, 2**63 // 1000 * 1000, 253_402_300_800_000_000])
+def test_time_that_python_does_not_have_leaves_no_row_unpublished(scene: Scene, time_us: int) -> None:
+    scene.append(2)
+    scene.append(1, time_us)
+    assert scene.publish()["orders.raw"].files_added == 2
+    scene.append(1)
+    scene.publish()
+    assert sorted(str(row["value"]) for row in scene.rows("raw", "value")) == ["b'0'", "b'1'", "b'2'", "b'3'"]
 
 
 def test_typed_table_with_other_columns_keeps_its_rows(scene: Scene) -> None:

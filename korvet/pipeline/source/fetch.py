@@ -160,15 +160,9 @@ class _Fetching:
         chunk: list[Message] = []
         size_bytes = 0
         while self._position < self._wanted.end:
-            for message in self._next(CHUNK_ROWS - len(chunk)):
-                if (error := message.error()) is not None:
-                    self._handle(error, message.offset())
-                    continue
-                offset: int = message.offset()  # type: ignore[assignment]
-                if self._position <= offset < self._wanted.end:
-                    chunk.append(message)
-                    size_bytes += len(message)
-                self._position = max(self._position, offset + 1)
+            records = self._records(self._next(CHUNK_ROWS - len(chunk)))
+            chunk += records
+            size_bytes += sum(map(len, records))
             if len(chunk) >= CHUNK_ROWS or size_bytes >= CHUNK_BYTES:
                 yield chunk
                 chunk, size_bytes = [], 0
@@ -195,6 +189,28 @@ class _Fetching:
                 f"{self._options.poll_timeout_s:g} s: {self._advice}, or set kafkaConsumer.pollTimeoutMs higher"
             )
         return found
+
+    def _records(self, found: list[Message]) -> list[Message]:
+        """The messages that are records of the range, not yet read."""
+        if self._are_next(found):
+            self._position = _offset(found[-1]) + 1
+            return found
+        records = []
+        for message in found:
+            if (error := message.error()) is not None:
+                self._handle(error, message.offset())
+                continue
+            offset = _offset(message)
+            if self._position <= offset < self._wanted.end:
+                records.append(message)
+            self._position = max(self._position, offset + 1)
+        return records
+
+    def _are_next(self, found: list[Message]) -> bool:
+        """Whether all are. As a partition's records come in order, the first and the last tell of those between."""
+        if not found or any(message.error() is not None for message in found):
+            return False
+        return self._position <= _offset(found[0]) and _offset(found[-1]) < self._wanted.end
 
     def _handle(self, error: KafkaError, offset: int | None) -> None:
         code = error.code()
@@ -251,3 +267,10 @@ class _Fetching:
     @property
     def _address(self) -> str:
         return self._options.client["bootstrap.servers"]
+
+
+def _offset(message: Message) -> int:
+    """Of a record."""
+    offset = message.offset()
+    assert offset is not None, "a record has an offset"
+    return offset

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -34,6 +35,9 @@ _COLUMNS: Final = (
 _HEADERS: Final = StructField(
     "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 )
+_US_OF_MS: Final = pa.scalar(1_000, pa.int64())
+_MOST_MS: Final = (2**63 - 1) // 1_000
+_FIRST_KIND: Final = pa.scalar(TIMESTAMP_CREATE_TIME, pa.int32())
 
 
 def row_schema(*, include_headers: bool) -> StructType:
@@ -51,18 +55,17 @@ class RowBuilder:
         self._include_headers = include_headers
 
     def build(self, messages: Sequence[Message]) -> pa.RecordBatch:
-        """One row for each message. This is the hot path: Python handles columns, hardly single messages."""
+        """One row for each of at least one message. In this hot path Python handles columns, hardly single messages."""
         count = len(messages)
-        stamps = [message.timestamp() for message in messages]
+        kinds, stamps = zip(*[message.timestamp() for message in messages], strict=True)
         columns = [
             pa.array([message.key() for message in messages], pa.binary()),
             pa.array([message.value() for message in messages], pa.binary()),
             pa.repeat(self._topic, count),
             pa.repeat(self._partition, count),
             pa.array([message.offset() for message in messages], pa.int64()),
-            # Microseconds of milliseconds.
-            pa.array([stamp[1] * 1_000 for stamp in stamps], pa.int64()).view(self._schema.field("timestamp").type),
-            pa.array([stamp[0] - TIMESTAMP_CREATE_TIME for stamp in stamps], pa.int32()),
+            _microseconds(pa.array(stamps, pa.int64())).view(self._schema.field("timestamp").type),
+            pc.subtract(pa.array(kinds, pa.int32()), _FIRST_KIND),
         ]
         if self._include_headers:
             columns.append(self._headers([message.headers() for message in messages]))
@@ -71,6 +74,8 @@ class RowBuilder:
     def _headers(self, headers: Sequence[Any]) -> pa.Array:
         """A list of structs for each message; null if it has no headers."""
         column = self._schema.field("headers").type
+        if not any(headers):
+            return pa.nulls(len(headers), column)
         flat = [header for those in headers if those for header in those]
         ends: list[Any] = [0]
         for those in headers:
@@ -81,3 +86,11 @@ class RowBuilder:
         )
         missing = pa.array([not those for those in headers])
         return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), entries, type=column, mask=missing)
+
+
+def _microseconds(ms: pa.Array) -> pa.Array:
+    """Times since 1970. Those before Spark's first one and behind its last one, 292,000 years away, become these."""
+    try:
+        return pc.multiply_checked(ms, _US_OF_MS)
+    except pa.ArrowInvalid:
+        return pc.multiply(pc.min_element_wise(pc.max_element_wise(ms, -_MOST_MS), _MOST_MS), _US_OF_MS)
