@@ -30,7 +30,7 @@ _DIED: Final = (
 )
 # Spark gives a Python process ten seconds to start, which no setting changes.
 _BUSY: Final = "Python worker failed to connect back"
-_TRACEBACK: Final = "Traceback (most recent call last)"
+_TRACEBACK: Final = re.compile(r"(?P<before>.*?)Traceback \(most recent call last\):\s*$")
 _ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(?:: |$)")
 _OF_SPARK: Final = re.compile(r"^(?:pyspark|py4j)\.[\w.]+(?:: |$)")
 _MAX_CHARACTERS: Final = 500
@@ -79,7 +79,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _first_line(text: str) -> str:
     """Spark's message, with the innermost cause if Java tells one; of a Python traceback its last line."""
-    causes = [_without_class(cause) for cause in _CAUSE.findall(text)]
+    causes = [_without_class(cause) for cause in _CAUSE.findall(text) if not _TRACEBACK.match(cause)]
     told = _end_of_traceback(text) or _message(text)
     if causes and causes[-1] not in told:
         told = f"{told.rstrip('.')}: {causes[-1]}"
@@ -98,8 +98,13 @@ def _without_class(line: str) -> str:
 
 
 def _end_of_traceback(text: str) -> str | None:
-    """The first traceback's error, if there is one. It stands in the column of that traceback, and frames do not."""
+    """The error of the first traceback, which is the cause of others; None if there is none.
+
+    It stands in the column of the traceback, or in the first one if that begins within a line. Frames are indented.
+    """
     lines = iter(text.splitlines())
-    column = next((line.find(_TRACEBACK) for line in lines if _TRACEBACK in line), 0)
-    error = next((line.strip() for line in lines if _ERROR.match(line[column:])), None)
+    begun = next((found for line in lines if (found := _TRACEBACK.match(line))), None)
+    column = len(begun["before"]) if begun is not None and not begun["before"].strip() else 0
+    ends = (line[column:].strip() for line in lines if not line[:column].strip() and _ERROR.match(line[column:]))
+    error = next(ends, None)
     return error and (_OF_SPARK.sub("", error) or error)

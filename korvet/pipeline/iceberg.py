@@ -46,7 +46,7 @@ _PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
-_NO_BOUNDS: Final = {"write.metadata.metrics.default": "counts"}
+_METRICS_OF: Final = "write.metadata.metrics.column."
 _VERSION: Final = "korvet.delta.version"
 _NAME_MAPPING: Final = "schema.name-mapping.default"
 _NAME_IN_FILES: Final = "delta.columnMapping.physicalName"
@@ -272,14 +272,17 @@ def _add(step: Transaction, table: Table, delta: _Delta, paths: Iterable[str], t
 
 
 def _data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
-    """What Iceberg tells of a file; without bounds of its columns if Python has no such times (the years 1 to 9999)."""
+    """What Iceberg tells of a file; without bounds of its times if Python has not these (the years 1 to 9999)."""
     from pyiceberg.io.pyarrow import parquet_file_to_data_file
+    from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
     try:
         return parquet_file_to_data_file(io, metadata, path)
     except OverflowError:
-        unbounded = metadata.model_copy(update={"properties": {**metadata.properties, **_NO_BOUNDS}})
-        return parquet_file_to_data_file(io, unbounded, path)
+        times = (DateType, TimestampType, TimestamptzType)
+        names = [each.name for each in metadata.schema().fields if isinstance(each.field_type, times)]
+        unbounded = {**metadata.properties, **{f"{_METRICS_OF}{name}": "counts" for name in names}}
+        return parquet_file_to_data_file(io, metadata.model_copy(update={"properties": unbounded}), path)
 
 
 def _schema_of_files(schema: Schema, delta: _Delta) -> Schema:

@@ -43,6 +43,25 @@ OF_A_LIBRARY = """An exception was thrown from the Python worker:
     File "z.pxi", line 92, in pyarrow.lib.check_status
   pyarrow.lib.ArrowInvalid: overflow
 """
+OF_A_LIBRARY_IN_A_TASK = """Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times: Lost task 0.0
+org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] An exception was thrown from the Python worker: \
+Traceback (most recent call last):
+  File "z.pxi", line 92, in pyarrow.lib.check_status
+pyarrow.lib.ArrowInvalid: overflow
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "x.py", line 1, in y
+ValueError: it cannot be read
+ SQLSTATE: 38000
+	at org.apache.spark.api.python.BasePythonRunner.x(PythonRunner.scala:1)
+Caused by: org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] An exception was thrown: Traceback (most \
+recent call last):
+  File "z.pxi", line 92, in pyarrow.lib.check_status
+pyarrow.lib.ArrowInvalid: overflow
+"""
+WORDS_OF_A_TRACEBACK = "a value held Traceback (most recent call last): and more\nend\n"
 OUT_OF_MEMORY = (
     "An error occurred while calling o5.collect.\n: java.lang.OutOfMemoryError: Java heap space\n\tat x.y(Z)\n"
 )
@@ -56,6 +75,8 @@ OUT_OF_MEMORY = (
         (IN_PYTHON, "Spark: ZeroDivisionError: division by zero"),
         (OF_PYSPARK, "Spark: [PATH_NOT_FOUND] it is away"),
         (OF_A_LIBRARY, "Spark: pyarrow.lib.ArrowInvalid: overflow"),
+        (OF_A_LIBRARY_IN_A_TASK, "Spark: pyarrow.lib.ArrowInvalid: overflow"),
+        (WORDS_OF_A_TRACEBACK, "Spark: a value held Traceback (most recent call last): and more"),
         (OUT_OF_MEMORY, "Spark ran out of memory; give it more, for example with --conf spark.driver.memory=4g"),
         ("", "Spark: RuntimeError"),
     ],

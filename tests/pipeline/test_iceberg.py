@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +22,9 @@ from korvet.pipeline.lake.table import Table
 from tests.pipeline.sourcing import create, produce
 from tests.support.broker import KorvetServer
 from tests.support.iceberg_catalog import running_catalog
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table as IcebergTable
 
 pytest.importorskip("pyiceberg")
 
@@ -56,19 +59,25 @@ class Scene:
         assert not result.failed
         return {done.name: done for done in result.tables.values()}
 
-    def rows(self, kind: str, *columns: str) -> list[dict[str, object]]:
-        return rows_of(self.catalog, "orders", kind, *columns)
+    def table(self, kind: str) -> IcebergTable:
+        return table_of(self.catalog, "orders", kind)
+
+    def rows(self, kind: str) -> list[dict[str, object]]:
+        return rows_of(self.catalog, "orders", kind)
 
     def values(self) -> list[int]:
         return sorted(int(row["value"]) for row in self.rows("raw"))  # type: ignore[call-overload]
 
 
-def rows_of(catalog: str, topic: str, kind: str, *columns: str) -> list[dict[str, object]]:
-    """The rows that a reader of Iceberg finds; all columns if none is named."""
+def table_of(catalog: str, topic: str, kind: str) -> IcebergTable:
     from pyiceberg.catalog import load_catalog
 
-    table = load_catalog("korvet", uri=catalog).load_table((topic, kind))
-    rows: list[dict[str, object]] = table.scan(selected_fields=columns or ("*",)).to_arrow().to_pylist()
+    return load_catalog("korvet", uri=catalog).load_table((topic, kind))
+
+
+def rows_of(catalog: str, topic: str, kind: str) -> list[dict[str, object]]:
+    """The rows that a reader of Iceberg finds."""
+    rows: list[dict[str, object]] = table_of(catalog, topic, kind).scan().to_arrow().to_pylist()
     return rows
 
 
@@ -116,7 +125,15 @@ def test_time_that_python_does_not_have_leaves_no_row_unpublished(scene: Scene, 
     assert scene.publish()["orders.raw"].files_added == 2
     scene.append(1)
     scene.publish()
-    assert sorted(str(row["value"]) for row in scene.rows("raw", "value")) == ["b'0'", "b'1'", "b'2'", "b'3'"]
+    raw = scene.table("raw")
+
+    def values(condition: str) -> list[bytes]:
+        rows = raw.scan(condition, selected_fields=("value",)).to_arrow()
+        return sorted(row["value"] for row in rows.to_pylist())
+
+    assert values("partition = 0") == [b"0", b"1", b"2", b"3"]
+    assert values("timestamp < '2026-01-01T00:00:00+00:00' or timestamp > '2027-01-01T00:00:00+00:00'") == [b"2"]
+    assert len(list(raw.scan("offset = 2").plan_files())) == 1, "bounds of other columns are missing"
 
 
 def test_typed_table_with_other_columns_keeps_its_rows(scene: Scene) -> None:
