@@ -78,7 +78,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _first_line(text: str) -> str:
-    """Spark's message, with the innermost cause if Java tells one; of a Python traceback its last line."""
+    """Spark's message, or the error of a Python traceback in it; with the innermost cause if Java tells one."""
     causes = [_without_class(cause) for cause in _CAUSE.findall(text) if not _TRACEBACK.match(cause)]
     told = _end_of_traceback(text) or _message(text)
     if causes and causes[-1] not in told:
