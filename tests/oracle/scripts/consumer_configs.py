@@ -57,10 +57,11 @@ SCRIPTS: Final = (
             describe_config(*CONSUMER_CONFIGS, include_synonyms=True),
             group_config("consumer.heartbeat.interval.ms", "7000"),
             config_reads("consumer.heartbeat.interval.ms", "7000"),
-            join("m"),
+            # Kafka describes a change a moment before its coordinator counts with it (BrokerMetadataPublisher).
+            join("m", until=("heartbeat_interval", 7000)),
             group_config("consumer.heartbeat.interval.ms", None, operation=1),
             config_reads("consumer.heartbeat.interval.ms", "5000"),
-            beat("m", 1),
+            beat("m", 1, until=("heartbeat_interval", 5000)),
             group_config("consumer.heartbeat.interval.ms", None, operation=1),
             describe_config(*CONSUMER_CONFIGS),
         ),
