@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -61,6 +62,35 @@ def test_task_reads_its_range_and_nothing_else(broker: KorvetServer) -> None:
     assert values(OffsetRange("fetch-range", 1, 3, 4), options(broker)) == [b"1-3"]
     lengths = [len(found) for found in fetch(OffsetRange("fetch-range", 0, 0, 5_000), options(broker))]
     assert sum(lengths) == 5_000 and max(lengths) <= CHUNK_ROWS
+
+
+def test_records_start_no_search_for_cycles(broker: KorvetServer) -> None:
+    create(broker, "fetch-cycles")
+    produce(broker, "fetch-cycles", [b"%d" % n for n in range(10_000)])
+    searches: list[str] = []
+    kept = gc.get_threshold()
+    gc.callbacks.append(count := lambda phase, _: searches.append(phase))
+    try:
+        for messages in fetch(OffsetRange("fetch-cycles", 0, 0, 10_000), options(broker)):
+            assert messages and not searches
+            within = gc.get_threshold()
+    finally:
+        gc.callbacks.remove(count)
+    assert within[0] > kept[0] == gc.get_threshold()[0]
+
+
+def test_python_told_never_to_search_for_cycles_stays_so(broker: KorvetServer) -> None:
+    create(broker, "fetch-no-cycles")
+    produce(broker, "fetch-no-cycles", [b"0", b"1"])
+    kept = gc.get_threshold()
+    gc.set_threshold(0)
+    try:
+        found = fetch(OffsetRange("fetch-no-cycles", 0, 0, 2), options(broker))
+        next(found)
+        assert gc.get_threshold()[0] == 0
+        assert not list(found)
+    finally:
+        gc.set_threshold(*kept)
 
 
 def test_task_ended_early_leaves_the_next_a_clean_start(broker: KorvetServer) -> None:

@@ -7,9 +7,11 @@ Source: Spark's KafkaDataConsumer, for the choice between a skip and an error.
 from __future__ import annotations
 
 import atexit
+import gc
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,6 +23,8 @@ from korvet.pipeline.source.ranges import REMEDY, OffsetRange
 
 CHUNK_ROWS: Final = 1_000
 CHUNK_BYTES: Final = 8 << 20
+# Above the objects of two chunks, with ten headers for each record.
+_COLLECT_ABOVE: Final = 25 * CHUNK_ROWS
 _WATERMARKS_WITHIN_S: Final = 30.0
 _DEFAULTS: Final[Mapping[str, Any]] = {
     # The records are there already: a broker would wait for more only at a log's end.
@@ -105,7 +109,8 @@ def fetch(wanted: OffsetRange, options: FetchOptions) -> Iterator[list[Message]]
     client = _idle.pop(kept_as, None) or _open(settings)
     fetching = _Fetching(client, wanted, options)
     try:
-        yield from fetching
+        with _few_collections():
+            yield from fetching
     except BaseException:
         client.consumer.close()
         raise
@@ -115,6 +120,18 @@ def fetch(wanted: OffsetRange, options: FetchOptions) -> Iterator[list[Message]]
     else:
         client.consumer.unassign()
         _keep(kept_as, client)
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Have Python not look for cycles among the messages of each chunk, which have none."""
+    kept = gc.get_threshold()
+    if kept[0]:  # 0 means never.
+        gc.set_threshold(max(kept[0], _COLLECT_ABOVE), *kept[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*kept)
 
 
 def _open(settings: Mapping[str, Any]) -> _Client:
