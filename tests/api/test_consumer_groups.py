@@ -194,6 +194,18 @@ def test_silent_member_expires_after_the_groups_session_timeout() -> None:
         assert silent.beat()["error_code"] == "UNKNOWN_MEMBER_ID"
 
 
+def test_heartbeat_interval_of_a_group_counts_from_its_change_to_its_removal(broker: KorvetServer) -> None:
+    topic, group = created(broker.port), unique("g")
+    member = Member(broker.port, group, subscribed_topic_names=[topic])
+    asked = member.join()["heartbeat_interval"]
+    for operation, value, counts in ((0, "7000", 7000), (1, None, asked)):
+        configs = [{"name": "consumer.heartbeat.interval.ms", "config_operation": operation, "value": value}]
+        resource = {"resource_type": 32, "resource_name": group, "configs": configs}
+        (result,) = ask(broker.port, "incremental_alter_configs", 1, resources=[resource])["responses"]
+        assert result["error_code"] == "NONE", result
+        assert member.beat()["heartbeat_interval"] == counts
+
+
 def test_static_member_comes_back_to_its_partitions(broker: KorvetServer) -> None:
     topic, group = created(broker.port, partitions=4), unique("g")
     members = [Member(broker.port, group, subscribed_topic_names=[topic], instance_id=f"i{at}") for at in range(2)]

@@ -124,7 +124,10 @@ def fetch(wanted: OffsetRange, options: FetchOptions) -> Iterator[list[Message]]
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """Have Python not look for cycles among the messages of each chunk, which have none."""
+    """Have Python not look for cycles among the messages of each chunk, which have none.
+
+    It counts for all that the process does meanwhile: a process has one task at a time, and makes its columns.
+    """
     kept = gc.get_threshold()
     if kept[0]:  # 0 means never.
         gc.set_threshold(max(kept[0], _COLLECT_ABOVE), *kept[1:])
