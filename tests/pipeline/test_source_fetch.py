@@ -84,7 +84,7 @@ def test_python_searches_for_cycles_as_before_behind_a_range_however_it_ended(br
     found = fetch(OffsetRange("fetch-searches", 0, 0, 3), options(broker))
     next(found)
     assert gc.get_threshold()[0] > before[0]
-    found.close()  # type: ignore[attr-defined]
+    found.close()
     assert gc.get_threshold() == before
     with pytest.raises(PipelineError):
         offsets(OffsetRange("fetch-searches", 0, 0, 4), options(broker))
@@ -112,7 +112,7 @@ def test_task_ended_early_leaves_the_next_a_clean_start(broker: KorvetServer) ->
     produce(broker, "fetch-early", [b"%d" % n for n in range(5_000)])
     found = fetch(OffsetRange("fetch-early", 0, 0, 5_000), options(broker))
     next(found)
-    found.close()  # type: ignore[attr-defined]
+    found.close()
     assert values(OffsetRange("fetch-early", 0, 1, 3), options(broker)) == [b"1", b"2"]
 
 

@@ -10,7 +10,7 @@ import atexit
 import gc
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -89,7 +89,7 @@ class FetchOptions:
     poll_timeout_s: float
 
 
-def fetch(wanted: OffsetRange, options: FetchOptions) -> Iterator[list[Message]]:
+def fetch(wanted: OffsetRange, options: FetchOptions) -> Generator[list[Message], None, None]:
     """The records of the range in order, in lists of at least one and at most `CHUNK_ROWS`.
 
     :raises BrokerUnreachable: if no record came in time.
@@ -126,7 +126,7 @@ def fetch(wanted: OffsetRange, options: FetchOptions) -> Iterator[list[Message]]
 def _few_collections() -> Iterator[None]:
     """Have Python not look for cycles among the messages of each chunk, which have none.
 
-    It counts for all that the process does meanwhile: a process has one task at a time, and makes its columns.
+    It counts for all that the process does meanwhile: its only task, which makes columns of the messages.
     """
     kept = gc.get_threshold()
     if kept[0]:  # 0 means never.
