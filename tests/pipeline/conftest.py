@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def spark(spark_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         # Delta's own jobs read logs of a few commits.
         "spark.databricks.delta.snapshotPartitions": "1",
     }
+    os.environ.pop("ARROW_ENABLE_UNSAFE_MEMORY_ACCESS", None)  # The session's own choice is tested.
     session = make_session("tests", "local[2]", settings)
     session.sparkContext.setLogLevel("ERROR")
     yield session

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -63,6 +64,27 @@ def test_session_like_another_has_its_settings_and_keeps_its_own(spark: SparkSes
         spark.conf.unset(name)
         spark.conf.unset(of_a_commit)
     assert spark.sparkContext.parallelize([(1,)]).toDF(["number"]).sparkSession is spark
+
+
+UNCHECKED = "ARROW_ENABLE_UNSAFE_MEMORY_ACCESS"
+
+
+def test_java_does_not_check_each_access_to_the_rows_of_a_sink(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    assert jvm.org.apache.arrow.memory.BoundsChecking.BOUNDS_CHECKING_ENABLED is False
+    assert spark.sparkContext.getConf().get(f"spark.executorEnv.{UNCHECKED}") == "true"
+
+
+def test_other_java_of_a_process_with_a_session_does_check(spark: SparkSession) -> None:
+    assert UNCHECKED not in os.environ
+
+
+def test_user_who_wants_these_checks_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {**os.environ, UNCHECKED: "false"})
+    with session._arrow_unchecked():
+        assert os.environ[UNCHECKED] == "false"
+    assert os.environ[UNCHECKED] == "false"
+    assert session._own_session(None, has_pages=False)[f"spark.executorEnv.{UNCHECKED}"] == "false"
 
 
 SCRIPT = str(session._WORKER_PYTHON)

@@ -1,8 +1,8 @@
 """The rows of a replay on their way from Spark to Python, in batches of Arrow.
 
-After each row Spark asks how many bytes the batch has, which takes longer than writing a small row to it. So rows come
-without that question, in batches of few rows, as long as they are small. Of a large row only its place comes: the task
-ends before it, and the replay goes on there with batches that Spark bounds by their bytes.
+After each row Spark asks how many bytes the batch has, which can take longer than writing a small row to it. So rows
+come without that question, in batches of few rows, as long as they are small. Of a large row only its place comes: the
+task ends before it, and the replay goes on there with batches that Spark bounds by their bytes.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def by_partition(
         # By these two, files and parts of files are skipped.
         rows = rows.where(f.col("partition").isin(list(partitions)))
         rows = rows.where(f.col("offset") >= min(starts.get(partition, 0) for partition in partitions))
-    # Handing a list of structs to Python, even a null one, takes Spark longer than all else together.
+    # Handing a list of structs to Python, even a null one, can take Spark longer than all else together.
     headers, ms = f.to_json("headers").alias("headers"), f.unix_millis("timestamp").alias("ms")
     rows = rows.select("partition", "offset", "key", "value", headers, ms)
     if large_bytes is not None:
