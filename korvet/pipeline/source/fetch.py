@@ -182,7 +182,8 @@ class _Fetching:
         while self._position < self._wanted.end:
             records = self._records(self._next(CHUNK_ROWS - len(chunk)))
             chunk += records
-            size_bytes += sum(map(len, records))
+            if len(chunk) < CHUNK_ROWS:  # A full one needs no look at each record.
+                size_bytes += sum(map(len, records))
             if len(chunk) >= CHUNK_ROWS or size_bytes >= CHUNK_BYTES:
                 yield chunk
                 chunk, size_bytes = [], 0
@@ -228,7 +229,7 @@ class _Fetching:
 
     def _are_next(self, found: list[Message]) -> bool:
         """Whether all are. As a partition's records come in order, the first and the last tell of those between."""
-        if not found or any(message.error() is not None for message in found):
+        if not found or any(map(Message.error, found)):
             return False
         return self._position <= _offset(found[0]) and _offset(found[-1]) < self._wanted.end
 
