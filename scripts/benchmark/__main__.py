@@ -2,9 +2,9 @@
 
 This program starts everything on loopback with data in a temporary directory, and stops it. The load generators are
 processes of their own that share the machine's processors with the brokers. One round measures every line once on every
-broker, one broker after the other, in turn first. Round 0 warms up (JVM, caches) and is not counted; the table shows
-medians of the others. A ratio is the factor by which korvet is better (above 1) or worse (below 1). A second table has
-the processor time of the load generator and of the brokers' processes.
+broker, one broker after the other, in turn first. A round before them warms up (JVM, caches). The table shows medians.
+A ratio is the factor by which korvet is better (above 1) or worse (below 1). A second table has the processor time of
+the load generator and of the brokers' processes.
 
 - produce: one librdkafka producer at its defaults (acks=all, linger 5 ms, no compression) to one partition, until the
   last record is acknowledged; "one record a request" sets linger 0 and batches of one; "to 100 partitions" sends each
@@ -22,10 +22,10 @@ the processor time of the load generator and of the brokers' processes.
   is resident memory of front-end and embedded server together, or of the JVM.
 - neighbours (only if --only names it): heartbeats, and Produces and Fetches of one record, one after the other over raw
   connections; alone, beside one producer and 50 consumers of 1 kB, and beside 100 consumers.
-- pipeline (only if --only names it; some minutes): rows a second of read, archive, replay and a stream to a topic on
+- pipeline (only if --only names it; most of an hour): rows a second of read, archive, replay and a stream to a topic on
   Spark, over korvet, beside those of Spark's stock Kafka connector over the same broker, which in replay writes rows in
   any order and in order; rows a second into typed tables, beside those into raw tables alone; and the seconds of an
-  archive of an empty topic.
+  archive of an empty topic. Three rounds warm up (--warm-up).
 
 --growth does something else: one table for each kind of growth (partitions, connections, workers, shards, batches,
 sizes, codecs), which shows what a request costs as the work grows. --write writes the tables as Markdown.
@@ -139,6 +139,10 @@ def _some_of_or_none(
 )
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="Rounds that count.")
 @click.option(
+    "--warm-up", default=3, show_default=True, type=click.IntRange(0), metavar="ROUNDS",
+    help="Rounds of the pipeline's warm steps before those that count; Java compiles meanwhile.",
+)  # fmt: skip
+@click.option(
     "--agree", "agree_percent", type=click.FloatRange(0, 100, min_open=True), metavar="PERCENT",
     help="Go on, to three times the rounds at most, with lines whose odd and even rounds differ by more.",
 )  # fmt: skip
@@ -198,8 +202,8 @@ def _some_of_or_none(
     help="The broker the others are compared with.",
 )  # fmt: skip
 def main(
-    against: tuple[str, ...], rounds: int, agree_percent: float | None, seconds: float, workers: int, only: list[str],
-    steps: list[str], records: int,
+    against: tuple[str, ...], rounds: int, warm_up: int, agree_percent: float | None, seconds: float, workers: int,
+    only: list[str], steps: list[str], records: int,
     day_minutes: float | None, topics: int | None, heap: str, other: str | None, growth: list[str] | None,
     markdown: Path | None, json_path: Path | None,
     profile_directory: Path | None, prototype: Path | None,
@@ -231,16 +235,16 @@ def main(
         console.print(table(results.values, chosen, names))
         console.print(processor_table(results.spent, chosen))
     if "pipeline" in only:
-        for passed, ways, found in _measure_pipeline(steps, records, rounds):
+        for passed, ways, found in _measure_pipeline(steps, records, rounds, warm_up):
             results.values.update(found)
             console.print(table(found, passed, ways))
     values = {f"{measure}.{key}": dict(brokers) for (measure, key), brokers in results.values.items()}
-    about = {"rounds": rounds, "seconds": seconds, "records": records, "workers": workers}
+    about = {"rounds": rounds, "warm_up": warm_up, "seconds": seconds, "records": records, "workers": workers}
     _write(json_path, {**about, "values": values, "processor_us": processor_us(results.spent)})
 
 
 def _measure_pipeline(
-    steps: Sequence[str], records: int, rounds: int
+    steps: Sequence[str], records: int, rounds: int, warm_up: int
 ) -> Iterator[tuple[Sequence[Measure], Sequence[str], Values]]:
     """korvet's pipeline and Spark's stock connector, both over a korvet of their own: a table after the other."""
     from scripts.benchmark import cold, pipeline, typed  # Spark and its packages, which nothing else here needs
@@ -254,10 +258,10 @@ def _measure_pipeline(
                 yield [START], ["korvet"], cold.run(target, directory, rounds, _say)
             spark = stack.enter_context(pipeline.spark_session(directory))
             if any(measure.lines for measure in passed):
-                found = pipeline.run(spark, target, directory, passed, records, rounds, _say)
+                found = pipeline.run(spark, target, directory, passed, records, rounds, warm_up, _say)
                 yield passed, PIPELINE_WAYS, found
             if "typed" in steps:
-                yield [TYPED], TYPED_WAYS, typed.run(spark, target, directory, records, rounds, _say)
+                yield [TYPED], TYPED_WAYS, typed.run(spark, target, directory, records, rounds, warm_up, _say)
         except cold.PipelineFailed as error:
             raise click.ClickException(str(error)) from error
 

@@ -36,7 +36,7 @@ from korvet.pipeline.session import make_session
 from scripts.benchmark import cold
 from scripts.benchmark.cold import PipelineFailed, session_settings
 from scripts.benchmark.measures import PIPELINE_WAYS, Measure
-from scripts.benchmark.rounds import Values
+from scripts.benchmark.rounds import Values, told
 from scripts.benchmark.targets import Target
 
 PARTITIONS: Final = 4
@@ -216,10 +216,12 @@ def run(
     measures: Sequence[Measure],
     records: int,
     rounds: int,
+    warm_up: int,
     tell: Callable[[str], None],
 ) -> Values:
-    """Measure every step with every source at a broker; round 0 warms up and is not counted.
+    """Measure every step with every source at a broker.
 
+    :param warm_up: the rounds before those that count, while Java still compiles.
     :raises PipelineFailed: if not all records came through.
     """
     results: Values = defaultdict(lambda: defaultdict(list))
@@ -231,14 +233,15 @@ def run(
         if "archive" not in chosen and {"replay", "ordered", "sink"} & {*chosen}:
             for way in PIPELINE_WAYS:
                 bench.archive(way)
-        for number in range(rounds + 1):
-            tell(f"{measure.name}: round {number} of {rounds}{' (warming up)' if number == 0 else ''}")
+        for number in range(1 - warm_up, rounds + 1):
+            counts = number > 0
+            tell(f"{measure.name}: {told(number, rounds, warm_up)}")
             for line, way in product(measure.lines, PIPELINE_WAYS if number % 2 else PIPELINE_WAYS[::-1]):
-                if line.key == "cold" and not number:
+                if line.key == "cold" and not counts:
                     # It is never warm.
                     continue
                 rate = steps[line.key](way)
-                if number:
+                if counts:
                     results[measure.name, line.key][way].append(rate)
         target.delete_topic(measure.name)
     return results

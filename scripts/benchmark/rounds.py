@@ -127,7 +127,7 @@ def run(
             due = [m for m in chosen if number <= rounds or (agree is not None and differs(results, m, agree))]
             if not due:
                 break
-            click.echo(f"round {number} of {rounds}{' (warming up)' if number == 0 else ''}", err=True)
+            click.echo(told(number, rounds), err=True)
             for measure in due:
                 for target in running if number % 2 else reversed(running):
                     if _can_measure(target, measure):
@@ -141,6 +141,11 @@ def run(
         if with_process:
             results.values.update(_measure_process(starters, running, idle))
     return results
+
+
+def told(number: int, rounds: int, warm_up: int = 1) -> str:
+    """A round's name. Those before the first one warm up."""
+    return f"round {number} of {rounds}" if number > 0 else f"warming up, {number + warm_up} of {warm_up}"
 
 
 def differs(results: Results, measure: Measure, part: float) -> bool:

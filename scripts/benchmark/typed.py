@@ -21,7 +21,7 @@ from korvet.pipeline.lake import Lake
 from scripts.benchmark.cold import PipelineFailed
 from scripts.benchmark.measures import TYPED, TYPED_WAYS
 from scripts.benchmark.pipeline import Sender, fill
-from scripts.benchmark.rounds import Values
+from scripts.benchmark.rounds import Values, told
 from scripts.benchmark.targets import Target
 
 _TYPES: Final[Mapping[str, Any]] = MappingProxyType(
@@ -65,22 +65,22 @@ def run(
     directory: Path,
     records: int,
     rounds: int,
+    warm_up: int,
     tell: Callable[[str], None],
-    *,
-    warms_up: bool = True,
 ) -> Values:
     """Measure each schema, in turn with an archive without one.
 
-    :param warms_up: whether a round 0 comes before, which is not counted.
+    :param warm_up: the rounds before those that count, while Java still compiles.
     :raises PipelineFailed: if not all records came through.
     """
     results: Values = defaultdict(lambda: defaultdict(list))
     fill(target, TYPED.name, JsonSender(target.address, TYPED.name, TYPED.value_bytes), records)
-    for number in range(0 if warms_up else 1, rounds + 1):
-        tell(f"{TYPED.name}: round {number} of {rounds}{' (warming up)' if number == 0 else ''}")
+    for number in range(1 - warm_up, rounds + 1):
+        counts = number > 0
+        tell(f"{TYPED.name}: {told(number, rounds, warm_up)}")
         for line, way in product(TYPED.lines, TYPED_WAYS if number % 2 else TYPED_WAYS[::-1]):
             rate = _archived(spark, target, directory / "typed", records, SCHEMAS[line.key] if way == "typed" else "")
-            if number:
+            if counts:
                 results[TYPED.name, line.key][way].append(rate)
     target.delete_topic(TYPED.name)
     return results

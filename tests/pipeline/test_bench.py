@@ -39,7 +39,7 @@ def test_bench_measures_every_warm_step_in_both_ways(
 def test_bench_measures_typed_tables_beside_raw_ones(
     spark: SparkSession, target: targets.Target, tmp_path: Path
 ) -> None:
-    found = typed.run(spark, target, tmp_path, RECORDS, 1, lambda _: None, warms_up=False)
+    found = typed.run(spark, target, tmp_path, RECORDS, 1, 0, lambda _: None)
     assert {(key, way) for (_, key), ways in found.items() for way in ways} == {
         (line.key, way) for line in TYPED.lines for way in TYPED_WAYS
     }
