@@ -130,13 +130,13 @@ def _arrow_unchecked() -> Iterator[None]:
     With the checks a sink's rows take Java up to twice the time. Spark and PyArrow make the batches of a session.
     Source: Arrow's BoundsChecking.
     """
-    with_own = _ARROW_UNCHECKED not in os.environ
-    if with_own:
+    is_unset = _ARROW_UNCHECKED not in os.environ
+    if is_unset:
         os.environ[_ARROW_UNCHECKED] = "true"
     try:
         yield
     finally:
-        if with_own:
+        if is_unset:
             del os.environ[_ARROW_UNCHECKED]
 
 
