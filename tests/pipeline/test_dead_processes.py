@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 from structlog.testing import capture_logs
 
@@ -23,6 +24,8 @@ from korvet.pipeline.lake import Lake
 from korvet.pipeline.replay import ReplayConfig, replay, task
 from korvet.pipeline.replay.chunk import Chunk
 from korvet.pipeline.replay.sending import Sender
+from korvet.pipeline.session import session_like
+from korvet.pipeline.source import KorvetDataSource
 from tests.pipeline.replaying import numbered, read_topic, record, write
 from tests.pipeline.sourcing import create, produce
 from tests.support.broker import KorvetServer
@@ -31,6 +34,7 @@ from tests.support.spark_workers import python_processes
 
 TRIES_OF_A_TASK = 4
 VALUES = [b"%d" % number for number in range(20)]
+_DATA_SOURCES = "org.apache.spark.sql.execution.datasources.DataSourceManager$"
 _send = Sender.send
 _run = task.run
 
@@ -109,6 +113,42 @@ def test_archive_whose_processes_die_all_the_time_ends_with_the_reason(
     )
     error = archive(spark, config).failed["dead-always"]
     assert isinstance(error, ProcessDied)
+
+
+@pytest.fixture
+def forgetful(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session that looks for data sources in a process that dies. Archive and replay have no use for that."""
+    known: Any = getattr(getattr(spark._jvm, _DATA_SOURCES), "MODULE$")
+    of_the_others, module = known.dataSourceBuilders(), Path(SparkFiles.getRootDirectory()) / "pyspark_dying.py"
+    remember = getattr(known, "dataSourceBuilders_$eq")
+    remember(spark._jvm.scala.Option.empty())  # type: ignore[union-attr]
+    module.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    yield session_like(spark)
+    module.unlink()
+    remember(of_the_others)
+
+
+def test_archive_and_replay_work_if_spark_finds_no_data_source(
+    forgetful: SparkSession, broker: KorvetServer, tmp_path: Path
+) -> None:
+    create(broker, "dead-look")
+    produce(broker, "dead-look", VALUES)
+    lake, brokers = str(tmp_path / "lake"), broker.bootstrap
+    told = archive(forgetful, ArchiveConfig(bootstrap_servers=brokers, lake=lake, topics=("dead-look",)))
+    assert (told.failed, told.topics["dead-look"].rows) == ({}, len(VALUES))
+    config = ReplayConfig(bootstrap_servers=brokers, lake=lake, topic="dead-look", to="dead-looked", create=True)
+    assert replay(forgetful, config).records == len(VALUES)
+
+
+def test_session_that_found_no_data_source_may_register_it(forgetful: SparkSession, broker: KorvetServer) -> None:
+    create(broker, "dead-register")
+    produce(broker, "dead-register", VALUES)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "dead-register"}
+    reader = forgetful.read.format("korvet").options(**options)
+    with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+        reader.load()
+    forgetful.dataSource.register(KorvetDataSource)
+    assert reader.load().count() == len(VALUES)
 
 
 def dying_run(directory: str, plan: task.Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
