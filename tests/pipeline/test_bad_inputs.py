@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import unix_millis
 
 from korvet.pipeline import broker as asking
-from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, archive, tries
+from korvet.pipeline import tries
+from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, archive
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import BrokerUnreachable, UnknownTopic
 from korvet.pipeline.lake import Lake

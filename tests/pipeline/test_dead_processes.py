@@ -13,19 +13,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark import SparkFiles
+from pyspark import RDD, SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 from structlog.testing import capture_logs
 
-from korvet.pipeline.archive import ArchiveConfig, archive, batch, reading, tries
+from korvet.pipeline import tries
+from korvet.pipeline.archive import ArchiveConfig, archive, batch, reading
 from korvet.pipeline.errors import ProcessDied
 from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import Lake
 from korvet.pipeline.replay import ReplayConfig, replay, task
 from korvet.pipeline.replay.chunk import Chunk
 from korvet.pipeline.replay.sending import Sender
-from korvet.pipeline.session import session_like
-from korvet.pipeline.source import KorvetDataSource
 from tests.pipeline.replaying import numbered, read_topic, record, write
 from tests.pipeline.sourcing import create, produce
 from tests.support.broker import KorvetServer
@@ -116,47 +115,55 @@ def test_archive_whose_processes_die_all_the_time_ends_with_the_reason(
 
 
 @pytest.fixture
-def forgetful(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session that looks for data sources in a process that dies. Archive and replay have no use for that."""
+def unknowing(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+    """A new session that looked for data sources in a process that died meanwhile."""
     known: Any = getattr(getattr(spark._jvm, _DATA_SOURCES), "MODULE$")
-    of_the_others, module = known.dataSourceBuilders(), Path(SparkFiles.getRootDirectory()) / "pyspark_dying.py"
-    remember = getattr(known, "dataSourceBuilders_$eq")
-    remember(spark._jvm.scala.Option.empty())  # type: ignore[union-attr]
-    module.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
-    yield session_like(spark)
-    module.unlink()
-    remember(of_the_others)
+    remember, of_the_others = getattr(known, "dataSourceBuilders_$eq"), known.dataSourceBuilders()
+    module = Path(SparkFiles.getRootDirectory()) / "pyspark_dying.py"
+    # PySpark lets the newest session serve this method of all RDDs.
+    monkeypatch.setattr(RDD, "toDF", RDD.toDF)
+    session = spark.newSession()
+    try:
+        remember(spark._jvm.scala.Option.empty())  # type: ignore[union-attr]
+        module.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+        with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+            session.read.format("korvet").load()
+        module.unlink()
+        yield session
+    finally:
+        module.unlink(missing_ok=True)
+        remember(of_the_others)
 
 
-def test_archive_and_replay_work_if_spark_finds_no_data_source(
-    forgetful: SparkSession, broker: KorvetServer, tmp_path: Path
+def test_archive_and_replay_work_in_a_session_that_found_no_data_source(
+    unknowing: SparkSession, broker: KorvetServer, tmp_path: Path
 ) -> None:
     create(broker, "dead-look")
     produce(broker, "dead-look", VALUES)
     lake, brokers = str(tmp_path / "lake"), broker.bootstrap
-    told = archive(forgetful, ArchiveConfig(bootstrap_servers=brokers, lake=lake, topics=("dead-look",)))
+    told = archive(unknowing, ArchiveConfig(bootstrap_servers=brokers, lake=lake, topics=("dead-look",)))
     assert (told.failed, told.topics["dead-look"].rows) == ({}, len(VALUES))
     config = ReplayConfig(bootstrap_servers=brokers, lake=lake, topic="dead-look", to="dead-looked", create=True)
-    assert replay(forgetful, config).records == len(VALUES)
+    assert replay(unknowing, config).records == len(VALUES)
 
 
-def test_session_that_found_no_data_source_may_register_it(forgetful: SparkSession, broker: KorvetServer) -> None:
-    create(broker, "dead-register")
-    produce(broker, "dead-register", VALUES)
-    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "dead-register"}
-    reader = forgetful.read.format("korvet").options(**options)
+def test_another_session_looks_for_data_sources_anew(unknowing: SparkSession, broker: KorvetServer) -> None:
+    create(broker, "dead-look-again")
+    produce(broker, "dead-look-again", VALUES)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "dead-look-again"}
     with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
-        reader.load()
-    forgetful.dataSource.register(KorvetDataSource)
-    assert reader.load().count() == len(VALUES)
+        unknowing.read.format("korvet").options(**options).load()
+    assert unknowing.newSession().read.format("korvet").options(**options).load().count() == len(VALUES)
 
 
-def dying_run(directory: str, plan: task.Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A replay's task that dies once between its first transaction and the second."""
+def dying_run(
+    directory: str, deaths: int, plan: task.Plan, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """A replay's task that dies between its first transaction and the second; so many times in all."""
 
     def send(sender: Sender, chunk: Chunk) -> int:
-        if sender.position > 0:
-            die_once(Path(directory) / "death")
+        for number in range(deaths if sender.position > 0 else 0):
+            die_once(Path(directory) / f"death-{number}")
         return _send(sender, chunk)
 
     Sender.send = send  # type: ignore[method-assign, assignment]
@@ -166,20 +173,38 @@ def dying_run(directory: str, plan: task.Plan, batches: Iterable[pa.RecordBatch]
         Sender.send = _send  # type: ignore[method-assign]
 
 
-def test_replay_goes_on_after_a_death_between_transactions(
+def replayed(broker: KorvetServer, directory: Path, to: str) -> ReplayConfig:
+    """A replay of two transactions: one has at most the records of a second."""
+    return ReplayConfig(
+        bootstrap_servers=broker.bootstrap, lake=str(directory / "lake"), topic="numbers", to=to, create=True, rate=30.0
+    )
+
+
+def test_replay_goes_on_after_more_deaths_than_tries_of_a_task(
     spark: SparkSession, broker: KorvetServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(numbered(spark, 60, 1), tmp_path / "lake", "numbers")
-    monkeypatch.setattr(task, "run", partial(dying_run, str(tmp_path)))
-    # A transaction has at most the records of a second.
-    config = ReplayConfig(
-        bootstrap_servers=broker.bootstrap, lake=str(tmp_path / "lake"), topic="numbers", to="dead-replay",
-        create=True, rate=30.0,
-    )  # fmt: skip
-    result = replay(spark, config)
-    assert (tmp_path / "death").exists()
-    assert (result.records, result.complete) == (60, True)
+    monkeypatch.setattr(task, "run", partial(dying_run, str(tmp_path), TRIES_OF_A_TASK + 1))
+    with capture_logs() as logs:
+        result = replay(spark, replayed(broker, tmp_path, "dead-replay"))
+    assert len(list(tmp_path.glob("death-*"))) == TRIES_OF_A_TASK + 1
+    assert (result.records, result.total, result.complete) == (60, 60, True)
+    [told] = [each for each in logs if each["event"] == "replay failed"]
+    assert (told["again_in_s"], "a Python process of a task of Spark died" in told["reason"]) == (1.0, True)
     assert read_topic(broker.bootstrap, "dead-replay", 1) == {0: [record(number) for number in range(60)]}
+
+
+def test_replay_whose_processes_die_all_the_time_ends_with_the_reason(
+    spark: SparkSession, broker: KorvetServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(numbered(spark, 60, 1), tmp_path / "lake", "numbers")
+    monkeypatch.setattr(task, "run", partial(dying_run, str(tmp_path), 100))
+    monkeypatch.setattr(tries, "MOST", 1)
+    with pytest.raises(ProcessDied, match="a Python process of a task of Spark died"):
+        replay(spark, replayed(broker, tmp_path, "dead-for-good"))
+    monkeypatch.setattr(task, "run", _run)
+    assert replay(spark, replayed(broker, tmp_path, "dead-for-good")).records == 30
+    assert read_topic(broker.bootstrap, "dead-for-good", 1) == {0: [record(number) for number in range(60)]}
 
 
 def test_failed_topic_is_tried_again_and_told_of_while_others_go_on(

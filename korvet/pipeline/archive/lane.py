@@ -8,9 +8,9 @@ import structlog
 
 from korvet.pipeline.archive.reading import Ends
 from korvet.pipeline.archive.topic import TopicArchive
-from korvet.pipeline.archive.tries import Tries
 from korvet.pipeline.errors import Passing, PipelineError
 from korvet.pipeline.lake.table import Overtaken
+from korvet.pipeline.tries import Tries
 
 log = structlog.get_logger()
 

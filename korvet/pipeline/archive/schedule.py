@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from korvet.pipeline.archive.config import ArchiveConfig, ArchiveResult
 from korvet.pipeline.archive.lane import Lane
 from korvet.pipeline.archive.topic import TopicArchive
-from korvet.pipeline.archive.tries import Tries
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
+from korvet.pipeline.tries import Tries
 
 log = structlog.get_logger()
 

@@ -12,13 +12,15 @@ from pyspark.sql import SparkSession
 
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.client_settings import client_settings
+from korvet.pipeline.errors import ProcessDied
 from korvet.pipeline.replay.carrying import Job, carry_out, records
 from korvet.pipeline.replay.config import ReplayConfig, ReplayProgress, ReplayResult
 from korvet.pipeline.replay.handing import Batches
-from korvet.pipeline.replay.planning import find, plan
+from korvet.pipeline.replay.planning import Subject, find, plan
 from korvet.pipeline.replay.positions import Positions
 from korvet.pipeline.replay.target import refuse_new_topic
 from korvet.pipeline.replay.task import End
+from korvet.pipeline.tries import Tries
 
 log = structlog.get_logger()
 
@@ -45,14 +47,8 @@ def replay(
     settings, batches = _settings(config), Batches(spark)
     with Broker(settings) as broker:
         subject = find(batches, config, broker, settings)
-        job = plan(subject, broker)
-        before, began = records(job.before), time.monotonic()
-        end, now = _carry(job, broker, stop, progress)
-        if end is End.LARGE and not stop.is_set():
-            log.info("rows are large; Spark counts the bytes of batches from here on", bytes=batches.large_bytes)
-            refuse_new_topic(broker, subject.topic.name, subject.topic.id)
-            job = plan(subject, broker, former=job)
-            end, now = _carry(job, broker, stop, progress)
+        first, began = plan(subject, broker), time.monotonic()
+        job, end, now = _carry_through(subject, first, broker, stop, progress)
         refuse_new_topic(broker, subject.topic.name, subject.topic.id)
     is_complete = end is End.COMPLETE
     if is_complete and now < job.total:
@@ -65,13 +61,47 @@ def replay(
         name=subject.name,
         target=subject.topic.name,
         version=subject.version,
-        records=now - before,
+        records=now - records(first.before),
         total=job.total,
         complete=is_complete,
         seconds=time.monotonic() - began,
     )
     log.info("replay ended", name=result.name, records=result.records, total=result.total, complete=result.complete)
     return result
+
+
+def _carry_through(
+    subject: Subject, job: Job, broker: Broker, stop: threading.Event, progress: Callable[[ReplayProgress], None]
+) -> tuple[Job, End, int]:
+    """Carry the job out, and the rest of it by further jobs: behind a large row, and if a process of Spark died.
+
+    :returns: the last job, its end, and how many records are in the topic now.
+    :raises PipelineError:
+    """
+    tries = Tries()
+    while True:
+        try:
+            end, now = _carry(job, broker, stop, progress)
+        except ProcessDied as error:
+            _wait(tries, subject, error, stop)
+        else:
+            if end is not End.LARGE or stop.is_set():
+                return job, end, now
+            large_bytes = subject.batches.large_bytes
+            log.info("rows are large; Spark counts the bytes of batches from here on", bytes=large_bytes)
+        refuse_new_topic(broker, subject.topic.name, subject.topic.id)
+        former, job = job, plan(subject, broker, former=job)
+        if records(job.before) > records(former.before):
+            tries.succeed()
+
+
+def _wait(tries: Tries, subject: Subject, error: ProcessDied, stop: threading.Event) -> None:
+    """Wait for the next try, or until the replay has to stop; raises the error if there were tries enough."""
+    wait_s = tries.fail()
+    if tries.are_used_up:
+        raise error
+    log.error("replay failed", name=subject.name, reason=str(error), again_in_s=wait_s)
+    stop.wait(wait_s)
 
 
 def _carry(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
-MOST: Final = 7
-"""Tries in a row after which a passing failure counts as one that stays; with all waits that takes two minutes."""
+MOST: Final = 8
+"""Failures in a row after which a passing one counts as one that stays. The waits between them take two minutes."""
 _FIRST_S: Final = 1.0
 _LONGEST_S: Final = 60.0
 
