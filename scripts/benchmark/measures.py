@@ -197,7 +197,7 @@ PIPELINE_LINES: Final = {
     "cold": "archive, cold",
     "replay": "replay",
     "ordered": "replay, stock in order",
-    "sink": "stream to a topic",
+    "sink": "stream to a topic (exactlyOnce=partition)",
 }
 PIPELINE_STEPS: Final = (*PIPELINE_LINES, "typed", "start")
 

@@ -57,7 +57,12 @@ def spark(spark_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def object_store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
     """A bucket that the session reaches by its ``url``."""
     with running_object_store(tmp_path_factory.mktemp("object-store")) as store:
-        hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-        for name, value in store.settings.items():
-            hadoop.set(name.removeprefix("spark.hadoop."), value)
+        reach(spark, store)
         yield store
+
+
+def reach(spark: SparkSession, store: ObjectStore) -> None:
+    """Tell a session of a bucket."""
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    for name, value in store.settings.items():
+        hadoop.set(name.removeprefix("spark.hadoop."), value)

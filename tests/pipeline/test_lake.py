@@ -28,8 +28,9 @@ from korvet.pipeline.lake.maintain import MaintainConfig, maintain
 from korvet.pipeline.lake.proofs import APPLICATION
 from korvet.pipeline.lake.table import RETYPING, Overtaken, Table
 from scripts.rivalry.rounds import Acknowledged, compactions, differences, play
+from tests.pipeline.conftest import reach
 from tests.support.delta import delta_rows
-from tests.support.object_store import ObjectStore
+from tests.support.object_store import ObjectStore, running_object_store
 
 DAY = datetime.date(2026, 1, 2)
 WITHIN_S = 120.0
@@ -336,6 +337,30 @@ def test_rival_drivers_on_s3_lose_no_row_beside_maintenance(spark: SparkSession,
     # It finds the row that nobody wrote, and nothing else.
     other = Acknowledged(offset=0, value="other")
     assert differences(spark, path, [*rows, other]) == [f"lost: {other}"]
+
+
+def test_store_that_would_overwrite_a_commit_gets_none(
+    spark: SparkSession, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    """Also if the driver wrote to a better store before."""
+    keep_one_writer(spark, object_store.url)
+    spark.range(1).write.format("delta").save(f"{object_store.url}/kept")
+    with running_object_store(tmp_path, "tests.support.careless_store") as careless:
+        reach(spark, careless)
+        with pytest.raises(Exception, match="does not support conditional writes"):
+            spark.range(1).write.format("delta").save(f"{careless.url}/refused")
+        assert read_text(spark, f"{careless.url}/refused/_delta_log/{0:020d}.json") is None
+
+
+def test_store_that_the_user_chose_for_the_log_stays(spark: SparkSession) -> None:
+    conf: Any = spark.sparkContext._jsc.sc().conf()
+    setting, chosen = "spark.delta.logStore.s3n.impl", "io.delta.storage.S3SingleDriverLogStore"
+    conf.set(setting, chosen)
+    try:
+        keep_one_writer(spark, "s3n://bucket/lake")
+        assert conf.get(setting) == chosen
+    finally:
+        conf.remove(setting)
 
 
 def test_log_on_s3_takes_one_of_two_commits_of_a_name(spark: SparkSession, object_store: ObjectStore) -> None:

@@ -65,11 +65,14 @@ def s3a_jars() -> str:
 
 
 @contextmanager
-def running_object_store(directory: Path) -> Iterator[ObjectStore]:
-    """Run a server with an empty bucket until the block ends; its log gets into ``directory``."""
+def running_object_store(directory: Path, server: str = "moto.server") -> Iterator[ObjectStore]:
+    """Run a server with an empty bucket until the block ends; its log gets into ``directory``.
+
+    :param server: the module that is moto's server.
+    """
     port = free_port()
     store = ObjectStore(endpoint=f"http://127.0.0.1:{port}", bucket=f"bucket-{secrets.token_hex(4)}")
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-m", server, "-H", "127.0.0.1", "-p", str(port)]
     with open(directory / "object-store.log", "wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:

@@ -4,7 +4,9 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.FileAlreadyExistsException;
 import java.util.Iterator;
+import java.util.Set;
 import java.util.UUID;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileSystem;
@@ -18,7 +20,8 @@ import org.apache.hadoop.fs.Path;
  */
 public class KorvetS3LogStore extends S3SingleDriverLogStore {
     private static final String ONLY_NEW = "fs.option.create.conditional.overwrite";
-    private boolean isRefused;
+    /** The buckets that refuse a second object of one name. */
+    private final Set buckets = ConcurrentHashMap.newKeySet();
 
     public KorvetS3LogStore(Configuration conf) {
         super(conf);
@@ -30,9 +33,9 @@ public class KorvetS3LogStore extends S3SingleDriverLogStore {
             return;
         }
         FileSystem files = path.getFileSystem(conf);
-        if (!isRefused) {
+        if (!buckets.contains(files.getUri())) {
             checkStore(files, path.getParent());
-            isRefused = true;
+            buckets.add(files.getUri());
         }
         StringBuilder text = new StringBuilder();
         while (actions.hasNext()) {
