@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import threading
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark import RDD, SparkFiles
 from pyspark.sql import DataFrame, SparkSession
@@ -23,8 +21,7 @@ from korvet.pipeline.errors import ProcessDied
 from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import Lake
 from korvet.pipeline.replay import ReplayConfig, replay, task
-from korvet.pipeline.replay.chunk import Chunk
-from korvet.pipeline.replay.sending import Sender
+from tests.pipeline.dying import die, dying_run
 from tests.pipeline.replaying import numbered, read_topic, record, write
 from tests.pipeline.sourcing import create, produce
 from tests.support.broker import KorvetServer
@@ -34,24 +31,6 @@ from tests.support.spark_workers import python_processes
 TRIES_OF_A_TASK = 4
 VALUES = [b"%d" % number for number in range(20)]
 _DATA_SOURCES = "org.apache.spark.sql.execution.datasources.DataSourceManager$"
-_send = Sender.send
-_run = task.run
-
-
-def die(directory: str, deaths: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pass rows on, in a process that dies at its first row; so many times in all."""
-    for each in batches:
-        for number in range(deaths):
-            die_once(Path(directory) / f"death-{number}")
-        yield each
-
-
-def die_once(marker: Path) -> None:
-    try:
-        marker.touch(exist_ok=False)
-    except FileExistsError:
-        return
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def dying(monkeypatch: pytest.MonkeyPatch, directory: Path, deaths: int) -> None:
@@ -115,8 +94,8 @@ def test_archive_whose_processes_die_all_the_time_ends_with_the_reason(
 
 
 @pytest.fixture
-def unknowing(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
-    """A new session that looked for data sources in a process that died meanwhile."""
+def unknowing(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[SparkSession, Path]]:
+    """A new session that looked for data sources in a process that died, and the module that kills such processes."""
     known: Any = getattr(getattr(spark._jvm, _DATA_SOURCES), "MODULE$")
     remember, of_the_others = getattr(known, "dataSourceBuilders_$eq"), known.dataSourceBuilders()
     module = Path(SparkFiles.getRootDirectory()) / "pyspark_dying.py"
@@ -128,83 +107,89 @@ def unknowing(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         module.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
         with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
             session.read.format("korvet").load()
-        module.unlink()
-        yield session
+        yield session, module
     finally:
         module.unlink(missing_ok=True)
         remember(of_the_others)
 
 
 def test_archive_and_replay_work_in_a_session_that_found_no_data_source(
-    unknowing: SparkSession, broker: KorvetServer, tmp_path: Path
+    unknowing: tuple[SparkSession, Path], broker: KorvetServer, tmp_path: Path
 ) -> None:
+    session, _ = unknowing
     create(broker, "dead-look")
     produce(broker, "dead-look", VALUES)
     lake, brokers = str(tmp_path / "lake"), broker.bootstrap
-    told = archive(unknowing, ArchiveConfig(bootstrap_servers=brokers, lake=lake, topics=("dead-look",)))
+    told = archive(session, ArchiveConfig(bootstrap_servers=brokers, lake=lake, topics=("dead-look",)))
     assert (told.failed, told.topics["dead-look"].rows) == ({}, len(VALUES))
     config = ReplayConfig(bootstrap_servers=brokers, lake=lake, topic="dead-look", to="dead-looked", create=True)
-    assert replay(unknowing, config).records == len(VALUES)
+    assert replay(session, config).records == len(VALUES)
 
 
-def test_another_session_looks_for_data_sources_anew(unknowing: SparkSession, broker: KorvetServer) -> None:
+def test_another_session_looks_for_data_sources_anew(
+    unknowing: tuple[SparkSession, Path], broker: KorvetServer
+) -> None:
+    session, module = unknowing
+    module.unlink()
     create(broker, "dead-look-again")
     produce(broker, "dead-look-again", VALUES)
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "dead-look-again"}
     with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
-        unknowing.read.format("korvet").options(**options).load()
-    assert unknowing.newSession().read.format("korvet").options(**options).load().count() == len(VALUES)
+        session.read.format("korvet").options(**options).load()
+    assert session.newSession().read.format("korvet").options(**options).load().count() == len(VALUES)
 
 
-def dying_run(
-    directory: str, deaths: int, plan: task.Plan, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """A replay's task that dies between its first transaction and the second; so many times in all."""
-
-    def send(sender: Sender, chunk: Chunk) -> int:
-        for number in range(deaths if sender.position > 0 else 0):
-            die_once(Path(directory) / f"death-{number}")
-        return _send(sender, chunk)
-
-    Sender.send = send  # type: ignore[method-assign, assignment]
-    try:
-        yield from _run(plan, batches)
-    finally:
-        Sender.send = _send  # type: ignore[method-assign]
-
-
-def replayed(broker: KorvetServer, directory: Path, to: str) -> ReplayConfig:
-    """A replay of two transactions: one has at most the records of a second."""
+def by_thirty(broker: KorvetServer, directory: Path, to: str) -> ReplayConfig:
+    """A replay of 90 records in three transactions: one has at most the records of a second."""
     return ReplayConfig(
         bootstrap_servers=broker.bootstrap, lake=str(directory / "lake"), topic="numbers", to=to, create=True, rate=30.0
     )
 
 
-def test_replay_goes_on_after_more_deaths_than_tries_of_a_task(
+def test_replay_goes_on_after_more_deaths_than_tries_as_long_as_it_writes(
     spark: SparkSession, broker: KorvetServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(numbered(spark, 60, 1), tmp_path / "lake", "numbers")
-    monkeypatch.setattr(task, "run", partial(dying_run, str(tmp_path), TRIES_OF_A_TASK + 1))
+    write(numbered(spark, 90, 1), tmp_path / "lake", "numbers")
+    monkeypatch.setattr(task, "run", partial(dying_run, str(tmp_path), TRIES_OF_A_TASK, 30))
+    monkeypatch.setattr(tries, "MOST", 2)
     with capture_logs() as logs:
-        result = replay(spark, replayed(broker, tmp_path, "dead-replay"))
-    assert len(list(tmp_path.glob("death-*"))) == TRIES_OF_A_TASK + 1
-    assert (result.records, result.total, result.complete) == (60, 60, True)
-    [told] = [each for each in logs if each["event"] == "replay failed"]
-    assert (told["again_in_s"], "a Python process of a task of Spark died" in told["reason"]) == (1.0, True)
-    assert read_topic(broker.bootstrap, "dead-replay", 1) == {0: [record(number) for number in range(60)]}
+        result = replay(spark, by_thirty(broker, tmp_path, "dead-replay"))
+    assert len(list(tmp_path.glob("death-*"))) == 2 * TRIES_OF_A_TASK
+    assert (result.records, result.total, result.complete) == (90, 90, True)
+    told = [(each["again_in_s"], each["reason"]) for each in logs if each["event"] == "replay failed"]
+    assert [again_in_s for again_in_s, _ in told] == [1.0, 1.0]
+    assert all("a Python process of a task of Spark died" in reason for _, reason in told)
+    assert read_topic(broker.bootstrap, "dead-replay", 1) == {0: [record(number) for number in range(90)]}
 
 
 def test_replay_whose_processes_die_all_the_time_ends_with_the_reason(
     spark: SparkSession, broker: KorvetServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(numbered(spark, 60, 1), tmp_path / "lake", "numbers")
-    monkeypatch.setattr(task, "run", partial(dying_run, str(tmp_path), 100))
-    monkeypatch.setattr(tries, "MOST", 1)
+    write(numbered(spark, 90, 1), tmp_path / "lake", "numbers")
+    monkeypatch.setattr(task, "run", partial(dying_run, str(tmp_path), 100, 0))
+    monkeypatch.setattr(tries, "MOST", 2)
     with pytest.raises(ProcessDied, match="a Python process of a task of Spark died"):
-        replay(spark, replayed(broker, tmp_path, "dead-for-good"))
-    monkeypatch.setattr(task, "run", _run)
-    assert replay(spark, replayed(broker, tmp_path, "dead-for-good")).records == 30
-    assert read_topic(broker.bootstrap, "dead-for-good", 1) == {0: [record(number) for number in range(60)]}
+        replay(spark, by_thirty(broker, tmp_path, "dead-for-good"))
+    assert len(list(tmp_path.glob("death-*"))) == 2 * TRIES_OF_A_TASK
+
+
+def test_replay_that_has_to_stop_while_it_waits_for_its_next_try_stops(
+    spark: SparkSession, broker: KorvetServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(numbered(spark, 90, 1), tmp_path / "lake", "numbers")
+    monkeypatch.setattr(task, "run", partial(dying_run, str(tmp_path), TRIES_OF_A_TASK, 30))
+    stop = threading.Event()
+
+    def heed(_logger: object, _method: str, told: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if told["event"] == "replay failed":
+            stop.set()
+        return told
+
+    with capture_logs(processors=[heed]):
+        stopped = replay(spark, by_thirty(broker, tmp_path, "dead-stopped"), stop=stop)
+    assert (stopped.records, stopped.complete) == (30, False)
+    assert replay(spark, by_thirty(broker, tmp_path, "dead-stopped")).records == 60
+    assert read_topic(broker.bootstrap, "dead-stopped", 1) == {0: [record(number) for number in range(90)]}
 
 
 def test_failed_topic_is_tried_again_and_told_of_while_others_go_on(

@@ -61,6 +61,21 @@ recent call last):
   File "z.pxi", line 92, in pyarrow.lib.check_status
 pyarrow.lib.ArrowInvalid: overflow
 """
+NOT_STARTED = """Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times: Lost task 0.0 in stage 0.0
+org.apache.spark.SparkException:
+Error from python worker:
+  Traceback (most recent call last):
+  ModuleNotFoundError: No module named 'pyspark'
+PYTHONPATH was:
+  /x/pyspark.zip:/x/py4j.zip
+org.apache.spark.SparkException: EOFException occurred while reading the port number from pyspark.daemon's stdout.
+	at org.apache.spark.errors.SparkCoreErrors$.x(SparkCoreErrors.scala:55)
+"""
+A_SHORT_FILE = """An error occurred while calling o53.save.
+: org.apache.spark.SparkException: Job aborted.
+Caused by: java.io.EOFException: Reached the end of stream with 12 bytes left to read
+	at org.apache.parquet.io.DelegatingSeekableInputStream.readFully(DelegatingSeekableInputStream.java:104)
+"""
 WORDS_OF_A_TRACEBACK = "a value held Traceback (most recent call last): and more\nend\n"
 OUT_OF_MEMORY = (
     "An error occurred while calling o5.collect.\n: java.lang.OutOfMemoryError: Java heap space\n\tat x.y(Z)\n"
@@ -76,6 +91,12 @@ OUT_OF_MEMORY = (
         (OF_PYSPARK, "Spark: [PATH_NOT_FOUND] it is away"),
         (OF_A_LIBRARY, "Spark: pyarrow.lib.ArrowInvalid: overflow"),
         (OF_A_LIBRARY_IN_A_TASK, "Spark: pyarrow.lib.ArrowInvalid: overflow"),
+        (
+            NOT_STARTED,
+            "Python does not start for tasks of Spark: ModuleNotFoundError: No module named 'pyspark'; see that "
+            "PYSPARK_PYTHON, or else the first python3 in the path, is one that works and has korvet",
+        ),
+        (A_SHORT_FILE, "Spark: Job aborted: Reached the end of stream with 12 bytes left to read"),
         (WORDS_OF_A_TRACEBACK, "Spark: a value held Traceback (most recent call last): and more"),
         (OUT_OF_MEMORY, "Spark ran out of memory; give it more, for example with --conf spark.driver.memory=4g"),
         ("", "Spark: RuntimeError"),

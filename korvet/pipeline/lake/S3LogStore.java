@@ -4,9 +4,7 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.FileAlreadyExistsException;
 import java.util.Iterator;
-import java.util.Set;
 import java.util.UUID;
-import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileSystem;
@@ -20,8 +18,7 @@ import org.apache.hadoop.fs.Path;
  */
 public class KorvetS3LogStore extends S3SingleDriverLogStore {
     private static final String ONLY_NEW = "fs.option.create.conditional.overwrite";
-    /** The buckets that refuse a second object of one name. */
-    private final Set buckets = ConcurrentHashMap.newKeySet();
+    private boolean isRefused;
 
     public KorvetS3LogStore(Configuration conf) {
         super(conf);
@@ -33,9 +30,9 @@ public class KorvetS3LogStore extends S3SingleDriverLogStore {
             return;
         }
         FileSystem files = path.getFileSystem(conf);
-        if (!buckets.contains(files.getUri())) {
+        if (!isRefused) {
             checkStore(files, path.getParent());
-            buckets.add(files.getUri());
+            isRefused = true;
         }
         StringBuilder text = new StringBuilder();
         while (actions.hasNext()) {

@@ -61,6 +61,14 @@ class Subject:
     name: str
     digest: str
 
+    def positions(self) -> dict[int, Progress]:
+        """Where the partitions of the topic go on.
+
+        :raises PipelineError:
+        """
+        with Positions(self.settings, self.name, self.topic.name) as positions:
+            return positions.read(self.topic.partitions, self.topic.id)
+
 
 def find(batches: Batches, config: ReplayConfig, broker: Broker, settings: Mapping[str, str]) -> Subject:
     """What a replay is about; its topic is created if it has to be.
@@ -92,13 +100,12 @@ def find(batches: Batches, config: ReplayConfig, broker: Broker, settings: Mappi
 def plan(subject: Subject, broker: Broker, former: Job | None = None) -> Job:
     """The job that writes the rows from the positions on.
 
-    :param former: the run's job that ended before a large row.
+    :param former: the run's job before this one, which ended before a large row, or since a process died.
     :raises TakenOver: if another run went on since.
     :raises PipelineError: also if the topic would refuse rows.
     """
     config, table, topic = subject.config, subject.table, subject.topic
-    with Positions(subject.settings, subject.name, topic.name) as positions:
-        before = positions.read(topic.partitions, topic.id)
+    before = subject.positions()
     if former is not None and any(progress.note.run > former.plan.target.note.run for progress in before.values()):
         raise TakenOver(f"replay {subject.name} was started a second time, which goes on; this one ends")
     starts = {partition: progress.offset for partition, progress in before.items()}
@@ -198,8 +205,8 @@ def _looked(
     """Figures of the rows still to write, None if there are none, and whether they may come without large ones.
 
     Statistics of files tell of all rows of the newest version alone, and not where each partition ends, as a rate needs
-    to know. They may be wrong, and a task takes a row without a time for a large one. So after a large row all rows are
-    looked at, and such a row is refused.
+    to know. They may be wrong, and a task takes a row without a time for a large one. So a further job looks at all
+    rows that are left, and refuses such a row.
 
     A replay at a rate has time enough, and partitions that ended before a large row would keep their shares of it.
     """

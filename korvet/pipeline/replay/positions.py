@@ -29,7 +29,7 @@ class Note:
     :param job: the digest of table, range and target.
     :param version: the table's version.
     :param topic_id: of the target: records in a deleted topic do not count.
-    :param run: the run that wrote this; later runs have greater names, and so has a run's second job.
+    :param run: the run that wrote this; later runs have greater names, and so has a run's next job.
     :param records: records of this partition that all runs have written so far.
     """
 

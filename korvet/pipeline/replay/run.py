@@ -78,25 +78,31 @@ def _carry_through(
     :returns: the last job, its end, and how many records are in the topic now.
     :raises PipelineError:
     """
-    tries = Tries()
+    tries, before = Tries(), records(job.before)
     while True:
         try:
             end, now = _carry(job, broker, stop, progress)
         except ProcessDied as error:
+            end, now = End.STOPPED, records(subject.positions())
+            if now > before:
+                tries.succeed()
             _wait(tries, subject, error, stop)
         else:
-            if end is not End.LARGE or stop.is_set():
+            if end is not End.LARGE:
                 return job, end, now
             large_bytes = subject.batches.large_bytes
             log.info("rows are large; Spark counts the bytes of batches from here on", bytes=large_bytes)
+        if stop.is_set():
+            return job, end, now
         refuse_new_topic(broker, subject.topic.name, subject.topic.id)
-        former, job = job, plan(subject, broker, former=job)
-        if records(job.before) > records(former.before):
-            tries.succeed()
+        job, before = plan(subject, broker, former=job), now
 
 
 def _wait(tries: Tries, subject: Subject, error: ProcessDied, stop: threading.Event) -> None:
-    """Wait for the next try, or until the replay has to stop; raises the error if there were tries enough."""
+    """Wait for the next try, or until the replay has to stop.
+
+    :raises ProcessDied: the error, if there were tries enough since a transaction was written.
+    """
     wait_s = tries.fail()
     if tries.are_used_up:
         raise error

@@ -32,7 +32,7 @@ TOPIC: Final = "numbers"
 TARGET: Final = "replayed"
 ROOT: Final = Path(__file__).resolve().parents[3]
 WITHIN_S: Final = 900.0
-Fault = Literal["driver", "driver after a commit", "front-end", "redis", "workers after a commit"]
+Fault = Literal["driver", "driver after a commit", "front-end", "redis", "workers", "workers after a commit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,8 @@ def replay_under_fire(
     partitions: int = 4,
     size_bytes: int = 100,
     faults: Sequence[Fault] = (
-        "driver", "front-end", "driver after a commit", "driver", "redis", "driver", "workers after a commit",
+        "driver", "front-end", "driver after a commit", "driver", "redis", "workers", "driver",
+        "workers after a commit",
     ),
     lake: str | None = None,
     spark: SparkSession | None = None,
@@ -159,6 +160,7 @@ class _Play:
             "driver after a commit": self._kill_held,
             "front-end": self._kill_front_end,
             "redis": self._server.kill_embedded,
+            "workers": self._fail_tasks,
             "workers after a commit": self._kill_workers,
         }[fault]()
         written = self._written()
@@ -192,6 +194,21 @@ class _Play:
     def _kill_workers(self) -> None:
         """Kill the Python processes of all tasks at such a moment. The driver goes on."""
         assert kill_workers(self._held().pid), f"no task has a process:\n{self._log()}"
+
+    def _fail_tasks(self) -> None:
+        """Kill the Python processes of all tasks until Spark gives them up. The driver goes on with others."""
+        driver, failed = self._working(), self._failures()
+
+        def has_failed() -> bool:
+            kill_workers(driver.pid)
+            return self._failures() > failed or driver.poll() is not None
+
+        _await(has_failed)
+        assert driver.poll() is None, f"the driver failed:\n{self._log()}"
+
+    def _failures(self) -> int:
+        """How many jobs have failed whose driver began another one."""
+        return (self._directory / "driver.log").read_text(errors="replace").count("replay failed")
 
     def _held(self) -> subprocess.Popen[bytes]:
         """A new driver, one of whose tasks hangs between its partition's last commit and its end."""
