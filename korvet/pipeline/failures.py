@@ -21,8 +21,10 @@ _CLASS: Final = re.compile(r"^(?:[a-z][\w$]*\.)+[A-Z][\w$]*(?:: |$)")
 _NO_TOPIC: Final = re.compile(r"UnknownTopicOrPartitionException|does not host this topic-partition")
 _NO_BROKER: Final = re.compile(r"Timed out waiting for a node assignment")
 _MEMORY: Final = re.compile(r"java\.lang\.OutOfMemoryError\S*")
-# What a Python said that Spark could not start, before its path. One that was killed says nothing.
-_NOT_STARTED: Final = re.compile(r"Error from python worker:\s*\n(?P<said>.*?)\nPYTHONPATH was:", re.DOTALL)
+# What the wrong Python says as it starts, before Spark tells its path.
+_WRONG_PYTHON: Final = re.compile(
+    r"Error from python worker:.*?(?P<said>No module named \S+).*?PYTHONPATH was:", re.DOTALL
+)
 # Spark's words for a process that is gone, and what it was.
 _DIED: Final = (
     (re.compile(r"Python worker exited unexpectedly"), "a Python process of a task"),
@@ -55,11 +57,11 @@ def failure(error: BaseException) -> PipelineError:
         return BrokerUnreachable("no broker answers; see whether it is up, or name another")
     if _MEMORY.search(text):
         return PipelineError("Spark ran out of memory; give it more, for example with --conf spark.driver.memory=4g")
-    not_started = _NOT_STARTED.search(text)
-    if not_started is not None:
+    wrong_python = _WRONG_PYTHON.search(text)
+    if wrong_python is not None:
         return PipelineError(
-            f"Python does not start for tasks of Spark: {_last_line(not_started['said'])}; see that PYSPARK_PYTHON, or "
-            "else the first python3 in the path, is one that works and has korvet"
+            f"the Python of Spark's tasks cannot start: {wrong_python['said']}; have PYSPARK_PYTHON, or else the first "
+            "python3 in the path, be one that has korvet"
         )
     return _death(text) or PipelineError(f"Spark: {_first_line(text)}")
 
@@ -100,10 +102,6 @@ def _message(text: str) -> str:
     if lines and lines[0].startswith(_CALLING):
         lines = [line.lstrip(": ") for line in lines[1:]]
     return _without_class(lines[0]) if lines else "it failed and gave no reason"
-
-
-def _last_line(text: str) -> str:
-    return text.rstrip().rpartition("\n")[2].strip()[:_MAX_CHARACTERS]
 
 
 def _without_class(line: str) -> str:

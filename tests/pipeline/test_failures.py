@@ -7,7 +7,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import Row
 
-from korvet.pipeline.errors import PipelineError, UnknownTopic
+from korvet.pipeline.errors import PipelineError, ProcessDied, UnknownTopic
 from korvet.pipeline.failures import failure
 
 IN_A_TASK = """Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0
@@ -61,7 +61,7 @@ recent call last):
   File "z.pxi", line 92, in pyarrow.lib.check_status
 pyarrow.lib.ArrowInvalid: overflow
 """
-NOT_STARTED = """Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times: Lost task 0.0 in stage 0.0
+WRONG_PYTHON = """Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times: Lost task 0.0 in stage 0.0
 org.apache.spark.SparkException:
 Error from python worker:
   Traceback (most recent call last):
@@ -92,9 +92,9 @@ OUT_OF_MEMORY = (
         (OF_A_LIBRARY, "Spark: pyarrow.lib.ArrowInvalid: overflow"),
         (OF_A_LIBRARY_IN_A_TASK, "Spark: pyarrow.lib.ArrowInvalid: overflow"),
         (
-            NOT_STARTED,
-            "Python does not start for tasks of Spark: ModuleNotFoundError: No module named 'pyspark'; see that "
-            "PYSPARK_PYTHON, or else the first python3 in the path, is one that works and has korvet",
+            WRONG_PYTHON,
+            "the Python of Spark's tasks cannot start: No module named 'pyspark'; have PYSPARK_PYTHON, or else the "
+            "first python3 in the path, be one that has korvet",
         ),
         (A_SHORT_FILE, "Spark: Job aborted: Reached the end of stream with 12 bytes left to read"),
         (WORDS_OF_A_TRACEBACK, "Spark: a value held Traceback (most recent call last): and more"),
@@ -104,6 +104,30 @@ OUT_OF_MEMORY = (
 )
 def test_error_of_spark_becomes_a_sentence(text: str, sentence: str) -> None:
     assert str(failure(RuntimeError(text))) == sentence
+
+
+NO_MEMORY = WRONG_PYTHON.replace("ModuleNotFoundError: No module named 'pyspark'", "MemoryError")
+SILENT = (
+    "EOFException occurred while reading the port number from pyspark.daemon's stdout and terminated with code: 137."
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("Python worker exited unexpectedly (crashed)", "a Python process of a task of Spark died"),
+        (SILENT, "the process that starts Python for tasks of Spark died"),
+        (NO_MEMORY, "the process that starts Python for tasks of Spark died"),
+        ("Stream closed", "a Python process of a query of Spark died"),
+        ("Caused by: java.io.EOFException\n\tat java.base/x.y(Z)", "a Python process of a query of Spark died"),
+        ("ExecutorLostFailure (executor 3 exited caused by", "executor 3 of Spark died"),
+        ("Python worker failed to connect back", "Spark's Python processes do not start within 10 s"),
+    ],
+)
+def test_death_of_a_process_is_one_that_may_pass(text: str, what: str) -> None:
+    error = failure(RuntimeError(text))
+    assert isinstance(error, ProcessDied)
+    assert str(error).startswith(what)
 
 
 def test_error_of_the_pipeline_stays_the_same() -> None:
