@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 import pyarrow as pa
 
@@ -44,8 +45,5 @@ def dying_run(
             die_once(Path(directory) / f"death-{sender.position}-{number}")
         return _send(sender, chunk)
 
-    Sender.send = send  # type: ignore[method-assign, assignment]
-    try:
+    with patch.object(Sender, "send", send):
         yield from _run(plan, batches)
-    finally:
-        Sender.send = _send  # type: ignore[method-assign]

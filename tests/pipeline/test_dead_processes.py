@@ -96,14 +96,15 @@ def test_archive_whose_processes_die_all_the_time_ends_with_the_reason(
 @pytest.fixture
 def unknowing(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[SparkSession, Path]]:
     """A new session that looked for data sources in a process that died, and the module that kills such processes."""
-    known: Any = getattr(getattr(spark._jvm, _DATA_SOURCES), "MODULE$")
+    jvm: Any = spark._jvm
+    known: Any = getattr(getattr(jvm, _DATA_SOURCES), "MODULE$")
     remember, of_the_others = getattr(known, "dataSourceBuilders_$eq"), known.dataSourceBuilders()
     module = Path(SparkFiles.getRootDirectory()) / "pyspark_dying.py"
     # PySpark lets the newest session serve this method of all RDDs.
     monkeypatch.setattr(RDD, "toDF", RDD.toDF)
     session = spark.newSession()
     try:
-        remember(spark._jvm.scala.Option.empty())  # type: ignore[union-attr]
+        remember(jvm.scala.Option.empty())
         module.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
         with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
             session.read.format("korvet").load()

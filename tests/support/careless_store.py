@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 from moto import server
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
 
-class Careless(server.DomainDispatcherApplication):  # type: ignore[name-defined, misc]
+class Careless(DomainDispatcherApplication):
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         environ.pop("HTTP_IF_NONE_MATCH", None)
         return super().__call__(environ, start_response)
 
 
 if __name__ == "__main__":
-    server.DomainDispatcherApplication = Careless  # type: ignore[attr-defined]
-    server.main()
+    with patch.object(server, "DomainDispatcherApplication", Careless):
+        server.main()
