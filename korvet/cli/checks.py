@@ -18,7 +18,7 @@ from korvet.errors import StoreRefusing
 from korvet.redis.address import RedisUrl
 from korvet.redis.error_replies import as_exception
 from korvet.redis.lone_node import has_all_slots, wanted_url
-from korvet.store.keys import Namespace
+from korvet.store.keys import LOBBY, Namespace
 from korvet.store.library import QUESTION, State, judge, library_version
 from korvet.store.log.replicas import SILENT_S
 from korvet.store.memory import RESERVED
@@ -164,8 +164,8 @@ def _snapshots_only(subject: str, settings: dict[str, str]) -> Finding:
     if not rules:
         text = f"no append-only file and no snapshots: a crash or restart loses every topic and group; {remedy}"
         return Finding(subject, Verdict.MEND, text)
-    text = f"snapshots only (save {rules}): a crash loses all since the last one; {remedy}"
-    return Finding(subject, Verdict.NOTE, text)
+    text = f"snapshots only (save {rules}): a crash loses acknowledged records, all since the last snapshot; {remedy}"
+    return Finding(subject, Verdict.MEND, text)
 
 
 def _memory(info: dict[str, Any], settings: dict[str, str]) -> Iterator[Finding]:
@@ -263,6 +263,12 @@ def _rights(client: redis.Redis, namespace: Namespace, *, is_cluster: bool) -> F
     lacking = missing_rights(client, namespace, is_cluster=is_cluster)
     if not lacking:
         return Finding("rights", Verdict.OK, "every command and channel that korvet uses works")
+    if not missing_rights(client, LOBBY, is_cluster=is_cluster):
+        text = (
+            "every right of front-ends that reach tenants as their own Redis users (tenant-redis-passwords); this user "
+            f"reaches no key of namespace {namespace.name}"
+        )
+        return Finding("rights", Verdict.OK, text)
     return Finding("rights", Verdict.MEND, told(lacking))
 
 

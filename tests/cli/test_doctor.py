@@ -251,7 +251,7 @@ def test_losses_of_a_crash_are_told_in_words(capsys: pytest.CaptureFixture[str])
             client.config_set("appendonly", "no")
             client.config_set("save", "60 1000")
         verdict, text = findings(server, capsys)["durability"]
-        assert (verdict, "save 60 1000" in text) == ("note", True)
+        assert (verdict, "save 60 1000" in text) == ("mend", True)
 
 
 def test_eviction_must_be_mended(server: Server, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,3 +107,25 @@ def test_names_that_are_no_tenants_are_refused(name: str, capsys: pytest.Capture
 def test_either_a_tenant_or_front_ends_are_named(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tenants", "redis-user", *words, "--password-file", "/dev/null"]) == 2
     assert "either NAME or --front-ends" in capsys.readouterr().err
+
+
+def test_doctor_knows_the_user_of_front_ends(
+    redis_server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    assert run(["tenants", "redis-user", "--front-ends", "--password-file", str(secret)]) == 0
+    line = capsys.readouterr().out
+    with redis_server.client() as client:
+        client.execute_command(*line.split())
+        try:
+            run(["doctor", "--json", "--redis", redis_server.url.replace("unix://", "unix://korvet:secret@")])
+            found = {item["subject"]: item for item in json.loads(capsys.readouterr().out)}
+            assert found["rights"]["verdict"] == "ok"
+            assert "tenant-redis-passwords" in found["rights"]["text"]
+            client.execute_command("ACL", "SETUSER", "korvet", "-xadd")
+            run(["doctor", "--json", "--redis", redis_server.url.replace("unix://", "unix://korvet:secret@")])
+            found = {item["subject"]: item for item in json.loads(capsys.readouterr().out)}
+            assert found["rights"]["verdict"] == "mend"
+        finally:
+            client.acl_deluser("korvet")
