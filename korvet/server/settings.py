@@ -211,6 +211,12 @@ def _choice_problem(listener: ListenerSettings) -> str | None:
             return None if pattern is None else "its advertised host names a namespace; give it namespace-from, too"
         case NamespaceFrom.SNI if pattern is None or not listener.security.has_tls:
             return "namespace-from 'sni' needs TLS, and an advertised host such as b{node}-{namespace}.kafka.example"
+        case NamespaceFrom.SNI if not listener.sasl:
+            return (
+                "namespace-from 'sni' without sasl would open every tenant to each client; use namespace-from "
+                "'principal', tls-client-auth 'required', and principal-rules that make USER@TENANT of a certificate. "
+                "The server name has to agree with it"
+            )
         case NamespaceFrom.PRINCIPAL if not (listener.sasl or listener.tls_client_auth is ClientAuth.REQUIRED):
             return "namespace-from 'principal' needs sasl, or tls-client-auth 'required'"
     return None

@@ -177,6 +177,10 @@ def test_missing_file_is_one_sentence(tmp_path: Path) -> None:
 
 
 CHOSEN = "security = 'sasl_plaintext'\nsasl = ['SCRAM-SHA-512']\nnamespace-from = 'principal'"
+BY_NAME = (
+    "security = 'tls'\ntls-cert = 'cert'\ntls-key = 'key'\nadvertised = 'b{node}-{namespace}.kafka.example:9093'\n"
+    "namespace-from = 'sni'"
+)
 
 
 @pytest.mark.parametrize(
@@ -197,6 +201,11 @@ CHOSEN = "security = 'sasl_plaintext'\nsasl = ['SCRAM-SHA-512']\nnamespace-from 
             '[[listener]]\nlisten = ":1"\nname = "In"\n[broker]\nlistener.name.out.max.connections = 5\n'
             "listener.name.in.max.connection.creation.rate = 5",
             "listener.name.out.max.connections: no listener has this name; there are: In",
+        ),
+        (BY_NAME, "listener 'default': namespace-from 'sni' without sasl would open every tenant"),
+        (
+            f"{BY_NAME}\ntls-client-ca = 'ca'\ntls-client-auth = 'required'",
+            "listener 'default': namespace-from 'sni' without sasl would open every tenant",
         ),
         ('tenant-redis-passwords = "there"', "tenant-redis-passwords: no listener lets clients choose a tenant"),
         (

@@ -37,7 +37,7 @@ def running_tenants(authority: Authority, issuer: Issuer) -> Iterator[KorvetServ
                          sasl=(*MECHANISMS, "OAUTHBEARER"), **named),
         ListenerSettings(port=0, name="sni", namespace_from=by_name, security=Security.SASL_TLS, sasl=MECHANISMS,
                          **named),
-        ListenerSettings(port=0, name="certificate", namespace_from=by_login, security=Security.TLS, **tls,
+        ListenerSettings(port=0, name="certificate", namespace_from=by_login, security=Security.TLS, **named,
                          tls_client_auth=ClientAuth.REQUIRED,
                          principal_rules=r"RULE:^CN=([^,]+),O=([^,]+)$/$1@$2/"),
         ListenerSettings(port=0, name="fixed", namespace="fixed"),

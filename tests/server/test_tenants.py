@@ -74,18 +74,30 @@ def test_token_names_the_namespace_and_its_user(broker: KorvetServer, issuer: Is
             assert not is_in or topics_of(client) is not None
 
 
-def test_certificate_names_the_namespace_and_its_user(
-    broker: KorvetServer, authority: Authority, context: ssl.SSLContext
-) -> None:
-    for organization, is_served in (("acme", True), ("nobodys", False)):
-        own = authority.client(subject("carol", organization))
-        context.load_cert_chain(own.cert, own.key)
-        with connected(broker.ports[CERTIFICATE], "x.kafka.example", context) as client:
-            client.send("metadata", 12, topics=None)
-            if is_served:
-                assert client.frame()
-            else:
-                assert client.is_closed()
+@pytest.mark.parametrize(
+    ("organization", "server_name", "is_served"),
+    [
+        ("acme", "b1-acme.kafka.example", True),
+        ("acme", None, True),
+        ("acme", "b1-globex.kafka.example", False),
+        ("globex", "b1-acme.kafka.example", False),
+        ("nobodys", "b1-acme.kafka.example", False),
+        ("nobodys", "b1-nobodys.kafka.example", False),
+    ],
+)
+def test_certificate_names_the_namespace_and_the_server_name_agrees(
+    broker: KorvetServer, authority: Authority, context: ssl.SSLContext,
+    organization: str, server_name: str | None, is_served: bool,
+) -> None:  # fmt: skip
+    """Attack: the certificate of one tenant's client at the server name of another."""
+    own = authority.client(subject("carol", organization))
+    context.load_cert_chain(own.cert, own.key)
+    with connected(broker.ports[CERTIFICATE], server_name, context) as client:
+        client.send("metadata", 12, topics=None)
+        if is_served:
+            assert client.frame()
+        else:
+            assert client.is_closed()
 
 
 def subject(name: str, organization: str) -> Any:
