@@ -42,7 +42,7 @@ def check(file: Path) -> None:
     if found.pipeline:
         tables["[pipeline]"] = found.pipeline
     counts = ", in ".join(f"{table}: {len(settings)}" for table, settings in tables.items())
-    click.echo(f"{file} is right: settings in {counts}{listeners}")
+    click.echo(f"{file} has no mistakes: settings in {counts}{listeners}")
     for sentence in security_warnings(found):
         say_note(f"{file}: note: {sentence}")
 

@@ -86,10 +86,7 @@ def _field(name: str, show: Show) -> Write:
 
 def _shown(data: bytes) -> bytes:
     """Data with escapes for a terminal; line feeds and tabs stay."""
-    text = data.decode(errors="backslashreplace")
-    if not text.isprintable():
-        text = "".join(one if one in "\n\t" else printable(one) for one in text)
-    return text.encode()
+    return printable(data.decode(errors="backslashreplace"), "\n\t").encode()
 
 
 def _size(data: bytes | None) -> bytes:

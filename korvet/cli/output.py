@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -13,14 +14,23 @@ PLAIN_WIDTH = 100_000
 """The width of a table that does not go to a terminal: large enough never to wrap a line."""
 
 
-def printable(text: str) -> str:
-    """A text of one line with escapes for characters that are not printable, so that a terminal does not obey them.
+def printable(text: str, kept: str = "", escape: Callable[[str], str] = repr) -> str:
+    """A text with escapes for characters that a terminal obeys or nobody sees, but for those that are ``kept``.
 
-    Ids and names come from any client of the broker.
+    Ids and names come from any client of the broker. A zero-width joiner stays within an emoji or after a mark, where
+    scripts need it.
     """
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+    before = ("", *text)
+    return "".join(
+        one if one.isprintable() or one in kept or _joins(last, one) else escape(one)[1:-1]
+        for last, one in zip(before, text, strict=False)
+    )
+
+
+def _joins(last: str, one: str) -> bool:
+    return one == "\u200d" and last != "" and unicodedata.category(last) in ("So", "Sk", "Mn")
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -50,9 +60,7 @@ def show_json(value: Any) -> None:
 
 def printable_json(text: str) -> str:
     """JSON of the same value, with escapes for characters that a terminal would obey."""
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
+    return printable(text, "\n", json.dumps)
 
 
 def say_error(message: str) -> None:

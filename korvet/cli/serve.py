@@ -225,5 +225,5 @@ def parse_address(text: str, flag: str) -> tuple[str, int]:
     host, separator, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not separator or not port.isdecimal() or int(port) > MAX_PORT or (":" in host and not bracketed):
-        raise ConfigError(f"{flag}: {text!r} is no address; want HOST:PORT, for example 127.0.0.1:9092")
+        raise ConfigError(f"{flag}: {text!r} is not HOST:PORT; give an address such as 127.0.0.1:9092")
     return host.strip("[]") or "0.0.0.0", int(port)

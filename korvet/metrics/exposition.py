@@ -63,8 +63,7 @@ def _parts(family: Family, value: Value) -> Iterator[tuple[str, Mapping[str, str
         yield "_total" if family.kind is Kind.COUNTER else "", {}, value
         return
     *counts, total = value
-    if family.kind is Kind.HISTOGRAM:
-        for bound, count in zip((*family.bounds_s, inf), accumulate(counts), strict=True):
-            yield "_bucket", {"le": "+Inf" if bound == inf else str(bound)}, count
+    for bound, count in zip((*family.bounds_s, inf), accumulate(counts), strict=True):
+        yield "_bucket", {"le": "+Inf" if bound == inf else str(bound)}, count
     yield "_count", {}, sum(counts)
     yield "_sum", {}, total

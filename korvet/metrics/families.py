@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from korvet.metrics.buckets import LAG_BOUNDS_S, REQUEST_BOUNDS_S
+from korvet.redis.resp import WAIT_BOUNDS_S
 
 
 class Kind(StrEnum):
@@ -19,8 +20,6 @@ class Kind(StrEnum):
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
     """Its value is the count of each bucket, the last one without a bound, and then the sum."""
-    SUMMARY = "summary"
-    """Without quantiles. Its value is the count and the sum."""
 
 
 class Joined(StrEnum):
@@ -115,10 +114,7 @@ CONNECTIONS = _table(
 )  # fmt: skip
 
 REDIS = _table(
-    Family(
-        name="korvet_redis_wait_seconds", kind=Kind.SUMMARY, labels=("purpose",),
-        text="Time from a command's sending to its reply.",
-    ),
+    _histogram("redis_wait_seconds", "Time from a command's sending to its reply.", WAIT_BOUNDS_S, "purpose"),
     _gauge("redis_links", "Connections that the front-ends keep to each Redis server.", "server", "purpose"),
     _gauge("redis_links_up", "Those of them that are up.", "server", "purpose"),
     _counter("redis_links_lost", "Connections to Redis that were lost.", "server"),
@@ -180,6 +176,17 @@ PROCESS = _table(
     _gauge("worker_silent_seconds", "Time since a front-end process last told its figures.", "worker"),
     _counter("worker_cpu_seconds", "CPU time of a front-end process.", "worker"),
     _gauge("worker_resident_bytes", "Resident memory of a front-end process.", "worker"),
+    *(
+        Family(name=name, kind=kind, text=text, labels=("worker",))
+        for name, kind, text in (
+            ("process_cpu_seconds_total", Kind.COUNTER, "CPU time of a front-end process."),
+            ("process_resident_memory_bytes", Kind.GAUGE, "Resident memory of a front-end process."),
+            ("process_virtual_memory_bytes", Kind.GAUGE, "Virtual memory of a front-end process."),
+            ("process_start_time_seconds", Kind.GAUGE, "When a front-end process began, in seconds since 1970."),
+            ("process_open_fds", Kind.GAUGE, "Open file descriptors of a front-end process."),
+            ("process_max_fds", Kind.GAUGE, "Most file descriptors that it may have."),
+        )
+    ),
     _histogram(
         "loop_lag_seconds", "Lateness of a timer in the front-ends' event loops, four times a second.", LAG_BOUNDS_S,
         jmx="kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent",

@@ -13,7 +13,7 @@ from typing import Final
 from korvet.metrics.families import FAMILIES, Joined, Kind
 
 Value = float | list[float]
-_ADDED: Final = (Kind.COUNTER, Kind.HISTOGRAM, Kind.SUMMARY)
+_ADDED: Final = (Kind.COUNTER, Kind.HISTOGRAM)
 """Kinds whose figures stay when their process has ended."""
 
 

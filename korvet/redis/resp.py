@@ -12,11 +12,11 @@ string may still be bytes, if one read brought it together with the end of the r
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from time import monotonic
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import hiredis
 
@@ -50,12 +50,22 @@ Sent = tuple[asyncio.Future[Any] | None, bytes | Placed, int]
 sent before. It is a plain tuple because each command makes one."""
 
 
-@dataclass(slots=True)
-class Waits:
-    """The number of replies, and the sum of the times for which their commands waited for them."""
+WAIT_BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
-    replies: int = 0
-    seconds: float = 0.0
+
+class Waits:
+    """The replies by the time for which their commands waited for them: a histogram, and the sum of the times."""
+
+    __slots__ = ("buckets", "seconds")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(WAIT_BOUNDS_S) + 1)
+        self.seconds = 0.0
+
+    def note(self, seconds: float, replies: int) -> None:
+        """Count replies to commands that were written at one time."""
+        self.buckets[bisect_left(WAIT_BOUNDS_S, seconds)] += replies
+        self.seconds += seconds * replies
 
 
 class Owner:
@@ -84,9 +94,10 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._waits = owner.waits
-        self._queued_at = 0.0
-        self._queued = 0
-        """The commands that waited since then."""
+        self._written: deque[tuple[float, int]] = deque()
+        """The times of writes, each with how many commands of it wait for their replies; kept only for the waits."""
+        self._timed = 0
+        """How many of the commands that wait were written at a known time."""
         self.subscriber = False
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
@@ -129,8 +140,6 @@ class Connection(asyncio.BufferedProtocol):
         # The collector, which comes seldom, may find this object late.
         self._scratch = memoryview(b"")
         unanswered, self._waiting = self._waiting, deque()
-        if self._waits is not None:
-            self._note_queue(self._waits)
         if not self.closed.done():
             self.closed.set_result(None)
         self._owner.lost(self, unanswered)
@@ -187,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
         out, self._out = self._out, []
         if self._transport is not None and out:
             if self._waits is not None:
-                self._note_queue(self._waits)
+                self._note_write()
             self._transport.writelines(out)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -208,18 +217,27 @@ class Connection(asyncio.BufferedProtocol):
         except (hiredis.ProtocolError, ValueError) as error:
             self.error = error
             self.abort()
-        if self._waits is not None:
-            self._waits.replies += max(0, waiting - len(self._waiting))
-            self._note_queue(self._waits)
+        if self._waits is not None and (replies := waiting - len(self._waiting)) > 0:
+            self._note_replies(self._waits, replies)
 
-    def _note_queue(self, waits: Waits) -> None:
-        """Note that the queue changes: the waits are its length, integrated over time.
+    def _note_write(self) -> None:
+        """Note the time of a write. So a turn of the loop costs two readings of the clock, and a command nothing."""
+        if (commands := len(self._waiting) - self._timed) > 0:
+            self._timed += commands
+            self._written.append((monotonic(), commands))
 
-        So a turn of the loop costs two readings of the clock, and a command costs nothing.
-        """
-        now = monotonic()
-        waits.seconds += self._queued * (now - self._queued_at)
-        self._queued_at, self._queued = now, len(self._waiting)
+    def _note_replies(self, waits: Waits, replies: int) -> None:
+        now, written = monotonic(), self._written
+        while replies and written:
+            at, commands = written[0]
+            answered = min(replies, commands)
+            waits.note(now - at, answered)
+            self._timed -= answered
+            replies -= answered
+            if answered < commands:
+                written[0] = at, commands - answered
+            else:
+                written.popleft()
 
     def _received(self, data: memoryview) -> None:
         if self.subscriber:

@@ -15,16 +15,19 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import add
 from typing import Any, Final
 
 import anyio
 from kio.schema.errors import ErrorCode
+from prometheus_client import ProcessCollector
 
 import korvet
 from korvet.api.shared.context import Frontend
 from korvet.metrics.buckets import LAG_BOUNDS_S
 from korvet.metrics.samples import Samples
 from korvet.redis.client import Store
+from korvet.redis.resp import Waits
 from korvet.redis.server import COMMANDS, Purpose
 from korvet.server.crowd import Crowd
 from korvet.server.logs import LimitedLog
@@ -38,6 +41,8 @@ from korvet.store.memory import UNLIMITED
 PREFIX: Final = b"figures "
 _TICKS: Final = 4
 _TICK_S: Final = 0.25
+_PROCESS: Final = ProcessCollector(registry=None)
+"""The process metrics that all of Prometheus's clients tell, on systems with /proc."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +119,9 @@ def read_samples(serving: Serving, lag: LoopLag) -> Samples:
     samples = Samples()
     for name, labels, value in _figures(serving, lag):
         samples.set(f"korvet_{name}", value, *labels)
+    for metric in _PROCESS.collect():
+        for sample in metric.samples:
+            samples.set(sample.name, sample.value, str(serving.number))
     return samples
 
 
@@ -183,20 +191,20 @@ def _of_connections(crowd: Crowd) -> Iterator[_Figure]:
 
 def _of_redis(process: Process) -> Iterator[_Figure]:
     store = process.store
-    waits = {purpose: [0.0, 0.0] for purpose in (*COMMANDS, Purpose.CONFIRM)}
+    waits = {purpose: Waits() for purpose in (*COMMANDS, Purpose.CONFIRM)}
     for server in store.servers:
         name = server.links[Purpose.COORDINATE].lines.server
         for purpose, wait in waits.items():
-            if (waits_of := server.links[purpose].waits) is not None:
-                wait[0] += waits_of.replies
-                wait[1] += waits_of.seconds
+            if (own := server.links[purpose].waits) is not None:
+                wait.buckets = [*map(add, wait.buckets, own.buckets)]
+                wait.seconds += own.seconds
         for one in (*COMMANDS, Purpose.SUBSCRIBE):
             yield "redis_links", (name, one.name.lower()), 1
             yield "redis_links_up", (name, one.name.lower()), int(server.links[one].is_up)
         yield "redis_links_lost_total", (name,), server.links[0].lines.losses
         yield "redis_takes_writes", (name,), int(server.is_up() and not server.links[0].lines.problem)
     for purpose, wait in waits.items():
-        yield "redis_wait_seconds", (purpose.name.lower(),), wait
+        yield "redis_wait_seconds", (purpose.name.lower(),), [*wait.buckets, wait.seconds]
     yield "redis_outages_total", (), process.outages.count
     yield "redis_outage_seconds_total", (), process.outages.lasted_ms / 1000
     yield "redis_histories_total", (), store.histories

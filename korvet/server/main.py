@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
@@ -200,7 +201,9 @@ def _say_ready(settings: ServeSettings, ports: Sequence[int], redis: str, notice
     line = f"korvet {korvet.__version__} ready on {', '.join(where)} ({redis})"
     notices.ready(line)
     if settings.log_format == "json":
-        line = json.dumps({"event": "ready", "version": korvet.__version__, "listeners": where, "redis": redis})
+        now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        told = {"event": "ready", "version": korvet.__version__, "listeners": where, "redis": redis}
+        line = json.dumps({**told, "level": "info", "timestamp": now})
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -315,13 +315,10 @@ REDIS: Final = Dashboard(
                 unit="bytes",
             ),
             Panel(
-                title="Mean time of a command",
+                title="Time of a command",
                 queries=[
-                    (
-                        f"sum by (purpose) ({rate('korvet_redis_wait_seconds_sum')}) / "
-                        f"sum by (purpose) ({rate('korvet_redis_wait_seconds_count')})",
-                        "{{purpose}}",
-                    )
+                    (quantile(0.5, "korvet_redis_wait_seconds_bucket", "purpose, "), "{{purpose}}, half"),
+                    (quantile(0.99, "korvet_redis_wait_seconds_bucket", "purpose, "), "{{purpose}}, 99 of 100"),
                 ],
                 unit="s",
             ),

@@ -55,7 +55,7 @@ def test_flag_names_brokers_before_the_file_does(tmp_path: Path) -> None:
     assert named_cluster("three:3", file).bootstrap == "three:3"
     assert named_cluster(None, None).bootstrap == "127.0.0.1:9092"
     file.write_text("bootstrap.servers=one:port\n")
-    with pytest.raises(ConfigError, match=r"bootstrap.servers: 'one:port' is no address"):
+    with pytest.raises(ConfigError, match=r"bootstrap.servers: 'one:port' is not HOST:PORT"):
         named_cluster(None, file)
 
 

@@ -33,7 +33,7 @@ KORVET = [sys.executable, "-m", "korvet.cli"]
             ["groups", "reset-offsets", "g", "--all-topics", "--to-datetime", "soon"],
             "korvet: 'soon' is no time: want ISO 8601 such as 2026-01-31T12:00:00+01:00",
         ),
-        (["serve", "--listen", "9092"], "korvet: --listen: '9092' is no address; want HOST:PORT"),
+        (["serve", "--listen", "9092"], "korvet: --listen: '9092' is not HOST:PORT"),
         (["serve", "--config", "nowhere.toml"], "korvet: cannot read config file nowhere.toml: No such file"),
         (["doctor", "--redis", "http://x"], "korvet: Redis URL 'http://x': the scheme is one of"),
         (["serve", "--redis", "http://x"], "korvet: --redis: Redis URL 'http://x': the scheme is one of"),
@@ -43,7 +43,7 @@ KORVET = [sys.executable, "-m", "korvet.cli"]
         ),
         (["serve", "--redis", "redis://[::1"], "korvet: --redis: Redis URL: invalid ipv6 url"),
         (["serve", "--namespace", ""], "korvet: --namespace: it may not be empty"),
-        (["topics", "list", "-b", "x:y"], "korvet: 'x:y' is no address: want HOST:PORT"),
+        (["topics", "list", "-b", "x:y"], "korvet: 'x:y' is not HOST:PORT"),
     ],
 )
 def test_misunderstood_command_is_one_line_and_exit_code_2(
@@ -59,12 +59,12 @@ def test_misunderstood_command_is_one_line_and_exit_code_2(
 @pytest.mark.parametrize(
     ("variable", "value", "arguments", "line"),
     [
-        ("KORVET_LISTEN", "9092", ["serve"], "'9092' is no address; want HOST:PORT"),
+        ("KORVET_LISTEN", "9092", ["serve"], "'9092' is not HOST:PORT"),
         ("KORVET_WORKERS", "many", ["serve"], "'many' is not a valid integer range"),
         ("KORVET_REDIS", "http://x", ["serve"], "Redis URL 'http://x': the scheme is one of"),
         ("KORVET_REDIS", "http://x", ["doctor"], "Redis URL 'http://x': the scheme is one of"),
         ("KORVET_LOG_LEVEL", "loud", ["serve"], "'loud' is not one of"),
-        ("KORVET_BOOTSTRAP_SERVER", "x:y", ["topics", "list"], "'x:y' is no address: want HOST:PORT"),
+        ("KORVET_BOOTSTRAP_SERVER", "x:y", ["topics", "list"], "'x:y' is not HOST:PORT"),
     ],
 )
 def test_error_names_the_environment_variable_that_the_value_came_from(

@@ -187,8 +187,8 @@ BY_NAME = (
     ("setting", "reason"),
     [
         ('redis = "http://x"', "serve.redis: Redis URL 'http://x': the scheme is one of"),
-        ('listen = "localhost:99999"', "serve.listen: 'localhost:99999' is no address"),
-        ('[[listener]]\nlisten = "localhost:99999"', "listener #1.listen: 'localhost:99999' is no address"),
+        ('listen = "localhost:99999"', "serve.listen: 'localhost:99999' is not HOST:PORT"),
+        ('[[listener]]\nlisten = "localhost:99999"', "listener #1.listen: 'localhost:99999' is not HOST:PORT"),
         (
             '[[listener]]\nlisten = ":1"\n[[listener]]\nlisten = ":1"\nnamespace = "b"',
             "two listeners on 0.0.0.0:1",
@@ -287,7 +287,7 @@ def test_check_names_every_error_of_serve(tmp_path: Path, capsys: pytest.Capture
     assert run(["config", "check", str(path)]) == 2
     assert [line.removeprefix(f"korvet: {path}: ")[:40] for line in capsys.readouterr().err.splitlines()] == [
         "serve.redis: Redis URL 'http://x': the s",
-        "listener #1.listen: 'a:99999' is no addr",
+        "listener #1.listen: 'a:99999' is not HOS",
         "listener #2.advertised: 'b:3-1' is no ra",
     ]
 

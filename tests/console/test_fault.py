@@ -52,7 +52,7 @@ def test_killed_redis_is_told_everywhere_until_it_is_started_again(browser: Brow
         expect(page.get_by_role("alert")).to_contain_text(f"127.0.0.1:{redis.port}")
         poll_until(lambda: state() in ("pending", "firing"), "the alert is there", WITHIN_S)
         (rule,) = (rule for rule in prometheus.rules() if rule["name"] == ALERT)
-        path, _, anchor = rule["annotations"]["runbook"].partition("#")
+        path, _, anchor = rule["annotations"]["runbook_url"].partition("#")
         remedy = (ROOT / path).read_text().partition(f"### {ALERT}\n")[2].partition("\n### ")[0]
         assert (anchor, "Start it" in remedy) == (ALERT.lower(), True)
         redis.start()

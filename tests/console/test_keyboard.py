@@ -35,7 +35,7 @@ def test_offsets_are_reset_by_keyboard_alone(broker: KorvetServer, console: str,
     page.goto(f"{console}/")
     tab_to(page, page.get_by_role("navigation").get_by_role("link", name="Groups"))
     page.keyboard.press("Enter")
-    tab_to(page, page.get_by_label("Id has"))
+    tab_to(page, page.get_by_label("Id contains"))
     page.keyboard.type(group)
     expect(page.locator("#list tbody tr")).to_have_count(1)
     tab_to(page, page.get_by_role("link", name=group))

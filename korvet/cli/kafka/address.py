@@ -33,5 +33,5 @@ def _parse(text: str) -> Address:
     if not host:
         host, port = text, ""
     if port and not port.isdecimal():
-        raise ConfigError(f"{text!r} is no address: want HOST:PORT, for example {DEFAULT_BOOTSTRAP}")
+        raise ConfigError(f"{text!r} is not HOST:PORT: give an address such as {DEFAULT_BOOTSTRAP}")
     return Address(host.strip("[]"), int(port or DEFAULT_PORT))

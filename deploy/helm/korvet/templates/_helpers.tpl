@@ -50,3 +50,72 @@ key: {{ if .Values.redis.existingSecret }}{{ .Values.redis.key }}{{ else }}url{{
 {{- randAlphaNum 32 -}}
 {{- end -}}
 {{- end -}}
+
+{{- define "korvet.console.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: console
+{{- end -}}
+
+{{- define "korvet.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "korvet.name" .) "default" .Values.serviceAccount.create) -}}
+{{- end -}}
+
+{{- /* What pods of korvet's image have in common. */ -}}
+{{- define "korvet.pod" -}}
+serviceAccountName: {{ include "korvet.serviceAccount" . }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  seccompProfile:
+    type: RuntimeDefault
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "korvet.mounts" -}}
+- name: config
+  mountPath: /etc/korvet/korvet.toml
+  subPath: korvet.toml
+  readOnly: true
+- name: tmp
+  mountPath: /tmp
+{{- range .Values.secrets }}
+- name: secret-{{ .name }}
+  mountPath: /etc/korvet/secrets/{{ .name }}
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "korvet.volumes" -}}
+- name: config
+  configMap:
+    name: {{ include "korvet.name" . }}
+- name: tmp
+  emptyDir:
+    sizeLimit: 64Mi
+{{- range .Values.secrets }}
+- name: secret-{{ .name }}
+  secret:
+    secretName: {{ .secretName }}
+    defaultMode: 0440
+{{- end }}
+{{- end -}}
