@@ -25,6 +25,17 @@ function value.now_ms()
   return math.floor(clock.now_us() / 1000)
 end
 
+-- Whether a deadline that was set to so many ms is still to come. One that lies further ahead was set before the clock
+-- went back, and is over.
+function value.is_running(deadline, now, lasts_ms)
+  return deadline > now and deadline <= now + lasts_ms
+end
+
+-- The ms by which the clock went back since a unit noted a time; 0 if it did not. So much earlier are the unit's times.
+function value.set_back_ms(noted, now)
+  return math.max((noted or now) - now, 0)
+end
+
 -- A flat reply (HGETALL) as a table from names to values.
 function value.pairs(flat)
   local named = {}

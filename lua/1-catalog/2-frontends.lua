@@ -52,16 +52,11 @@ function frontend.turn(fields)
   return tonumber(lease_end), holder
 end
 
--- Whether a lease is not over. If the clock goes back, as with another server, leases of dead front-ends are too long.
-function frontend.is_running(lease_end, now, lease_ms)
-  return lease_end > now and lease_end <= now + lease_ms
-end
-
 -- The front-ends whose leases run, as [node_id, address, ...].
 function frontend.live(leases, now, lease_ms)
   local live = {}
   for address, lease in pairs(leases) do
-    if frontend.is_running(lease.lease_end, now, lease_ms) then
+    if value.is_running(lease.lease_end, now, lease_ms) then
       live[#live + 1] = { lease.id, address }
     end
   end
@@ -90,7 +85,7 @@ end
 -- 1 if a front-end has the turn to sweep from now on, else 0; fields changes.
 function frontend.take_turn(fields, token, now, lease_ms)
   local lease_end, holder = frontend.turn(fields)
-  if token == '' or holder and holder ~= token and frontend.is_running(lease_end, now, lease_ms) then
+  if token == '' or holder and holder ~= token and value.is_running(lease_end, now, lease_ms) then
     return 0
   end
   fields[frontend.TURN] = value.integer(now + lease_ms) .. ' ' .. token
@@ -101,12 +96,12 @@ end
 function frontend.cut(leases, fields, now, lease_ms)
   local latest, longest = now + lease_ms, lease_ms * frontend.IDLE_TIMES
   for _, lease in pairs(leases) do
-    if frontend.is_running(lease.lease_end, now, longest) then
+    if value.is_running(lease.lease_end, now, longest) then
       lease.lease_end = math.min(lease.lease_end, latest)
     end
   end
   local lease_end, holder = frontend.turn(fields)
-  if holder and lease_end > latest and frontend.is_running(lease_end, now, longest) then
+  if holder and lease_end > latest and value.is_running(lease_end, now, longest) then
     fields[frontend.TURN] = value.integer(latest) .. ' ' .. holder
   end
 end
@@ -162,7 +157,7 @@ end
 -- Whether a namespace is idle with a caller, whether the caller makes it active, and the ms of the caller's lease.
 function frontend.mode(asked, fields, now)
   local active_until = tonumber(fields[frontend.ACTIVE]) or 0
-  local was_active = frontend.is_running(active_until, now, frontend.ACTIVE_MS)
+  local was_active = value.is_running(active_until, now, frontend.ACTIVE_MS)
   if asked.clients ~= 'none' then
     return false, not was_active, asked.lease
   elseif was_active then

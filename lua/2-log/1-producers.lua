@@ -90,6 +90,7 @@ end
 -- The notes' cursor moves on; it is '0' when all producers were looked at.
 function producer.forget(producers_key, notes, log_end, count)
   local now_ms = value.now_ms()
+  notes.noted_ms = math.min(notes.noted_ms, now_ms)
   if now_ms - notes.noted_ms >= notes.expiration_ms then
     notes.old_end, notes.noted_ms, notes.noted_end = notes.noted_end, now_ms, log_end
   end

@@ -64,7 +64,7 @@ function compaction.begin(keys, args)
   local now_ms = value.now_ms()
   local token, end_ms, phase = string.match(meta[2] or '', '^(%S+) (%d+) (%a+)$')
   if token ~= asked.token then
-    if asked.is_kept or token and tonumber(end_ms) > now_ms then
+    if asked.is_kept or token and value.is_running(tonumber(end_ms), now_ms, asked.lease_ms) then
       return { code.NONE, 'busy' }
     end
     phase = 'clear'

@@ -10,6 +10,7 @@
 -- * rebalance_timeout and session_timeout: the longest and the shortest of the members.
 -- * join_deadline, sync_deadline; initial while a first rebalance waits for more members; next_due, no later than the
 --   first deadline; retention; expires_at while the group is Empty.
+-- * clock: the time of the last change. If the clock is behind it, all times of the group move back as far.
 -- * transactions: the number of open transactions that commit offsets of the group.
 -- * catalog_version: while no client leads the group. It was of the consumer protocol and did not rebalance since. It
 --   rebalances when the catalog has another version.
@@ -36,7 +37,7 @@ local group = {
     { 'join_deadline', true }, { 'sync_deadline', true }, { 'next_due', true }, { 'retention', true },
     { 'expires_at', true }, { 'transactions', true }, { 'type' }, { 'target_epoch', true }, { 'settled', true },
     { 'consumers', true }, { 'assignor' }, { 'catalog_version' }, { 'policy' }, { 'max_size', true },
-    { 'metadata_bytes', true },
+    { 'metadata_bytes', true }, { 'clock', true },
   },
   -- The time by which the keys outlive expires_at: only a backstop, for every function takes the group as gone by then.
   BACKSTOP = 86400000,
@@ -111,8 +112,27 @@ function group.open(keys)
   elseif fields.state then
     g.size = redis.call('HLEN', keys[2])
     g.pending = redis.call('ZCARD', keys[3]) - g.size
+    group.turn_back(g)
   end
   return g
+end
+
+-- Move all times of a group back if the clock went back.
+function group.turn_back(g)
+  local back = value.set_back_ms(g.fields.clock, g.now)
+  if back == 0 then
+    return
+  end
+  for _, name in ipairs({ 'state_since', 'join_deadline', 'sync_deadline', 'expires_at' }) do
+    group.set(g, name, g.fields[name] and g.fields[name] - back)
+  end
+  local sessions = redis.call('ZRANGE', g.keys[3], 0, -1, 'WITHSCORES')
+  for at = 1, #sessions, 2 do
+    g.deadlines[sessions[at]] = sessions[at + 1] - back
+  end
+  if group.is_consumer(g) then
+    group.consumer.turn_back(g, back)
+  end
 end
 
 -- The group of a function that gets further keys beside the group's own.

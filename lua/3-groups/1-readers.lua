@@ -1,8 +1,9 @@
 -- Readers are clients that read for groups. A Fetch names no group, but the SyncGroup before it does, by the same
 -- client id from the same host. The groups hash of a reader: `topic:partition` -> one or two groups, each as `until_ms
 -- length group_id `, the one that lasts longest first. Two are enough to know that no single group fits. The field of
--- the empty name holds the time of the next look for partitions whose groups ended.
-local reader = {}
+-- the empty name holds the time of the next look for partitions whose groups ended. No group lasts for more than
+-- LONGEST_MS.
+local reader = { LONGEST_MS = 600000 }
 
 -- The groups of a partition that last beyond now, at most two: [until_ms, group_id, ...].
 function reader.groups(text, now)
@@ -12,7 +13,7 @@ function reader.groups(text, now)
     if not ends then
       error('the groups of a reader cannot be read: ' .. text, 0)
     end
-    if tonumber(ends) > now then
+    if value.is_running(tonumber(ends), now, reader.LONGEST_MS) then
       groups[#groups + 1] = tonumber(ends)
       groups[#groups + 1] = string.sub(text, from, from + length - 1)
     end

@@ -2,7 +2,8 @@
 
 -- The outages as a list of {from, to}. The text is `served_until from-to from-to ...` of times in ms, oldest outage
 -- first, '' if nothing is known. If served_until is more than a moment ago, an outage lasts from then until now. So a
--- call that lay in the queue of a frozen server knows of it.
+-- call that lay in the queue of a frozen server knows of it. An outage that ends later was noted before the clock went
+-- back, and does not count.
 function group.outages(text, now)
   local found = {}
   if text == nil or text == '' then
@@ -14,7 +15,9 @@ function group.outages(text, now)
     if not served_until or not from or tonumber(to) < tonumber(from) then
       error('outages are not `served_until from-to ...`: ' .. text, 0)
     end
-    found[#found + 1] = { from = tonumber(from), to = tonumber(to) }
+    if tonumber(to) <= now then
+      found[#found + 1] = { from = tonumber(from), to = tonumber(to) }
+    end
   end
   if now - served_until > group.SILENCE then
     found[#found + 1] = { from = tonumber(served_until), to = now }

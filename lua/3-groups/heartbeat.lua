@@ -4,7 +4,8 @@ function group.has_other_topics(known, told)
 end
 
 -- Begin the session of a member anew if nothing is due in its group. Almost every heartbeat and commit takes this path,
--- so it reads nothing that grows with the group.
+-- so it reads nothing that grows with the group. A first deadline that is further ahead than a whole session was set
+-- before the clock went back.
 -- Returns the state; nil if the whole group has to be looked at.
 function group.beat(keys, id, instance_id, generation, catalog_version)
   local call = redis.call
@@ -20,10 +21,11 @@ function group.beat(keys, id, instance_id, generation, catalog_version)
     return nil
   end
   local record = call('HGET', keys[2], id)
-  if not record then
+  local timeout = record and group.session_timeout(record)
+  if not record or fields[3] - now > timeout then
     return nil
   end
-  call('ZADD', keys[3], now + group.session_timeout(record), id) -- first write
+  call('ZADD', keys[3], now + timeout, id) -- first write
   return state
 end
 

@@ -104,6 +104,7 @@ function group.save(g, offsets, begin)
   group.save_members(g)
   group.save_sessions(g)
   group.set(g, 'next_due', group.first_deadline(g))
+  group.set(g, 'clock', g.now)
   group.save_fields(g)
   group.save_expiry(g)
   if g.announced then

@@ -1,5 +1,15 @@
 -- The passing of time in a group of the consumer protocol.
 
+-- Move the times back by which members give up partitions.
+function consumer.turn_back(g, back)
+  for _, id in ipairs(group.member_ids(g)) do
+    local member = group.member(g, id)
+    if member.revoke_by then
+      consumer.put(g, id, consumer.with(member, { revoke_by = member.revoke_by - back }))
+    end
+  end
+end
+
 -- The times of a member's end and of its revocation after outages. An outage prolongs both: the member has a whole
 -- session from the outage's end.
 function consumer.prolonged(g, member, deadline)

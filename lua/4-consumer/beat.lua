@@ -1,8 +1,9 @@
 -- The heartbeat of a settled member.
 
 -- Begin the session of a member anew if it has all of its target and nothing is due in its group. Returns whether this
--- is so. Almost every heartbeat takes this path, so it reads nothing that grows with the group. It may be late, because
--- it ignores owned partitions.
+-- is so. A first deadline that is further ahead than a whole session was set before the clock went back. Almost every
+-- heartbeat takes this path, so it reads nothing that grows with the group. It may be late, because it ignores owned
+-- partitions.
 function consumer.beats(keys, catalog_version, id, epoch, instance_id, session_timeout)
   local call = redis.call
   local fields = call(
@@ -12,7 +13,8 @@ function consumer.beats(keys, catalog_version, id, epoch, instance_id, session_t
     return false
   end
   local now = value.now_ms()
-  if fields[5] ~= epoch .. ' ' .. session_timeout or now >= (tonumber(fields[4]) or 0) then
+  local left = (tonumber(fields[4]) or 0) - now
+  if fields[5] ~= epoch .. ' ' .. session_timeout or left <= 0 or left > tonumber(session_timeout) then
     return false
   end
   if instance_id ~= '' and call('HGET', keys[4], instance_id) ~= id then

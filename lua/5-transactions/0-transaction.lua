@@ -63,6 +63,15 @@ local transaction = {
   MEMBERS = 500,
 }
 
+-- Move the times of an id back if the clock went back.
+function transaction.turn_back(t)
+  t.back_ms = value.set_back_ms(t.fields.updated_ms, t.now)
+  if t.back_ms > 0 then
+    t.fields.updated_ms = t.now
+    t.fields.started_ms = math.max((t.fields.started_ms or -1) - t.back_ms, -1)
+  end
+end
+
 -- Read an id's hash. Returns its fields, and as size the number of its transaction's members. Without fields.state the
 -- id does not exist. Keys of the wrong type fail here, before any write.
 function transaction.open(keys)
@@ -79,7 +88,9 @@ function transaction.open(keys)
     fields[field[1]] = values[at] and (field[2] and tonumber(values[at]) or values[at]) or nil
     count = count + (values[at] and 1 or 0)
   end
-  return { keys = keys, now = value.now_ms(), fields = fields, size = redis.call('HLEN', keys[1]) - count }
+  local t = { keys = keys, now = value.now_ms(), fields = fields, size = redis.call('HLEN', keys[1]) - count }
+  transaction.turn_back(t)
+  return t
 end
 
 function transaction.is_prepared(t)
@@ -121,6 +132,9 @@ function transaction.move(t, transactional_id, state, fields, due)
     error('a transaction cannot become ' .. state .. ' from ' .. before, 0)
   end
   local changes = { 'state', state, 'updated_ms', value.integer(t.now) }
+  if t.back_ms > 0 and not fields.started_ms then
+    fields.started_ms = t.fields.started_ms
+  end
   for name, field in pairs(fields) do
     changes[#changes + 1] = name
     changes[#changes + 1] = type(field) == 'number' and value.integer(field) or field

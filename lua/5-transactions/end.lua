@@ -282,6 +282,17 @@ function transaction.next_due(t, expiration)
   return t.fields.updated_ms + expiration
 end
 
+-- Have an id be due at a time. The id notes its times anew if the clock went back.
+function transaction.wait_until(t, transactional_id, due)
+  redis.call('ZADD', t.keys[2], value.integer(due), transactional_id) -- first write
+  if t.back_ms > 0 then
+    redis.call(
+      'HSET', t.keys[1], 'updated_ms', value.integer(t.fields.updated_ms), 'started_ms',
+      value.integer(t.fields.started_ms)
+    )
+  end
+end
+
 -- The time at which a front-end gets an unfinished decision again: the older the decision, the longer the pause.
 function transaction.next_try(t)
   local age = t.now - t.fields.updated_ms
@@ -290,7 +301,8 @@ end
 
 -- txn_expire: do the work that is due of a transactional id
 -- A transaction past its timeout is aborted. The reply has a decision that was not finished for a second, and again
--- after pauses that grow to ten seconds. An id that was not used for the expiration is removed.
+-- after pauses that grow to ten seconds. An id that was not used for the expiration is removed. If the clock went back,
+-- a call moves the id's times back.
 -- KEYS[1] id        hash  state of the transactional id
 -- KEYS[2] deadlines zset  transactional id -> ms at which its next work is due
 -- ARGV[1] transactional_id   ARGV[2] expiration ms of idle transactional ids
@@ -304,15 +316,15 @@ function transaction.expire(keys, args)
     redis.call('ZREM', keys[2], transactional_id) -- first write
     return { code.NONE }
   elseif transaction.is_prepared(t) then
-    if t.now < tonumber(redis.call('ZSCORE', keys[2], transactional_id) or 0) then
+    if t.back_ms == 0 and t.now < tonumber(redis.call('ZSCORE', keys[2], transactional_id) or 0) then
       return { code.NONE }
     end
-    redis.call('ZADD', keys[2], value.integer(transaction.next_try(t)), transactional_id) -- first write
+    transaction.wait_until(t, transactional_id, transaction.next_try(t))
     return { code.NONE, transaction.decision(t) }
   end
   local due = transaction.next_due(t, asked.expiration)
   if t.now < due then
-    redis.call('ZADD', keys[2], value.integer(due), transactional_id) -- first write
+    transaction.wait_until(t, transactional_id, due)
   elseif t.fields.state == 'Ongoing' then
     transaction.fence(t, transactional_id)
     return { code.NONE, transaction.decision(t) }

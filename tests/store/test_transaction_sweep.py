@@ -346,3 +346,31 @@ async def test_sweep_that_rests_goes_on_as_soon_as_its_namespace_is_active(
         idle.note(is_idle=False)
         await scene.until_aborted(name)
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["same sweep", "after a restart"])
+async def test_sweep_aborts_an_overdue_transaction_although_the_clock_went_back(
+    scene: Scene, is_restarted: bool
+) -> None:
+    """The clock goes back as the test moves all that was noted an hour ahead."""
+    name = f"txn-{uuid4().hex[:8]}"
+    _, producer_id, epoch = await scene.transactions.init(name, 500, -1, -1)
+    partitions = [scene.front.log.partition(scene.topic, 0)]
+    keys = NAMESPACE.transaction(name)
+
+    async def ahead(key: str, *command: str) -> None:
+        await scene.front.store.call(Purpose.COORDINATE, key, *command)
+
+    await sweep(scene.transactions)
+    assert (await scene.transactions.add(name, producer_id, epoch, partitions)).code == 0
+    for field in ("started_ms", "updated_ms"):
+        await ahead(keys.id, "HINCRBY", keys.id, field, "3600000")
+    await ahead(keys.deadlines, "ZINCRBY", keys.deadlines, "3600000", name)
+    await ahead(keys.deadlines, "ZINCRBY", keys.deadlines, "3600000000", "")
+    if is_restarted:
+        scene = Scene(scene.front, scene.groups, scene.topic)
+    else:
+        scene.transactions.seen_us = {key: seen + 3.6e9 for key, seen in scene.transactions.seen_us.items()}
+    with anyio.fail_after(30):
+        while await scene.state(name) != "CompleteAbort":
+            await sweep(scene.transactions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Final
@@ -33,13 +33,27 @@ async def listed(namespace: Namespace, store: Store) -> Found:
     return [one for found, _ in shards for one in found], unreadable
 
 
-async def _in_shard(namespace: Namespace, store: Store, shard: int) -> Found:
+async def _windows(namespace: Namespace, store: Store, shard: int) -> AsyncIterator[Sequence[str]]:
     key = namespace.transaction_deadlines(shard)
-    found: dict[str, Listed] = {}
-    unreadable: dict[str, StoreError] = {}
     for first in count(0, _AT_ONCE):
         window = await store.call(Purpose.COORDINATE, key, "ZRANGE", key, first, first + _AT_ONCE - 1)
-        ids = [text(one) for one in window if one]
+        yield [text(one) for one in window if one]
+        if len(window) < _AT_ONCE:
+            break
+
+
+async def ids_of(namespace: Namespace, store: Store, shard: int) -> Sequence[str]:
+    """The transactional ids of a shard.
+
+    :raises StoreUnavailable, StoreError: the shard cannot be read.
+    """
+    return [one async for ids in _windows(namespace, store, shard) for one in ids]
+
+
+async def _in_shard(namespace: Namespace, store: Store, shard: int) -> Found:
+    found: dict[str, Listed] = {}
+    unreadable: dict[str, StoreError] = {}
+    async for ids in _windows(namespace, store, shard):
         asked = await outcomes(partial(_state, namespace, store, one) for one in ids)
         for one, outcome in zip(ids, asked, strict=True):
             if isinstance(outcome, StoreError):
@@ -48,8 +62,6 @@ async def _in_shard(namespace: Namespace, store: Store, shard: int) -> Found:
                 raise outcome
             elif outcome is not None:
                 found[one] = outcome
-        if len(window) < _AT_ONCE:
-            break
     return list(found.values()), unreadable
 
 

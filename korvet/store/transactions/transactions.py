@@ -36,7 +36,7 @@ from korvet.store.transactions import types
 from korvet.store.transactions.check import Check
 from korvet.store.transactions.decisions import Decisions
 from korvet.store.transactions.hanging import Hanging
-from korvet.store.transactions.listing import listed
+from korvet.store.transactions.listing import ids_of, listed
 from korvet.store.transactions.types import Added, Decision, Listed, ProducerId, TransactionDescription
 
 log = structlog.get_logger()
@@ -88,6 +88,8 @@ class Transactions:
         self._log = log
         self._groups = groups
         self._keys = lru_cache(_KEYS_KEPT)(namespace.transaction)
+        self.seen_us: dict[str, float] = {}
+        """The last time of the server of each shard, by the shard's deadlines."""
         self._refused = Seldom(
             "new transactional ids are refused: there are as many as korvet.max.transactional.ids allows"
         )
@@ -312,10 +314,24 @@ class Transactions:
         return [shard for shard, outcome in enumerate(there) if outcome != 0]
 
     async def due(self, shard: int) -> Sequence[str]:
-        """The transactional ids of a shard whose deadlines have passed."""
+        """The transactional ids of a shard whose deadlines have passed; all ids if the clock went back.
+
+        :raises StoreUnavailable, StoreError:
+        """
         deadlines = self._namespace.transaction_deadlines(shard)
+        if await self._went_back(deadlines):
+            return await ids_of(self._namespace, self._store, shard)
         found = await self._store.call_function(Purpose.COORDINATE, "korvet_txn_due", [deadlines], most=_MOST_DUE)
         return [text(transactional_id) for transactional_id in found]
+
+    async def _went_back(self, deadlines: str) -> bool:
+        """Whether the clock of a shard's server went back since the last call, or since the newest transaction."""
+        seconds, microseconds = await self._store.call(Purpose.COORDINATE, deadlines, "TIME")
+        now_us, seen_us = int(seconds) * 1_000_000 + int(microseconds), self.seen_us.get(deadlines)
+        if seen_us is None:
+            seen_us = float(await self._store.call(Purpose.COORDINATE, deadlines, "ZSCORE", deadlines, "") or 0)
+        self.seen_us[deadlines] = now_us
+        return now_us < seen_us
 
     async def next_due_s(self, shards: Sequence[int]) -> float:
         """The seconds until a transactional id of the shards is due; infinite if none is.

@@ -25,7 +25,7 @@ from korvet.redis.client import Purpose
 from korvet.store.background.compaction.batches import Batches, aborted_transactions
 from korvet.store.background.compaction.due import Compaction, Dirty, due_of
 from korvet.store.background.compaction.headroom import check_groups, check_room, count_new_bytes
-from korvet.store.background.compaction.lease import Lease, Lost
+from korvet.store.background.compaction.lease import LEASE_MS, Lease, Lost
 from korvet.store.background.compaction.new_stream import NewStream
 from korvet.store.background.compaction.plan import Chunk, Cleaner, Keys, Rules, Stored, Transactions
 from korvet.store.log.partition import Partition
@@ -79,7 +79,7 @@ async def clear_leftover(log: Log, partition: Partition, now_ms: int) -> None:
     """
     meta = partition.keys.meta
     held: bytes | None = await log.store.call(Purpose.READ, meta, "HGET", meta, "compaction")
-    if held is None or int(held.split()[1]) > now_ms:
+    if held is None or now_ms < int(held.split()[1]) <= now_ms + LEASE_MS:
         return
     lease = Lease(log, partition)
     if await lease.begin():
