@@ -3,7 +3,9 @@
 - 1: regular expressions; the client makes its member id itself
 
 The front-end judges a regular expression before it asks for the group. A request with a wrong expression and a wrong
-member therefore names the expression here, and the member in Kafka.
+member therefore names the expression here, and the member in Kafka. A name that no topic can have for its length is
+INVALID_REQUEST; Kafka keeps it. More than `MOST_SUBSCRIBED_BYTES` are UNKNOWN_SERVER_ERROR, as if Kafka's record of the
+member were too large.
 
 Source: KafkaApis.handleConsumerGroupHeartbeat, GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid
 """
@@ -28,8 +30,11 @@ from korvet.security.acl import WILDCARD, ResourceType
 from korvet.security.rights import Rights
 from korvet.store.groups.consumer_types import HeartbeatRequest
 from korvet.store.groups.subscriptions import regex_problem
+from korvet.store.topics import MAX_NAME_LENGTH
 from korvet.wire import group_responses
 
+MOST_SUBSCRIBED_BYTES: Final = 1 << 20
+"""The topic names and the regular expression of a member; Kafka has a mebibyte for its record (max.message.bytes)."""
 _OWN_MEMBER_ID_SINCE: Final = 1
 _JOIN, _LEAVE, _LEAVE_FOR_A_WHILE = 0, -1, -2
 _UNCHANGED: Final = timedelta(milliseconds=-1)
@@ -186,12 +191,16 @@ def _problem(request: Any, version: int, assignors: Callable[[], Sequence[str]])
     why = _empty(request, version) or _out_of_place(request)
     if why is not None:
         return ErrorCode.invalid_request, why
+    regex, names = getattr(request, "subscribed_topic_regex", None), request.subscribed_topic_names or ()
+    if any(len(name) > MAX_NAME_LENGTH for name in names):
+        return ErrorCode.invalid_request, f"SubscribedTopicNames: a topic's name has at most {MAX_NAME_LENGTH} letters."
+    if sum(map(len, names)) + len((regex or "").encode()) > MOST_SUBSCRIBED_BYTES:
+        return ErrorCode.unknown_server_error, f"A member's subscription has at most {MOST_SUBSCRIBED_BYTES} bytes."
     assignor = request.server_assignor
     if assignor is not None and assignor not in (known := assignors()):
         return ErrorCode.unsupported_assignor, (
             f"ServerAssignor {assignor} is not supported. Supported assignors: {', '.join(known)}."
         )
-    regex = getattr(request, "subscribed_topic_regex", None)
     wrong = regex_problem(regex) if regex and request.member_epoch >= _JOIN else None
     return None if wrong is None else (ErrorCode.invalid_regular_expression, wrong)
 

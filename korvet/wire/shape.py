@@ -53,15 +53,18 @@ _INDENT = "    "
 LONGEST_STRING_BYTES = 32_767
 """The longest string that a length of two bytes allows, in versions without compact lengths."""
 LONGEST_ID_BYTES = 1024
-"""The bound on ids of clients, groups and members; Kafka takes them as long as any string. Ids lie in keys of Redis,
-several times and percent-encoded, and stay in a front-end's memory after the request."""
-_IDS = frozenset(
+"""The bound on every string of a request but those of `_LONGER`; Kafka takes all as long as any string. Ids lie in keys
+of Redis, several times and percent-encoded, and stay in a front-end's memory after the request."""
+_LONGER = frozenset(
     {
-        "group_id", "groups", "groups_names", "group_ids", "key", "coordinator_keys", "resource_name",
-        "member_id", "group_instance_id", "instance_id", "rack_id", "protocol_type", "protocol_name", "server_assignor",
-        "transactional_id", "v3_and_below_transactional_id", "transactional_ids", "transactional_id_pattern",
-        "client_software_name", "client_software_version", "cluster_id", "states_filter", "types_filter",
-        "state_filters",
+        # Names of topics, settings and users: a handler refuses a wrong one alone, with Kafka's error, before Redis.
+        "name", "topic", "topic_name", "topic_names", "configuration_keys",
+        # offset.metadata.max.bytes, each setting's own check, and the bounds of access rules and quotas are for these.
+        "committed_metadata", "value", "principal", "host", "entity_name",
+        # `consumer_group_heartbeat.MOST_SUBSCRIBED_BYTES` is for these two together.
+        "subscribed_topic_names", "subscribed_topic_regex",
+        # These end with their request.
+        "reason", "path", "principal_filter", "host_filter", "resource_name_filter",
     }
 )  # fmt: skip
 MOST_ELEMENTS = 30_000
@@ -189,7 +192,7 @@ class _Source:
         else:
             if kafka_type == "string":
                 self._length("size", "int16", 2, flexible, "string_varint")
-                if name in _IDS:
+                if name not in _LONGER:
                     self._add(f"if size > {LONGEST_ID_BYTES}: refuse_id({name!r}, size)")
             else:
                 self._length("size", "int32", 4, flexible)

@@ -72,6 +72,21 @@ def test_unknown_assignor_is_refused(broker: KorvetServer) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [(["n" * 250], "INVALID_REQUEST"), ([f"{n:0249}" for n in range(5000)], "UNKNOWN_SERVER_ERROR")],
+    ids=["a name longer than a topic's", "more than a mebibyte"],
+)
+def test_oversized_subscription_is_refused_before_redis_hears_of_it(
+    broker: KorvetServer, names: list[str], code: str
+) -> None:
+    group = unique("g")
+    answer = beat(broker.port, group, "m", 0, **{**JOIN, "subscribed_topic_names": names})
+    assert refusal(answer)[0] == code
+    with broker.redis() as client:
+        assert not list(client.scan_iter(f"*@group:{group}*"))
+
+
 @kafka("GroupMetadataManagerTest.testConsumerHeartbeatRegexValidation")
 @pytest.mark.parametrize(
     ("regex", "why"),

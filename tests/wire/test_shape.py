@@ -76,6 +76,9 @@ def test_overlong_id_is_refused_in_every_field(version: int) -> None:
             else:
                 with pytest.raises(MalformedRequest, match=f"{name} of 1025 bytes"):
                     check_shape(schema, body, 0)
+    sasl_handshake: Any = load_request_schema(17, 1)
+    with pytest.raises(MalformedRequest, match="mechanism of 1025 bytes"):
+        check_shape(sasl_handshake, memoryview(encoded(sasl_handshake, sasl_handshake(mechanism="x" * 1025))), 0)
     describe_groups: Any = load_request_schema(15, 0)
     with pytest.raises(MalformedRequest, match="groups of 1025 bytes"):
         check_shape(describe_groups, memoryview(encoded(describe_groups, describe_groups(groups=("g", "x" * 1025)))), 0)
