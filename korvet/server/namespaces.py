@@ -368,8 +368,8 @@ class Namespaces:
         registry = Registry(frontend.namespace.frontends, frontend.store, frontend.wakeups, {}, frontend.activity)
         await registry.open(None)
         held.registry = registry
-        stored = partial(stored_bytes, frontend.catalog, frontend.log)
-        held.allowance = Allowance(held.tenant.name, frontend.log.reserve, stored)
+        stored = partial(stored_bytes, frontend.namespace, frontend.catalog, frontend.log, frontend.groups)
+        held.allowance = Allowance(held.tenant.name, frontend.log.reserve, frontend.groups.room, stored)
         frontend.log.reserve = held.allowance
         self._apply(held, frontend)
         async with anyio.create_task_group() as tasks:

@@ -1,8 +1,12 @@
-"""The room of one tenant's producers: what Redis has left for all, and what the tenant's own limit leaves.
+"""The room of one tenant: what Redis has left for all, and what the tenant's own limit leaves.
 
-The bytes of a tenant's batches are counted every second while its producers write, and less often if it has thousands
-of partitions. In between the front-end subtracts what it writes itself. So a tenant exceeds its limit by what other
-front-ends write in that time, at most.
+The bytes of a tenant are counted every second while its clients add some, and less often if it has thousands of
+partitions, groups and transactional ids. In between the front-end subtracts what it adds itself. So a tenant exceeds
+its limit by what other front-ends add in that time, at most.
+
+Batches and all else share the limit, but full logs refuse producers alone: consumers must go on, for
+``korvet.retention=archived`` waits for them. Groups, transactions and their like are refused if they alone take as much
+as the limit allows.
 """
 
 from __future__ import annotations
@@ -13,37 +17,46 @@ from typing import Final
 
 import anyio
 
+from korvet.store.calls import StateRoom
 from korvet.store.every import every
 from korvet.store.memory import ProducerRoom
 from korvet.store.seldom import Seldom
 
 _INTERVAL_S: Final = 1.0
-_PER_PARTITION_S: Final = 0.002
+_PER_UNIT_S: Final = 0.002
 
 
 class Allowance:
     """As `korvet.store.memory.Reserve`, with a limit for one namespace. `watch` runs while the namespace is open.
 
     :param shared: the room for all namespaces.
-    :param stored: tells the stored bytes and the number of partitions; raises KorvetError.
+    :param state: the room for all but batches.
+    :param stored: tells the bytes of batches, those of all else and the number of units; raises KorvetError.
     """
 
-    def __init__(self, name: str, shared: ProducerRoom, stored: Callable[[], Awaitable[tuple[int, int]]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        shared: ProducerRoom,
+        state: StateRoom,
+        stored: Callable[[], Awaitable[tuple[int, int, int]]],
+    ) -> None:
         self._name = name
         self._shared = shared
+        self._state = state
         self._stored = stored
         self._limit: int | None = None
         self._left = math.inf
         self._rest_s = _INTERVAL_S
-        self._use = anyio.Event()
         self._refused = Seldom("a tenant's producers must wait: it stores as many bytes as its limit allows")
 
     def limit(self, limit_bytes: int | None) -> None:
         """Have another limit count; None for none."""
         if limit_bytes != self._limit:
             self._limit = limit_bytes
-            self._left = math.inf
-            self._use.set()
+            self._left = self._state.left_bytes = math.inf
+            self._state.is_limited = limit_bytes is not None
+            self._state.use.set()
 
     @property
     def is_full(self) -> bool:
@@ -59,7 +72,7 @@ class Allowance:
         await self._shared.shortage()
 
     def is_used_up(self, key: str) -> bool:
-        self._use.set()
+        self._state.use.set()
         return self._left <= 0 or self._shared.is_used_up(key)
 
     def take(self, key: str, size_bytes: int) -> bool:
@@ -72,15 +85,17 @@ class Allowance:
         await self._shared.ask(key)
 
     async def watch(self) -> None:
-        """Count the stored bytes while producers write, until cancelled."""
+        """Count the stored bytes while clients add some, until cancelled."""
         complaint = "the bytes that a tenant stores cannot be counted"
         await every(lambda: self._rest_s, self._step, complaint, at_once=True)
 
     async def _step(self) -> None:
-        await self._use.wait()
-        self._use = anyio.Event()
+        await self._state.use.wait()
+        self._state.use = anyio.Event()
         if self._limit is None:
             return
-        stored_bytes, partitions = await self._stored()
-        self._left = self._limit - stored_bytes
-        self._rest_s = max(_INTERVAL_S, _PER_PARTITION_S * partitions)
+        batch_bytes, state_bytes, units = await self._stored()
+        limit = math.inf if self._limit is None else self._limit
+        self._left = limit - batch_bytes - state_bytes
+        self._state.left_bytes = limit - state_bytes
+        self._rest_s = max(_INTERVAL_S, _PER_UNIT_S * units)

@@ -10,15 +10,29 @@ called again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+import math
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from korvet.errors import KorvetError, StoreUnavailable
+import anyio
+
+from korvet.errors import KorvetError, StoreFull, StoreUnavailable
 from korvet.redis.client import Argument, Named, Purpose, Store
 from korvet.store.contract import FUNCTIONS, LATE
 from korvet.store.outages import Outages
+from korvet.store.seldom import Seldom
 
+KEPT: Final = {
+    "korvet_group_join": ("client_id", "protocols"),
+    "korvet_group_sync": ("assignments",),
+    "korvet_group_consume": ("regex", "names"),
+    "korvet_group_commit": ("offsets",),
+    "korvet_group_txn_commit": ("offsets",),
+    "korvet_txn_init": ("transactional_id",),
+    "korvet_txn_add": ("members",),
+}
+"""The functions that keep what a client gives them, and these arguments. Without any they add nothing."""
 _MOST_CALLS: Final = 5
 _TURNS: Final = 3
 """Of the loop, until it has read what was there, found the connection closed behind it, and cancelled its requests."""
@@ -26,12 +40,37 @@ _TOLD_OF_OUTAGES: Final = frozenset(name for name, function in FUNCTIONS.items()
 _MAY_BE_LATE: Final = frozenset(name for name, function in FUNCTIONS.items() if "LATE" in function.codes)
 
 
+class StateRoom:
+    """The bytes that the groups, readers and transactions of a namespace may still add; any number without a limit."""
+
+    def __init__(self) -> None:
+        self.is_limited = False
+        self.left_bytes = math.inf
+        self.use = anyio.Event()
+        """Set when something is to be added."""
+        self._refused = Seldom(
+            "a tenant's groups and transactions must wait: they take as many bytes as its limit allows"
+        )
+
+    def take(self, key: str, size_bytes: int) -> bool:
+        """Note bytes that are about to be added to a unit. False if there is no room; then this notes nothing."""
+        if not self.is_limited:
+            return True
+        self.use.set()
+        if self.left_bytes <= 0:
+            self._refused.warn(key=key)
+            return False
+        self.left_bytes -= size_bytes
+        return True
+
+
 class Calls:
     """The functions that decide for clients, as one front-end calls them. What they raise is the store's."""
 
-    def __init__(self, store: Store, outages: Outages) -> None:
+    def __init__(self, store: Store, outages: Outages, room: StateRoom) -> None:
         self._store = store
         self._outages = outages
+        self._room = room
 
     def call(
         self, function: str, keys: Sequence[str], named: dict[str, Named], *, is_awaited: bool = False
@@ -43,7 +82,12 @@ class Calls:
         :param is_awaited: a client that does not wait for the answer does not want the call. It may have left while
             this front-end hung, or did not read from it, for less time than makes a call late. The call is cancelled
             then before it is made.
+        :raises StoreFull: at once, if the function would add to what its tenant may not exceed.
         """
+        if self._room.is_limited and function in KEPT and named.get("mode") != "verify":
+            added_bytes = sum(_length(named[name]) for name in KEPT[function])
+            if added_bytes and not self._room.take(keys[0], added_bytes):
+                raise StoreFull("the tenant takes as many bytes as its limit allows")
         if is_awaited or function in _MAY_BE_LATE or self._knows_too_little(function, keys):
             return self._insist(function, keys, named, is_awaited=is_awaited)
         return self._once(function, keys, named)
@@ -56,7 +100,7 @@ class Calls:
         The arguments are in order, because such functions are called most of all; ``outages`` comes before them. The
         reply may be LATE.
         """
-        if is_awaited and self._may_have_paused(keys):
+        if (is_awaited and self._may_have_paused(keys)) or (self._room.is_limited and function in KEPT):
             return None
         if function not in _TOLD_OF_OUTAGES:
             return self._store.fcall(Purpose.COORDINATE, function, keys, *args)
@@ -105,3 +149,10 @@ class Calls:
         # A server that refuses writes may still be read; then nobody is served, as the function will take it.
         with suppress(KorvetError):
             await self._outages.catch_up(keys[0])
+
+
+def _length(value: Named) -> int:
+    """The bytes of a text, or of several, about."""
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes | memoryview):
+        return sum(map(_length, value))
+    return len(value) if isinstance(value, str | bytes | memoryview) else 0

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from korvet.errors import StoreError
 from korvet.redis.client import Purpose, Store
 from korvet.store.catalog.catalog import Catalog
+from korvet.store.groups.groups import Groups
+from korvet.store.keys import GROUP_INDEX_SHARDS, TRANSACTION_SHARDS, Namespace
 from korvet.store.log.partition import Partition
 from korvet.store.log.partitions import Partitions
 from korvet.store.memory import UNLIMITED, Room, ask_memory, read_room
+from korvet.store.transactions.listing import ids_of
 
 _PIPELINED = 500
+_KEYS_AT_ONCE = 100
 _MOST_LOOKED_AT = 2000
 _SHOWN = 3
 
@@ -56,13 +61,44 @@ async def log_bytes(store: Store, partitions: Sequence[Partition]) -> list[int]:
     return found
 
 
-async def stored_bytes(catalog: Catalog, log: Partitions) -> tuple[int, int]:
-    """The bytes of all batches of a namespace, and the number of its partitions.
+async def stored_bytes(namespace: Namespace, catalog: Catalog, log: Partitions, groups: Groups) -> tuple[int, int, int]:
+    """The bytes of all batches of a namespace, those of its other keys, and the number of its units.
+
+    Of readers those count that this front-end noted.
 
     :raises StoreUnavailable, StoreError:
     """
     partitions = [log.partition(topic, index) for topic in catalog.topics() for index in range(topic.partitions)]
-    return sum(await log_bytes(log.store, partitions)), len(partitions)
+    batch_bytes, store = sum(await log_bytes(log.store, partitions)), log.store
+    size_bytes, units = groups.readers.noted_bytes, 0
+    asked: list[asyncio.Future[int]] = []
+    async for keys in _units(namespace, catalog, log, groups):
+        asked.append(store.call_function(Purpose.COORDINATE, "korvet_unit_size", keys))
+        units += 1
+        if len(asked) >= _PIPELINED:
+            size_bytes += sum([await one for one in asked])
+            asked.clear()
+    return batch_bytes, size_bytes + sum([await one for one in asked]), units
+
+
+async def _units(
+    namespace: Namespace, catalog: Catalog, log: Partitions, groups: Groups
+) -> AsyncIterator[Sequence[str]]:
+    """The keys of each unit but those of its batches, at most `_KEYS_AT_ONCE` together."""
+    yield [*namespace.catalog, *map(namespace.group_index, range(GROUP_INDEX_SHARDS))]
+    yield namespace.security
+    for topic in catalog.topics():
+        for index in range(topic.partitions):
+            keys = namespace.transaction_log(topic.name, index)
+            yield keys.producers, keys.open, keys.aborted, keys.transactions
+    for group_ids in await groups.index.group_ids():
+        for group_id in group_ids:
+            yield namespace.group(group_id)
+    for shard in range(TRANSACTION_SHARDS):
+        yield [namespace.transaction_deadlines(shard)]
+        ids = await ids_of(namespace, log.store, shard)
+        for at in range(0, len(ids), _KEYS_AT_ONCE):
+            yield [namespace.transaction(one).id for one in ids[at : at + _KEYS_AT_ONCE]]
 
 
 async def largest_topics(logs: Iterable[tuple[Catalog, Partitions]]) -> str:

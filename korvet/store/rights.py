@@ -25,7 +25,7 @@ _EXPIRY_MS = 60_000
 _MOST_KEYS = 10_000
 _DENIED = re.compile(r"NOPERM|no permissions", re.IGNORECASE)
 _UNKNOWN = re.compile(r"unknown (sub)?command", re.IGNORECASE)
-_WITH_SUBCOMMAND = frozenset({"CLIENT", "CLUSTER", "FUNCTION", "XGROUP", "XINFO"})
+_WITH_SUBCOMMAND = frozenset({"CLIENT", "CLUSTER", "FUNCTION", "MEMORY", "XGROUP", "XINFO"})
 _NO_CHANNELS = re.compile(r"to access (a|one of the) channel")
 _NO_KEYS = re.compile(r"to access (a|one of the) key")
 
@@ -116,6 +116,7 @@ def commands(key: str, *, is_cluster: bool) -> list[Command]:
         ("SISMEMBER", key, "member"),
         ("SMEMBERS", key),
         ("SREM", key, "member"),
+        ("MEMORY", "USAGE", key),
         # Where it may not be set, one of the others may have made it.
         ("PEXPIRE", key, _EXPIRY_MS),
         ("RENAME", key, other),

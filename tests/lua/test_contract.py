@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 import korvet
 from korvet.redis.resp import Named
+from korvet.store.calls import KEPT
 from korvet.store.contract import (
     CODES,
     FUNCTIONS,
@@ -381,3 +382,19 @@ def test_call_puts_named_arguments_in_the_order_of_the_header() -> None:
 def test_error_names_a_missing_or_unknown_argument(function: str, named: dict[str, Named], problem: str) -> None:
     with pytest.raises(TypeError, match=re.escape(problem)):
         arguments(function, named)
+
+
+def test_functions_of_groups_and_transactions_that_keep_what_clients_give_count_for_the_tenant() -> None:
+    keep_little = {  # they name members, or partitions that exist, or remove what they name
+        "korvet_group_await", "korvet_group_await_sync", "korvet_group_leave", "korvet_group_offset_delete",
+        "korvet_group_offset_forget", "korvet_group_attach", "korvet_group_detach", "korvet_group_delete",
+        "korvet_group_assign", "korvet_txn_complete",
+    }  # fmt: skip
+    kept = {
+        name
+        for name, one in FUNCTIONS.items()
+        if one.keys and one.keys[0] in ("group", "id") and one.repeated and not one.read_only
+    }
+    assert kept - KEPT.keys() == keep_little
+    for name, kept_args in KEPT.items():
+        assert {*kept_args} <= {*FUNCTIONS[name].fixed, FUNCTIONS[name].repeated}

@@ -193,3 +193,51 @@ def test_producers_of_a_tenant_with_too_many_bytes_wait_and_all_else_goes_on(bro
         deleted = [{"name": "t", "partitions": [{"partition_index": 0, "offset": -1}]}]
         client.ask("delete_records", 2, topics=deleted, timeout=10_000)
         eventually(lambda: put(client, "t", 10) == "NONE")
+
+
+def test_state_of_a_tenant_counts_towards_its_bytes_and_only_what_grows_is_refused(broker: KorvetServer) -> None:
+    create_tenant(broker, "hoarder", "bytes=300000")
+    with connected(broker.port, login="alice@hoarder") as client, connected(broker.port, login="alice@acme") as other:
+        assert make_topic(client, "t", 100) == "NONE" and make_topic(other, "not-hoarder", 100) == "NONE"
+
+        def committed(client: Client, topic: str, group: str) -> str:
+            parts = [{"partition_index": n, "committed_offset": 0, "committed_metadata": "m" * 4096} for n in range(50)]
+            values = {
+                "generation_id_or_member_epoch": -1,
+                "member_id": "",
+                "topics": [{"name": topic, "partitions": parts}],
+            }
+            answer = client.ask("offset_commit", 8, group_id=group, **values)
+            return str(answer["topics"][0]["partitions"][0]["error_code"])
+
+        def joined(group: str) -> str:
+            protocols = [{"name": "range", "metadata": b"m" * 100}]
+            values = {"session_timeout": 10_000, "rebalance_timeout": 10_000, "protocol_type": "consumer"}
+            answer = client.ask("join_group", 5, group_id=group, member_id="", protocols=protocols, **values)
+            return str(answer["error_code"])
+
+        beat = {"member_id": "m", "rebalance_timeout": 10_000, "topic_partitions": []}
+        names = {"subscribed_topic_names": [f"{n:0200}" for n in range(10)]}
+        first = client.ask("consumer_group_heartbeat", 1, group_id="old", member_epoch=0, **beat, **names)
+        assert first["error_code"] == "NONE"
+        codes = [committed(client, "t", f"g{n}") for n in range(30)]
+        assert (codes[0], codes[-1]) == ("NONE", "COORDINATOR_NOT_AVAILABLE")
+        with broker.redis() as redis:
+            keys = list(redis.scan_iter("korvet:{hoarder:*"))
+            assert sum(redis.memory_usage(key, samples=0) or 0 for key in keys) < 2 * 300_000
+        assert joined("new") == "COORDINATOR_NOT_AVAILABLE"
+        begun = {"transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
+        assert (
+            client.ask("init_producer_id", 4, transactional_id="x", **begun)["error_code"]
+            == "COORDINATOR_NOT_AVAILABLE"
+        )
+        more = client.ask(
+            "consumer_group_heartbeat", 1, group_id="old", member_epoch=0, **{**beat, "member_id": "n"}, **names
+        )
+        assert more["error_code"] == "COORDINATOR_NOT_AVAILABLE"
+        lives = {"member_id": "m", "rebalance_timeout": -1, "topic_partitions": None, "subscribed_topic_names": None}
+        beaten = client.ask("consumer_group_heartbeat", 1, group_id="old", member_epoch=first["member_epoch"], **lives)
+        assert beaten["error_code"] == "NONE"
+        assert committed(other, "not-hoarder", "g") == "NONE"
+        client.ask("delete_groups", 2, groups_names=[f"g{n}" for n in range(30)])
+        eventually(lambda: committed(client, "t", "after") == "NONE")

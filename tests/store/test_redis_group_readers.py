@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from korvet.redis.client import Purpose
+from korvet.store.groups import redis_mirror_readers
 from tests.store.groups import new_group, stable
 from tests.store.logs import NAMESPACE
 from tests.store.redis_groups import Side
@@ -108,3 +109,21 @@ async def test_failure_of_redis_is_no_failure_of_a_fetch_or_a_sync(a: Side, monk
     monkeypatch.setattr(a.groups.readers, "_rests_until", 0.0)
     assert await a.fetched(topic, 3)
     assert await a.positions(topic) == {group_id: 3}
+
+
+async def test_notes_of_new_client_ids_have_a_bound_and_a_note_that_is_made_again_takes_none(
+    a: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, readers = await a.topic(), a.groups.readers
+    monkeypatch.setattr(redis_mirror_readers, "MOST_NOTED_BYTES", readers.noted_bytes + 20_000)
+    clients = [f"{n:0500}" for n in range(40)]
+    noted: list[str] = []
+    for _ in range(2):
+        for client in clients:
+            await readers.note(client, "host", "g", [(topic.name, 0)])
+        there = [one for one in clients if await a.call(NAMESPACE.reader(one, "host"), "EXISTS")]
+        assert 10 < len(there) < 25 and (not noted or there == noted)
+        noted = there
+    await a.call(NAMESPACE.reader(clients[0], "host"), "UNLINK")
+    await readers.note(clients[0], "host", "g", [(topic.name, 0)])
+    assert await a.call(NAMESPACE.reader(clients[0], "host"), "EXISTS")

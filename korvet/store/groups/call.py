@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from korvet.redis.client import Argument, Named, Store
-from korvet.store.calls import Calls
+from korvet.store.calls import Calls, StateRoom
 from korvet.store.contract import FUNCTIONS, UNINDEXED
 from korvet.store.groups.index import GroupIndex
 from korvet.store.keys import GroupKeys, Namespace
@@ -53,9 +53,16 @@ def _judged(store: Store, namespace: Namespace, group_id: str) -> GroupKeys:
 class GroupCalls:
     """The functions of one namespace's groups, and their index."""
 
-    def __init__(self, namespace: Namespace, store: Store, outages: Outages, most_groups: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        namespace: Namespace,
+        store: Store,
+        outages: Outages,
+        most_groups: Callable[[], int],
+        room: StateRoom | None = None,
+    ) -> None:
         # A group's keys are judged when they are made, and not again at each call.
-        self._calls = Calls(store.whole, outages)
+        self._calls = Calls(store.whole, outages, room or StateRoom())
         self.index = GroupIndex(namespace, store, most_groups)
         self.keys = lru_cache(_KEYS_KEPT)(partial(_judged, store, namespace))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from korvet.redis.client import Store
 from korvet.redis.wakeup import Wakeups
+from korvet.store.calls import StateRoom
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.groups.administration import Administration
 from korvet.store.groups.call import GroupCalls
@@ -29,12 +30,14 @@ class Groups:
         def most() -> int:
             return catalog.at_most("korvet.max.groups", Limit.GROUPS)
 
-        calls = GroupCalls(namespace, store, outages, most)
+        self.room = StateRoom()
+        """The room of groups, readers and transactions in Redis."""
+        calls = GroupCalls(namespace, store, outages, most, self.room)
         self.outages = outages
         self.index = calls.index
         redis_groups = RedisGroupCalls(namespace, store, calls)
         self.mirror = RedisMirror(store, redis_groups)
-        self.readers = Readers(namespace, redis_groups, self.mirror)
+        self.readers = Readers(namespace, redis_groups, self.mirror, self.room)
         self.offsets = Offsets(calls, catalog, self.mirror)
         self.held_offsets = HeldOffsets(calls, store, catalog, self.offsets)
         self.consumers = ConsumerGroups(calls, catalog)

@@ -10,6 +10,7 @@ import anyio
 
 from korvet.codes import GROUP_ID_NOT_FOUND
 from korvet.errors import KorvetError
+from korvet.store.calls import StateRoom
 from korvet.store.groups.call import chunks
 from korvet.store.groups.redis_mirror import INTERVAL_S, PATIENCE_S, RedisMirror
 from korvet.store.groups.redis_mirror_calls import RedisGroupCalls
@@ -22,24 +23,56 @@ from korvet.store.outcomes import settled
 
 NOTE_MS: Final = 600_000
 """The time for which Redis remembers the groups of a reader."""
+MOST_NOTED_BYTES: Final = 8 << 20
+"""The bytes that a front-end notes of a namespace's readers within `NOTE_MS`, about. A reader beyond them gets its
+Redis groups at its first commit."""
+_KEY_BYTES: Final = 400
+_PARTITION_BYTES: Final = 100
 _MOST_NOTED: Final = 10_000
 
 
 class Readers:
     """The readers of one namespace, and the Redis groups that they need."""
 
-    def __init__(self, namespace: Namespace, calls: RedisGroupCalls, mirror: RedisMirror) -> None:
+    def __init__(self, namespace: Namespace, calls: RedisGroupCalls, mirror: RedisMirror, room: StateRoom) -> None:
         self._reader = namespace.reader
         self._calls = calls
         self._mirror = mirror
         self._now = asyncio.get_running_loop().time
         self._rests_until = 0.0
+        self._room = room
+        self._noted: set[int] = set()
+        """The hashes of the notes that were made since `_noted_at`."""
+        self._noted_at = self._now()
+        self._noted_bytes = 0
+
+    @property
+    def noted_bytes(self) -> int:
+        """The bytes of the notes that this front-end made within `NOTE_MS`, about."""
+        if self._now() - self._noted_at > NOTE_MS / 1000:
+            self._noted.clear()
+            self._noted_at, self._noted_bytes = self._now(), 0
+        return self._noted_bytes
+
+    def _may_note(self, key: str, group_id: str, names: Sequence[str]) -> bool:
+        """Whether there is room for a note. One that is made again takes none."""
+        note = hash((key, group_id, *names))
+        size_bytes = _KEY_BYTES + len(key) + sum(map(len, names)) + len(names) * (_PARTITION_BYTES + len(group_id))
+        if self.noted_bytes and note in self._noted:
+            return True
+        if self._noted_bytes + size_bytes > MOST_NOTED_BYTES or not self._room.take(key, size_bytes):
+            return False
+        self._noted.add(note)
+        self._noted_bytes += size_bytes
+        return True
 
     async def note(self, client_id: str, client_host: str, group_id: str, partitions: Sequence[TopicPartition]) -> None:
         """Note that a client at a host reads for a group: its Fetches name no group. Never raises."""
         if not partitions:
             return
         keys, names = [self._reader(client_id, client_host)], list(map(name_of, partitions[:_MOST_NOTED]))
+        if not self._may_note(keys[0], group_id, names):
+            return
         try:
             with anyio.fail_after(PATIENCE_S):
                 for some in chunks(names, AT_ONCE):

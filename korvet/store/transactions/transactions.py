@@ -83,7 +83,7 @@ class Transactions:
     def __init__(self, namespace: Namespace, store: Store, catalog: Catalog, log: Log, groups: Groups) -> None:
         self._namespace = namespace
         self._store = store
-        self._calls = Calls(store, groups.outages)
+        self._calls = Calls(store, groups.outages, groups.room)
         self._catalog = catalog
         self._log = log
         self._groups = groups
