@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from korvet.cli import run
 from korvet.cli.cluster import Cluster
@@ -151,10 +151,10 @@ def test_records_are_found_by_offset_and_by_a_text(broker: KorvetServer, console
     name = topic_with(broker, [b"value-%d" % number for number in range(300)])
     page.goto(f"{console}/records?name={name}&partition=0&start=offset&at=100&count=2")
     expect(page.locator("tbody tr")).to_have_count(2)
-    page.get_by_role("link", name="on from offset 102").click()
+    page.get_by_role("link", name="newer").click()
     expect(page.locator("tbody tr td:nth-child(3)").first).to_have_text("value-102")
     page.get_by_label("From").select_option("start")
-    page.get_by_label("Key or value has").fill("value-299")
+    page.get_by_label("Key, value or header has").fill("value-299")
     page.get_by_role("button", name="Show").click()
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(page.locator("tbody tr td:nth-child(3)")).to_have_text("value-299")
@@ -173,9 +173,28 @@ def test_records_are_found_by_time_and_by_their_key(broker: KorvetServer, consol
     page.get_by_label("Offset, or time in UTC").fill(f"{now - timedelta(hours=2):%Y-%m-%dT%H:%M:%S}")
     page.get_by_role("button", name="Show").click()
     expect(page.locator("tbody tr td:nth-child(2)")).to_have_text(["key-2", "key-1"])
-    page.get_by_label("Key or value has").fill("key-1")
+    page.get_by_label("Key, value or header has").fill("key-1")
     page.get_by_role("button", name="Show").click()
     expect(page.locator("tbody tr td:nth-child(2)")).to_have_text(["key-1"])
+
+
+def test_search_goes_on_by_itself_until_it_is_stopped(broker: KorvetServer, console: str, page: Page) -> None:
+    name = topic_with(broker, [b"NEEDLE", *(b"%d" % number for number in range(60_000))])
+    page.goto(f"{console}/records?name={name}&q=NEEDLE")
+    expect(page.locator("#rows tr")).to_have_count(1)
+    expect(page.get_by_role("status")).to_contain_text("1 of 60,001 records that were read · read to the start")
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    waiting: list[Route] = []
+    page.route("**/records?**from=**", lambda route: waiting.append(route))
+    page.goto(f"{console}/records?name={name}&q=NEEDLE")
+    page.get_by_role("button", name="Stop").click()
+    with page.expect_response("**/records?**from=**"):
+        waiting[0].continue_()
+    page.unroute("**/records?**from=**")
+    expect(page.get_by_role("status")).to_contain_text("about 10,001 are left, older ones")
+    expect(page.locator("#rows tr")).to_have_count(0)
+    page.get_by_role("link", name="older").click()
+    expect(page.locator("#rows tr")).to_have_count(1)
 
 
 def test_lag_of_a_group_is_drawn(broker: KorvetServer, console: str, page: Page) -> None:

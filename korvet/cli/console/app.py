@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from starlette.applications import Starlette
@@ -30,6 +29,7 @@ from korvet.cli.console.complaints import Complaints
 from korvet.cli.console.guard import Guard, Hosts
 from korvet.cli.console.lists import Lists, ListsOfVisitor
 from korvet.cli.console.login import ENDED, Logins, Refused, Stranger, is_refusal, page_inside, to_login
+from korvet.cli.console.paging import query
 from korvet.cli.console.sources import Sources
 from korvet.cli.console.views import View
 from korvet.cli.console.visitors import Busy, Visitor
@@ -75,7 +75,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters.update(bytes=_bytes, number=_number, rate=_rate)
-    templates.globals.update(query=_query, version=__version__)
+    templates.globals.update(query=query, version=__version__)
     return templates
 
 
@@ -94,11 +94,6 @@ def _number(value: int | None) -> str:
 
 def _rate(value: float | None) -> str:
     return "-" if value is None else f"{value:,.1f}"
-
-
-def _query(path: str, **fields: object) -> str:
-    """A link within the console."""
-    return f"{path}?{urlencode({name: value for name, value in fields.items() if value not in (None, '')})}"
 
 
 def make_app(door: Logins | Visitor, hosts: Hosts, sources: Sources, *, scheme: str, allow_changes: bool) -> Starlette:

@@ -9,16 +9,18 @@ from typing import Final
 from starlette.exceptions import HTTPException
 
 MOST_CHARACTERS: Final = 2_000
+MOST_OF_EDGES: Final = 4_000
 _NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
+_EDGES: Final = re.compile(r"(older|newer)((?:,[0-9]{1,9}:[0-9]{1,18})*)")
 
 
-def text(fields: Mapping[str, object], name: str, default: str = "") -> str:
+def text(fields: Mapping[str, object], name: str, default: str = "", most: int = MOST_CHARACTERS) -> str:
     """A field's text; empty ones count as absent.
 
     :raises HTTPException: 400, if it is longer than any name or filter.
     """
     value = fields.get(name, "")
-    if not isinstance(value, str) or len(value) > MOST_CHARACTERS:
+    if not isinstance(value, str) or len(value) > most:
         raise HTTPException(400, f"{name} is too long, or no text")
     return value or default
 
@@ -45,3 +47,21 @@ def choice(fields: Mapping[str, object], name: str, choices: tuple[str, ...]) ->
     if value not in choices:
         raise HTTPException(400, f"{name} is none of {', '.join(choices)}")
     return value
+
+
+def edges(fields: Mapping[str, object], name: str, most: int) -> tuple[str, dict[int, int]]:
+    """A field's direction, ``older`` or ``newer``, and an offset for each of at most so many partitions.
+
+    Both are empty without the field.
+
+    :raises HTTPException: 400, if it is another one.
+    """
+    value = text(fields, name, most=MOST_OF_EDGES)
+    if not value:
+        return "", {}
+    found = _EDGES.fullmatch(value)
+    pairs = found[2].split(",")[1:] if found else []
+    if found is None or len(pairs) > most:
+        raise HTTPException(400, f"{name} is no edge of a page")
+    numbers = [pair.split(":") for pair in pairs]
+    return found[1], {int(partition): int(offset) for partition, offset in numbers}

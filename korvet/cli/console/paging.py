@@ -1,9 +1,10 @@
-"""Pages of long lists."""
+"""Pages of long lists, and links to them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
+from urllib.parse import urlencode
 
 T = TypeVar("T")
 ROWS: Final = 100
@@ -23,3 +24,8 @@ def page_of(rows: Sequence[T], number: int) -> Page[T]:
     pages = max(1, -(-len(rows) // ROWS))
     number = min(max(number, 1), pages)
     return Page(rows[(number - 1) * ROWS : number * ROWS], number, pages, len(rows))
+
+
+def query(path: str, **fields: object) -> str:
+    """A link within the console."""
+    return f"{path}?{urlencode({name: value for name, value in fields.items() if value not in (None, '')})}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -21,8 +22,8 @@ from korvet.cli.console.cluster import (
 )
 from korvet.cli.console.history import History, lag_history
 from korvet.cli.console.lake import read_report, shown_age
-from korvet.cli.console.paging import page_of
-from korvet.cli.console.records import MOST_READ, MOST_SHOWN, STARTS, Wanted, find_records, one_record
+from korvet.cli.console.paging import page_of, query
+from korvet.cli.console.records import MOST_PARTITIONS, MOST_SHOWN, STARTS, Found, Wanted, find_records, one_record
 from korvet.cli.console.sources import Sources
 from korvet.cli.formats import shown_time
 from korvet.cli.kafka.acls import KafkaRules
@@ -89,16 +90,51 @@ def _topic(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
 def _records(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
     partition = asked.number(fields, "partition", ANY_PARTITION)
     start, at = asked.choice(fields, "start", STARTS), asked.text(fields, "at")
+    toward, edges = asked.edges(fields, "from", MOST_PARTITIONS)
     wanted = Wanted(
         topic=asked.text(fields, "name"),
         partition=None if partition == ANY_PARTITION else partition,
         start=start,
-        value=_value(start, at, fields),
+        value=0 if toward else _value(start, at, fields),
         count=min(max(asked.number(fields, "count", 50), 1), MOST_SHOWN),
         text=asked.text(fields, "q"),
+        first=max(0, asked.number(fields, "first", 0)),
+        toward=toward,
+        edges=edges,
     )
     found = find_records(client, wanted)
-    return {"wanted": wanted, "at": at, "partition": partition, "found": found, "starts": STARTS, "most": MOST_READ}
+    form = {"name": wanted.topic, "partition": wanted.partition, "start": start, "at": at, "q": wanted.text}
+    link = partial(query, "/records", **form, count=wanted.count, first=wanted.first or None)
+    # A search goes on by itself until it found enough, and counts what its looks read and found.
+    read = found.read + max(0, asked.number(fields, "read", 0))
+    had = len(found.records) + max(0, asked.number(fields, "had", 0))
+    onward = _onward(wanted, found)
+    goes_on = bool(wanted.text and onward) and had < wanted.count
+    return {
+        "wanted": wanted,
+        "at": at,
+        "partition": partition,
+        "found": found,
+        "starts": STARTS,
+        "read": read,
+        "had": had,
+        "onward": link(**onward) if onward else "",
+        "next_look": link(**onward, read=read, had=had) if goes_on else "",
+        "older": link(**{"from": _edges("older", found.older)}) if found.older else "",
+        "newer": link(**{"from": _edges("newer", found.newer)}) if found.newer else "",
+    }
+
+
+def _onward(wanted: Wanted, found: Found) -> dict[str, object]:
+    """The fields of the page that goes on in the direction of this one; none if it was the last."""
+    edges = found.older if wanted.is_back else found.newer
+    if edges:
+        return {"from": _edges("older" if wanted.is_back else "newer", edges)}
+    return {"first": wanted.first + MOST_PARTITIONS} if found.others else {}
+
+
+def _edges(toward: str, edges: Mapping[int, int]) -> str:
+    return ",".join((toward, *(f"{partition}:{offset}" for partition, offset in edges.items())))
 
 
 def _value(start: str, at: str, fields: Fields) -> int:
