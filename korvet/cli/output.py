@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from korvet.unknown import known
+
 PLAIN_WIDTH = 100_000
 """The width of a table that does not go to a terminal: large enough never to wrap a line."""
 
@@ -34,7 +36,7 @@ def _joins(last: str, one: str) -> bool:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table; numbers are aligned to the right, None is ``-``."""
+    """Print a table; numbers are aligned to the right, None is unknown."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -45,7 +47,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         numeric = bool(cells) and all(isinstance(row[index], int | None) for row in cells)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in cells:
-        table.add_row(*(Text("-" if cell is None else printable(str(cell))) for cell in row))
+        table.add_row(*(Text(printable(known(cell))) for cell in row))
     console = Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH, color_system=None)
     with console.capture() as capture:
         console.print(table)

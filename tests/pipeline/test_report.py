@@ -310,6 +310,13 @@ def test_page_stands_alone_and_describes_its_pictures() -> None:
     assert {"orders", "60", "6 kB", "4 kB"} <= set(page.texts)
 
 
+def test_records_that_the_lake_does_not_tell_are_no_zero_on_the_page() -> None:
+    day = replace(MADE.days[0], records=None)
+    texts = Page(html_page(replace(MADE, days=(*MADE.days, day)))).texts
+    # In the summary, and in the table of sizes.
+    assert texts.count("-") == 2
+
+
 def test_each_plot_of_the_page_names_its_topics() -> None:
     interval = Interval(topic="_own", start=NOON, records=60, bytes=6000)
     day = Day(topic="_own", date=date(2026, 3, 1), records=60, bytes=4000, files=1)

@@ -36,6 +36,7 @@ from korvet.cli.console.visitors import Busy, Visitor
 from korvet.cli.kafka.client import may_pass
 from korvet.cli.kafka.errors import BrokerError
 from korvet.errors import ConfigError, KorvetError
+from korvet.unknown import known
 
 FORBIDDEN: Final = "only the users that the console was started with as --operator see and change this"
 STATIC: Final = Path(__file__).with_name("static")
@@ -74,26 +75,23 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters.update(bytes=_bytes, number=_number, rate=_rate)
+    templates.filters.update(
+        known=known,
+        bytes=partial(known, form=_bytes),
+        number=partial(known, form="{:,}".format),
+        rate=partial(known, form="{:,.1f}".format),
+    )
     templates.globals.update(query=query, version=__version__)
     return templates
 
 
-def _bytes(size: int) -> str:
+def _bytes(size: float) -> str:
     value, unit = float(size), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 1024 or unit == "TiB":
             break
         value /= 1024
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-
-
-def _number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
-
-
-def _rate(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.1f}"
 
 
 def make_app(door: Logins | Visitor, hosts: Hosts, sources: Sources, *, scheme: str, allow_changes: bool) -> Starlette:

@@ -11,14 +11,15 @@ from typing import NamedTuple
 from korvet.cli.kafka.archived import archived_ends
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.offsets import EARLIEST, LATEST, Committed, TopicPartition, log_offsets
+from korvet.unknown import total
 
 
 class ArchiveRow(NamedTuple):
-    """An archived topic: its archived partitions, and the offsets that wait for the archive."""
+    """An archived topic: its archived partitions, and the offsets that wait for the archive, None if not known."""
 
     topic: str
     partitions: int
-    waiting: int
+    waiting: int | None
 
 
 def archived_topics(positions: Iterable[TopicPartition]) -> list[str]:
@@ -38,10 +39,8 @@ def archive_rows(
     archived, ends = archived_ends(client, own), log_offsets(client, own, LATEST)
     # Where the histories of Redis parted, nothing counts as archived.
     starts = log_offsets(client, own.keys() - archived.keys(), EARLIEST)
-    waiting = dict.fromkeys(topics, 0)
-    partitions = dict.fromkeys(topics, 0)
+    waiting: dict[str, list[int | None]] = {topic: [] for topic in topics}
     for partition, end in ends.items():
-        done = archived.get(partition, starts.get(partition, end))
-        waiting[partition.topic] += max(0, end - done)
-        partitions[partition.topic] += 1
-    return [ArchiveRow(topic, partitions[topic], waiting[topic]) for topic in topics]
+        done = archived.get(partition, starts.get(partition))
+        waiting[partition.topic].append(None if done is None else max(0, end - done))
+    return [ArchiveRow(topic, len(own), total(own)) for topic, own in waiting.items()]

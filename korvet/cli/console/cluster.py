@@ -18,6 +18,7 @@ from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_offse
 from korvet.cli.kafka.share_groups import describe_any_group, group_offsets
 from korvet.cli.kafka.topics import Topic, describe_topics
 from korvet.errors import KorvetError
+from korvet.unknown import total
 
 RATED_S: Final = 60
 """The time before now over which a rate is the mean."""
@@ -42,27 +43,27 @@ class Cluster(NamedTuple):
 
 
 class TopicRow(NamedTuple):
-    """A topic in the list: its numbers are sums over its partitions. ``per_second`` is None if nobody asked for it."""
+    """A topic in the list: its numbers are sums over its partitions, None if that of one is not known."""
 
     name: str
     partitions: int
-    offsets: int
+    offsets: int | None
     per_second: float | None
-    size_bytes: int
+    size_bytes: int | None
 
 
 class PartitionRow(NamedTuple):
-    """A partition; ``offsets`` counts the offsets between its start and its end."""
+    """A partition; ``offsets`` counts the offsets between its start and its end. What is not known is None."""
 
     partition: int
     leader: int
-    start: int
-    end: int
-    size_bytes: int
+    start: int | None
+    end: int | None
+    size_bytes: int | None
 
     @property
-    def offsets(self) -> int:
-        return self.end - self.start
+    def offsets(self) -> int | None:
+        return None if self.start is None or self.end is None else self.end - self.start
 
 
 class LagRow(NamedTuple):
@@ -110,9 +111,9 @@ def topic_rows(client: Client, topics: Sequence[Topic]) -> list[TopicRow]:
     rows = []
     for topic in topics:
         own = [TopicPartition(topic.name, one.partition) for one in topic.partitions]
-        offsets = sum(ends.get(one, 0) - starts.get(one, 0) for one in own)
+        offsets = total(ends[one] - starts[one] if one in ends and one in starts else None for one in own)
         rate = sum(rates[one] for one in own) if rates.keys() >= set(own) else None
-        rows.append(TopicRow(topic.name, len(own), offsets, rate, sum(sizes.get(one, 0) for one in own)))
+        rows.append(TopicRow(topic.name, len(own), offsets, rate, total(sizes.get(one) for one in own)))
     return rows
 
 
@@ -137,7 +138,7 @@ def topic_page(client: Client, name: str) -> TopicPage:
     starts, ends = log_offsets(client, partitions, EARLIEST), log_offsets(client, partitions, LATEST)
     sizes = log_bytes(client, partitions)
     rows = [
-        PartitionRow(one.partition, one.leader, starts.get(at, 0), ends.get(at, 0), sizes.get(at, 0))
+        PartitionRow(one.partition, one.leader, starts.get(at), ends.get(at), sizes.get(at))
         for one, at in zip(topic.partitions, partitions, strict=True)
     ]
     return TopicPage(topic=topic, partitions=rows)
@@ -171,6 +172,7 @@ def _owner(members: Sequence[str]) -> str:
     return f"{len(members)} members" if len(members) > 1 else "".join(members)
 
 
-def total_lag(rows: Sequence[LagRow]) -> int:
-    """The records behind the group's offsets, in all partitions that have one."""
-    return sum(row.lag or 0 for row in rows)
+def total_lag(rows: Sequence[LagRow]) -> int | None:
+    """The records behind the group's offsets, in the partitions whose lag is known; None if there are none."""
+    known = [row.lag for row in rows if row.lag is not None]
+    return sum(known) if known else None

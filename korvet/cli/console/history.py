@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from korvet.unknown import total
+
 _WITHIN_S: Final = 2.0
 _MOST_BYTES: Final = 4 << 20
 _DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -46,8 +48,7 @@ def lag_history(urls: Sequence[str], facts: Mapping[str, str], group: str, topic
     if not found:
         return History()
     times, series = max(found, key=lambda told: told[0][-1])
-    # A topic that the group did not read then adds nothing.
-    sums = [_sum(numbers) for numbers in zip(*_filled(series, topics), strict=True)]
+    sums = _sums([numbers for topic, numbers in series.items() if topic in topics])
     return History(times=times, lags=sums, note=KNOWN) if sums else History()
 
 
@@ -76,15 +77,11 @@ def _is_number(one: Any) -> bool:
     return isinstance(one, int | float) and 0 <= one < _MOST
 
 
-def _filled(series: Mapping[str, list[int | None]], topics: Collection[str]) -> list[list[int | None]]:
-    """The series of these topics, with 0 before the first lag that is known."""
-    filled = []
-    for numbers in (numbers for topic, numbers in series.items() if topic in topics):
-        first = next((at for at, lag in enumerate(numbers) if lag is not None), len(numbers))
-        filled.append([0 if at < first else lag for at, lag in enumerate(numbers)])
-    return filled
-
-
-def _sum(numbers: Sequence[int | None]) -> int | None:
-    known = [lag for lag in numbers if lag is not None]
-    return sum(known) if len(known) == len(numbers) else None
+def _sums(series: Sequence[Sequence[int | None]]) -> list[int | None]:
+    """The sum of each moment. A topic adds nothing before its first lag, as the group did not read it then."""
+    firsts = [next((at for at, lag in enumerate(numbers) if lag is not None), len(numbers)) for numbers in series]
+    begin = min(firsts, default=0)
+    return [
+        None if at < begin else total(lag for lag, first in zip(lags, firsts, strict=True) if at >= first)
+        for at, lags in enumerate(zip(*series, strict=True))
+    ]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from korvet.errors import KorvetError
+from korvet.unknown import total
 
 _MOST_BYTES: Final = 32 << 20
 OLD_S: Final = 2 * 86_400
@@ -26,7 +27,7 @@ class TopicRow(NamedTuple):
 
     topic: str
     recent_records: int
-    records: int
+    records: int | None
     size_bytes: int
     files: int
     last_day: str
@@ -85,7 +86,7 @@ def _report(told: Mapping[str, Any]) -> LakeReport:
         topic = str(day["topic"])
         row = rows.get(topic) or TopicRow(topic, recent.get(topic, 0), 0, 0, 0, "")
         rows[topic] = row._replace(
-            records=row.records + int(day["records"]),
+            records=total((row.records, None if day["records"] is None else int(day["records"]))),
             size_bytes=row.size_bytes + int(day["bytes"]),
             files=row.files + int(day["files"]),
             last_day=max(row.last_day, str(day["date"])),

@@ -40,6 +40,7 @@ from korvet.cli.kafka.transactions import describe_transaction, list_transaction
 from korvet.cli.kafka.users import KafkaUsers
 from korvet.errors import KorvetError
 from korvet.security.acl import AclFilter, Operation, PatternType, Permission, ResourceType
+from korvet.unknown import known
 
 T = TypeVar("T")
 Fields = Mapping[str, str]
@@ -75,7 +76,7 @@ def _topic(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
     name = asked.text(fields, "name")
     shown = topic_page(client, name)
     page = page_of(shown.partitions, asked.number(fields, "page", 1))
-    rates = offsets_per_second(client, {TopicPartition(name, row.partition): row.end for row in page.rows})
+    rates = offsets_per_second(client, {TopicPartition(name, row.partition): row.end for row in page.rows if row.end is not None})
     settings, no_settings = _told(lambda: describe_settings(client, [name])[name])
     return {
         "name": name,
@@ -285,7 +286,7 @@ def _lake(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
 
 
 def _time(time_ms: int) -> str:
-    return shown_time(time_ms) if time_ms >= 0 else "-"
+    return known(time_ms if time_ms >= 0 else None, shown_time)
 
 
 def _redis(_client: Client, _fields: Fields, sources: Sources) -> dict[str, Any]:

@@ -88,15 +88,20 @@ def _wanted(
             return offsets_at(client, ends, goal.value)
         case "records":
             return {partition: ends[partition] - goal.value for partition in partitions}
+    if unknown := [partition for partition in partitions if partition not in sizes]:
+        raise KorvetError(
+            f"partition {unknown[0]}: its size is not known, so nothing can be kept by size; the brokers tell it to "
+            "those who may DESCRIBE the cluster. Name a number of records instead"
+        )
     return {
-        partition: _first_within(starts[partition], ends[partition], sizes.get(partition), goal.value)
+        partition: _first_within(starts[partition], ends[partition], sizes[partition], goal.value)
         for partition in partitions
     }
 
 
-def _first_within(start: int, end: int, size_bytes: int | None, kept_bytes: int) -> int:
+def _first_within(start: int, end: int, size_bytes: int, kept_bytes: int) -> int:
     """The first offset from which on records take at most ``kept_bytes``, if all have the same size."""
-    if not size_bytes or size_bytes <= kept_bytes:
+    if size_bytes <= kept_bytes:
         return start
     return end - (end - start) * kept_bytes // size_bytes
 

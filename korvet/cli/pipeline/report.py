@@ -13,6 +13,7 @@ from korvet.cli.output import say_note, show_json, show_table
 from korvet.cli.pipeline.options import Common, common, lake
 from korvet.cli.times import Duration, Time
 from korvet.errors import KorvetError
+from korvet.unknown import total
 
 if TYPE_CHECKING:
     from korvet.pipeline.report import Report
@@ -135,7 +136,7 @@ def _topic(made: Report, topic: str) -> tuple[object, ...]:
         sum(interval.records for interval in intervals),
         bytes_text(sum(interval.bytes for interval in intervals)),
         _course(made, {interval.start: interval.records for interval in intervals}),
-        sum(day.records for day in days),
+        total(day.records for day in days),
         bytes_text(sum(day.bytes for day in days)),
         sum(day.files for day in days),
     )

@@ -75,11 +75,15 @@ def days(spark: SparkSession, tables: Mapping[str, str]) -> list[Day]:
     rows = (
         reduce(DataFrame.unionAll, parts)
         .groupBy("topic", "date")
-        .agg(F.sum("records"), F.sum("size"), F.count("*"))
+        .agg(
+            F.when(F.count("records") == F.count("*"), F.sum("records")),
+            F.sum("size"),
+            F.count("*"),
+        )
         .orderBy("topic", "date")
     )
     return [
-        Day(topic=topic, date=date, records=records or 0, bytes=size, files=files)
+        Day(topic=topic, date=date, records=records, bytes=size, files=files)
         for topic, date, records, size, files in rows.collect()
         if date is not None
     ]

@@ -9,6 +9,7 @@ from typing import Final
 from korvet.pipeline.report.figures import Report
 from korvet.pipeline.report.plots import lag_bars, sizes, throughput
 from korvet.pipeline.report.units import bytes_text, count_text, span_text
+from korvet.unknown import known, total
 
 _MAX_LAGS: Final = 1000
 _STYLE: Final = """
@@ -59,7 +60,7 @@ def _summary(report: Report) -> str:
         facts += [
             ("records in this time", count_text(sum(interval.records for interval in report.intervals))),
             ("their bytes", bytes_text(sum(interval.bytes for interval in report.intervals))),
-            ("records in the lake", count_text(sum(day.records for day in report.days))),
+            ("records in the lake", count_text(total(day.records for day in report.days))),
             ("lake on disk", bytes_text(sum(day.bytes for day in report.days))),
         ]
     if report.lags:
@@ -90,8 +91,8 @@ def _size(report: Report) -> list[str]:
     rows = []
     for topic in report.topics:
         of_topic = [day for day in report.days if day.topic == topic]
-        records, size, files = (sum(getattr(day, name) for day in of_topic) for name in ("records", "bytes", "files"))
-        first = min((str(day.date) for day in of_topic), default="-")
+        records, size, files = (total(getattr(day, name) for day in of_topic) for name in ("records", "bytes", "files"))
+        first = known(min((str(day.date) for day in of_topic), default=None))
         rows.append((topic, first, count_text(records), bytes_text(size), count_text(files)))
     return [
         "<h2>Size</h2><p>What the lake keeps, by the day of archiving, as it lies on disk.</p>",

@@ -5,17 +5,19 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+from korvet.unknown import known
+
 _PREFIXES: Final = ("", "k", "M", "G", "T", "P")
 
 
-def bytes_text(size: float) -> str:
+def bytes_text(size: float | None) -> str:
     """Bytes as ``12.3 MB``; a MB has 1000 kB."""
-    return _text(size, 1000) + "B"
+    return known(size, lambda size: _text(size, 1000) + "B")
 
 
-def count_text(count: float) -> str:
+def count_text(count: float | None) -> str:
     """A count as ``1.2 M``; up to 9999 in full."""
-    return _text(count, 10_000).strip()
+    return known(count, lambda count: _text(count, 10_000).strip())
 
 
 def _text(number: float, from_: int) -> str:
