@@ -5,6 +5,18 @@ class KorvetError(Exception):
     """The base of every exception that korvet raises on purpose. Its text is written for users."""
 
 
+def forget_frames(error: BaseException) -> None:
+    """Have an exception that was dealt with forget the frames that it and its causes came through.
+
+    A future that failed holds its exception, and a frame that awaited it often holds the future. Only the collector
+    frees such a circle, with all that the frames hold, and a front-end's collector seldom comes.
+    """
+    at: BaseException | None = error
+    while at is not None:
+        at.__traceback__ = None
+        at = at.__cause__ or at.__context__
+
+
 class ConfigError(KorvetError):
     """A flag, a config file or a setting is wrong. The text names it, the allowed values and the nearest name."""
 

@@ -2,8 +2,9 @@
 
 - Produce counts its bytes when it arrives, before it is started: requests behind it on the connection wait at once.
 - Fetch counts the bytes of its answer. A client that is over its quota gets an empty answer, which does not count.
-- Time is that of the front-end's thread in the request's own steps. The time of others' steps in between, or of Redis,
-  does not count. As in Kafka, requests without an answer, and logins, use none.
+- Time is that of the front-end's thread in the request's own steps, and of the threads that work for it
+  (`korvet.store.threads`). The time of others' steps in between, or of Redis, does not count. As in Kafka, requests
+  without an answer, and logins, use none.
 - Other throttle times are the handler's, in the answer's field (`korvet.api.shared.mutations`).
 
 Source: KafkaApis.handleProduceRequest, handleFetchRequest, ClientRequestQuotaManager; KIP-124, KIP-219
@@ -12,6 +13,7 @@ Source: KafkaApis.handleProduceRequest, handleFetchRequest, ClientRequestQuotaMa
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from math import ceil
 from time import thread_time
 from typing import Any, Final, TypeVar
@@ -20,6 +22,7 @@ from korvet.api import Answer, Api
 from korvet.api.shared.context import Context
 from korvet.quotas.meters import Meters
 from korvet.security.sasl import AUTHENTICATE_KEY, HANDSHAKE_KEY
+from korvet.store.threads import COUNT_CPU_S
 from korvet.wire import fetch_response, throttle_time
 from korvet.wire.codec import FETCH_KEY, PRODUCE_KEY, Buffers
 
@@ -94,6 +97,13 @@ class Metering:
             return function(*args)
         finally:
             self._spent_s += thread_time() - began
+            # It may hold an exception, whose frames hold this one.
+            del function, args
+
+    def count_thread(self, spent_s: float) -> None:
+        """Count the time of a thread at once, for it may end after its client has left."""
+        if self._api.key not in _UNTIMED:
+            self._meters.take(self._meter.request, spent_s)
 
     def timed(self, awaitable: Awaitable[T]) -> Awaitable[T]:
         """The same awaitable, of which each step's time counts."""
@@ -109,19 +119,23 @@ class _Timed:
 
     def __await__(self) -> Generator[Any, Any, Any]:
         steps = self._awaitable.__await__()
-        step: Callable[..., Any] = steps.__next__
-        args: tuple[object, ...] = ()
-        while True:
-            try:
-                waits_for = self._metering.call(step, *args)
-            except StopIteration as end:
-                return end.value
-            try:
-                yield waits_for
-            except BaseException as error:
-                step, args = steps.throw, (error,)
-            else:
-                step, args = steps.__next__, ()
+        step: Callable[[], Any] = steps.__next__
+        COUNT_CPU_S.set(self._metering.count_thread)
+        try:
+            while True:
+                waits_for = self._metering.call(step)
+                try:
+                    yield waits_for
+                except BaseException as error:
+                    step = partial(steps.throw, error)
+                else:
+                    step = steps.__next__
+        except StopIteration as end:
+            return end.value
+        finally:
+            COUNT_CPU_S.set(None)
+            # An exception holds this frame, which must not hold it.
+            del step
 
 
 async def _ready(answer: Answer) -> Answer:

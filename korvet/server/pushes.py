@@ -10,15 +10,15 @@ import asyncio
 import json
 import struct
 import zlib
+from functools import partial
 from typing import Final
 
-import anyio
-import anyio.to_thread
 import cramjam
 from kio.schema.errors import ErrorCode
 
 from korvet.api.shared.telemetry import Push
 from korvet.metrics.otlp import decode
+from korvet.store.threads import FairThreads
 from korvet.wire.records import TooLong, decompressed
 
 PREFIX: Final = b"pushed "
@@ -26,7 +26,8 @@ MOST_UNREAD_BYTES: Final = 4 << 20
 """The lines that a supervisor has not read yet, beyond which it gets no further push."""
 MOST_LINE_BYTES: Final = 8 << 20
 """The longest line of a push: less than a supervisor reads, which hears no more of a worker with a longer one."""
-_DECODERS: Final = 1
+_DECODERS: Final = 2
+_MOST_DECODERS_OF_ONE: Final = 1
 
 
 class Pushes:
@@ -34,7 +35,7 @@ class Pushes:
 
     def __init__(self) -> None:
         self._out: asyncio.WriteTransport | None = None
-        self._decoders = anyio.CapacityLimiter(_DECODERS)
+        self._decoders = FairThreads(_DECODERS, _MOST_DECODERS_OF_ONE)
 
     def send_to(self, out: asyncio.WriteTransport) -> None:
         """Have pushes written there."""
@@ -42,17 +43,23 @@ class Pushes:
 
     async def take(self, push: Push, most_bytes: int) -> ErrorCode:
         """Take a push: TELEMETRY_TOO_LARGE if it is more than so many bytes, INVALID_RECORD if it is no OTLP."""
-        try:
-            line = await anyio.to_thread.run_sync(_line, push, most_bytes, limiter=self._decoders)
-        except TooLong:
-            return ErrorCode.telemetry_too_large
-        except (ValueError, struct.error, zlib.error, cramjam.DecompressionError, IndexError):
-            return ErrorCode.invalid_record
+        line = await self._decoders.run(push.namespace, partial(_line_or_code, push, most_bytes))
+        if isinstance(line, ErrorCode):
+            return line
         if len(line) > MOST_LINE_BYTES:
             return ErrorCode.telemetry_too_large
         if self._out is not None and self._out.get_write_buffer_size() < MOST_UNREAD_BYTES:
             self._out.write(line)
         return ErrorCode.none
+
+
+def _line_or_code(push: Push, most_bytes: int) -> bytes | ErrorCode:
+    try:
+        return _line(push, most_bytes)
+    except TooLong:
+        return ErrorCode.telemetry_too_large
+    except (ValueError, struct.error, zlib.error, cramjam.DecompressionError, IndexError):
+        return ErrorCode.invalid_record
 
 
 def _line(push: Push, most_bytes: int) -> bytes:

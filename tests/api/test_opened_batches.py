@@ -9,13 +9,14 @@ import threading
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import crc32c
 import pytest
 
 from korvet.store.log import opened
 from korvet.store.log.partition import Partition
 from korvet.store.topics import create_topic
-from korvet.wire.batch import HEADER, ZSTD
+from korvet.wire.batch import GZIP, HEADER, LZ4, SNAPPY, ZSTD, Refusal
 from korvet.wire.compacted import MOST_RECORDS
 from korvet.wire.compress import compressed
 from tests.api.data import connected, fetch, fetch_request, offsets, produce, produce_request, wanted
@@ -24,6 +25,7 @@ from tests.oracle.batches import varint
 from tests.store.keyed import keyed
 from tests.store.logs import Front, front, header
 from tests.support.broker import KorvetServer
+from tests.support.memory import MEGABYTE, collector_stopped, traced_memory
 from tests.support.redis import Server
 
 SCHEMA = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}})
@@ -40,7 +42,11 @@ def batch(count: int, key: bytes | None, value: bytes, last_key: bytes | None = 
         parts = (varint(-1) if part is None else varint(len(part)) + part for part in (name, value))
         body = b"\0\0" + varint(index) + b"".join(parts) + b"\0"
         records += varint(len(body)) + body
-    covered = struct.pack(">hiqqqhii", ZSTD, count - 1, -1, -1, -1, -1, -1, count) + compressed(ZSTD, bytes(records))
+    return sealed_batch(count, ZSTD, bytes(records))
+
+
+def sealed_batch(count: int, codec: int, plain: bytes) -> bytes:
+    covered = struct.pack(">hiqqqhii", codec, count - 1, -1, -1, -1, -1, -1, count) + compressed(codec, plain)
     return struct.pack(">qiibI", 0, 9 + len(covered), -1, 2, crc32c.crc32c(covered)) + covered
 
 
@@ -146,3 +152,33 @@ async def test_costly_value_is_judged_beside_the_loop_and_ends(
             data = keyed((b"k", value))
             refused = await opened.refused_for_values(one.log, partition, header(data), data)
             assert (refused is not None and "schema takes more than 0 s" in (refused.message or "")) is is_too_much
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {"cleanup.policy": "compact"},
+        {"korvet.value.schema": SCHEMA},
+        {"compression.type": "uncompressed"},
+        {"korvet.storage": "record"},
+    ],
+    ids=["compacted", "schema", "uncompressed", "record"],
+)
+async def test_refused_bomb_leaves_nothing_in_memory_before_the_collector_comes(
+    redis_server: Server, configs: dict[str, str], codec: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("korvet.wire.records.MOST_BYTES", MEGABYTE)
+    data = sealed_batch(1, codec, bytes(2 * MEGABYTE))
+    async with front(redis_server.url) as one:
+        _, topic = await create_topic(one.catalog, one.log, unique(), 1, configs)
+        assert topic is not None
+        partition = one.log.partition(topic, 0)
+        await opened.opened_for(one.log, partition, header(data), data)
+        with collector_stopped(), traced_memory() as held_bytes:
+            for _ in range(5):
+                assert isinstance(await opened.opened_for(one.log, partition, header(data), data), Refusal)
+            # A thread itself lets go a moment later.
+            await anyio.to_thread.run_sync(int)
+            assert held_bytes() < MEGABYTE

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from korvet.api.shared.data_failures import failure_code
 from korvet.errors import DamagedLog, StoreError
 from korvet.redis.client import Purpose
 from korvet.store.background.compaction.due import Compaction
@@ -20,8 +21,9 @@ from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.room import Want
 from korvet.store.log.times import MAX_TIMESTAMP
 from tests.store.keyed import keyed
-from tests.store.logs import EVERYTHING, LARGE, NAMESPACE, Front, batch, codes, offsets
+from tests.store.logs import EVERYTHING, LARGE, NAMESPACE, Front, batch, codes, header, offsets
 from tests.store.test_record_storage import append, partition_of
+from tests.support.memory import MEGABYTE, collector_stopped, traced_memory
 from tests.wire.whole import Whole
 
 pytestmark = pytest.mark.anyio
@@ -245,3 +247,19 @@ async def test_compaction_logs_a_lost_batch_and_rests(one: Front) -> None:
     await repair(one, lines[0])
     assert await compact(one.log, partition, ALWAYS, 10**12)
     assert offsets(await one.read(partition, 0)) == [1, 2]
+
+
+async def test_batch_of_a_failed_append_is_freed_when_the_failure_is_told(one: Front) -> None:
+    """Before, it stayed until a collection of cycles, which seldom comes in a front-end."""
+    topic = await one.topic(1)
+    partition = one.log.partition(topic, 0)
+    await one.append(partition, batch())
+    await command(one, "SET", partition.keys.meta, "damaged")
+    with collector_stopped(), traced_memory() as held_bytes:
+        for _ in range(10):
+            data = batch(1, MEGABYTE // 2, producer=5)
+            try:
+                await one.log.append(partition, header(data), data, None, None)
+            except StoreError as error:
+                assert failure_code(error, "produce") == UNKNOWN_SERVER_ERROR
+        assert held_bytes() < 2 * MEGABYTE

@@ -12,7 +12,7 @@ from korvet.codes import (
     REQUEST_TIMED_OUT,
     UNKNOWN_SERVER_ERROR,
 )
-from korvet.errors import DamagedLog, KorvetError, StoreFull, StoreRefusing, StoreUnavailable
+from korvet.errors import DamagedLog, KorvetError, StoreFull, StoreRefusing, StoreUnavailable, forget_frames
 
 log = structlog.get_logger()
 
@@ -31,7 +31,10 @@ def failure_code(error: KorvetError, api: str) -> int:
     - Redis was not reached: NOT_LEADER_OR_FOLLOWER, on which clients ask for metadata and try again, and count no try
     - at maxmemory: KAFKA_STORAGE_ERROR, on which clients do not give up either
     - anything else is a defect: UNKNOWN_SERVER_ERROR and a line in the log; a damaged partition has had its line
+
+    The error forgets its frames, which hold the request.
     """
+    forget_frames(error)
     if isinstance(error, StoreUnavailable):
         return REQUEST_TIMED_OUT if error.outcome_unknown else NOT_LEADER_OR_FOLLOWER
     if isinstance(error, StoreFull):

@@ -12,7 +12,7 @@ from korvet.codes import (
     POLICY_VIOLATION,
     UNKNOWN_SERVER_ERROR,
 )
-from korvet.errors import KorvetError, StoreFull, StoreUnavailable, TooMany
+from korvet.errors import KorvetError, StoreFull, StoreUnavailable, TooMany, forget_frames
 
 log = structlog.get_logger()
 
@@ -25,7 +25,10 @@ def failure_code(error: KorvetError, api: str) -> int:
     - trying again helps: COORDINATOR_NOT_AVAILABLE, on which clients look for the coordinator and do
     - a setting's bound is reached: POLICY_VIOLATION
     - anything else is a defect: UNKNOWN_SERVER_ERROR and a line in the log
+
+    The error forgets its frames, which hold the request.
     """
+    forget_frames(error)
     if isinstance(error, StoreUnavailable | StoreFull):
         return COORDINATOR_NOT_AVAILABLE
     if isinstance(error, TooMany):

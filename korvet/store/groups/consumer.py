@@ -36,6 +36,7 @@ from korvet.store.groups.consumer_types import (
 )
 from korvet.store.groups.offsets import retention_ms
 from korvet.store.groups.subscriptions import Subscribed, Subscriptions
+from korvet.store.threads import FairThreads
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
@@ -58,7 +59,7 @@ class ConsumerGroups:
         self._catalog = catalog
         self._subscriptions = Subscriptions(catalog)
         self._turns: dict[str, _Turns] = {}
-        self._computing = anyio.CapacityLimiter(1)
+        self._computing = FairThreads(1, 1)
 
     def assignors(self) -> tuple[str, ...]:
         """The assignors that members may ask for; the first one is the default."""
@@ -201,7 +202,7 @@ class ConsumerGroups:
         if snapshot.catalog_version != self._catalog.topics_digest:
             # The front-end that noted the version may know more topics, and these must not be lost again.
             await self._catalog.refresh()
-        await self._match(snapshot)
+        await self._match(group_id, snapshot)
         digest = self._catalog.topics_digest
         subscribed = self._subscriptions.resolved((one.id, one.names, one.regex) for one in snapshot.members)
         assignor = self.assignor_of(one.assignor for one in snapshot.members)
@@ -211,7 +212,7 @@ class ConsumerGroups:
             if len(snapshot.members) + sum(subscribed.partitions.values()) <= _SMALL:
                 targets = compute()
             else:
-                targets = await anyio.to_thread.run_sync(compute, limiter=self._computing)
+                targets = await self._computing.run(group_id, compute)
         await self._calls.call(
             "korvet_group_assign",
             group_id,
@@ -223,11 +224,11 @@ class ConsumerGroups:
             targets=[part for member, target in targets.items() for part in (member, assignment_text(target))],
         )
 
-    async def _match(self, snapshot: Snapshot) -> None:
+    async def _match(self, group_id: str, snapshot: Snapshot) -> None:
         """Try regular expressions on names in a thread: some take milliseconds for each name."""
         regexes = {one.regex for one in snapshot.members if one.regex}
         if self._subscriptions.untried(regexes):
-            await anyio.to_thread.run_sync(self._subscriptions.match, regexes, limiter=self._computing)
+            await self._computing.run(group_id, partial(self._subscriptions.match, regexes))
 
     async def _snapshot(self, group_id: str) -> Snapshot | None:
         """The group as its target is made; None if there is no such group of this protocol any more.

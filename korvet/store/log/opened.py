@@ -8,10 +8,9 @@ the other, and the connection's later requests wait for that.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
-
-import anyio.to_thread
+from typing import Final, NamedTuple, TypeVar
 
 from korvet.codes import INVALID_RECORD, MESSAGE_TOO_LARGE
 from korvet.configs.schema_keywords import PATIENCE, OutOfPatience, spend
@@ -25,6 +24,8 @@ from korvet.wire.recompressed import recompressed
 from korvet.wire.record_entries import SplitRecord, TooManyRecords, split
 from korvet.wire.records import UndecodableRecords
 from korvet.wire.values import values
+
+T = TypeVar("T")
 
 MOST_CPU_S: Final = 10.0
 """The time for judging a batch by a schema, beside the loop; clients wait for 30 s."""
@@ -58,9 +59,14 @@ async def split_for(
     log: Partitions, limits: Limits, batch: Batch, data: bytes | memoryview
 ) -> list[SplitRecord] | Refusal:
     """The records of a batch that the log stores one by one, or the reason why they are refused."""
-    work = partial(split, batch, data, is_json=limits.is_json)
+    work = partial(_or_refusal, partial(split, batch, data, is_json=limits.is_json))
+    return work() if is_short(batch) else await log.in_thread(work)
+
+
+def _or_refusal(work: Callable[[], T]) -> T | Refusal:
+    """The result of work, or the refusal that its failure means: threads return it, and raise nothing."""
     try:
-        return work() if is_short(batch) else await anyio.to_thread.run_sync(work, limiter=log.decoders)
+        return work()
     except TooManyRecords as error:
         return Refusal(MESSAGE_TOO_LARGE, str(error))
     except UndecodableRecords as error:
@@ -75,10 +81,7 @@ async def recompressed_for(
     codec = limits.codec
     if codec is None or batch.attributes & CODEC_MASK == codec:
         return batch, data
-    try:
-        return await anyio.to_thread.run_sync(recompressed, batch, data, codec, limits.level, limiter=log.decoders)
-    except UndecodableRecords as error:
-        return Refusal(INVALID_RECORD, str(error), tells_log_start=True)
+    return await log.in_thread(partial(_or_refusal, partial(recompressed, batch, data, codec, limits.level)))
 
 
 async def refused_for_values(
@@ -98,7 +101,7 @@ async def refused_for_values(
     work = partial(_refusal_in_time, schema, batch, data, given_up)
     try:
         # A client that leaves does not wait for the thread, nor does the end of a drain: it ends when it next looks.
-        return await anyio.to_thread.run_sync(work, limiter=log.decoders, abandon_on_cancel=True)
+        return await log.in_thread(work, is_abandoned_on_cancel=True)
     finally:
         given_up.set()
 
@@ -144,4 +147,4 @@ async def refused_for_keys(
         return None
     if is_short(batch):
         return judge_keys(partition, batch, data)
-    return await anyio.to_thread.run_sync(judge_keys, partition, batch, data, limiter=log.decoders)
+    return await log.in_thread(partial(judge_keys, partition, batch, data))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 from uuid import UUID
 
 from ulid import ULID
@@ -22,6 +23,8 @@ from korvet.store.log.shared import Shared
 from korvet.store.log.turns import LinkTurns
 from korvet.store.memory import ProducerRoom
 from korvet.store.outcomes import settled
+
+T = TypeVar("T")
 
 _PIPELINED = 500
 """Calls that are under way at once if a topic has thousands of partitions."""
@@ -47,7 +50,8 @@ class Partitions:
         self.wakeups = wakeups
         shared = shared or Shared(store, wakeups)
         self.recent, self.placed, self.known, self.reads = shared.recent, shared.placed, shared.known, shared.reads
-        self.answers, self.turns, self.decoders = shared.answers, shared.turns, shared.decoders
+        self.answers, self.turns = shared.answers, shared.turns
+        self._decoders = shared.decoders
         self.replicas, self.damage = shared.replicas, shared.damage
         self.reserve: ProducerRoom = shared.reserve
         self.now = asyncio.get_running_loop().time
@@ -133,6 +137,10 @@ class Partitions:
         await self._catalog.refresh()
         topic = self._catalog.topic_by_id(partition.topic.id)
         return topic is not None and keeps_unarchived(self._catalog, topic)
+
+    async def in_thread(self, work: Callable[[], T], *, is_abandoned_on_cancel: bool = False) -> T:
+        """As `FairThreads.run`, in the namespace's turn among those whose batches are opened."""
+        return await self._decoders.run(self._namespace.name, work, is_abandoned_on_cancel=is_abandoned_on_cancel)
 
     # ------------------------------------------------------------------ their keys come and go
 

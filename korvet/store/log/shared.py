@@ -6,8 +6,6 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Final
 
-import anyio
-
 from korvet.redis.client import Store
 from korvet.redis.wakeup import Wakeups
 from korvet.store.log.budget import AnswerBudget
@@ -18,11 +16,14 @@ from korvet.store.log.recent import RecentBatches
 from korvet.store.log.replicas import Replicas
 from korvet.store.log.turns import ReadTurns
 from korvet.store.memory import Reserve
+from korvet.store.threads import FairThreads
 
 DEFAULT_CACHE_BYTES: Final = 192 << 20
 """The batches that are kept for readers: a third for `RecentBatches`, the others for `PlacedBatches`."""
-_DECODERS: Final = 2
+_DECODERS: Final = 3
 """Batches that are opened at once; each may take `korvet.wire.records.MOST_BYTES`, and twice that for a moment."""
+_MOST_DECODERS_OF_ONE: Final = 2
+"""Those of one namespace, so that one whose batches take long leaves others a thread."""
 
 
 @dataclass(slots=True)
@@ -59,7 +60,7 @@ class Shared:
         self.known = KnownEntries(wakeups)
         self.reads = Reads()
         self.turns = ReadTurns()
-        self.decoders = anyio.CapacityLimiter(_DECODERS)
+        self.decoders = FairThreads(_DECODERS, _MOST_DECODERS_OF_ONE)
         self.replicas = Replicas(store)
         self.reserve = Reserve(store)
         self.damage = Damage(store)

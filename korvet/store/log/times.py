@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
-
-import anyio.to_thread
 
 from korvet.errors import StoreError
 from korvet.redis.client import Purpose
@@ -83,7 +82,7 @@ async def _found(log: Partitions, entry: Entry, data: bytes, timestamp: int, log
     is_compressed = Batch._make(HEADER.unpack_from(data)).attributes & CODEC_MASK
     if not is_compressed and len(data) < _LONG_BYTES:
         return _in_batch(entry, data, timestamp, log_start)
-    return await anyio.to_thread.run_sync(_in_batch, entry, data, timestamp, log_start, limiter=log.decoders)
+    return await log.in_thread(partial(_in_batch, entry, data, timestamp, log_start))
 
 
 def _in_batch(entry: Entry, data: bytes, timestamp: int, log_start: int) -> Timed | None:

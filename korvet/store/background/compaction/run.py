@@ -14,10 +14,10 @@ Source: LogCleaner, LogCleanerManager, Cleaner
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import anyio.to_thread
 import structlog
 
 from korvet.errors import KorvetError
@@ -164,7 +164,7 @@ class _Run:
     async def _beside(self, stored: Stored, work: Any, *args: Any) -> Any:
         """Do long work in a thread and short work on the loop, which others get in between."""
         if len(stored.data) >= _LONG_BYTES:
-            return await anyio.to_thread.run_sync(work, *args, limiter=self._log.decoders)
+            return await self._log.in_thread(partial(work, *args))
         if self._log.now() >= self._yield_at:
             await anyio.lowlevel.checkpoint()
             self._yield_at = self._log.now() + _TURN_S

@@ -1,0 +1,135 @@
+"""Threads that the owners of a process's connections share: namespaces, or addresses.
+
+Owners get threads in rotation, one job at a time, so a long queue of one owner does not delay another. The CPU time of
+a thread counts for the request that it works for.
+
+A failure leaves its thread as a value without frames, and is raised again in a frame that does not refer to it. Frames
+hold buffers, and a frame on the way of an exception that refers to it, perhaps by a future, is freed by the collector
+alone, which seldom comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import ContextVar
+from time import thread_time
+from typing import Any, Final, NamedTuple, TypeVar
+
+import anyio
+
+from korvet.errors import KorvetError, forget_frames
+
+T = TypeVar("T")
+
+COUNT_CPU_S: Final[ContextVar[Callable[[float], None] | None]] = ContextVar("COUNT_CPU_S", default=None)
+"""Counts the seconds that threads take for the present request; None if nobody wants to know."""
+
+
+class FairThreads:
+    """The threads of one event loop.
+
+    :param most: the jobs at once.
+    :param most_of_one: those of one owner. If it is less than ``most``, one busy owner leaves a thread to others.
+    """
+
+    def __init__(self, most: int, most_of_one: int) -> None:
+        self._pool = ThreadPoolExecutor(most, thread_name_prefix="korvet")
+        self._most, self._most_of_one = most, most_of_one
+        self._working: Counter[str] = Counter()
+        self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}
+        """The jobs that wait, by owner; the owner that is next comes first."""
+
+    async def run(self, owner: str, work: Callable[[], T], *, is_abandoned_on_cancel: bool = False) -> T:
+        """The result of work that blocks.
+
+        :param is_abandoned_on_cancel: whether a cancelled caller leaves at once. The thread goes on, and counts, until
+            the work ends.
+        :raises BaseException: that of the work.
+        """
+        await self._turn(owner)
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._pool.submit(self._work, done, owner, COUNT_CPU_S.get(), work)
+        with anyio.CancelScope(shield=not is_abandoned_on_cancel):
+            outcome = await done
+        if not isinstance(outcome, _Raised):
+            result: T = outcome
+            return result
+        error = outcome.error
+        try:
+            raise error
+        finally:
+            del error, outcome, done, work
+
+    async def _turn(self, owner: str) -> None:
+        """Wait until the owner may have one more thread, which then counts."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owner, {})[turn] = None
+        self._admit()
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self._leave(owner)
+            elif turn in (waiting := self._waiting.get(owner, {})):
+                del waiting[turn]
+                if not waiting:
+                    del self._waiting[owner]
+            raise
+
+    def _admit(self) -> None:
+        while self._working.total() < self._most:
+            owner = next((one for one in self._waiting if self._working[one] < self._most_of_one), None)
+            if owner is None:
+                return
+            waiting = self._waiting.pop(owner)
+            turn = next(iter(waiting))
+            del waiting[turn]
+            if waiting:
+                self._waiting[owner] = waiting
+            if not turn.done():
+                self._working[owner] += 1
+                turn.set_result(None)
+
+    def _leave(self, owner: str) -> None:
+        self._working[owner] -= 1
+        if not self._working[owner]:
+            del self._working[owner]
+        self._admit()
+
+    def _work(self, done: asyncio.Future[Any], owner: str, count: _Count, work: Callable[[], Any]) -> None:
+        """Work in a thread, and hand the outcome to the loop."""
+        began_s = thread_time()
+        outcome = _outcome(work)
+        spent_s = thread_time() - began_s
+        # The loop may be closed if nobody waits.
+        with suppress(RuntimeError):
+            done.get_loop().call_soon_threadsafe(self._worked, done, owner, count, spent_s, outcome)
+
+    def _worked(self, done: asyncio.Future[Any], owner: str, count: _Count, spent_s: float, outcome: Any) -> None:
+        self._leave(owner)
+        if count is not None:
+            count(spent_s)
+        if not done.done():
+            done.set_result(outcome)
+
+
+_Count = Callable[[float], None] | None
+
+
+class _Raised(NamedTuple):
+    error: BaseException
+
+
+def _outcome(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except BaseException as error:
+        if not isinstance(error, KorvetError):
+            error.add_note("".join(traceback.format_exception(error)))
+        forget_frames(error)
+        return _Raised(error)

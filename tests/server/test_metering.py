@@ -1,0 +1,70 @@
+"""What a request uses of its client's quotas."""
+
+from __future__ import annotations
+
+from time import thread_time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from korvet.api import registry
+from korvet.api.shared.context import Context
+from korvet.quotas.entity import REQUEST, Entity
+from korvet.quotas.meters import Meters
+from korvet.quotas.rules import NO_CEILINGS, Rules, Windows
+from korvet.server.metering import Metering
+from korvet.store.threads import FairThreads
+from tests.support.memory import MEGABYTE, collector_stopped, traced_memory
+
+pytestmark = pytest.mark.anyio
+
+BURNT_S = 0.05
+PRODUCE = 0
+
+
+def metering(principal: str) -> tuple[Metering, Meters]:
+    """That of a Produce of a client; alice alone has a quota."""
+    settings = {Entity(user="alice"): {REQUEST: 1.0}}
+    meters = Meters(Rules(settings, Windows(), NO_CEILINGS), lambda: None)
+    context = SimpleNamespace(principal=principal, client_id="c", version=12)
+    return Metering(meters, registry()[PRODUCE], cast(Context, context)), meters
+
+
+def burn() -> None:
+    until = thread_time() + BURNT_S
+    while thread_time() < until:
+        pass
+
+
+async def test_cpu_time_of_a_thread_counts_also_if_its_client_leaves() -> None:
+    threads = FairThreads(1, 1)
+    for is_left, principal in ((False, "User:alice"), (True, "User:alice"), (False, "User:bob")):
+        one, meters = metering(principal)
+
+        async def handle(timed: Metering = one) -> None:
+            await timed.timed(threads.run("a", burn, is_abandoned_on_cancel=True))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(handle)
+            await anyio.wait_all_tasks_blocked()
+            if is_left:
+                tasks.cancel_scope.cancel()
+        await threads.run("a", int)
+        used = sum(amount for _, amount in meters.reports(10))
+        assert (used >= BURNT_S) is (principal == "User:alice")
+
+
+async def test_metered_request_whose_client_leaves_is_freed_at_once() -> None:
+    async def handle() -> Any:
+        data = bytearray(MEGABYTE)
+        await anyio.sleep_forever()
+        return data
+
+    one, _ = metering("User:alice")
+    with collector_stopped(), traced_memory() as held_bytes:
+        for _ in range(5):
+            with anyio.move_on_after(0.001):
+                await one.timed(handle())
+        assert held_bytes() < 2 * MEGABYTE
