@@ -26,6 +26,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from korvet.api.shared.changes import noted, things_of
 from korvet.api.shared.context import Context
 from korvet.api.shared.needs import Needs
 from korvet.security.rights import Rights
@@ -117,9 +118,13 @@ async def _checked(needs: Needs, handle: Handle, ctx: Context, rights: Rights, r
     found = needs(ctx, rights, request)
     narrowed = await ctx.frontend.turns.result(found) if isinstance(found, Generator) else found
     left = request if narrowed is None else narrowed.request
-    if left is not None:
-        rights.note_administration(ctx.api_key, left)
-    answer = None if left is None else await handle(ctx, left)
+    answer: Any = None
+    if left is not None and (names := things_of(ctx.api_key, left)):
+        with noted(ctx, names) as change:
+            answer = await handle(ctx, left)
+            change.answered(answer)
+    elif left is not None:
+        answer = await handle(ctx, left)
     return answer if narrowed is None else narrowed.complete(answer)
 
 

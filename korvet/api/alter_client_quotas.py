@@ -19,6 +19,7 @@ from kio.static.primitive import i16
 from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.admin import change_failure
+from korvet.api.shared.changes import noted
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
 from korvet.quotas.entity import Entity, entity_of, field_of, number_text, value_problem
@@ -51,29 +52,23 @@ async def handle(ctx: Context, request: Any) -> Fields:
         outcomes[parts] = (ErrorCode.invalid_request, judged) if isinstance(judged, str) else None
         if not isinstance(judged, str):
             changes.update(judged)
-    if not request.validate_only:
-        _note(ctx, changes)
     if changes and not request.validate_only and (problem := await _changed(ctx, changes)) is not None:
         outcomes = {parts: outcome or problem for parts, outcome in outcomes.items()}
     return _answer(outcomes)
-
-
-def _note(ctx: Context, changes: Changes) -> None:
-    """Tell the audit log which quotas are about to change."""
-    if ctx.rights is not None and changes:
-        told = (
-            f"{field_of(entity, key)}={'' if number is None else number_text(number)}"
-            for (entity, key), number in changes.items()
-        )
-        ctx.rights.note_change(told, len(changes))
 
 
 async def _changed(ctx: Context, changes: Changes) -> Problem | None:
     """Make changes, all or none; the problem if none was made."""
     if len(changes) > MOST_AT_ONCE:
         return _TOO_MANY
+    names = [
+        f"{field_of(entity, key)}={'' if number is None else number_text(number)}"
+        for (entity, key), number in changes.items()
+    ]
     try:
-        code = await ctx.frontend.quotas.alter(changes)
+        with noted(ctx, names, is_security=True) as change:
+            code = await ctx.frontend.quotas.alter(changes)
+            change.ended([code] * len(names))
     except KorvetError as error:
         return change_failure(ctx, error)
     return (ErrorCode(i16(code)), _NO_ROOM) if code else None

@@ -8,7 +8,7 @@ Source: ScramControlManager.alterCredentials; KIP-554.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -16,6 +16,7 @@ from kio.static.primitive import i16
 
 from korvet.api import api
 from korvet.api.shared import needs
+from korvet.api.shared.changes import noted
 from korvet.api.shared.context import Context
 from korvet.security.salted import MIN_ITERATIONS
 from korvet.security.scram import MAX_ITERATIONS, TYPES, derive_credential
@@ -58,8 +59,11 @@ async def handle(ctx: Context, request: Any) -> Fields:
         many = _Problem(ErrorCode.policy_violation, f"A request may alter at most {MOST_AT_ONCE} users")
         outcomes |= {key.user: many for key in changes}
     elif changes:
-        _note(ctx, changes)
-        outcomes |= _problems(changes, *await ctx.frontend.users.alter(changes))
+        did = [f"{'delete' if one is None else 'set'} {key.mechanism} of {key.user}" for key, one in changes.items()]
+        with noted(ctx, did, is_security=True) as change:
+            code, codes = await ctx.frontend.users.alter(changes)
+            change.ended([code] * len(changes) if code else codes)
+        outcomes |= _problems(changes, code, codes)
     return {"results": [_result(name, outcomes.get(name)) for name in judged]}
 
 
@@ -83,13 +87,6 @@ def _judged(asked: Any, known: Container[CredentialKey]) -> _Change | _Problem:
     if len(asked.name.encode()) > _LONGEST_NAME_BYTES or len(asked.salt) > _LONGEST_SALT_BYTES:
         return _Problem(ErrorCode.unacceptable_credential, "The user's name or the salt is too long")
     return key, derive_credential(mechanism, asked.salted_password, asked.salt, asked.iterations)
-
-
-def _note(ctx: Context, changes: Mapping[CredentialKey, Credential | None]) -> None:
-    """Tell the audit log whose passwords are set and deleted."""
-    if ctx.rights is not None:
-        did = (f"{'delete' if one is None else 'set'} {key.mechanism} of {key.user}" for key, one in changes.items())
-        ctx.rights.note_change(did, len(changes))
 
 
 def _problems(changes: Iterable[CredentialKey], code: int, codes: Iterable[int]) -> dict[str, _Problem]:

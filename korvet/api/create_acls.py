@@ -17,6 +17,7 @@ from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.acl_entries import DISABLED, Failure, needs_cluster, shown
 from korvet.api.shared.admin import change_failure
+from korvet.api.shared.changes import noted
 from korvet.api.shared.context import Context
 from korvet.errors import Disconnect, KorvetError
 from korvet.security.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
@@ -58,10 +59,10 @@ async def handle(ctx: Context, request: Any) -> Fields:
 async def _add(ctx: Context, authorizer: Authorizer, acls: list[Acl]) -> tuple[ErrorCode, str | None]:
     if not acls:
         return _DONE
-    if ctx.rights is not None:
-        ctx.rights.note_change(map(shown, acls), len(acls))
     try:
-        code = ErrorCode(await authorizer.add(acls))
+        with noted(ctx, list(map(shown, acls)), is_security=True) as change:
+            code = ErrorCode(await authorizer.add(acls))
+            change.ended([code] * len(acls))
     except KorvetError as error:
         return change_failure(ctx, error)
     if code is ErrorCode.none:

@@ -28,6 +28,7 @@ from korvet.api.shared.acl_entries import (
     shown,
 )
 from korvet.api.shared.admin import change_failure
+from korvet.api.shared.changes import noted
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
 from korvet.security.acl import Acl, AclFilter, PatternType
@@ -59,10 +60,12 @@ async def handle(ctx: Context, request: Any) -> Fields:
         if matches is None:
             return _failed(request, _TOO_MANY)
         acls = list(dict.fromkeys(acl for found in matches for acl in found))
-        if acls and ctx.rights is not None:
-            ctx.rights.note_change(map(shown, acls), len(acls))
-        if acls and await authorizer.remove(acls) != 0:
-            return _failed(request, _TOO_MANY)
+        if acls:
+            with noted(ctx, list(map(shown, acls)), is_security=True) as change:
+                code = await authorizer.remove(acls)
+                change.ended([code] * len(acls))
+            if code != 0:
+                return _failed(request, _TOO_MANY)
     except KorvetError as error:
         return _failed(request, change_failure(ctx, error))
     return {"filter_results": [await _result(ctx, found) async for found in ctx.paced(matches)]}

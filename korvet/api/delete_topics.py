@@ -17,6 +17,7 @@ from kio.schema.errors import ErrorCode
 from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.admin import change_failure
+from korvet.api.shared.changes import noted
 from korvet.api.shared.context import Context
 from korvet.api.shared.mutations import EXCEEDED, Mutations
 from korvet.errors import KorvetError
@@ -40,11 +41,11 @@ async def handle(ctx: Context, request: Any) -> Fields:
         failure = change_failure(ctx, error)
         return {"responses": [_result(name, topic_id, *failure) for name, topic_id in asked]}
     refused, topics = await _resolve(ctx, asked)
-    if ctx.rights is not None and topics:
-        ctx.rights.note_change([topic.name for topic in topics], len(topics))
     mutations = Mutations(ctx, _STRICT_SINCE)
-    responses = refused + [await _delete(ctx, topic, mutations) for topic in topics]
-    return {"responses": responses, "throttle_time": mutations.throttle_ms}
+    with noted(ctx, [topic.name for topic in topics]) as change:
+        deleted = [await _delete(ctx, topic, mutations) for topic in topics]
+        change.ended(one["error_code"] for one in deleted)
+    return {"responses": refused + deleted, "throttle_time": mutations.throttle_ms}
 
 
 def _asked(request: Any) -> list[Asked]:

@@ -14,6 +14,11 @@ def security_warnings(found: ConfigFile) -> Iterator[str]:
     """A sentence for each of them."""
     listeners = found.listeners or (found.serve,)
     for at, listener in enumerate(listeners):
+        if listener.get("tls-terminated") and not listener.get("proxy-protocol-from"):
+            yield (
+                f"{_told(listener, at)} takes a client's name from the header of whoever connects; name the load "
+                "balancers in proxy-protocol-from"
+            )
         if _security(listener) is Security.SASL_PLAINTEXT:
             yield (
                 f"{_told(listener, at)} has logins without TLS: whoever sees the network reads the records, and with "

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from korvet.metrics.buckets import REQUEST_BOUNDS_S
-
-_MOST_LOOKED_AT: Final = 1000
-"""The elements of an answer at which it looks for errors."""
+from korvet.wire.codec import MOST_LOOKED_AT, error_codes
 
 
 class RequestFigures:
@@ -42,13 +40,13 @@ class RequestFigures:
 
     def failed(self, codes: Sequence[int]) -> None:
         """Count an answer's error codes."""
-        for code in codes[:_MOST_LOOKED_AT]:
+        for code in codes[:MOST_LOOKED_AT]:
             if code:
                 self.errors[int(code)] += 1
 
     def look_for_errors(self, answer: Mapping[str, Any]) -> None:
         """Count the error codes in an answer by field names."""
-        self.failed(list(_codes(answer)))
+        self.failed(list(error_codes(answer)))
 
 
 class Requests:
@@ -73,17 +71,3 @@ class Requests:
     def errors(self) -> Mapping[str, Mapping[int, int]]:
         """Error codes with their numbers, by API."""
         return self._errors
-
-
-def _codes(answer: Mapping[str, Any]) -> Iterator[int]:
-    """The error codes of an answer and of the elements within, as far as it looks."""
-    waiting: list[Mapping[str, Any]] = [answer]
-    for _ in range(_MOST_LOOKED_AT):
-        if not waiting:
-            return
-        for name, value in waiting.pop().items():
-            if name == "error_code":
-                if value:
-                    yield int(value)
-            elif isinstance(value, list | tuple) and len(waiting) < _MOST_LOOKED_AT:
-                waiting += [one for one in value[:_MOST_LOOKED_AT] if isinstance(one, Mapping)]

@@ -1,20 +1,26 @@
 """The audit log: logins, refusals and administrative changes, one line each, in a logger of its own (``korvet.audit``).
 
 Clients choose names, so texts are cut and escaped. A client that is refused again and again cannot flood the log: of
-each second only the first lines are written, and the next one tells how many were left out.
+each second only its first lines are written, and the next one tells how many were left out. Neither can it hide what
+others do: each principal at each address has a budget of its own, failures have another than successes, and changes of
+security that were made have none.
 
 Source: kafka.authorizer.logger (StandardAuthorizerData.logAuditMessage)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Hashable
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
 import structlog
 
-MOST_LINES_A_SECOND: Final = 100
+from korvet.store.seldom import LineBudget
+
+MOST_LINES_A_SECOND: Final = 20
 MOST_CHARACTERS: Final = 256
 
 
@@ -30,25 +36,6 @@ def _harmless(value: Any) -> Any:
     return escaped(value) if isinstance(value, str) else value
 
 
-class _Budget:
-    """The lines of one kind in this second; no kind takes any from another."""
-
-    def __init__(self) -> None:
-        self.left_out = 0
-        self._second = 0
-        self._written = 0
-
-    def take(self, second: int) -> bool:
-        """Whether one more line may be written; if not, it is counted."""
-        if second != self._second:
-            self._second, self._written = second, 0
-        if self._written >= MOST_LINES_A_SECOND:
-            self.left_out += 1
-            return False
-        self._written += 1
-        return True
-
-
 class Audit:
     """The audit log of a namespace.
 
@@ -57,30 +44,50 @@ class Audit:
 
     def __init__(self, namespace: str, clock: Callable[[], float] = monotonic) -> None:
         self._log = structlog.get_logger("korvet.audit").bind(audit=True, namespace=escaped(namespace))
-        self._clock = clock
-        self._budgets = {event: _Budget() for event in ("logged in", "login failed", "denied", "changed")}
+        self._budgets: dict[tuple[str, bool], LineBudget] = defaultdict(
+            partial(LineBudget, MOST_LINES_A_SECOND, 1.0, clock)
+        )
+        """By the event, and whether the sources of its lines are too many to be listed, as unknown users are."""
 
-    def logged_in(self, **values: Any) -> None:
-        """Note a login."""
-        self._write("logged in", lambda: values)
+    def logged_in(self, *, principal: str, host: str, **values: Any) -> None:
+        """Note a login, or a client's certificate that was taken."""
+        told = {"principal": principal, "host": host, **values, "outcome": "done"}
+        self._write("logged in", (principal, host), lambda: told)
 
-    def login_failed(self, **values: Any) -> None:
-        """Note a login that was refused, as a warning."""
-        self._write("login failed", lambda: values, "warning")
+    def login_failed(self, *, user: str, host: str, is_known: bool = False, **values: Any) -> None:
+        """Note a login that was refused, or a certificate, as a warning.
 
-    def refused(self, values: Callable[[], dict[str, Any]]) -> None:
+        :param is_known: whether there is such a user. Names that nobody has share the budget of their address.
+        """
+        told = {"user": user, "host": host, **values, "outcome": "failed"}
+        self._write("login failed", (user, host) if is_known else host, lambda: told, "warning", is_listed=is_known)
+
+    def refused(self, principal: str, host: str, values: Callable[[], dict[str, Any]]) -> None:
         """Note an action that was not allowed; ``values`` are made only for a line that is written."""
-        self._write("denied", values)
 
-    def changed(self, **values: Any) -> None:
-        """Note an administrative change."""
-        self._write("changed", lambda: values)
+        def told() -> dict[str, Any]:
+            return {"principal": principal, "host": host, **values(), "outcome": "denied"}
 
-    def _write(self, event: str, make: Callable[[], dict[str, Any]], level: str = "info") -> None:
-        budget = self._budgets[event]
-        if not budget.take(int(self._clock())):
-            return
-        values = make()
-        if budget.left_out:
-            values["lines_left_out"], budget.left_out = budget.left_out, 0
+        self._write("denied", (principal, host), told)
+
+    def changed(self, *, principal: str, host: str, outcome: str, is_kept: bool = False, **values: Any) -> None:
+        """Note an administrative change, and whether it was made.
+
+        :param is_kept: whether the line is written without regard to the budget.
+        """
+        told = {"principal": principal, "host": host, **values, "outcome": outcome}
+        if is_kept:
+            self._tell("changed", told)
+        else:
+            self._write("changed", (principal, host, outcome), lambda: told)
+
+    def _write(
+        self, event: str, source: Hashable, make: Callable[[], dict[str, Any]], level: str = "info", *,
+        is_listed: bool = True,
+    ) -> None:  # fmt: skip
+        left_out = self._budgets[event, is_listed].take(source)
+        if left_out is not None:
+            self._tell(event, {**make(), **({"lines_left_out": left_out} if left_out else {})}, level)
+
+    def _tell(self, event: str, values: dict[str, Any], level: str = "info") -> None:
         getattr(self._log, level)(event, **{name: _harmless(value) for name, value in values.items()})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any, Final
 
 from korvet.security.acl import CLUSTER_NAME, OPERATIONS, Operation, ResourceType
@@ -12,14 +11,7 @@ from korvet.security.rules import Client
 from korvet.security.stored_rules import encoded
 
 _MOST_NAMES: Final = 10
-_ADMINISTRATIVE: Final = {
-    19: "topics", 21: "topics", 27: "markers", 33: "resources", 37: "topics", 42: "groups_names", 44: "resources",
-    47: "",
-}  # fmt: skip
-"""The APIs that change topics, groups and settings, each with the field of the things that it changes.
-
-DeleteTopics, CreateAcls, DeleteAcls and AlterUserScramCredentials tell their changes themselves.
-"""
+_MOST_KEPT_NAMES: Final = 100
 _CHEAP_NESTING: Final = 8
 
 
@@ -79,43 +71,26 @@ class Rights:
         """The allowed operations that authorized_operations may tell, bit n for the operation with number n."""
         return self._authorizer.allowed(self._client, kind, name) & OPERATIONS[kind]
 
-    def note_administration(self, api_key: int, request: Any) -> None:
-        """Note a request that may change topics, groups or settings, before it is served.
+    def note_change(self, names: Sequence[str], outcome: str, *, is_kept: bool, **values: Any) -> None:
+        """Note an administrative request by this client, with the things that it was to change; see `Audit.changed`.
 
-        :param request: what the client may do of it.
+        A line has some of the names, and more lines have the others if all are kept.
         """
-        field = _ADMINISTRATIVE.get(api_key)
-        if field is None or getattr(request, "validate_only", False):
-            return
-        things = (getattr(request, field, None) if field else None) or (request,)
-        self.note_change(things, len(things))
-
-    def note_change(self, things: Iterable[Any], count: int) -> None:
-        """Note an administrative request by this client, with the number of things it changes and the first of them.
-
-        :param things: names, or things of a request that have some.
-        """
-        names = [thing if isinstance(thing, str) else _named(thing) for thing in islice(things, _MOST_NAMES)]
-        self._authorizer.audit.changed(
-            principal=self._client.principal, host=self._shown_host, request=self._api, count=count, names=names
-        )
+        most = _MOST_KEPT_NAMES if is_kept else _MOST_NAMES
+        for at in range(0, max(1, len(names)) if is_kept else 1, most):
+            self._authorizer.audit.changed(
+                principal=self._client.principal, host=self._shown_host, request=self._api, count=len(names),
+                names=list(names[at : at + most]), outcome=outcome, is_kept=is_kept, **values,
+            )  # fmt: skip
 
     def _note(self, operation: Operation, kind: ResourceType, name: str) -> None:
         def values() -> dict[str, Any]:
             rule = self._authorizer.denying(self._client, operation, kind, name)
             return {
-                "principal": self._client.principal,
                 "operation": operation.name,
-                "host": self._shown_host,
                 "resource": f"{kind.name}:LITERAL:{name}",
                 "request": self._api,
                 "rule": "DefaultDeny" if rule is None else encoded(rule),
             }
 
-        self._authorizer.audit.refused(values)
-
-
-def _named(thing: Any) -> str:
-    """The name or id of a thing in a request."""
-    fields = ("name", "resource_name", "topic_id", "producer_id", "group_id")
-    return next((str(found) for field in fields if (found := getattr(thing, field, None)) is not None), "")
+        self._authorizer.audit.refused(self._client.principal, self._shown_host, values)

@@ -139,6 +139,8 @@ class Login:
         """The mechanism, and for the log why the login failed."""
         self.claimed = ""
         """For the log, the name that the client gave with a password."""
+        self.is_of_user = False
+        """Whether a user has this name."""
         self._realm = realm
         self._max_reauth_ms = max_reauth_ms
         self._threads = threads
@@ -192,7 +194,7 @@ class Login:
         self.mechanism = mechanism
         self.state = State.HANDSHAKEN
         self._scram = self._bearer = None
-        self.claimed = ""
+        self.claimed, self.is_of_user = "", False
         return Outcome()
 
     async def authenticate(self, token: bytes) -> Outcome:
@@ -242,7 +244,7 @@ class Login:
         if self.mechanism == plain.MECHANISM:
             login = plain.parse_plain(token)
             self.claimed = login.user
-            if not await plain.is_right(login, partial(self._realm.judge, login.user), self._threads):
+            if not await plain.is_right(login, partial(self._judge, login.user), self._threads):
                 raise LoginRefused("invalid credentials")
             return login.user, b""
         if self.mechanism == oauthbearer.MECHANISM:
@@ -252,12 +254,17 @@ class Login:
             return None if self._bearer.token is None else self._bearer.token.user, answer
         if self._scram is None:
             self.claimed = name_in(token)
-            self._scram = ScramServer(self.mechanism, await self._realm.judge(self.claimed))
+            self._scram = ScramServer(self.mechanism, await self._judge(self.claimed))
         else:
             # The client chooses the time between the steps: a former password must not count after it.
-            self._scram.credentials = await self._realm.judge(self._scram.name)
+            self._scram.credentials = await self._judge(self._scram.name)
         answer = self._scram.step(token)
         return self._scram.user, answer
+
+    async def _judge(self, name: str) -> Judge:
+        judge = await self._realm.judge(name)
+        _, _, self.is_of_user = judge.best(name)
+        return judge
 
     def _failed(self, reason: str, code: ErrorCode, told: str | None = None) -> Outcome:
         self.state, self.reason = State.FAILED, reason

@@ -17,11 +17,12 @@ import anyio
 
 from korvet.api.shared.context import Frontend, Listener
 from korvet.errors import KorvetError, MalformedRequest
-from korvet.security.identity import of_balancer, of_certificate
+from korvet.security.identity import Refused, of_balancer, of_certificate
 from korvet.security.principal import ANONYMOUS, Principal
+from korvet.security.protocol import ClientAuth
 from korvet.security.tls import reason_of
 from korvet.security.tls_alert import alert_caught
-from korvet.server.connection import NO_HEADER, Connection, Identify
+from korvet.server.connection import CERTIFICATE, NO_HEADER, Connection, HealthCheck, Identify
 from korvet.server.crowd import Crowd
 from korvet.server.door import Door
 from korvet.server.sasl_connection import SaslConnection
@@ -120,11 +121,11 @@ class Arrival:
         :raises OSError: the client has left.
         """
         try:
-            header = await self._header() if self._door.listener.proxy_protocol else NO_HEADER
+            door = self._door
+            header = await self._header() if door.listener.proxy_protocol else NO_HEADER
             if header is None:
                 return False
             self.client = header.client_host or self.client
-            door = self._door
             if not header.is_local and not await _is_let_in(self._crowd, door.listener, door.frontend, self.client):
                 return False
             if self._door.tls is not None:
@@ -135,6 +136,7 @@ class Arrival:
             return False
         except KorvetError as error:
             self._tell("connection refused", str(error))
+            self._note_refusal(str(error))
             return False
         await self._connect(self._make(header, lambda _session: principal), None)
         return True
@@ -150,6 +152,8 @@ class Arrival:
         return None
 
     async def _read_header(self) -> ProxyHeader | None:
+        if not self._door.trusts(self.client):
+            raise Refused("its address is none of proxy-protocol-from, so no load balancer sent its header")
         while True:
             peeked = await self._peek()
             if not peeked:
@@ -173,6 +177,7 @@ class Arrival:
         :raises KorvetError: the load balancer does not tell what the listener demands.
         """
         if not self._door.is_terminated or header.is_local:
+            # A health check gets no further than its name.
             return ANONYMOUS
         told = of_balancer(client_tls(header), self._door.client_auth, self._door.rules)
         return ANONYMOUS if self._door.listener.sasl else told
@@ -208,6 +213,8 @@ class Arrival:
             await self._connect(connection, context)
         except ssl.SSLError as error:
             self._tell("TLS handshake failed", reason_of(error))
+            if self._door.client_auth is not ClientAuth.NONE:
+                self._note_refusal(f"TLS handshake failed: {reason_of(error)}")
             return False
         except ConnectionAbortedError:
             self._tell("TLS handshake failed", "it took too long")
@@ -239,9 +246,12 @@ class Arrival:
     # ------------------------------------------------------------------ the end
 
     def _make(self, header: ProxyHeader, identify: Identify) -> Connection:
-        listener = self._door.listener
-        frontend, choice = self._door.frontend, self._door.choice
-        connection = _kind_of(listener)(self._crowd, listener, frontend, header, identify, choice)
+        listener, frontend = self._door.listener, self._door.frontend
+        connection: Connection
+        if header.is_local:
+            connection = HealthCheck(self._crowd, listener, frontend, header)
+        else:
+            connection = _kind_of(listener)(self._crowd, listener, frontend, header, identify, self._door.choice)
         connection.client = self.client
         return connection
 
@@ -251,6 +261,12 @@ class Arrival:
             "ssl_shutdown_timeout": self._crowd.limits.tls_shutdown_s,
         }  # fmt: skip
         await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, self._socket, ssl=context, **times)
+
+    def _note_refusal(self, reason: str) -> None:
+        """Tell the audit log of a client whose certificate was refused, or of which a balancer told the wrong thing."""
+        self._door.frontend.audit.login_failed(
+            user="", host=self.client, listener=self._door.listener.name, mechanism=CERTIFICATE, reason=reason
+        )
 
     def _tell(self, event: str, reason: str) -> None:
         self._crowd.lines.write("warning", event, client=self.client, reason=reason)

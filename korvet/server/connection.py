@@ -33,7 +33,14 @@ from korvet.server.receiver import Receiver
 from korvet.server.request_queue import TURN_S
 from korvet.server.requests import Headers, Request
 from korvet.server.sockets import peer_of, port_of_peer
-from korvet.wire.codec import Buffers, encode_error, encode_response, frame_response, has_top_level_error
+from korvet.wire.codec import (
+    API_VERSIONS_KEY,
+    Buffers,
+    encode_error,
+    encode_response,
+    frame_response,
+    has_top_level_error,
+)
 from korvet.wire.proxy_header import ProxyHeader
 
 _LINGER_S = 5.0
@@ -41,6 +48,10 @@ _LINGER_S = 5.0
 NO_HEADER = ProxyHeader(size_bytes=0)
 NO_MECHANISM = "none"
 """The mechanism of a connection without a login."""
+CERTIFICATE = "TLS"
+"""The mechanism by which the audit log tells of a client's certificate."""
+
+_API_VERSIONS = API_VERSIONS_KEY.to_bytes(2)
 
 Identify = Callable[[ssl.SSLObject | None], Principal]
 """Tells the principal of a connection by its TLS session; raises a KorvetError if the listener refuses it."""
@@ -108,11 +119,22 @@ class Connection(Receiver):
                 self._told = self._choice.told(session, self._header)
                 principal = self._choose(self._choice, principal)
             self._headers.principal = str(principal)
+            if principal != ANONYMOUS and self._destination is None:
+                self._note_certificate()
         except KorvetError as error:
             self._be_refused(error)
 
+    def _note_certificate(self) -> None:
+        """Tell the audit log of a client that a certificate names."""
+        self._frontend.audit.logged_in(
+            principal=self._headers.principal, host=self.client, listener=self.kind[0], mechanism=CERTIFICATE
+        )
+
     def _be_refused(self, error: KorvetError) -> None:
         self._crowd.lines.write("warning", "connection refused", client=self.client, reason=str(error))
+        self._frontend.audit.login_failed(
+            user="", host=self.client, listener=self.kind[0], mechanism=CERTIFICATE, reason=str(error)
+        )
         self.close()
         self.abort()
 
@@ -120,10 +142,6 @@ class Connection(Receiver):
 
     def _choose(self, choice: Choice, principal: Principal) -> Principal:
         """Choose the namespace that a client without a login names; its principal there. Nothing is read before."""
-        if self._header.is_local:
-            # A load balancer's health check has seen enough.
-            self.close()
-            return principal
         self._destination, principal = split_principal(choice, principal, self._told)
         self._frames.is_held = True
         self._is_reading = False
@@ -139,6 +157,7 @@ class Connection(Receiver):
             return
         if self._transport is not None:
             self._join(choice, frontend)
+            self._note_certificate()
             self._go_on()
 
     def _join(self, choice: Choice, frontend: Frontend) -> None:
@@ -441,6 +460,23 @@ class Connection(Receiver):
     def _wake(self) -> None:
         if self._work is not None and not self._work.done():
             self._work.set_result(None)
+
+
+class HealthCheck(Connection):
+    """A connection of a load balancer that speaks for itself. It gets ApiVersions, and nothing else.
+
+    Anybody may claim to be that, without TLS, a certificate or a login.
+    """
+
+    def __init__(self, crowd: Crowd, listener: Listener, frontend: Frontend, header: ProxyHeader) -> None:
+        super().__init__(crowd, listener, frontend, header)
+        self._frames.bound(min(crowd.limits.sasl_receive_bytes, crowd.limits.max_frame_bytes))
+
+    def _take(self, frame: bytes | memoryview) -> None:
+        if bytes(frame[:2]) == _API_VERSIONS:
+            super()._take(frame)
+        else:
+            self._refuse(MalformedRequest("a load balancer's health check that asks for more than ApiVersions"))
 
 
 def _note(came: asyncio.Future[None], _reply: asyncio.Future[Any]) -> None:

@@ -15,18 +15,14 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final, Protocol
 
-import structlog
-
 from korvet.configs.listeners import CREATION_RATE, LISTENER_CONFIGS, MOST_CONNECTIONS, listener_config
 from korvet.errors import ConfigError
 from korvet.quotas.bucket import Bucket, Limit
 from korvet.server import machine
 from korvet.server.settings import number_of, windows_of
-
-log = structlog.get_logger()
+from korvet.store.seldom import Seldom
 
 UNLIMITED: Final = 2**31 - 1
-_FULL_TOLD_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +84,7 @@ class _Counted:
     def __init__(self, bound: Bound, now: float, shown: Mapping[str, str]) -> None:
         self.open = 0
         self._shown = shown
-        self._told_at = -inf
+        self._full = Seldom("no more connections are accepted until others leave")
         self._bucket: Bucket | None = None
         self.take(bound, now)
 
@@ -118,11 +114,10 @@ class _Counted:
         if self._bucket is not None:
             self._bucket.take(-1, now)
 
-    def tell(self, now: float) -> None:
+    def tell(self) -> None:
         """Tell now and then in the log that it is full."""
-        if self.open >= self.bound.most and now - self._told_at > _FULL_TOLD_S:
-            self._told_at = now
-            log.warning("no more connections are accepted until others leave", connections=self.open, **self._shown)
+        if self.open >= self.bound.most:
+            self._full.warn(connections=self.open, **self._shown)
 
 
 class ConnectionQuotas:
@@ -182,7 +177,7 @@ class ConnectionQuotas:
         now = self._loop.time()
         for counted in (self._process, listener := self._listener(one.listener)):
             if counted.wait_s(now):
-                counted.tell(now)
+                counted.tell()
                 self._waiting[one] = None
                 self._wake_in(max(self._process.wait_s(now), listener.wait_s(now)))
                 return False

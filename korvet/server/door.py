@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from korvet.api.shared.context import Frontend, Listener
 from korvet.security.mapping import PrincipalRules
@@ -29,6 +30,11 @@ class Door:
     is_terminated: bool = False
     client_auth: ClientAuth = ClientAuth.NONE
     rules: PrincipalRules = field(default_factory=PrincipalRules)
+    balancers: tuple[IPv4Network | IPv6Network, ...] = ()
+
+    def trusts(self, host: str) -> bool:
+        """Whether a load balancer's header from this address counts: one of ``balancers``, or any if there are none."""
+        return not self.balancers or any(ip_address(host.partition("%")[0]) in one for one in self.balancers)
 
     @property
     def is_plain(self) -> bool:

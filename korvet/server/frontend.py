@@ -294,6 +294,7 @@ def _door(
         is_terminated=settings.tls_terminated,
         client_auth=settings.tls_client_auth,
         rules=PrincipalRules(settings.principal_rules),
+        balancers=settings.balancers,
     )
 
 

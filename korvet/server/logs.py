@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import time
 from collections import Counter
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
 import structlog
+
+from korvet.store.seldom import LineBudget
 
 log = structlog.get_logger()
 
@@ -89,17 +90,11 @@ class LimitedLog:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         """The lines of each event, also those that were left out."""
-        self._events: dict[str, tuple[float, int]] = {}
+        self._budget = LineBudget(_PER_PERIOD, _PERIOD_S)
 
     def write(self, level: str, event: str, **values: Any) -> None:
         """Write the line at the level, or count it."""
         self.counts[event] += 1
-        now = time.monotonic()
-        began, count = self._events.get(event, (now, 0))
-        left_out = 0
-        if now - began >= _PERIOD_S:
-            left_out = max(0, count - _PER_PERIOD)
-            began, count = now, 0
-        self._events[event] = (began, count + 1)
-        if count < _PER_PERIOD:
+        left_out = self._budget.take(event)
+        if left_out is not None:
             getattr(log, level)(event, **values, **({"left_out": left_out} if left_out else {}))

@@ -115,7 +115,10 @@ class SaslConnection(Connection):
             return
         if self._login.state is State.FAILED:
             self._crowd.logins[self.kind[0], self._login.mechanism or NO_MECHANISM, "failure"] += 1
-            self._frontend.audit.login_failed(user=self._login.claimed, **self._way(), reason=self._login.reason)
+            login = self._login
+            self._frontend.audit.login_failed(
+                user=login.claimed, is_known=login.is_of_user, **self._way(), reason=login.reason
+            )
             self._loop.call_later(_LAST_WORDS_S, self.close)
             return
         if self._login.state is State.READY:

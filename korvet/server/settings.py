@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ class ListenerSettings:
     Clients of a listener without an advertised address are told of listeners with the same ``name``, at all front-ends.
 
     ``port`` is 0 for a free one. Each port of a load balancer, from ``advertised_port`` to ``advertised_last_port``, is
-    a node of its own. With ``proxy_protocol`` connections begin with a load balancer's header. With ``tls_terminated``
+    a node of its own. With ``proxy_protocol`` connections begin with a load balancer's header, which counts from the
+    addresses of ``proxy_protocol_from`` alone, if there are any. With ``tls_terminated``
     that header tells of the client's TLS, which ended at the balancer.
 
     With ``namespace_from`` clients choose the namespace, and ``namespace`` does not count.
@@ -56,6 +58,7 @@ class ListenerSettings:
     namespace_from: NamespaceFrom | None = None
     name: str = DEFAULT_LISTENER
     proxy_protocol: bool = False
+    proxy_protocol_from: tuple[str, ...] = ()
     security: Security = Security.PLAINTEXT
     tls_cert: str | None = None
     tls_key: str | None = None
@@ -76,6 +79,17 @@ class ListenerSettings:
         if not self.security.has_tls or self.tls_terminated or self.tls_cert is None or self.tls_key is None:
             return None
         return TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca, self.tls_client_auth)
+
+    @property
+    def balancers(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """The networks of load balancers whose headers count; none for any.
+
+        :raises ConfigError: one is none.
+        """
+        try:
+            return tuple(map(ip_network, self.proxy_protocol_from))
+        except ValueError as error:
+            raise ConfigError(f"proxy-protocol-from: {error}") from None
 
     @property
     def host_pattern(self) -> HostPattern | None:
@@ -173,6 +187,7 @@ def _listener(values: Mapping[str, Any]) -> ListenerSettings:
             "security": security,
             "tls_client_auth": auth,
             "sasl": tuple(values["sasl"]),
+            "proxy_protocol_from": tuple(values["proxy_protocol_from"]),
         }
     )
 
@@ -195,6 +210,8 @@ def check_security(listener: ListenerSettings) -> None:
     else:
         wrong = is_asking and listener.tls_client_ca is None
         problem = f"tls-client-auth {listener.tls_client_auth.value!r} needs tls-client-ca" if wrong else None
+    if problem is None and listener.balancers and not listener.proxy_protocol:
+        problem = "proxy-protocol-from needs proxy-protocol"
     if problem is not None:
         raise ConfigError(f"{where}: {problem}")
     PrincipalRules(listener.principal_rules)

@@ -22,6 +22,7 @@ from korvet.settings.schema import FILES, LISTENER_NAMES, config_schema
 
 _WORDS = {"integer": "a whole number", "boolean": "true or false", "string": "a text", "number": "a number"}
 _WORDS |= {"object": "a table"}
+_MOST_SHOWN = 40
 _KAFKAS_LISTENER = {"host-name", "port", "advertised-host", "advertised-host-name", "advertised-port"}
 _LISTENERS = (
     "'listen' is the address to which clients connect, and 'advertised' the address that they are told. The only "
@@ -224,6 +225,6 @@ def _nearest(wrong: str, allowed: Iterable[str]) -> str:
     names = sorted(allowed)
     near = get_close_matches(wrong, names, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    if len(names) > 24:
+    if len(names) > _MOST_SHOWN:
         return hint or "; see: korvet config list"
     return f"{hint or ';'} allowed: {', '.join(names)}"

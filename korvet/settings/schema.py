@@ -39,6 +39,12 @@ _LISTENER = {
         "default": DEFAULT_LISTENER,
     },
     "proxy-protocol": {"type": "boolean", "default": False},
+    "proxy-protocol-from": {
+        "type": "array",
+        "items": {"type": "string", "minLength": 1},
+        "minItems": 1,
+        "description": 'a list of addresses and networks, for example ["10.0.0.0/24"]',
+    },
     "security": {"enum": list(NAMES), "default": Security.PLAINTEXT.value},
     "tls-cert": _FILE,
     "tls-key": _FILE,

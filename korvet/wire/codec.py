@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import io
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache, lru_cache
 from types import UnionType
@@ -58,6 +58,24 @@ def with_codes(parts: Buffers, codes: Sequence[int]) -> Buffers:
 def with_code(body: bytes, code: int) -> Buffers:
     """A body, and the code of the one error in it; 0 is none."""
     return Refusals([body], (code,)) if code else [body]
+
+
+MOST_LOOKED_AT = 1000
+"""The elements of an answer at which `error_codes` looks."""
+
+
+def error_codes(answer: Mapping[str, Any]) -> Iterator[int]:
+    """The error codes of an answer and of the elements within, as far as it looks."""
+    waiting: list[Mapping[str, Any]] = [answer]
+    for _ in range(MOST_LOOKED_AT):
+        if not waiting:
+            return
+        for name, value in waiting.pop().items():
+            if name == "error_code":
+                if value:
+                    yield int(value)
+            elif isinstance(value, list | tuple) and len(waiting) < MOST_LOOKED_AT:
+                waiting += [one for one in value[:MOST_LOOKED_AT] if isinstance(one, Mapping)]
 
 
 API_VERSIONS_KEY = 18

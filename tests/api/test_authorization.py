@@ -422,6 +422,8 @@ def test_a_refused_request_is_no_change_in_the_audit_log(broker: KorvetServer, s
         (False, True)
     ]
     assert all("count=1" in line and allowed in line and SECRET not in line for line in changed)
+    assert ["outcome=done" in line for line in changed] == [True, False, True]
+    assert "errors=['TOPIC_ALREADY_EXISTS']" in changed[1]
     assert sum(" denied " in line for line in lines) == 3 + 2 + 1 + 1
 
 

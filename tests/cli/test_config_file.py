@@ -202,6 +202,11 @@ BY_NAME = (
             "listener.name.in.max.connection.creation.rate = 5",
             "listener.name.out.max.connections: no listener has this name; there are: In",
         ),
+        ("proxy-protocol-from = ['10.0.0.2']", "listener 'default': proxy-protocol-from needs proxy-protocol"),
+        (
+            "proxy-protocol = true\nproxy-protocol-from = ['10.0.0.0/8', '10.0.0.1/8']",
+            "proxy-protocol-from: 10.0.0.1/8 has host bits set",
+        ),
         (BY_NAME, "listener 'default': namespace-from 'sni' without sasl would open every tenant"),
         (
             f"{BY_NAME}\ntls-client-ca = 'ca'\ntls-client-auth = 'required'",

@@ -16,6 +16,7 @@ from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.nodes import FixedNodes, Node
 from korvet.api.shared.turns import Turns
 from korvet.redis.doubt import Doubt
+from korvet.security.audit import Audit
 from korvet.server.connection_quotas import Bounds
 from korvet.server.door import Door
 from korvet.server.server import Server
@@ -138,6 +139,7 @@ async def serving(
         wakeups=NoWakeups(),
         activity=Activity(),
         authorizer=None,
+        audit=Audit("default"),
         quotas=SimpleNamespace(meters=None),
         store=SimpleNamespace(doubt=Doubt()),
     )

@@ -7,18 +7,20 @@ import ssl
 import struct
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
+from structlog.testing import capture_logs
 
 from korvet.security.mapping import PrincipalRules
 from korvet.security.protocol import ClientAuth
 from korvet.security.tls import Certificates, TlsFiles
 from korvet.wire.proxy_header import V2_BEGIN
-from tests.server.script import PLAIN, Running, Script, named, serving
+from tests.server.script import BEGUN, PLAIN, REPEATED, SILENT, STARTED, Running, Script, named, serving
 from tests.support.certificates import Authority, Pair
 from tests.support.haproxy import running_haproxy
 
@@ -39,7 +41,7 @@ async def serving_tls(script: Script, authority: Authority, auth: ClientAuth) ->
         yield running
 
 
-def asked(port: int, context: ssl.SSLContext | None = None, before: bytes = b"") -> bool:
+def asked(port: int, context: ssl.SSLContext | None = None, before: bytes = b"", key: int = PLAIN) -> bool:
     """Whether a client that sends some bytes and then a request gets an answer."""
     try:
         with ExitStack() as stack:
@@ -47,7 +49,7 @@ def asked(port: int, context: ssl.SSLContext | None = None, before: bytes = b"")
             client.sendall(before)
             if context is not None:
                 client = stack.enter_context(context.wrap_socket(client, server_hostname="localhost"))
-            client.sendall(named(PLAIN, "a"))
+            client.sendall(named(key, "a"))
             return bool(client.recv(1))
     except TimeoutError:
         raise
@@ -157,6 +159,58 @@ async def test_balancers_words_do_not_count_elsewhere() -> None:
     script = Script()
     async with serving(script, proxy_protocol=True) as running:
         assert await principal(script, running.port, None, header(told(7, 0, b"admin"))) == ANONYMOUS
+
+
+@pytest.mark.parametrize("is_terminated", [True, False])
+async def test_balancer_that_speaks_for_itself_gets_apiversions_alone(
+    is_terminated: bool, authority: Authority
+) -> None:
+    """Attack: a client says LOCAL, of which no balancer has to tell TLS or a certificate."""
+    doors: list[dict[str, Any]] = [{"is_terminated": is_terminated, "client_auth": ClientAuth.REQUIRED}]
+    if not is_terminated:
+        pair = authority.server()
+        doors.append({"tls": Certificates(TlsFiles(str(pair.cert), str(pair.key)), "tls")})
+    for door in doors:
+        script, context = Script(), trusting(authority) if "tls" in door else None
+        async with serving(script, proxy_protocol=True, door=door) as running:
+            assert await principal(script, running.port, context, LOCAL) == ANONYMOUS
+            for key in (STARTED, BEGUN, REPEATED, SILENT):
+                assert await principal(script, running.port, context, LOCAL, key) == REFUSED
+            assert not script.started and not script.begun
+
+
+async def test_header_counts_from_the_balancers_that_the_listener_names() -> None:
+    script, sent = Script(), header(told(7, 0, b"alice"))
+    for networks, expected in ((("127.0.0.0/8", "::1"), "User:CN=alice"), (("10.0.0.1",), REFUSED)):
+        door = {
+            "is_terminated": True,
+            "client_auth": ClientAuth.REQUIRED,
+            "balancers": tuple(map(ip_network, networks)),
+        }
+        async with serving(script, proxy_protocol=True, door=door) as running:
+            assert await principal(script, running.port, None, sent) == expected
+            assert (await principal(script, running.port, None, LOCAL) is None) == (expected is REFUSED)
+
+
+async def test_certificates_are_in_the_audit_log_with_their_outcome(authority: Authority, tmp_path: Path) -> None:
+    script, pair = Script(), authority.server()
+    files = TlsFiles(str(pair.cert), str(pair.key), str(authority.cert), ClientAuth.REQUIRED)
+    rules = PrincipalRules("RULE:^CN=(alice)$/$1/")
+    door = {"tls": Certificates(files, "tls"), "rules": rules, "client_auth": ClientAuth.REQUIRED}
+    with capture_logs() as lines:
+        async with serving(script, door=door) as running:
+            for client in (authority.client("alice"), authority.client("bob"), None):
+                await anyio.to_thread.run_sync(asked, running.port, trusting(authority, client))
+    audited = [line for line in lines if line.get("audit")]
+    assert [(line["event"], line["outcome"], line.get("principal")) for line in audited] == [
+        ("logged in", "done", "User:alice"),
+        ("login failed", "failed", None),
+        ("login failed", "failed", None),
+    ]
+    assert all(
+        (line["host"], line["listener"], line["mechanism"]) == ("127.0.0.1", "default", "TLS") for line in audited
+    )
+    assert "CN=bob" in audited[1]["reason"] and "did not return a certificate" in audited[2]["reason"]
 
 
 @pytest.mark.parametrize("subject", ["alice", None])

@@ -26,6 +26,7 @@ V1 = b"PROXY TCP4 192.0.2.7 198.51.100.1 56324 9092\r\n"
 V1_IPV6 = b"PROXY TCP6 2001:db8::7 2001:db8::1 56324 9092\r\n"
 V2 = V2_BEGIN + b"\x21\x11\x00\x0c\xc0\x00\x02\x08\xc6\x33\x64\x01\xdc\x04\x23\x84"
 V2_WITH_TLVS = V2_BEGIN + b"\x21\x11\x00\x10\xc0\x00\x02\x09\xc6\x33\x64\x01\xdc\x04\x23\x84" + b"\x04\x00\x01\x00"
+UNKNOWN = b"PROXY UNKNOWN\r\n"
 LOCAL = V2_BEGIN + b"\x20\x00\x00\x00"
 PROFILE = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -80,9 +81,15 @@ def join(client: socket.socket, group: str, member: str = "") -> Any:
 
 @pytest.mark.parametrize(
     ("header", "host"),
-    [(V1, "192.0.2.7"), (V1_IPV6, "2001:db8::7"), (V2, "192.0.2.8"), (V2_WITH_TLVS, "192.0.2.9"), (LOCAL, "127.0.0.1")],
-    ids=["v1", "v1-ipv6", "v2", "v2-with-tlvs", "local"],
-)
+    [
+        (V1, "192.0.2.7"),
+        (V1_IPV6, "2001:db8::7"),
+        (V2, "192.0.2.8"),
+        (V2_WITH_TLVS, "192.0.2.9"),
+        (UNKNOWN, "127.0.0.1"),
+    ],
+    ids=["v1", "v1-ipv6", "v2", "v2-with-tlvs", "unknown"],
+)  # fmt: skip
 def test_group_shows_its_members_own_address(server: KorvetServer, header: bytes, host: str) -> None:
     group = f"group-of-{host}"
     with connect(server) as client:

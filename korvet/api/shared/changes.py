@@ -1,0 +1,77 @@
+"""Administrative requests as the audit log tells of them: what they were to change, and what came of it.
+
+A line is written when the outcome is known, also if the client has left meanwhile. A change whose outcome nobody waited
+for is told as unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i16
+
+from korvet.api.shared.context import Context
+from korvet.wire.codec import Fields, error_codes
+
+_ADMINISTRATIVE: Final = {
+    19: "topics", 21: "topics", 27: "markers", 33: "resources", 37: "topics", 42: "groups_names", 44: "resources",
+    47: "",
+}  # fmt: skip
+"""The APIs that change topics, groups and settings, each with the field of the things that it changes.
+
+DeleteTopics and those that change rules, users and quotas tell their changes themselves.
+"""
+_NAMES: Final = ("name", "resource_name", "topic_id", "producer_id", "group_id")
+
+
+class Change:
+    """A change that is being made."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self.outcome = "unknown"
+        self.errors: list[str] = []
+
+    def answered(self, answer: Fields) -> None:
+        """Have the change end with the errors that an answer shows."""
+        code = answer.get("error_code", 0)
+        self.ended([code] * self._count if code else error_codes(answer))
+
+    def ended(self, codes: Iterable[int]) -> None:
+        """Have the change end with the error codes of its things, which may leave out zeros."""
+        failures = [code for code in codes if code]
+        self.outcome = "failed" if len(failures) >= self._count else "partly" if failures else "done"
+        self.errors = sorted({ErrorCode(i16(code)).name.upper() for code in failures})
+
+
+@contextmanager
+def noted(ctx: Context, names: Sequence[str], *, is_security: bool = False) -> Generator[Change]:
+    """Note the change that the block makes, for the audit log. Call ``ended`` of what it gets.
+
+    :param names: what it is to change.
+    :param is_security: whether it is of rules, users or quotas, so that no line of it is left out unless it failed.
+    """
+    change = Change(max(1, len(names)))
+    try:
+        yield change
+    finally:
+        if ctx.rights is not None and names:
+            errors: dict[str, Any] = {"errors": change.errors} if change.errors else {}
+            is_kept = is_security and change.outcome != "failed"
+            ctx.rights.note_change(names, change.outcome, is_kept=is_kept, **errors)
+
+
+def things_of(api_key: int, request: Any) -> list[str]:
+    """The names of what a request of topics, groups or settings is to change; none if it changes nothing."""
+    field = _ADMINISTRATIVE.get(api_key)
+    if field is None or getattr(request, "validate_only", False):
+        return []
+    things = (getattr(request, field, None) if field else None) or (request,)
+    return [thing if isinstance(thing, str) else _named(thing) for thing in things]
+
+
+def _named(thing: Any) -> str:
+    return next((str(found) for name in _NAMES if (found := getattr(thing, name, None)) is not None), "")
