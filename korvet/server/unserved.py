@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from korvet.api import Api
 from korvet.errors import MalformedRequest
-from korvet.wire.codec import API_VERSIONS_KEY, RequestHeader, decode_header, decode_request
+from korvet.wire.codec import API_VERSIONS_KEY, RequestHeader, decode_header, decode_request, is_known
 
 MOST_BYTES = 1024
 """The bytes that a connection keeps of its ApiVersions request, which names the software since version 3."""
@@ -39,7 +39,7 @@ def _software(frame: bytes) -> str:
     """The name and version of the client's software; ``not named`` if it did not tell."""
     try:
         header = decode_header(memoryview(frame)) if frame else None
-        if header is None or header.api_key != API_VERSIONS_KEY or header.version < _NAMES_SOFTWARE_SINCE:
+        if header is None or header.version < _NAMES_SOFTWARE_SINCE or not is_known(API_VERSIONS_KEY, header.version):
             return "not named"
         request = decode_request(header, memoryview(frame))
         return f"{request.client_software_name} {request.client_software_version}"

@@ -345,7 +345,11 @@ def software(name: str, version: str) -> bytes:
 async def test_log_names_the_client_of_an_unserved_version(data: bytes, told: dict[str, Any]) -> None:
     with capture_logs() as lines:
         async with serving(Script()) as running:
-            for first, known in ((b"", "not named"), (software("librdkafka", "0.9.1"), "librdkafka 0.9.1")):
+            for first, known in (
+                (b"", "not named"),
+                (request(PLAIN, 99, 1, "app"), "not named"),
+                (software("librdkafka", "0.9.1"), "librdkafka 0.9.1"),
+            ):
                 async with raw_client(running.port) as client:
                     if first:
                         client.send(first)
