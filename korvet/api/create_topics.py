@@ -24,7 +24,7 @@ from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.admin import TENANT_IS_FULL, change_failure, node_ids
 from korvet.api.shared.assignments import count_problem, manual_problem
-from korvet.api.shared.config_entries import topic_entries
+from korvet.api.shared.config_entries import created_entries
 from korvet.api.shared.context import Context
 from korvet.api.shared.mutations import EXCEEDED, Mutations
 from korvet.configs.topics import TOPIC_CONFIGS
@@ -154,7 +154,7 @@ def _created(ctx: Context, topic: Topic) -> Fields:
     rights = ctx.rights
     if rights is not None and not rights.sees(needs.DESCRIBE_CONFIGS, needs.TOPIC, topic.name):
         return _created_without_configs(topic)
-    entries: list[Mapping[str, object]] = topic_entries(ctx.frontend.catalog, topic)
+    entries: list[Mapping[str, object]] = created_entries(ctx.frontend.catalog, topic)
     return {
         "name": topic.name,
         "topic_id": topic.id,

@@ -2,7 +2,7 @@
 
 - 1: sources and synonyms (KIP-226); 3: types and documentation (KIP-569)
 
-A broker's configs are the cluster's, except for its address. A group also has facts that korvet tells (GROUP_FACTS).
+The configs that count for a broker are the cluster's. A group also has facts that korvet tells (GROUP_FACTS).
 Korvet has no configs of broker loggers: such a resource is answered with INVALID_REQUEST.
 
 Source: kafka.server.ConfigHelper.describeConfigs.
@@ -27,6 +27,7 @@ from korvet.api.shared.config_entries import (
 from korvet.api.shared.config_resources import RESOURCE_TYPES, ResourceType, config_needs, unsupported
 from korvet.api.shared.context import Context
 from korvet.api.shared.nodes import Node
+from korvet.configs.types import is_integer
 from korvet.errors import KorvetError
 from korvet.security.acl import Operation
 from korvet.store.topics import name_problem
@@ -91,7 +92,7 @@ async def _entries(ctx: Context, resource: Any) -> list[Entry] | tuple[ErrorCode
         broker = _broker(ctx, name)
         if not isinstance(broker, Node):
             return ErrorCode.invalid_request, broker
-        return broker_entries(catalog, broker.host, broker.port)
+        return broker_entries(catalog, broker)
     if resource.resource_type == ResourceType.GROUP:
         if not name:
             return ErrorCode.invalid_request, "Group name must not be empty"
@@ -105,14 +106,12 @@ async def _entries(ctx: Context, resource: Any) -> list[Entry] | tuple[ErrorCode
 
 def _broker(ctx: Context, name: str) -> Node | str:
     """The broker whose id is the resource's name, or why there is none."""
-    try:
-        int(name)
-    except ValueError:
+    if not is_integer(name):
         return f"Broker id must be an integer, but it is: {name}"
-    nodes = {str(node.id): node for node in ctx.listener.nodes.all()}
-    if name not in nodes:
-        return f"Unexpected broker id, expected {' or '.join(nodes)} or empty string, but received {name}"
-    return nodes[name]
+    nodes = {node.id: node for node in ctx.listener.nodes.all()}
+    if int(name) not in nodes:
+        return f"Unexpected broker id, expected {' or '.join(map(str, nodes))} or empty string, but received {name}"
+    return nodes[int(name)]
 
 
 def _refused(resource: Any, code: ErrorCode, message: str) -> Fields:

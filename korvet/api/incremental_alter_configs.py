@@ -5,6 +5,7 @@ Source: ConfigurationControlManager.incrementalAlterConfigResource.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
@@ -14,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from korvet.api import api
 from korvet.api.shared.config_resources import Known, Outcome, alter, config_needs, refused_change
 from korvet.api.shared.context import Context
-from korvet.configs.types import Kind, split
+from korvet.configs.types import Kind
 from korvet.security import acl
 from korvet.store.catalog.settings import ConfigChange
 from korvet.wire.codec import Fields
@@ -54,12 +55,24 @@ def _change(resource: Any, current: Mapping[str, str], known: Known) -> ConfigCh
                 return ErrorCode.invalid_config, (
                     f"Can't {operation.name} to key {config.name} because its type is not LIST."
                 )
-            now = split(current.get(config.name, definition.default or ""))
-            new[config.name] = ",".join(_edited(now, split(config.value), operation))
+            now = _parts(current.get(config.name, definition.default or ""))
+            new[config.name] = ",".join(_edited(now, _parts(config.value), operation))
     return ConfigChange(set=new, delete=dropped)
 
 
-def _edited(elements: tuple[str, ...], named: tuple[str, ...], operation: Operation) -> tuple[str, ...]:
+def _parts(text: str) -> list[str]:
+    """The elements as they were typed: to Kafka's controller, which edits them, ` delete` is another than `delete`."""
+    return [part for part in text.split(",") if part]
+
+
+def _edited(elements: list[str], named: list[str], operation: Operation) -> list[str]:
     if operation is Operation.APPEND:
-        return (*elements, *(element for element in dict.fromkeys(named) if element not in elements))
-    return tuple(element for element in elements if element not in named)
+        return [*elements, *(element for element in dict.fromkeys(named) if element not in elements)]
+    left = Counter(named)
+    # As by Java's List.remove, each name removes its first element alone.
+    return [element for element in elements if not _took(left, element)]
+
+
+def _took(left: Counter[str], element: str) -> bool:
+    left[element] -= 1
+    return left[element] >= 0

@@ -21,6 +21,7 @@ from korvet.api.shared.admin import node_ids, read_failure
 from korvet.api.shared.config_resources import RESOURCE_TYPES, ResourceType
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
+from korvet.store.catalog.settings import Owner
 from korvet.wire.codec import Fields
 
 _TYPES_SINCE: Final = 1
@@ -53,5 +54,4 @@ def _names(ctx: Context, kind: int) -> Iterable[str]:
         return [topic.name for topic in ctx.frontend.catalog.topics()]
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         return map(str, node_ids(ctx))
-    catalog = ctx.frontend.catalog
-    return catalog.configured_groups() if kind == ResourceType.GROUP else catalog.client_metrics
+    return ctx.frontend.catalog.owned(Owner.GROUP if kind == ResourceType.GROUP else Owner.CLIENT_METRICS)

@@ -31,6 +31,7 @@ _DAY_MS: Final = 86_400_000
 _WINDOWS: Final = "Windows of {}: what these windows allow may be used at once."
 _WINDOW: Final = "The seconds of a window of {}."
 _BOOLEAN, _STRING, _INT, _LONG, _LIST, _SHORT = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kind.LONG, Kind.LIST, Kind.SHORT
+_DOUBLE: Final = Kind.DOUBLE
 
 
 # The default of each is the value of a config in another unit (ServerTopicConfigSynonyms).
@@ -52,17 +53,29 @@ def _stand_in(config: Config) -> Config:
         synonym=_IN_ANOTHER_UNIT.get(name),
         documentation=config.documentation,
         check=config.check,
-        only=config.only,
     )
 
 
 def _fact(name: str, kind: Kind, value: str, documentation: str) -> Config:
-    return Config(name=name, kind=kind, default=value, documentation=documentation, only=value, read_only=True)
+    return Config(name=name, kind=kind, default=value, documentation=documentation, read_only=True, is_fixed=True)
 
 
 def _at_start(name: str, kind: Kind, default: int, check: Check, documentation: str) -> Config:
     """A config of the front-end's config file, which clients cannot change."""
     return Config(name=name, kind=kind, default=str(default), documentation=documentation, check=check, read_only=True)
+
+
+def _kept(name: str, kind: Kind, default: str | None, check: Check | None = None) -> Config:
+    """A config of Kafka's threads, files and copies that clients may set while Kafka runs."""
+    return Config(name=name, kind=kind, default=default, documentation="Kept and shown; it does nothing.", check=check)
+
+
+THROTTLES: Final = (
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+"""Configs that `kafka-reassign-partitions` sets. Like Kafka, korvet shows them only once they are set."""
 
 
 def _assignors(value: Value) -> str | None:
@@ -358,6 +371,25 @@ BROKER_CONFIGS: Final = table(
             at_least(1),
             "How long an unused transactional id is kept.",
         ),
+        _kept("background.threads", _INT, "10", at_least(1)),
+        _kept("log.cleaner.dedupe.buffer.size", _LONG, "134217728"),
+        _kept("log.cleaner.io.buffer.load.factor", _DOUBLE, "0.9"),
+        _kept("log.cleaner.io.buffer.size", _INT, "524288", at_least(0)),
+        _kept("log.cleaner.io.max.bytes.per.second", _DOUBLE, "1.7976931348623157E308"),
+        _kept("log.cleaner.threads", _INT, "1", at_least(0)),
+        _kept("num.io.threads", _INT, "8", at_least(1)),
+        _kept("num.network.threads", _INT, "3", at_least(1)),
+        _kept("num.recovery.threads.per.data.dir", _INT, "2", at_least(1)),
+        _kept("num.replica.fetchers", _INT, "1"),
+        _kept("remote.fetch.max.wait.ms", _INT, "500", at_least(1)),
+        _kept("remote.list.offsets.request.timeout.ms", _LONG, "30000", at_least(1)),
+        _kept("remote.log.index.file.cache.total.size.bytes", _LONG, str(1 << 30), at_least(1)),
+        _kept("remote.log.manager.copier.thread.pool.size", _INT, "10", at_least(1)),
+        _kept("remote.log.manager.copy.max.bytes.per.second", _LONG, str(LONG_MAX), at_least(1)),
+        _kept("remote.log.manager.expiration.thread.pool.size", _INT, "10", at_least(1)),
+        _kept("remote.log.manager.fetch.max.bytes.per.second", _LONG, str(LONG_MAX), at_least(1)),
+        _kept("remote.log.reader.threads", _INT, "10", at_least(1)),
+        *(_kept(name, _LONG, None, at_least(0)) for name in THROTTLES),
         _fact("default.replication.factor", _INT, "1", "Copies of a partition. Redis replicates, so Kafka sees one."),
         _fact("delete.topic.enable", _BOOLEAN, "true", "Whether topics can be deleted."),
         _fact("log.flush.scheduler.interval.ms", _LONG, str(LONG_MAX), "Time between two looks for logs to flush."),

@@ -1,12 +1,11 @@
 """The configs of topics, by their Kafka names.
 
-Kafka 4.1's LogConfig has them, with the same types, defaults and validators, except for korvet's own. There are three
+Kafka 4.1's LogConfig has them, with the same types, defaults and validators, except for korvet's own. There are two
 kinds:
 
 - configs that act (retention, compaction, sizes, timestamps, compression);
-- configs of a mode that is off (tiered storage), or of files that korvet lacks (segments, indexes): any valid value is
-  kept and shown;
-- configs with ``only``: korvet does one thing, and another value would be a promise it does not keep.
+- configs of a mode that is off (tiered storage), of files that korvet lacks (segments, indexes), or of what Redis does
+  (flushes, elections): any valid value is kept and shown.
 """
 
 from __future__ import annotations
@@ -96,7 +95,6 @@ TOPIC_CONFIGS: Final = table(
             synonym="log.flush.interval.messages",
             check=at_least(1),
             documentation="Records between two flushes to disk. The setting appendfsync of Redis says when it flushes.",
-            only=str(LONG_MAX),
         ),
         Config(
             name="flush.ms",
@@ -105,7 +103,6 @@ TOPIC_CONFIGS: Final = table(
             synonym="log.flush.interval.ms",
             check=at_least(0),
             documentation="Time between two flushes to disk. The setting appendfsync of Redis says when it flushes.",
-            only=str(LONG_MAX),
         ),
         Config(
             name="follower.replication.throttled.replicas",
@@ -318,7 +315,6 @@ TOPIC_CONFIGS: Final = table(
             default="false",
             synonym="unclean.leader.election.enable",
             documentation="Whether a copy that lags may lead. Redis decides which copy leads.",
-            only="false",
         ),
     ]
 )

@@ -6,9 +6,11 @@ LogConfig, ControllerConfigurationValidator), because tools and people search fo
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import IntEnum
 from ipaddress import ip_address
 from types import MappingProxyType
@@ -50,9 +52,9 @@ Check = Callable[[Value], str | None]
 class Config:
     """One config by its Kafka name.
 
-    ``synonym`` is the broker config whose value counts if this one is not set. ``only`` is the one value that korvet
-    supports: any other valid value is refused. A ``read_only`` config can be set in the config file but not by clients.
-    ``default`` is None if Kafka's is.
+    ``synonym`` is the broker config whose value counts if this one is not set. A ``read_only`` config can be set in the
+    config file but not by clients; a ``is_fixed`` one by neither, for it states a fact about korvet. ``default`` is
+    None if Kafka's is.
     """
 
     name: str
@@ -61,18 +63,15 @@ class Config:
     documentation: str
     check: Check | None = None
     synonym: str | None = None
-    only: str | None = None
     read_only: bool = False
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether neither file nor client can set it: it states a fact about korvet."""
-        return self.read_only and self.only is not None
+    is_fixed: bool = False
 
 
 _RANGES = {Kind.INT: 2**31, Kind.SHORT: 2**15, Kind.LONG: 2**63}
 _INTEGER = re.compile(r"[+-]?\d+")
 _DOUBLE = re.compile(r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?)")
+_MOST_DIGITS = 40
+_MOST_TYPED = 1000
 _MOST_SHOWN = 1000
 _THROTTLED = re.compile(r"\d+:\d+")
 
@@ -82,7 +81,9 @@ def parse(kind: Kind, text: str) -> Value:
 
     :raises ValueError: with the reason in Kafka's words.
     """
-    text = text.strip()
+    is_text = kind is Kind.STRING or kind is Kind.LIST
+    # Redis keeps a value as it was typed, so white space has a bound.
+    text = text.strip() if is_text or len(text) <= _MOST_TYPED else ""
     if kind in _RANGES:
         return _parse_integer(kind, text)
     if kind is Kind.DOUBLE:
@@ -98,12 +99,42 @@ def parse(kind: Kind, text: str) -> Value:
     return text
 
 
+def is_integer(text: str) -> bool:
+    """Whether Java's Integer.parseInt would take it, but for its range."""
+    return len(text) < _MOST_DIGITS and _INTEGER.fullmatch(text) is not None
+
+
 def _parse_integer(kind: Kind, text: str) -> int:
-    number = int(text) if _INTEGER.fullmatch(text) and len(text) < 40 else None
+    number = int(text) if is_integer(text) else None
     bound = _RANGES[kind]
     if number is None or not -bound <= number < bound:
         raise ValueError(f"Not a number of type {kind.name}")
     return number
+
+
+def normal(kind: Kind, text: str) -> str:
+    """A config's text as Kafka prints its value (ConfigDef.convertToString); of a text that has no value, the text."""
+    try:
+        value = parse(kind, text)
+    except ValueError:
+        return text.strip()
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return _printed(value)
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _printed(number: float) -> str:
+    """A number as Java's Double.toString prints it."""
+    if math.isnan(number) or math.isinf(number):
+        return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+    if number == 0 or 1e-3 <= abs(number) < 1e7:
+        return repr(number)
+    sign, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    first, *others = map(str, digits)
+    return f"{'-' * sign}{first}.{''.join(others) or 0}E{exponent + len(others)}"
 
 
 def split(text: str) -> tuple[str, ...]:
@@ -118,18 +149,7 @@ def problem(config: Config, text: str) -> str | None:
     except ValueError as error:
         return _refusal(config.name, text.strip(), str(error))
     why = config.check(value) if config.check is not None else None
-    if why is not None:
-        return _refusal(config.name, _shown(value, why), why)
-    if config.only is not None and not _is_within(value, parse(config.kind, config.only)):
-        return _refusal(config.name, text.strip(), f"korvet supports only {config.only!r}")
-    return None
-
-
-def _is_within(value: Value, only: Value) -> bool:
-    """Whether korvet supports a value. It is the one in ``only``; a LIST may have no other elements."""
-    if isinstance(value, tuple) and isinstance(only, tuple):
-        return set(value) <= set(only)
-    return value == only
+    return None if why is None else _refusal(config.name, _shown(value, why), why)
 
 
 def _refusal(name: str, value: str, why: str) -> str:
@@ -298,7 +318,7 @@ def group_problem(
         why = problem(known[name], value or "")
         if why is not None:
             return why
-    values = {name: int(configs.get(name) or config.default or "0") for name, config in known.items()}
+    values = {name: int(configs.get(name) or known[name].default or "0") for name in _GROUP_ORDER}
     for name in _GROUP_ORDER:
         for end, goes_too_far, words in (("min", int.__lt__, "greater"), ("max", int.__gt__, "less")):
             bound = name.replace("consumer.", f"group.consumer.{end}.", 1)

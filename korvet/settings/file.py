@@ -15,7 +15,7 @@ from jsonschema.exceptions import ValidationError
 from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.listeners import LISTENER_CONFIGS, broker_config, listener_config
 from korvet.configs.topics import TOPIC_CONFIGS
-from korvet.configs.types import consumer_limits_problem, problem
+from korvet.configs.types import consumer_limits_problem, normal, problem
 from korvet.errors import ConfigError
 from korvet.settings.pipeline import PATHS, SETTINGS_TABLES
 from korvet.settings.schema import FILES, LISTENER_NAMES, config_schema
@@ -113,7 +113,7 @@ def as_config(content: Mapping[str, Any], path: Path) -> ConfigFile:
     return ConfigFile(
         serve=serve,
         listeners=tuple(_with_files(table, path.parent) for table in content.get("listener", ())),
-        broker={name: _text(value) for name, value in content.get("broker", {}).items()},
+        broker={name: _normal(name, value) for name, value in content.get("broker", {}).items()},
         pipeline=_resolved(content.get("pipeline", {}), path.parent),
     )
 
@@ -161,6 +161,12 @@ def _dotted(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, A
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _normal(name: str, value: Any) -> str:
+    """A broker setting in Kafka's normal form, as all that read it expect it."""
+    config = broker_config(name)
+    return _text(value) if config is None else normal(config.kind, _text(value))
 
 
 def _sentences(error: ValidationError) -> list[str]:

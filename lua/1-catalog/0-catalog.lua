@@ -5,8 +5,8 @@
 -- (TRYAGAIN). So the first write makes all three keys, topics and configs with a field of the empty name.
 local catalog = {}
 
--- The prefixes of settings in the configs that are not the cluster's: those of groups, and of client metrics.
-catalog.OWNED = { 'group:', 'client-metrics:' }
+-- The prefixes of settings in the configs that are not the cluster's: of groups, client metrics and brokers.
+catalog.OWNED = { 'group:', 'client-metrics:', 'broker:' }
 
 -- Whether a setting in the configs is not the cluster's.
 function catalog.is_owned(name)
@@ -130,7 +130,7 @@ redis.register_function{
 }
 
 -- catalog_configure: change cluster-wide dynamic settings
--- To replace them leaves the settings of groups and of client metrics.
+-- To replace them leaves the settings of groups, client metrics and single brokers.
 -- KEYS[1] meta    hash  version, cluster_id, last_producer_id
 -- KEYS[2] topics  hash  name -> topic JSON
 -- KEYS[3] configs hash  name -> cluster-wide dynamic setting

@@ -17,7 +17,7 @@ from korvet.assignors import Assignment
 from korvet.errors import StoreUnavailable
 from korvet.redis.client import Purpose
 from korvet.store.catalog.catalog import Catalog
-from korvet.store.catalog.settings import ConfigChange
+from korvet.store.catalog.settings import ConfigChange, Owner
 from korvet.store.groups.consumer_types import (
     ConsumerDescription,
     ConsumerMember,
@@ -237,7 +237,8 @@ async def test_only_changed_topics_lead_to_new_targets(
     found = catalog.topic(name)
     assert found is not None
     await catalog.configure(found, ConfigChange(set={"retention.ms": "1000"}))
-    await catalog.configure_group(group_id, ConfigChange(set={"consumer.heartbeat.interval.ms": "6000"}))
+    change = ConfigChange(set={"consumer.heartbeat.interval.ms": "6000"})
+    await catalog.configure_own(Owner.GROUP, group_id, change)
     await groups.consumers._catalog.refresh()
     assert (await groups.consumers.heartbeat(request(group_id, "m", 1))).member_epoch == 1
     assert counting.begun == 0

@@ -1,5 +1,8 @@
 """Configs as DescribeConfigs and CreateTopics show them.
 
+A value has Kafka's normal form, however it was typed: ` 086400000 ` is 86400000. Redis keeps it as it was typed, and so
+do the places where Kafka shows that: the cluster's own list, a broker's synonyms, and the answer of CreateTopics.
+
 Source: kafka.server.ConfigHelper.
 """
 
@@ -8,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-from korvet.configs.brokers import BROKER_CONFIGS, BROKER_FACTS
+from korvet.api.shared.nodes import Node
+from korvet.configs.brokers import BROKER_CONFIGS, BROKER_FACTS, THROTTLES
 from korvet.configs.client_metrics import CLIENT_METRICS_CONFIGS
 from korvet.configs.groups import GROUP_CONFIGS, GROUP_FACTS
 from korvet.configs.listeners import broker_config
 from korvet.configs.topics import TOPIC_CONFIGS
-from korvet.configs.types import Config, Source, split
+from korvet.configs.types import Config, Source, normal
 from korvet.store.catalog.catalog import Catalog
-from korvet.store.catalog.settings import NOTHING, Effective
+from korvet.store.catalog.settings import Effective, Owner
 from korvet.store.catalog.topic import Topic
 from korvet.store.groups import why_unstable
 from korvet.store.groups.types import GroupDescription
@@ -28,20 +32,30 @@ def topic_entries(catalog: Catalog, topic: Topic) -> list[Entry]:
     return [_topic_entry(catalog, topic, config) for config in TOPIC_CONFIGS.values()]
 
 
-def broker_entries(catalog: Catalog, host: str, port: int) -> list[Entry]:
-    """All configs of a broker, by name; except for the address every broker has the same."""
+def created_entries(catalog: Catalog, topic: Topic) -> list[Entry]:
+    """As `topic_entries`, with the topic's own as they were typed (KafkaConfigSchema.resolveEffectiveTopicConfigs)."""
+    own = topic.configs
+    return [{**entry, "value": own.get(str(entry["name"]), entry["value"])} for entry in topic_entries(catalog, topic)]
+
+
+def broker_entries(catalog: Catalog, broker: Node) -> list[Entry]:
+    """All configs of a broker, by name. Those of its own are shown, though the cluster's count."""
     advertised = BROKER_FACTS["advertised.listeners"]
-    address = Effective(name=advertised.name, value=f"PLAINTEXT://{host}:{port}", source=Source.STATIC)
+    address = Effective(name=advertised.name, value=f"PLAINTEXT://{broker.host}:{broker.port}", source=Source.STATIC)
     of_listeners = filter(None, map(broker_config, catalog.listener_configs()))
-    values = {config: catalog.broker_values(config.name) for config in (*BROKER_CONFIGS.values(), *of_listeners)}
+    own = catalog.own(Owner.BROKER, str(broker.id))
+    values = {config: catalog.broker_values(config.name, own) for config in (*BROKER_CONFIGS.values(), *of_listeners)}
     values[advertised] = [address]
-    return [_entry(config, values[config]) for config in sorted(values, key=_name)]
+    return [_entry(one, values[one]) for one in sorted(values, key=_name) if values[one] or one.name not in THROTTLES]
 
 
 def cluster_entries(catalog: Catalog) -> list[Entry]:
-    """The configs that are set for all brokers, by name."""
+    """The configs that are set for all brokers, by name and as they were typed."""
     return [
-        _entry(BROKER_CONFIGS[name], [Effective(name=name, value=value, source=Source.CLUSTER)])
+        {
+            **_entry(BROKER_CONFIGS[name], [Effective(name=name, value=value, source=Source.CLUSTER)]),
+            "value": value,
+        }
         for name, value in sorted(catalog.cluster_configs().items())
         if name in BROKER_CONFIGS
     ]
@@ -49,11 +63,11 @@ def cluster_entries(catalog: Catalog) -> list[Entry]:
 
 def group_entries(catalog: Catalog, group_id: str, group: GroupDescription | None) -> list[Entry]:
     """All configs of a group, which need not exist (ConfigHelper), and the facts of a group that exists."""
-    own = catalog.group_configs(group_id)
+    own = catalog.own(Owner.GROUP, group_id)
     entries = []
     for name, config in GROUP_CONFIGS.items():
         source = Source.GROUP if name in own else Source.DEFAULT
-        value = own[name] if name in own else catalog.group_setting(group_id, name)
+        value = normal(config.kind, own[name]) if name in own else catalog.group_setting(group_id, name)
         entries.append(_entry(config, [Effective(name=name, value=value, source=source)]))
     facts = {} if group is None else _facts(catalog, group)
     return entries + [
@@ -64,14 +78,8 @@ def group_entries(catalog: Catalog, group_id: str, group: GroupDescription | Non
 
 def client_metrics_entries(catalog: Catalog, name: str) -> list[Entry]:
     """All configs of a subscription, which need not exist."""
-    own = catalog.client_metrics.get(name, NOTHING)
-    entries = []
-    for config in CLIENT_METRICS_CONFIGS.values():
-        # Kafka shows these as it read them, and not as they were set.
-        text = ",".join(split(own.get(config.name, "")))
-        value = Effective(name=config.name, value=text, source=Source.CLIENT_METRICS)
-        entries.append(_entry(config, [value] if config.name in own else []))
-    return entries
+    own = catalog.own(Owner.CLIENT_METRICS, name)
+    return [_entry(config, _own(config, own, Source.CLIENT_METRICS)) for config in CLIENT_METRICS_CONFIGS.values()]
 
 
 def _facts(catalog: Catalog, group: GroupDescription) -> Mapping[str, str]:
@@ -93,10 +101,13 @@ def _name(config: Config) -> str:
 
 
 def _topic_entry(catalog: Catalog, topic: Topic, config: Config) -> Entry:
-    values = catalog.broker_values(config.synonym)
-    if config.name in topic.configs:
-        values.insert(0, Effective(name=config.name, value=topic.configs[config.name], source=Source.TOPIC))
-    return _entry(config, values)
+    return _entry(config, _own(config, topic.configs, Source.TOPIC) + catalog.broker_values(config.synonym))
+
+
+def _own(config: Config, own: Mapping[str, str], source: Source) -> list[Effective]:
+    """The value of a resource's own; unlike a broker's it is shown in the normal form among the synonyms, too."""
+    text = own.get(config.name)
+    return [] if text is None else [Effective(name=config.name, value=normal(config.kind, text), source=source)]
 
 
 def _entry(config: Config, values: list[Effective]) -> Entry:
@@ -104,8 +115,9 @@ def _entry(config: Config, values: list[Effective]) -> Entry:
     return {
         "name": config.name,
         # A broker's config without any value is null; a topic's config always has a default of its own.
-        "value": counts.value if values or config.default is not None else None,
-        "read_only": config.read_only,
+        "value": normal(config.kind, counts.value) if values or config.default is not None else None,
+        # Kafka takes throttles, but knows them only by name.
+        "read_only": config.read_only or config.name in THROTTLES,
         "config_source": counts.source,
         "is_sensitive": False,
         "synonyms": [{"name": value.name, "value": value.value, "source": value.source} for value in values],

@@ -1,8 +1,7 @@
-"""Changes of configs, for AlterConfigs and IncrementalAlterConfigs: topics, groups, client metrics and the cluster.
+"""Changes of configs, for AlterConfigs and IncrementalAlterConfigs: topics, groups, client metrics and brokers.
 
-A request names resources; each is judged alone and applied alone. A broker's configs are the cluster's, because every
-front-end serves every request. Clients set them for all brokers (the empty name); korvet refuses to set them for one. A
-group need not exist to have configs.
+A request names resources; each is judged alone and applied alone. The configs that count for a broker are those for
+all brokers (the empty name), because every front-end serves every request. A group need not exist to have configs.
 
 Source: kafka.server.ConfigAdminManager, ConfigurationControlManager.
 """
@@ -26,13 +25,12 @@ from korvet.configs.client_metrics import UnknownConfig, subscription
 from korvet.configs.groups import GROUP_CONFIGS
 from korvet.configs.listeners import broker_config
 from korvet.configs.topics import TOPIC_CONFIGS
-from korvet.configs.types import Config, group_problem, problem, topic_problem
+from korvet.configs.types import Config, group_problem, is_integer, problem, topic_problem
 from korvet.errors import KorvetError
 from korvet.security import acl as security
 from korvet.security.acl import Operation
 from korvet.security.rights import Rights
-from korvet.store.catalog.catalog import Catalog
-from korvet.store.catalog.settings import NOTHING, ConfigChange
+from korvet.store.catalog.settings import ConfigChange, Owner
 from korvet.store.topics import name_problem
 from korvet.wire.codec import Fields
 
@@ -51,10 +49,9 @@ class ResourceType(IntEnum):
 
 
 RESOURCE_TYPES = frozenset(ResourceType)
-MOST_CONFIGURED_GROUPS = 1000
-"""The most groups with configs of their own: each change of one reads and writes all, and front-ends keep them."""
-MOST_SUBSCRIPTIONS = 100
-"""The most subscriptions of client metrics: each new connection of a client is matched against all of them."""
+MOST_OWNERS: Final[Mapping[Owner, int]] = {Owner.GROUP: 1000, Owner.CLIENT_METRICS: 100, Owner.BROKER: 1000}
+"""The most resources of a kind with configs of their own: each change of one reads and writes all, and front-ends keep
+them. Each new connection of a client is matched against all subscriptions of client metrics."""
 Known = Mapping[str, Config]
 MakeChange = Callable[[Any, Mapping[str, str], Known], ConfigChange | Outcome]
 """(resource of the request, configs set now, table of its configs) -> the change, or the reason why there is none."""
@@ -145,7 +142,7 @@ async def _alter(ctx: Context, resource: Any, make_change: MakeChange, validate_
     if resource.resource_type == ResourceType.TOPIC:
         return await _alter_topic(ctx, resource, make_change, validate_only)
     if resource.resource_type == ResourceType.BROKER:
-        return await _alter_cluster(ctx, resource, make_change, validate_only)
+        return await _alter_broker(ctx, resource, make_change, validate_only)
     if resource.resource_type == ResourceType.GROUP:
         return await _alter_group(ctx, resource, make_change, validate_only)
     if resource.resource_type == ResourceType.CLIENT_METRICS:
@@ -183,59 +180,67 @@ async def _alter_group(ctx: Context, resource: Any, make_change: MakeChange, val
     catalog, name = ctx.frontend.catalog, resource.resource_name
     if not name:
         return ErrorCode.invalid_request, "Default group resources are not allowed."
-    change = make_change(resource, catalog.group_configs(name), GROUP_CONFIGS)
+    own = catalog.own(Owner.GROUP, name)
+    change = make_change(resource, own, GROUP_CONFIGS)
     if not isinstance(change, ConfigChange):
         return change
-    new = change.applied_to(catalog.group_configs(name))
-    why = group_problem(new, GROUP_CONFIGS, lambda config: catalog.setting(None, config))
+    why = group_problem(change.applied_to(own), GROUP_CONFIGS, lambda config: catalog.setting(None, config))
     if why is not None:
         return ErrorCode.invalid_config, why
-    if new and not catalog.group_configs(name) and len(catalog.configured_groups()) >= MOST_CONFIGURED_GROUPS:
-        return ErrorCode.policy_violation, f"{MOST_CONFIGURED_GROUPS} groups have configs of their own already."
-    if validate_only:
-        return DONE
-    try:
-        return await catalog.configure_group(name, change), None
-    except KorvetError as error:
-        return change_failure(ctx, error)
+    return await _apply_own(ctx, Owner.GROUP, name, change, validate_only)
 
 
 async def _alter_client_metrics(ctx: Context, resource: Any, make_change: MakeChange, validate_only: bool) -> Outcome:
     catalog, name = ctx.frontend.catalog, resource.resource_name
     if not name:
         return ErrorCode.invalid_request, "Subscription name can't be empty"
-    own = catalog.client_metrics.get(name, NOTHING)
+    own = catalog.own(Owner.CLIENT_METRICS, name)
     # Kafka's controller does not know which of these configs are lists.
     change = make_change(resource, own, {})
     if not isinstance(change, ConfigChange):
         return change
-    new = change.applied_to(own)
     try:
-        subscription(new)
+        subscription(change.applied_to(own))
     except UnknownConfig as error:
         return ErrorCode.invalid_request, str(error)
     except ValueError as error:
         return ErrorCode.invalid_config, str(error)
-    if new and not own and len(catalog.client_metrics) >= MOST_SUBSCRIPTIONS:
-        return ErrorCode.policy_violation, f"There are {MOST_SUBSCRIPTIONS} subscriptions of client metrics already."
+    return await _apply_own(ctx, Owner.CLIENT_METRICS, name, change, validate_only)
+
+
+async def _apply_own(ctx: Context, owner: Owner, name: str, change: ConfigChange, validate_only: bool) -> Outcome:
+    """Have a resource other than a topic change its own configs, which were judged."""
+    catalog, most = ctx.frontend.catalog, MOST_OWNERS[owner]
+    own = catalog.own(owner, name)
+    if change.applied_to(own) and not own and len(catalog.owned(owner)) >= most:
+        return ErrorCode.policy_violation, f"{most} resources of this type have configs of their own already."
     if validate_only:
         return DONE
     try:
-        return await catalog.configure_client_metrics(name, change), None
+        return await catalog.configure_own(owner, name, change), None
     except KorvetError as error:
         return change_failure(ctx, error)
 
 
-async def _alter_cluster(ctx: Context, resource: Any, make_change: MakeChange, validate_only: bool) -> Outcome:
-    catalog = ctx.frontend.catalog
-    change = make_change(resource, catalog.cluster_configs(), BROKER_CONFIGS)
+async def _alter_broker(ctx: Context, resource: Any, make_change: MakeChange, validate_only: bool) -> Outcome:
+    """Change what is set for all brokers, or for one: that is kept and shown, and counts nowhere."""
+    catalog, name, known = ctx.frontend.catalog, resource.resource_name, node_ids(ctx)
+    if name and not is_integer(name):
+        return ErrorCode.invalid_request, f"Node id must be an integer, but it is: {name}"
+    if name and int(name) not in known:
+        expected = " or ".join(map(str, known))
+        return ErrorCode.invalid_request, f"Unexpected broker id, expected {expected}, but received {name}"
+    broker = str(int(name)) if name else ""
+    own = catalog.own(Owner.BROKER, broker) if name else catalog.cluster_configs()
+    change = make_change(resource, own, BROKER_CONFIGS)
     if not isinstance(change, ConfigChange):
         return change
-    why = _broker_problem(ctx, resource) or _cluster_problem(catalog, change)
+    why = _broker_problem(change)
     if why is not None:
         return ErrorCode.invalid_request, why
-    # Brokers have no configs of their own, so there is nothing to delete.
-    if validate_only or resource.resource_name:
+    if name:
+        return await _apply_own(ctx, Owner.BROKER, broker, change, validate_only)
+    if validate_only:
         return DONE
     try:
         return await catalog.configure_cluster(change), None
@@ -243,22 +248,7 @@ async def _alter_cluster(ctx: Context, resource: Any, make_change: MakeChange, v
         return change_failure(ctx, error)
 
 
-def _broker_problem(ctx: Context, resource: Any) -> str | None:
-    name, known = resource.resource_name, node_ids(ctx)
-    if not name:
-        return None
-    try:
-        int(name)
-    except ValueError:
-        return f"Node id must be an integer, but it is: {name}"
-    if name not in map(str, known):
-        return f"Unexpected broker id, expected {' or '.join(map(str, known))}, but received {name}"
-    if not all(_is_delete(config) for config in resource.configs):
-        return "Brokers have no configs of their own: set them for all brokers, with an empty resource name."
-    return None
-
-
-def _cluster_problem(catalog: Catalog, change: ConfigChange) -> str | None:
+def _broker_problem(change: ConfigChange) -> str | None:
     configs = {name: broker_config(name) for name in change.set}
     fixed = [name for name, config in configs.items() if config is not None and config.read_only]
     if fixed:

@@ -24,6 +24,7 @@ from korvet.configs.client_metrics import ALL_METRICS, DEFAULT_INTERVAL_MS, Subs
 
 if TYPE_CHECKING:
     from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.settings import Owner
 
 UNKNOWN: Final = "unknown"
 MOST_SOFTWARE_CHARACTERS: Final = 256
@@ -98,7 +99,7 @@ class Telemetry:
     def __init__(self, catalog: Catalog, receiver: Receiver | None) -> None:
         self.receiver = receiver
         self._catalog = catalog
-        self._read = catalog.client_metrics
+        self._read = catalog.owned(Owner.CLIENT_METRICS)
         self._subscriptions: Sequence[Subscription] = ()
 
     @property
@@ -114,8 +115,9 @@ class Telemetry:
         return found
 
     def _now(self) -> Sequence[Subscription]:
-        if self._catalog.client_metrics is not self._read:
-            self._read = self._catalog.client_metrics
+        owned = self._catalog.owned(Owner.CLIENT_METRICS)
+        if owned is not self._read:
+            self._read = owned
             self._subscriptions = [found for one in self._read.values() if (found := _readable(one)) is not None]
         return self._subscriptions
 

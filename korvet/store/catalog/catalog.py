@@ -25,7 +25,7 @@ from korvet.errors import KorvetError, StoreFull, StoreUnavailable
 from korvet.redis.client import Purpose, Store
 from korvet.redis.wakeup import Wakeups
 from korvet.store.activity import Activity
-from korvet.store.catalog.settings import NOTHING, ConfigChange, Settings
+from korvet.store.catalog.settings import NOTHING, ConfigChange, Owner, Settings
 from korvet.store.catalog.topic import Topic, TopicEntry, parse_topic, topic_entry, unified_names
 from korvet.store.contract import RETRY
 from korvet.store.every import every
@@ -288,15 +288,9 @@ class Catalog(Settings):
         """Change the cluster-wide configs."""
         return _code_of(await self._change("korvet_catalog_configure", change=change.as_json()))
 
-    async def configure_group(self, group_id: str, change: ConfigChange) -> ErrorCode:
-        """Change a group's own configs; it need not exist."""
-        own = self.group_change(group_id, change)
-        return _code_of(await self._change("korvet_catalog_configure", change=own.as_json()))
-
-    async def configure_client_metrics(self, name: str, change: ConfigChange) -> ErrorCode:
-        """Change a subscription's configs; one without any is none."""
-        own = self.client_metrics_change(name, change)
-        return _code_of(await self._change("korvet_catalog_configure", change=own.as_json()))
+    async def configure_own(self, owner: Owner, name: str, change: ConfigChange) -> ErrorCode:
+        """Change the own configs of a group, which need not exist, of a subscription or of a broker."""
+        return await self.configure_cluster(self.own_change(owner, name, change))
 
     async def _change(self, function: str, /, **named: str | int) -> Sequence[Any]:
         # The first page is queued behind the change, so one round trip does both unless there are many topics.

@@ -1,10 +1,11 @@
-"""What is set for the cluster, for topics, groups and client metrics, and the value that counts."""
+"""What is set for the cluster, for topics, groups, client metrics and brokers, and the value that counts."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import dropwhile
 from types import MappingProxyType
 from typing import Final
@@ -15,15 +16,28 @@ from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.groups import GROUP_CONFIGS
 from korvet.configs.listeners import broker_config, listener_config
 from korvet.configs.topics import TOPIC_CONFIGS
-from korvet.configs.types import Config, Source
+from korvet.configs.types import Config, Source, normal
 from korvet.store.catalog.topic import Topic
 
-_GROUP: Final = "group:"
-"""Fields of the configs' hash that are a group's: this, its id percent-encoded, a colon and the config's name."""
-_CLIENT_METRICS: Final = "client-metrics:"
-"""As `_GROUP`, for the subscriptions of client metrics."""
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
-_NOTHING_SET: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
+Owned = Mapping[str, Mapping[str, str]]
+"""Configs by the names of those that have them."""
+_NOTHING_SET: Final[Owned] = MappingProxyType({})
+
+
+class Owner(StrEnum):
+    """A kind of resource, other than topics, that has configs of its own.
+
+    They are fields of the configs' hash: this, the resource's name percent-encoded, and the config's name, with colons
+    between.
+    """
+
+    GROUP = "group"
+    CLIENT_METRICS = "client-metrics"
+    BROKER = "broker"
+
+
+_OWNERS: Final = frozenset(map(str, Owner))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +73,7 @@ class Settings:
     def __init__(self, static: Mapping[str, str]) -> None:
         self._static = static
         self._cluster_configs: Mapping[str, str] = NOTHING
-        self._group_configs: Mapping[str, Mapping[str, str]] = _NOTHING_SET
-        self.client_metrics: Mapping[str, Mapping[str, str]] = _NOTHING_SET
-        """The configs of all subscriptions, by name; the same object while they are the same."""
+        self._own: dict[Owner, Owned] = dict.fromkeys(Owner, _NOTHING_SET)
         self._effective: dict[tuple[UUID | None, str], str] = {}
         self.limits: Mapping[str, int] = {}
         """The operator's limits of a tenant (`korvet.store.tenants.Limit`)."""
@@ -77,26 +89,21 @@ class Settings:
 
     def _take_configs(self, fields: Iterable[tuple[bytes, bytes]]) -> None:
         cluster: dict[str, str] = {}
-        groups: dict[str, dict[str, str]] = {}
-        subscriptions: dict[str, dict[str, str]] = {}
+        own: dict[Owner, dict[str, dict[str, str]]] = {owner: {} for owner in Owner}
         for field, value in fields:
-            name = field.decode()
-            if name.startswith(_GROUP):
-                group_id, _, config = name.removeprefix(_GROUP).partition(":")
-                groups.setdefault(group_id, {})[config] = value.decode()
-            elif name.startswith(_CLIENT_METRICS):
-                subscription, _, config = name.removeprefix(_CLIENT_METRICS).partition(":")
-                subscriptions.setdefault(unquote(subscription), {})[config] = value.decode()
+            first, *others = field.decode().split(":", 2)
+            if len(others) == 2 and first in _OWNERS:
+                own[Owner(first)].setdefault(unquote(others[0]), {})[others[1]] = value.decode()
             else:
-                cluster[name] = value.decode()
-        self._cluster_configs, self._group_configs = cluster, groups
-        if subscriptions != self.client_metrics:
-            self.client_metrics = subscriptions
+                cluster[field.decode()] = value.decode()
+        self._cluster_configs = cluster
+        self._own.update((owner, found) for owner, found in own.items() if found != self._own[owner])
         self._effective.clear()
 
     def setting(self, topic: Topic | None, name: str) -> str:
         """A config's effective value: the topic's own, else the cluster's, else the config file's, else the default.
 
+        :returns: the value as Kafka prints it, however it was typed.
         :raises KeyError: if korvet knows no config of that name.
         """
         key = (None if topic is None else topic.id, name)
@@ -108,13 +115,16 @@ class Settings:
     def _setting(self, topic: Topic | None, name: str) -> str:
         config = TOPIC_CONFIGS[name] if topic is not None else BROKER_CONFIGS.get(name) or TOPIC_CONFIGS[name]
         if topic is not None and name in topic.configs:
-            return topic.configs[name].strip()
+            return normal(config.kind, topic.configs[name])
         chain = self.broker_values(config.synonym if config.name in TOPIC_CONFIGS else name)
         set_values = (effective.value for effective in chain if effective.source is not Source.DEFAULT)
-        return next(set_values, config.default or "").strip()
+        return normal(config.kind, next(set_values, config.default or ""))
 
-    def broker_values(self, name: str | None) -> list[Effective]:
-        """Every value a broker config has, the one that counts first (kafka.server.ConfigHelper.configSynonyms)."""
+    def broker_values(self, name: str | None, own: Mapping[str, str] = NOTHING) -> list[Effective]:
+        """Every value a broker config has, the one that counts first (kafka.server.ConfigHelper.configSynonyms).
+
+        :param own: what is set for one broker. It is shown as the broker's, and counts nowhere.
+        """
         chain: list[Config] = []
         while name is not None:
             config = broker_config(name)
@@ -124,7 +134,11 @@ class Settings:
             name = chain[-1].synonym
         values = [
             Effective(name=config.name, value=layer[config.name], source=source)
-            for source, layer in ((Source.CLUSTER, self._cluster_configs), (Source.STATIC, self._static))
+            for source, layer in (
+                (Source.BROKER, own),
+                (Source.CLUSTER, self._cluster_configs),
+                (Source.STATIC, self._static),
+            )
             for config in chain
             if config.name in layer
         ]
@@ -144,34 +158,31 @@ class Settings:
         """What is set for all brokers."""
         return self._cluster_configs
 
-    def group_configs(self, group_id: str) -> Mapping[str, str]:
-        """What is set for a group, whether or not it exists."""
-        return self._group_configs.get(quote(group_id, safe=""), NOTHING)
+    def owned(self, owner: Owner) -> Owned:
+        """The configs of all resources of a kind for which something is set; the same object while they are the same.
 
-    def configured_groups(self) -> list[str]:
-        """The groups for which something is set."""
-        return [unquote(group_id) for group_id in self._group_configs]
+        A group need not exist.
+        """
+        return self._own[owner]
+
+    def own(self, owner: Owner, name: str) -> Mapping[str, str]:
+        """What is set for a resource."""
+        return self._own[owner].get(name, NOTHING)
 
     def group_setting(self, group_id: str, name: str) -> str:
         """A group config's effective value: the group's own, else the broker's.
 
         :raises KeyError: if korvet knows no config of that name.
         """
-        own = self._group_configs and self.group_configs(group_id).get(name)
-        return own.strip() if own else self.setting(None, GROUP_CONFIGS[name].synonym or name)
+        config, own = GROUP_CONFIGS[name], self.own(Owner.GROUP, group_id).get(name)
+        if own:
+            return normal(config.kind, own)
+        return self.setting(None, config.synonym) if config.synonym else config.default or ""
 
-    def group_change(self, group_id: str, change: ConfigChange) -> ConfigChange:
-        """A change of a group's configs as one of the fields in which the catalog keeps them."""
-        return _change_of(f"{_GROUP}{quote(group_id, safe='')}:", self.group_configs(group_id), change)
-
-    def client_metrics_change(self, name: str, change: ConfigChange) -> ConfigChange:
-        """As `group_change`, for a subscription."""
-        own = self.client_metrics.get(name, NOTHING)
-        return _change_of(f"{_CLIENT_METRICS}{quote(name, safe='')}:", own, change)
-
-
-def _change_of(prefix: str, configs: Mapping[str, str], change: ConfigChange) -> ConfigChange:
-    delete = configs.keys() - change.set.keys() if change.replace else change.delete
-    return ConfigChange(
-        set={prefix + name: value for name, value in change.set.items()}, delete=[prefix + name for name in delete]
-    )
+    def own_change(self, owner: Owner, name: str, change: ConfigChange) -> ConfigChange:
+        """A change of a resource's own configs as one of the fields in which the catalog keeps them."""
+        prefix, own = f"{owner}:{quote(name, safe='')}:", self.own(owner, name)
+        delete = own.keys() - change.set.keys() if change.replace else change.delete
+        return ConfigChange(
+            set={prefix + name: value for name, value in change.set.items()}, delete=[prefix + name for name in delete]
+        )

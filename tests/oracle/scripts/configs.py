@@ -40,10 +40,12 @@ def _reads(key: str, value: str) -> Step:
     return _described_until(key, "value", value)
 
 
-def _described_until(key: str, field: str, expected: str | int) -> Step:
-    resource = {"resource_type": TOPIC, "resource_name": "$t", "configuration_keys": [key]}
+def _described_until(
+    key: str, field: str, expected: str | int, name: str = "$t", kind: int = TOPIC, **more: Any
+) -> Step:
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": [key]}
     body = {"resources": [resource], "include_synonyms": True}
-    return Step(api="describe_configs", body=body, until=(f"results[0].configs[0].{field}", expected))
+    return Step(api="describe_configs", body=body, until=(f"results[0].configs[0].{field}", expected), **more)
 
 
 DESCRIBE: Final = (
@@ -246,4 +248,91 @@ ALTER: Final = (
     ),
 )
 
-SCRIPTS: Final = (*DESCRIBE, *INCREMENTAL, *ALTER)
+# Each of these is typed as a client may type it; Kafka prints it in one form.
+ODD: Final = {
+    "retention.ms": " 086400000 ",
+    "cleanup.policy": "compact, delete",
+    "preallocate": "True",
+    "min.cleanable.dirty.ratio": " .50f ",
+    "segment.bytes": "+2000000",
+    "compression.type": " gzip ",
+    "follower.replication.throttled.replicas": " 0:1 , 1:1 ",
+    "flush.ms": "12345678",
+    "flush.messages": " 5",
+    "unclean.leader.election.enable": " TRUE ",
+}
+POLICY: Final = "cleanup.policy"
+
+
+def _policy(*change: tuple[int, str], reads: str) -> tuple[Step, ...]:
+    return (_incremental(*(_change(POLICY, *one) for one in change)), _reads(POLICY, reads))
+
+
+def _own(key: str, field: str, expected: str | int) -> Step:
+    # Kafka reads a broker's configs one after the other, so only the awaited field is sure.
+    ignore = tuple(f"results[].configs[].{name}" for name in ("value", "config_source", "synonyms", "read_only"))
+    return _described_until(key, field, expected, "$node:text", BROKER, ignore=ignore)
+
+
+ODD_SPELLINGS: Final = (
+    Script(
+        name="configs in odd spellings",
+        api="incremental_alter_configs",
+        steps=(
+            *new_topic("t", 1, **{key.replace(".", "_"): value for key, value in ODD.items()}),
+            _describe(*ODD, include_synonyms=True),
+            *_policy((SUBTRACT, "delete"), reads="compact,delete"),
+            *_policy((SUBTRACT, " delete"), reads="compact"),
+            *_policy((APPEND, " delete, compact"), reads="compact,delete,compact"),
+            *_policy((SUBTRACT, " compact"), reads="compact,delete"),
+            *_policy((SET, "delete,delete"), reads="delete,delete"),
+            *_policy((SUBTRACT, "delete"), reads="delete"),
+            _incremental(_change("min.cleanable.dirty.ratio", SET, "1"), _change("retention.ms", SET, "\t5")),
+            _reads("retention.ms", "5"),
+            _incremental(_change("min.cleanable.dirty.ratio", SET, "0.00001")),
+            _reads("min.cleanable.dirty.ratio", "1.0E-5"),
+            _alter(("preallocate", "FALSE"), ("segment.ms", " +5000")),
+            _reads("segment.ms", "5000"),
+            _describe(*ODD, "segment.ms", include_synonyms=True),
+            _incremental(_change("remote.storage.enable", SET, " True"), errors=("INVALID_CONFIG",)),
+        ),
+    ),
+    Script(
+        name="configs of one broker",
+        api="incremental_alter_configs",
+        steps=(
+            Step(api="metadata", body={"topics": []}, save={"node": "brokers[0].node_id"}),
+            *(
+                _incremental(_change(key, SET, value), name="$node:text", kind=BROKER, errors=errors)
+                for key, value, errors in (
+                    ("log.retention.hours", "3", ("INVALID_REQUEST",)),
+                    ("message.max.bytes", "soon", ("INVALID_REQUEST",)),
+                    ("message.max.bytes", None, ("INVALID_REQUEST",)),
+                )
+            ),
+            _incremental(_change("message.max.bytes", SET, "1"), name=" 1", kind=BROKER, errors=("INVALID_REQUEST",)),
+            _incremental(
+                _change("message.max.bytes", SET, " 02000000"),
+                _change("log.cleanup.policy", APPEND, "delete"),
+                _change("leader.replication.throttled.rate", SET, "5000000"),
+                name="$node:text",
+                kind=BROKER,
+            ),
+            _own("log.cleanup.policy", "config_source", 2),
+            _own("message.max.bytes", "value", "2000000"),
+            _own("leader.replication.throttled.rate", "value", "5000000"),
+            _describe(
+                "message.max.bytes", "log.cleanup.policy", "leader.replication.throttled.rate",
+                name="$node:text", kind=BROKER, include_synonyms=True,
+            ),
+            _describe("message.max.bytes", name="", kind=BROKER, include_synonyms=True),
+            _alter(("message.max.bytes", "3000000"), name="$node:text", kind=BROKER),
+            _own("message.max.bytes", "value", "3000000"),
+            _describe("log.cleanup.policy", name="$node:text", kind=BROKER, include_synonyms=True),
+            _incremental(_change("message.max.bytes", DELETE, None), name="$node:text", kind=BROKER),
+            _own("message.max.bytes", "value", "1048588"),
+        ),
+    ),
+)  # fmt: skip
+
+SCRIPTS: Final = (*DESCRIBE, *INCREMENTAL, *ALTER, *ODD_SPELLINGS)

@@ -51,8 +51,8 @@ SCRIPTS: Final = (
         api="incremental_alter_configs",
         steps=(
             *known_topic(1),
-            describe_config(*CONSUMER_CONFIGS, include_synonyms=True),
-            group_config("consumer.session.timeout.ms", "50000"),
+            describe_config(include_synonyms=True),
+            group_config("consumer.session.timeout.ms", " +050000"),
             config_reads("consumer.session.timeout.ms", "50000"),
             describe_config(*CONSUMER_CONFIGS, include_synonyms=True),
             group_config("consumer.heartbeat.interval.ms", "7000"),
@@ -67,10 +67,33 @@ SCRIPTS: Final = (
         ),
     ),
     Script(
+        name="configs of groups of other kinds",
+        api="incremental_alter_configs",
+        steps=(
+            *(
+                group_config(name, value)
+                for name, value in (
+                    ("share.auto.offset.reset", "by_duration:PT1H30M"),
+                    ("share.isolation.level", "read_committed"),
+                    ("streams.num.standby.replicas", "2"),
+                    ("share.record.lock.duration.ms", "15000"),
+                )
+            ),
+            config_reads("share.record.lock.duration.ms", "15000"),
+            describe_config(include_synonyms=True),
+        ),
+    ),
+    Script(
         name="configs of consumer groups refused",
         api="incremental_alter_configs",
         steps=(
             group_config("consumer.session.timeout.ms", "999", "INVALID_CONFIG"),
+            group_config("share.session.timeout.ms", "44999", "INVALID_CONFIG"),
+            group_config("share.record.lock.duration.ms", "60001", "INVALID_CONFIG"),
+            group_config("share.auto.offset.reset", "by_duration:1", "INVALID_CONFIG"),
+            group_config("share.isolation.level", "7", "INVALID_CONFIG"),
+            group_config("streams.num.standby.replicas", "3", "INVALID_CONFIG"),
+            group_config("streams.heartbeat.interval.ms", "15001", "INVALID_CONFIG"),
             group_config("consumer.session.timeout.ms", "60001", "INVALID_CONFIG"),
             group_config("consumer.session.timeout.ms", "4000", "INVALID_CONFIG"),
             group_config("consumer.session.timeout.ms", "long", "INVALID_CONFIG"),
