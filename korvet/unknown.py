@@ -17,6 +17,12 @@ def known(value: T | None, form: Callable[[T], str] = str) -> str:
     return UNKNOWN if value is None else form(value)
 
 
+def total_known(numbers: Iterable[int | None]) -> int | None:
+    """The sum of the numbers that are known, or None if none is."""
+    found = [number for number in numbers if number is not None]
+    return sum(found) if found else None
+
+
 def total(numbers: Iterable[int | None]) -> int | None:
     """The sum, or None if a number is not known."""
     added = 0

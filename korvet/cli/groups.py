@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.groups import Group, Member
     from korvet.cli.kafka.offsets import TopicPartition
-    from korvet.cli.kafka.reset import Reset
 
 
 @click.group()
@@ -37,27 +36,32 @@ def groups() -> None:
 @as_json
 @cluster_options
 def list_(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, cluster: Cluster) -> None:
-    """List every group.
+    """List every group, with its members and the records behind its offsets.
 
     \b
     Example:  korvet groups list --state Stable --type consumer
     """
+    from korvet.cli.kafka.group_rows import group_rows
     from korvet.cli.kafka.groups import list_groups
 
     with cluster.client() as client:
-        found = list_groups(client, states, types)
+        rows = group_rows(client, list_groups(client, states, types))
+    described = [
+        {
+            "group": item.group,
+            "type": item.type,
+            "state": item.state,
+            "protocol_type": item.protocol_type,
+            "members": members,
+            "lag": lag,
+        }
+        for item, members, lag in rows
+    ]
     if as_json:
-        show_json(
-            [
-                {"group": item.group, "type": item.type, "state": item.state, "protocol_type": item.protocol_type}
-                for item in found
-            ]
-        )
+        show_json(described)
     else:
-        show_table(
-            ["GROUP", "TYPE", "STATE", "PROTOCOL TYPE"],
-            [(item.group, item.type, item.state, item.protocol_type) for item in found],
-        )
+        columns = ["GROUP", "TYPE", "STATE", "PROTOCOL TYPE", "MEMBERS", "LAG"]
+        show_table(columns, [tuple(one.values()) for one in described])
 
 
 @groups.command()
@@ -301,16 +305,16 @@ def reset_offsets(
     \b
     Example:  korvet groups reset-offsets readers --topic greetings --to-earliest --execute
     """
-    from korvet.cli.kafka.reset import parse_goal, plan_reset
+    from korvet.cli.kafka.reset import execute_reset, parse_goal, plan_reset, reset_hindrance
 
     if bool(topics) == all_topics:
         raise click.UsageError("name the topics to reset: --topic TOPIC (may be given again) or --all-topics")
     goal = parse_goal(goals)
     with cluster.client() as client:
         resets = plan_reset(client, group, topics, goal)
-        hindrance = None if execute else _members_in_the_way(client, group)
         if execute:
-            _execute(client, group, resets)
+            execute_reset(client, group, resets)
+        hindrance = None if execute else reset_hindrance(client, group)
     if as_json:
         show_json(
             [
@@ -330,26 +334,3 @@ def reset_offsets(
         )
     if not execute:
         say_note(f"nothing was changed; {hindrance or 'add --execute to do it'}")
-
-
-def _execute(client: Client, group_id: str, resets: list[Reset]) -> None:
-    from korvet.cli.kafka.offsets import commit_offsets
-
-    members = _members_in_the_way(client, group_id)
-    if members:
-        raise KorvetError(members)
-    commit_offsets(client, group_id, {item.partition: item.new for item in resets})
-
-
-def _members_in_the_way(client: Client, group_id: str) -> str | None:
-    """The reason why the group's offsets cannot be reset now, or None."""
-    from korvet.cli.kafka.groups import STATE_DEAD, STATE_EMPTY, describe_group
-
-    group = describe_group(client, group_id)
-    if group.state in (STATE_EMPTY, STATE_DEAD):
-        return None
-    count = len(group.members)
-    return (
-        f"group {group_id!r} is {group.state} with {count} member{'s' if count != 1 else ''}; "
-        "offsets can be reset only while nobody consumes: stop its consumers and try again"
-    )

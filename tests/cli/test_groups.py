@@ -10,9 +10,14 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from kio.static.protocol import RequestPayload
 
 from korvet.cli import run
-from korvet.cli.kafka.groups import parse_assignment
+from korvet.cli.kafka.address import Address
+from korvet.cli.kafka.client import Client
+from korvet.cli.kafka.framing import R
+from korvet.cli.kafka.group_rows import OFFSETS_AT_ONCE, group_rows
+from korvet.cli.kafka.groups import ListedGroup, parse_assignment
 from korvet.cli.kafka.offsets import TopicPartition
 from tests.api.consumers import Member as RawMember
 from tests.api.groups import entered, join, leave, stable, sync
@@ -85,11 +90,42 @@ def offset(ask: Ask, group: str, partition: int = 0) -> int | None:
     return found[0] if found else None
 
 
-def test_groups_are_listed_by_state(ask: Ask, group: str) -> None:
+def test_groups_are_listed_by_state_with_their_lag(ask: Ask, group: str) -> None:
     listed = [item for item in ask("groups", "list") if item["group"] == group]
-    assert [item["state"] for item in listed] == ["Empty"]
+    assert [(item["state"], item["members"], item["lag"]) for item in listed] == [("Empty", 0, 6)]
     assert group in [item["group"] for item in ask("groups", "list", "--state", "Empty")]
     assert group not in [item["group"] for item in ask("groups", "list", "--state", "Stable")]
+
+
+class CountingClient(Client):
+    """A client that counts its requests."""
+
+    requests = 0
+
+    def ask(self, request: RequestPayload, answer: type[R], node: int | None = None) -> R:
+        self.requests += 1
+        return super().ask(request, answer, node)
+
+    def ask_at(self, address: Address, request: RequestPayload, answer: type[R]) -> R:
+        self.requests += 1
+        return super().ask_at(address, request, answer)
+
+
+def test_list_of_many_groups_costs_few_requests_and_has_a_bound(bootstrap: str, topic: str, name: str) -> None:
+    listed = []
+    for number in range(2 * OFFSETS_AT_ONCE):
+        group = f"{name}-{number}"
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+        consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, number % 10)], asynchronous=False)
+        consumer.close()
+        listed.append(ListedGroup(group=group, state="Empty", protocol_type="consumer", type="classic"))
+    lags = [10 - number % 10 for number in range(len(listed))]
+    with CountingClient(bootstrap) as client:
+        assert [(row.members, row.lag) for row in group_rows(client, listed)] == [(0, lag) for lag in lags]
+        # The coordinators, the members, offsets in two pieces, leaders and ends.
+        assert client.requests == 6
+        few = group_rows(client, listed, most_offsets=1)
+    assert [row.lag for row in few] == lags[:OFFSETS_AT_ONCE] + [None] * OFFSETS_AT_ONCE
 
 
 def test_description_shows_offsets_and_lag(korvet: Korvet, ask: Ask, group: str, topic: str) -> None:
@@ -159,13 +195,13 @@ def test_groups_are_listed_by_type(
     classic = f"{name}-classic"
     assert korvet("groups", "reset-offsets", classic, "--topic", topic, "--to-latest", "--execute")[0] == 0
 
-    def listed(*options: str) -> dict[str, str]:
+    def listed(*options: str) -> dict[str, tuple[str, int]]:
         found = ask("groups", "list", *options)
-        return {item["group"]: item["type"] for item in found if item["group"] in (group, classic)}
+        return {item["group"]: (item["type"], item["members"]) for item in found if item["group"] in (group, classic)}
 
-    assert listed() == {group: "consumer", classic: "classic"}
-    assert listed("--type", "consumer") == {group: "consumer"}
-    assert listed("--type", "classic") == {classic: "classic"}
+    assert listed() == {group: ("consumer", 1), classic: ("classic", 0)}
+    assert listed("--type", "consumer") == {group: ("consumer", 1)}
+    assert listed("--type", "classic") == {classic: ("classic", 0)}
     assert korvet("groups", "list", "--type", "share")[0] == 2
 
 

@@ -268,6 +268,11 @@ def test_members_are_shown_with_their_partitions(broker: KorvetServer, console: 
         expect(partitions.locator("tbody tr td").last).to_have_text(consumer.memberid())
         expect(members.locator("tbody td").nth(1)).to_have_text(HOSTILE)
         expect(members.locator("tbody td").nth(3)).to_have_text("1")
+        consumer.commit(asynchronous=False)
+        page.get_by_role("button", name="Show the plan").click()
+        expect(page.locator(".note")).to_contain_text("with 1 member; offsets can be reset only while nobody consumes")
+        page.goto(f"{console}/groups?q={group}")
+        expect(page.locator("#list tbody td").nth(4)).to_have_text("1")
     finally:
         consumer.close()
 

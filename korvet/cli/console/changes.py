@@ -17,10 +17,10 @@ from korvet.cli.console.cluster import existing_group
 from korvet.cli.console.sources import Sources
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.endings import abort_open, fence
-from korvet.cli.kafka.groups import delete_group
+from korvet.cli.kafka.groups import delete_group, deletion_hindrance
 from korvet.cli.kafka.members import chosen_members, remove_member
-from korvet.cli.kafka.offsets import TopicPartition, commit_offsets
-from korvet.cli.kafka.reset import Goal, Reset, parse_time, plan_reset
+from korvet.cli.kafka.offsets import TopicPartition
+from korvet.cli.kafka.reset import Goal, Reset, execute_reset, parse_time, plan_reset, reset_hindrance
 from korvet.cli.repair import Damage, corrupt_entry, remove_entry
 from korvet.store.keys import Namespace
 
@@ -29,18 +29,19 @@ GOALS: Final = ("to_earliest", "to_latest", "to_offset", "to_datetime", "shift_b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a reset would do; the page asks whether to do it."""
+    """What a reset would do; the page asks whether to do it. ``hindrance`` says why it cannot be done now."""
 
     group: str
     topic: str
     goal: str
     at: str
     resets: list[Reset]
+    hindrance: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a change would do; the page asks whether to do it.
+    """What a change would do; the page asks whether to do it. ``hindrance`` says why it cannot be done now.
 
     ``fields`` are those of the form that does it, at ``path``; ``back`` is the page that the visitor came from.
     """
@@ -51,6 +52,7 @@ class Question:
     path: str
     fields: Mapping[str, str]
     back: str
+    hindrance: str | None = None
 
 
 Change = Callable[[Client, Mapping[str, str], Sources], Plan | Question | str]
@@ -70,8 +72,9 @@ def _reset(client: Client, fields: Mapping[str, str], _sources: Sources) -> Plan
     kind, at = asked.choice(fields, "goal", GOALS), asked.text(fields, "at")
     resets = plan_reset(client, group, [topic] if topic else [], Goal(kind=kind, value=_value(kind, at, fields)))
     if "execute" not in fields:
-        return Plan(group=group, topic=topic, goal=kind, at=at, resets=resets)
-    commit_offsets(client, group, {reset.partition: reset.new for reset in resets})
+        hindrance = reset_hindrance(client, group)
+        return Plan(group=group, topic=topic, goal=kind, at=at, resets=resets, hindrance=hindrance)
+    execute_reset(client, group, resets)
     return _at("/group", id=group, done="reset")
 
 
@@ -95,6 +98,7 @@ def _delete(client: Client, fields: Mapping[str, str], _sources: Sources) -> Que
             path="/group/delete",
             fields={"id": id},
             back=_at("/group", id=id),
+            hindrance=deletion_hindrance(client, id),
         )
     delete_group(client, id)
     return "/groups?done=deleted"

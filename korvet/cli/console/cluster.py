@@ -18,7 +18,7 @@ from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_offse
 from korvet.cli.kafka.share_groups import describe_any_group, group_offsets
 from korvet.cli.kafka.topics import Topic, describe_topics
 from korvet.errors import KorvetError
-from korvet.unknown import total
+from korvet.unknown import total, total_known
 
 RATED_S: Final = 60
 """The time before now over which a rate is the mean."""
@@ -174,5 +174,4 @@ def _owner(members: Sequence[str]) -> str:
 
 def total_lag(rows: Sequence[LagRow]) -> int | None:
     """The records behind the group's offsets, in the partitions whose lag is known; None if there are none."""
-    known = [row.lag for row in rows if row.lag is not None]
-    return sum(known) if known else None
+    return total_known(row.lag for row in rows)

@@ -32,6 +32,7 @@ from korvet.cli.kafka.brokers import broker_settings
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.endings import open_transactions
 from korvet.cli.kafka.errors import BrokerError
+from korvet.cli.kafka.group_rows import MOST_OFFSETS, group_rows
 from korvet.cli.kafka.groups import group_facts, list_groups
 from korvet.cli.kafka.offsets import TopicPartition
 from korvet.cli.kafka.reset import parse_time
@@ -76,7 +77,9 @@ def _topic(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
     name = asked.text(fields, "name")
     shown = topic_page(client, name)
     page = page_of(shown.partitions, asked.number(fields, "page", 1))
-    rates = offsets_per_second(client, {TopicPartition(name, row.partition): row.end for row in page.rows if row.end is not None})
+    rates = offsets_per_second(
+        client, {TopicPartition(name, row.partition): row.end for row in page.rows if row.end is not None}
+    )
     settings, no_settings = _told(lambda: describe_settings(client, [name])[name])
     return {
         "name": name,
@@ -157,7 +160,8 @@ def _groups(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
     groups = sources.listed("groups", lambda: list_groups(client))
     found = [group for group in groups if wanted.lower() in group.group.lower() and state in ("", group.state)]
     page = page_of(found, asked.number(fields, "page", 1))
-    return {"q": wanted, "state": state, "states": STATES, "page": page}
+    rows = group_rows(client, page.rows, MOST_OFFSETS)
+    return {"q": wanted, "state": state, "states": STATES, "page": page, "rows": rows}
 
 
 def _group(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:

@@ -8,7 +8,7 @@ group's coordinator.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -87,6 +87,15 @@ class Client:
             raise BrokerError(f"the broker names no coordinator for group {group!r}")
         check(found[0].error_code, f"coordinator of group {group!r}", found[0].error_message)
         return self.ask_at(Address(found[0].host, found[0].port), request, answer)
+
+    def coordinators(self, groups: Sequence[str]) -> dict[Address, list[str]]:
+        """The coordinators of these groups, and the groups of each; one that has none now is left out."""
+        request = FindCoordinatorRequest(key_type=i8(0), coordinator_keys=tuple(groups))
+        found: dict[Address, list[str]] = {}
+        for one in self.ask(request, FindCoordinatorResponse).coordinators:
+            if one.error_code is ErrorCode.none:
+                found.setdefault(Address(one.host, one.port), []).append(one.key)
+        return found
 
     def ask_at(self, address: Address, request: RequestPayload, answer: type[R]) -> R:
         """Ask the broker at an address that another broker told."""

@@ -239,6 +239,26 @@ def group_facts(client: Client, group: str) -> Mapping[str, str]:
     return {name: shown[config] for config, name in GROUP_FACTS.items() if config in shown}
 
 
+def members_in_the_way(client: Client, group: str, change: str) -> str | None:
+    """The reason why a change that needs a group without members cannot be made now, or None.
+
+    :param change: such as "offsets can be reset".
+    """
+    found = describe_group(client, group)
+    if found.state in (STATE_EMPTY, STATE_DEAD):
+        return None
+    count = len(found.members)
+    return (
+        f"group {group!r} is {found.state} with {count} member{'s' if count != 1 else ''}; "
+        f"{change} only while nobody consumes: stop its consumers and try again"
+    )
+
+
+def deletion_hindrance(client: Client, group: str) -> str | None:
+    """The reason why a group cannot be deleted now, or None."""
+    return members_in_the_way(client, group, "it can be deleted")
+
+
 def delete_group(client: Client, group: str) -> None:
     """Delete a group and its offsets.
 

@@ -10,7 +10,16 @@ from typing import Any
 import click
 
 from korvet.cli.kafka.client import Client
-from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, committed_offsets, log_offsets, offsets_at
+from korvet.cli.kafka.groups import members_in_the_way
+from korvet.cli.kafka.offsets import (
+    EARLIEST,
+    LATEST,
+    TopicPartition,
+    commit_offsets,
+    committed_offsets,
+    log_offsets,
+    offsets_at,
+)
 from korvet.cli.kafka.topics import chosen_partitions
 from korvet.errors import ConfigError, KorvetError
 
@@ -83,6 +92,21 @@ def plan_reset(client: Client, group: str, topics: Iterable[str], goal: Goal) ->
         )
         for partition in partitions
     ]
+
+
+def reset_hindrance(client: Client, group: str) -> str | None:
+    """The reason why the group's offsets cannot be reset now, or None."""
+    return members_in_the_way(client, group, "offsets can be reset")
+
+
+def execute_reset(client: Client, group: str, resets: Iterable[Reset]) -> None:
+    """Commit the planned offsets.
+
+    :raises KorvetError: if the group has members.
+    """
+    if hindrance := reset_hindrance(client, group):
+        raise KorvetError(hindrance)
+    commit_offsets(client, group, {reset.partition: reset.new for reset in resets})
 
 
 def _wanted(
