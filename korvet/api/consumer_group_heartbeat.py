@@ -101,6 +101,9 @@ async def handle(ctx: Context, request: Any) -> Answer:
             group_id, request.member_id, request.member_epoch, request.instance_id
         ):
             return _beaten(ctx, request)
+        if getattr(request, "subscribed_topic_regex", None):
+            # An expression may take milliseconds to compile, and each client may send one.
+            await ctx.frontend.turns.turn()
         problem = _problem(request, ctx.version, consumers.assignors)
         if problem is not None:
             return _refused(*problem)

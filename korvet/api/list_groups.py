@@ -7,7 +7,8 @@ Source: KafkaApis.handleListGroupsRequest, GroupMetadataManager.listGroups
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from korvet.api import Answer, api
@@ -15,7 +16,6 @@ from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.errors import KorvetError
-from korvet.store.groups.types import ListedGroup
 
 
 @api(16, 0, 5, needs=needs.by_handler)
@@ -24,10 +24,9 @@ async def handle(ctx: Context, request: Any) -> Answer:
     states = {state.lower() for state in getattr(request, "states_filter", ())}
     types = {type_.lower() for type_ in getattr(request, "types_filter", ())}
     try:
-        groups = await ctx.frontend.groups.administration.list()
+        groups = await ctx.frontend.groups.administration.list(partial(_shown, ctx))
     except KorvetError as error:
         return {"error_code": failure_code(error, "list_groups"), "groups": ()}
-    unseen = await _unseen(ctx, groups)
     return {
         "error_code": 0,
         "groups": [
@@ -38,16 +37,15 @@ async def handle(ctx: Context, request: Any) -> Answer:
                 "group_type": group.type,
             }
             for group in groups
-            if group.group_id not in unseen
-            and (not states or group.state.lower() in states)
-            and (not types or group.type in types)
-            and ctx.listener.nodes.lists(group.group_id, ctx.target)
+            if (not states or group.state.lower() in states) and (not types or group.type in types)
         ],
     }
 
 
-async def _unseen(ctx: Context, groups: Sequence[ListedGroup]) -> Set[str]:
-    """The groups that the client may not know of."""
-    if ctx.rights is None or ctx.rights.quiet.allows_on_cluster(needs.DESCRIBE):
-        return frozenset()
-    return await needs.unseen(ctx, needs.GROUP, (group.group_id for group in groups))
+async def _shown(ctx: Context, group_ids: Sequence[str]) -> Sequence[str]:
+    """This node's groups of which the client may know: the others' states are not asked for."""
+    own = [group_id async for group_id in ctx.paced(group_ids) if ctx.listener.nodes.lists(group_id, ctx.target)]
+    if ctx.rights is not None and ctx.rights.quiet.allows_on_cluster(needs.DESCRIBE):
+        return own
+    unseen = await needs.unseen(ctx, needs.GROUP, own)
+    return [group_id for group_id in own if group_id not in unseen]

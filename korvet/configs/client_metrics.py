@@ -8,19 +8,18 @@ Source: org.apache.kafka.server.metrics.ClientMetricsConfigs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-import re2
-
 from korvet.configs.types import Config, Kind, parse, problem, split, table
+from korvet.patterns import compiled
 
 ALL_METRICS: Final = "*"
 DEFAULT_INTERVAL_MS: Final = 300_000
 MOST_CHARACTERS: Final = 10_000
 """The longest value: every client is told the metrics of its subscriptions, and matched against their patterns."""
 _LEAST_INTERVAL_MS, _MOST_INTERVAL_MS = 100, 3_600_000
-_PATTERN_BYTES: Final = 1 << 20
 
 CLIENT_METRICS_CONFIGS: Final = table(
     [
@@ -103,12 +102,7 @@ def _pattern(text: str) -> tuple[str, Any]:
     """
     # As by Java's String.split, empty parts at the end do not count.
     parts = text.rstrip("=").split("=")
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _PATTERN_BYTES
-    try:
-        if len(parts) == 2 and parts[0].strip() in Traits._fields:
-            return parts[0].strip(), re2.compile(parts[1].strip(), options)
-    except re2.error:
-        pass
+    if len(parts) == 2 and parts[0].strip() in Traits._fields:
+        with suppress(ValueError):
+            return parts[0].strip(), compiled(parts[1].strip())
     raise ValueError(f"Illegal client matching pattern: {text}")

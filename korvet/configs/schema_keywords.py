@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-import re2
+from korvet.patterns import compiled
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -27,7 +27,6 @@ MOST_MEMBERS: Final = 4096
 _BETWEEN_CHECKS: Final = 64
 _FEW_KEYWORDS: Final = 10_000
 _MOST_AT_A_GLANCE: Final = 1_000_000
-_PATTERN_BYTES: Final = 1 << 20
 _Keyword = Callable[["Validator", Any, Any, Mapping[str, Any]], Iterable[Any] | None]
 
 
@@ -96,21 +95,15 @@ def spend() -> None:
         PATIENCE.check()
 
 
-@lru_cache(maxsize=4096)
 def pattern(text: str) -> Any:
     """A regular expression, compiled by RE2.
 
     :raises ValueError: with the reason, if RE2 cannot compile it.
     """
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _PATTERN_BYTES
     try:
-        return re2.compile(text, options)
-    except (re2.error, UnicodeEncodeError) as error:
-        why = error.args[0]
-        shown = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
-        raise ValueError(f"{text!r} is not a pattern of RE2: {shown}") from None
+        return compiled(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a pattern of RE2: {error}") from None
 
 
 @lru_cache(maxsize=16)

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import re2
-
 from korvet.errors import ConfigError, KorvetError
+from korvet.patterns import capturing
 
 DEFAULT_RULES: Final = "DEFAULT"
 _RULE: Final = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|(.*?)"
@@ -82,11 +81,7 @@ def _parsed(text: str) -> list[_Rule | None]:
     if match[2] is None:
         return []
     change = _CHANGES[match[4]]
-    options = re2.Options()
-    options.log_errors = False
     try:
-        return [_Rule(re2.compile(match[2], options), match[3], change)]
-    except re2.error as error:
-        why = error.args[0]
-        shown = why.decode(errors="replace") if isinstance(why, bytes) else why
-        raise ConfigError(f"principal-rules: {match[2]!r} is no regular expression of RE2: {shown}") from None
+        return [_Rule(capturing(match[2]), match[3], change)]
+    except ValueError as error:
+        raise ConfigError(f"principal-rules: {match[2]!r} is no regular expression of RE2: {error}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -13,6 +13,15 @@ _AT_ONCE: Final = 500
 
 Failures = list[KorvetError]
 """The failures of calls, which kept no other call from its end."""
+
+
+Wanted = Callable[[Sequence[str]], Awaitable[Sequence[str]]]
+"""Chooses among some names those that a list is to look at."""
+
+
+async def all_of_them(names: Sequence[str]) -> Sequence[str]:
+    """All names."""
+    return names
 
 
 async def outcomes(calls: Iterable[Callable[[], Awaitable[Any]]]) -> list[Any]:

@@ -184,6 +184,11 @@ async def test_shard_and_id_that_cannot_be_read_hold_up_no_others(scene: Scene) 
     listed = {one.transactional_id for one in await scene.transactions.all()}
     assert listed >= set(states)
     assert others[0][0] not in listed
+
+    async def wanted(some: Sequence[str]) -> Sequence[str]:
+        return [one for one in some if one == others[1][0]]
+
+    assert [one.transactional_id for one in await scene.transactions.all(wanted)] == [others[1][0]]
     await scene.delete(spoilt_id)
 
 

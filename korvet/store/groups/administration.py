@@ -16,7 +16,7 @@ from korvet.store.groups.call import GroupCalls
 from korvet.store.groups.offsets import Offsets
 from korvet.store.groups.redis_mirror_deletion import Deletion
 from korvet.store.groups.types import GroupDescription, ListedGroup
-from korvet.store.outcomes import Failures, settled
+from korvet.store.outcomes import Failures, Wanted, all_of_them, settled
 
 log = structlog.get_logger()
 
@@ -55,15 +55,16 @@ class Administration:
             found["members"] += further
         return replies.described(found)
 
-    async def list(self) -> Sequence[ListedGroup]:
+    async def list(self, wanted: Wanted = all_of_them) -> Sequence[ListedGroup]:
         """Every group whose keys can be read.
 
+        :param wanted: chooses among some ids those of the groups to look at.
         :raises StoreUnavailable: a server fails.
         """
         groups: list[ListedGroup] = []
         failures: Failures = []
         for some in await self._calls.index.group_ids():
-            states = await self._states(some, failures)
+            states = await self._states(await wanted(some), failures)
             if failures:
                 raise failures[0]
             groups += [

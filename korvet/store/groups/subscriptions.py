@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-import re2
-
+from korvet.patterns import compiled
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
 
-_PATTERN_BYTES: Final = 1 << 20
 _MOST_PATTERNS: Final = 1000
-_MOST_COSTLY: Final = 1000
-"""An expression's counted repetitions and three times its Unicode classes: RE2 takes 0.05 ms for each."""
-_MOST_COMPILED: Final = 100
-"""Some compiled expressions take most of a megabyte."""
 _MOST_GONE: Final = 1000
 """The names of deleted topics that may be kept, beside as many as there are topics."""
-_NAMED_GROUP: Final = re.compile(
-    r"\\Q(?s:.*?)(?:\\E|\Z)|\\(?s:.)|\[\^?\]?(?s:\[:\^?\w+:\]|\\.|[^\]\\])*\]|(?P<group>\(\?P?<\w+>)"
-)
-"""The beginning of a named group; or a quotation, an escape or a class, which may hold the same characters."""
-_patterns: Final[dict[str, Any]] = {}
-"""Compiled expressions by their text, `_MOST_COMPILED` at most, shared by the threads of a process."""
 _UNTRIED: Final[tuple[int, frozenset[str]]] = (0, frozenset())
 
 # RE2's words, and RE2J's in Kafka's messages if these differ.
@@ -81,7 +68,7 @@ class _Names:
         tried, matched = self._matched.get(regex, _UNTRIED)
         new = self._names[tried:]
         if new:
-            matches = _pattern(regex).fullmatch
+            matches = compiled(regex).fullmatch
             matched |= frozenset(name for name in new if matches(name))
             if regex not in self._matched and len(self._matched) >= _MOST_PATTERNS:
                 self._matched.clear()
@@ -159,49 +146,11 @@ def _line(topic: Topic) -> str:
 def regex_problem(regex: str) -> str | None:
     """The reason why a member cannot subscribe by an expression, in Kafka's words, or None.
 
-    It takes 50 ms at most. A thread would not help, because RE2 compiles with Python's lock.
-
     Source: Utils.throwIfRegularExpressionIsInvalid
     """
-    costly = regex.count("{") + 3 * (regex.count("\\p") + regex.count("\\P"))
     try:
-        if costly > _MOST_COSTLY:
-            raise ValueError("pattern too large - compile failed")
-        _pattern(regex)
+        compiled(regex)
     except ValueError as error:
-        return f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}."
+        word = str(error).partition(":")[0]
+        return f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {_WORDS.get(word, word)}."
     return None
-
-
-def _pattern(regex: str) -> Any:
-    """A regular expression as RE2 compiled it.
-
-    :raises ValueError: RE2 does not take it; the text says why.
-    """
-    pattern = _patterns.get(regex)
-    if pattern is None:
-        pattern = _compiled(regex)
-        if len(_patterns) >= _MOST_COMPILED:
-            _patterns.clear()
-        _patterns[regex] = pattern
-    return pattern
-
-
-def _unnamed(found: re.Match[str]) -> str:
-    return "(?:" if found["group"] else found[0]
-
-
-def _compiled(regex: str) -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _PATTERN_BYTES
-    options.never_capture = True  # with a thousand groups, a name would take 400 ms
-    compile_: Callable[..., Any] = re2.compile
-    try:
-        pattern = compile_(regex, options)
-        # RE2 captures named groups all the same.
-        return compile_(_NAMED_GROUP.sub(_unnamed, regex), options) if pattern.groups else pattern
-    except (re2.error, UnicodeEncodeError) as error:
-        why = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
-        word = why.partition(":")[0]
-        raise ValueError(_WORDS.get(word, word)) from None

@@ -12,7 +12,7 @@ from korvet.errors import KorvetError, StoreError
 from korvet.redis.client import Purpose, Store
 from korvet.store.groups.replies import text
 from korvet.store.keys import TRANSACTION_SHARDS, Namespace
-from korvet.store.outcomes import outcomes
+from korvet.store.outcomes import Wanted, outcomes
 from korvet.store.transactions.types import Listed
 
 _AT_ONCE: Final = 1000
@@ -20,15 +20,16 @@ _AT_ONCE: Final = 1000
 Found = tuple[Sequence[Listed], Mapping[str, StoreError]]
 
 
-async def listed(namespace: Namespace, store: Store) -> Found:
+async def listed(namespace: Namespace, store: Store, wanted: Wanted) -> Found:
     """Every transactional id, and the errors of the unreadable ones.
 
     Each shard is read by a thousand ids at a time, in the order of deadlines. In a larger shard, an id whose deadline
     moves meanwhile may be left out.
 
+    :param wanted: chooses among some ids those to look at.
     :raises StoreUnavailable, StoreError: a shard cannot be read.
     """
-    shards = await asyncio.gather(*(_in_shard(namespace, store, shard) for shard in range(TRANSACTION_SHARDS)))
+    shards = await asyncio.gather(*(_in_shard(namespace, store, shard, wanted) for shard in range(TRANSACTION_SHARDS)))
     unreadable = {name: error for _, failed in shards for name, error in failed.items()}
     return [one for found, _ in shards for one in found], unreadable
 
@@ -50,10 +51,11 @@ async def ids_of(namespace: Namespace, store: Store, shard: int) -> Sequence[str
     return [one async for ids in _windows(namespace, store, shard) for one in ids]
 
 
-async def _in_shard(namespace: Namespace, store: Store, shard: int) -> Found:
+async def _in_shard(namespace: Namespace, store: Store, shard: int, wanted: Wanted) -> Found:
     found: dict[str, Listed] = {}
     unreadable: dict[str, StoreError] = {}
-    async for ids in _windows(namespace, store, shard):
+    async for window in _windows(namespace, store, shard):
+        ids = await wanted(window)
         asked = await outcomes(partial(_state, namespace, store, one) for one in ids)
         for one, outcome in zip(ids, asked, strict=True):
             if isinstance(outcome, StoreError):

@@ -29,7 +29,7 @@ from korvet.store.groups.types import CommitRequest
 from korvet.store.keys import TRANSACTION_SHARDS, Namespace
 from korvet.store.log.log import Log
 from korvet.store.log.partition import Partition
-from korvet.store.outcomes import settled
+from korvet.store.outcomes import Wanted, all_of_them, settled
 from korvet.store.seldom import Seldom
 from korvet.store.tenants import Limit
 from korvet.store.transactions import types
@@ -373,9 +373,9 @@ class Transactions:
         values = named(reply)
         return types.described(transactional_id, values), values["cursor"]
 
-    async def all(self) -> Sequence[Listed]:
-        """Every transactional id; see `korvet.store.transactions.listing.listed`."""
-        found, unreadable = await listed(self._namespace, self._store)
+    async def all(self, wanted: Wanted = all_of_them) -> Sequence[Listed]:
+        """Every transactional id that is wanted; see `korvet.store.transactions.listing.listed`."""
+        found, unreadable = await listed(self._namespace, self._store, wanted)
         for transactional_id, error in unreadable.items():
             self._decisions.note_failure(transactional_id, error)
         return found
