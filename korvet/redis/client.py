@@ -36,6 +36,11 @@ from korvet.redis.server import WATCH_S, Purpose, Server
 
 __all__ = ["Argument", "Buffer", "Library", "Named", "Purpose", "Store"]
 
+_CALL_S = 20e-6
+_ARGUMENT_S = 1e-6
+_BYTE_S = 2e-9
+"""The time of Redis for a call of a function, and for each argument and byte of it; about, by INFO commandstats."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
@@ -78,6 +83,8 @@ class Store:
         self._loop = asyncio.get_running_loop()
         self.doubt = Doubt()
         """Begins when a client's connection reads again after a pause. Its requests may be older than its end."""
+        self.asked_s = 0.0
+        """The seconds of Redis that all calls of functions will have taken, by their sizes. It only grows."""
         self.histories = 0
         """The number of changes of a history, or of slots' servers."""
         self._history_callbacks: list[Callable[[], None]] = []
@@ -122,6 +129,7 @@ class Store:
             future.set_exception(StoreError(f"{function} takes {most} arguments, not {len(args)}"))
             return future
         packed = pack_command((self.library.verbs[function], function, len(keys), *keys, *args))
+        self.asked_s += _CALL_S + _ARGUMENT_S * len(args) + _BYTE_S * len(packed)
         if self._slots is None:
             self._links[purpose].send(future, packed)
         else:
@@ -152,6 +160,7 @@ class Store:
                 if not key.startswith(prefix):
                     future.set_exception(self._outside(function, keys))
                     return future
+        self.asked_s += _CALL_S
         name, expiry = keys[-1].encode(), b"%d" % expiry_ms
         head = b"*5\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n" % (len(name), name, sum(map(len, value)))
         placed = Placed(

@@ -2,9 +2,9 @@
 
 - Produce counts its bytes when it arrives, before it is started: requests behind it on the connection wait at once.
 - Fetch counts the bytes of its answer. A client that is over its quota gets an empty answer, which does not count.
-- Time is that of the front-end's thread in the request's own steps, and of the threads that work for it
-  (`korvet.store.threads`). The time of others' steps in between, or of Redis, does not count. As in Kafka, requests
-  without an answer, and logins, use none.
+- Time is that of the front-end's thread in the request's own steps, of the threads that work for it
+  (`korvet.store.threads`), and of Redis for the functions that the steps call (`Store.asked_s`). The time of others'
+  steps in between does not count. As in Kafka, requests without an answer, and logins, use none.
 - Other throttle times are the handler's, in the answer's field (`korvet.api.shared.mutations`).
 
 Source: KafkaApis.handleProduceRequest, handleFetchRequest, ClientRequestQuotaManager; KIP-124, KIP-219
@@ -92,11 +92,12 @@ class Metering:
         """Call a function for the request, and count its time."""
         if not self._meter.request:
             return function(*args)
-        began = thread_time()
+        store = self._context.frontend.store
+        began = thread_time() + store.asked_s
         try:
             return function(*args)
         finally:
-            self._spent_s += thread_time() - began
+            self._spent_s += thread_time() + store.asked_s - began
             # It may hold an exception, whose frames hold this one.
             del function, args
 

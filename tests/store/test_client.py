@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -11,10 +12,15 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 
+from korvet.api import registry
 from korvet.errors import SlotMoving, StoreError, StoreFull, StoreUnavailable
+from korvet.quotas.entity import REQUEST, Entity
+from korvet.quotas.meters import Meters
+from korvet.quotas.rules import Rules, Windows
 from korvet.redis import connecting
 from korvet.redis.client import Purpose, Store
 from korvet.redis.error_replies import as_exception
+from korvet.server.metering import Metering
 from korvet.store import library
 from korvet.store.keys import Namespace
 from korvet.store.library import open_store
@@ -64,6 +70,25 @@ async def test_function_call_returns_its_reply(server: Server) -> None:
         assert version.decode() == library.library_version()
         code, cluster_id = await store.fcall(Purpose.COORDINATE, "korvet_catalog_init", CATALOG, "abc")
         assert (code, cluster_id) == (0, b"abc")
+
+
+async def test_time_of_redis_for_a_request_is_estimated_by_its_calls_and_counts_for_its_client(server: Server) -> None:
+    async with open_store(server.url) as store:
+        meters = Meters(Rules({Entity(None, "c", None): {REQUEST: 1.0}}, Windows()), lambda: None)
+        context: Any = SimpleNamespace(principal="User:a", client_id="c", frontend=SimpleNamespace(store=store))
+        asked = [f"{number:0100}" for number in range(1000)]
+
+        def ask() -> asyncio.Future[Any]:
+            return store.fcall(
+                Purpose.COORDINATE, "korvet_reader_note", ["korvet:{t:@reader:c}:groups"], "g", 9, *asked
+            )
+
+        metering = Metering(meters, registry()[8], context)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("korvet.server.metering.thread_time", lambda: 0.0)
+            assert await metering.call(ask) == 0
+        metering.answered([])
+        assert [round(used, 4) for _, used in meters.reports(9)] == [round(20e-6 + 1002e-6 + 0.11e6 * 2e-9, 4)]
 
 
 async def test_placed_value_has_its_key_and_expiry_before_the_call(server: Server) -> None:
