@@ -17,6 +17,7 @@ from korvet.cli.completion import completion
 from korvet.cli.config import config
 from korvet.cli.console import console
 from korvet.cli.doctor import doctor
+from korvet.cli.embedded_repair import repair
 from korvet.cli.environment import unknown_variables, variable_of
 from korvet.cli.functions import functions
 from korvet.cli.groups import groups
@@ -47,7 +48,8 @@ def korvet() -> None:
 
 
 for command in (
-    serve, topics, groups, users, acls, quotas, tenants, functions, doctor, console, pipeline, config, completion
+    serve, topics, groups, users, acls, quotas, tenants, functions, doctor, repair, console, pipeline, config,
+    completion,
 ):  # fmt: skip
     korvet.add_command(command)
 

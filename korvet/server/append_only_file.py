@@ -7,6 +7,9 @@ new data doubled it. This rule compares the file with the data in memory instead
 At the end of a rewrite Valkey unlinks the old files and closes them in a thread. Meanwhile its main thread syncs the
 manifest and its directory. On ext4 mounted with discard these syncs wait until the files are freed. So korvet keeps
 the files open until the rewrite has ended, and frees them itself.
+
+Valkey starts with a file whose end is missing, for a crash may cut the last command. It does not know how much is
+missing. So korvet notes the size of the newest file at each look, and tells at the next start if it is shorter.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ _LONGEST_S = 3600.0
 _POLL_S = 0.5
 """The pause between two looks at a rewrite that runs."""
 _ANSWER_S = 5.0
+_NOTE = "korvet.size"
+"""A file beside the append-only files' directory: the name of the newest one, and its bytes."""
 
 
 def is_due(info: Mapping[str, str], least_bytes: int = _LEAST_BYTES) -> bool:
@@ -55,6 +60,7 @@ async def rewrite_when_due(ask: Ask, directory: Path, least_bytes: int = _LEAST_
     pause_s = look_s
     while True:
         await anyio.sleep(pause_s)
+        await to_thread.run_sync(note_size, directory)
         info = _fields(await ask(b"INFO memory persistence", _ANSWER_S))
         has_failed = info.get("aof_last_bgrewrite_status") == "err"
         if not has_failed:
@@ -75,6 +81,38 @@ async def rewrite_when_due(ask: Ask, directory: Path, least_bytes: int = _LEAST_
                 # A server that hangs or is started anew tells nothing for a time.
                 if _states(_fields(await ask(b"INFO persistence", _ANSWER_S))) == {"0"}:
                     break
+
+
+def note_size(directory: Path) -> None:
+    """Note the name and the size of the newest file. Without room on the disk the former note stays."""
+    with suppress(OSError):
+        newest, note = _newest(directory), directory.with_name(_NOTE)
+        if newest is not None:
+            text = f"{newest.name} {newest.stat().st_size}\n"
+            if not note.exists() or note.read_text() != text:
+                written = note.with_suffix(".new")
+                written.write_text(text)
+                written.replace(note)
+
+
+def warn_of_missing_end(directory: Path) -> None:
+    """Tell in the log if the newest file is shorter than noted: clients' last writes are not there any more."""
+    with suppress(OSError, ValueError):
+        name, text = directory.with_name(_NOTE).read_text().split()
+        newest = _newest(directory)
+        if newest is None or newest.name != name or (size_bytes := newest.stat().st_size) >= int(text):
+            return
+        log.error(
+            "the end of the append-only file is missing, and with it what clients wrote last; if no crash of the "
+            "machine explains that, restore a backup",
+            file=str(newest), bytes=size_bytes, missing_bytes=int(text) - size_bytes,
+        )  # fmt: skip
+
+
+def _newest(directory: Path) -> Path | None:
+    """The file that the server appends to, or the last one that it did."""
+    found = [path for path in directory.iterdir() if path.name.endswith(".incr.aof")]
+    return max(found, key=lambda path: (len(path.name), path.name), default=None)
 
 
 @asynccontextmanager

