@@ -59,6 +59,10 @@ class Patience(threading.local):
         """Begin another judgement that may look at as many keywords as the one before; the CPU time goes on."""
         self.checks = 0
 
+    def allow(self, keywords: float) -> None:
+        """Let the judgement look at about so many keywords more."""
+        self.most_checks += keywords / _BETWEEN_CHECKS
+
     @property
     def most_at_a_glance(self) -> float:
         """The most keywords of a judgement that `allows` calls short."""

@@ -9,7 +9,7 @@ that occurs twice in an object is refused, because its readers may take either m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,21 +30,29 @@ _MOST_SHOWN: Final = 200
 _LONG_VALUE_BYTES: Final = 4096
 _MOST_KEYWORDS: Final = 10_000
 """The most keywords that a schema may look at to judge ``null``: each level of references may double them."""
+_MOST_KEYWORDS_AT_ONCE: Final = 50_000
+"""The most keywords that a schema may look at for one part of a value, with all parts of it to which that leads."""
 _MOST_KEYWORDS_OF_CHECK: Final = 100_000
 """The most keywords for the check of a schema by its dialect's: half a second, in which no other request is served."""
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_OF_THE_SAME: Final = ("not", "if", "then", "else")
+_ALL_OF_THE_SAME: Final = ("allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies")
+"""Keywords with schemas for the part of a value that their own schema judges."""
 _TOO_DEEP: Final = "it is nested too deeply"
 
 
 class ValueSchema:
-    """A checked schema, which several threads may use."""
+    """A checked schema, which several threads may use.
+
+    :ivar most_at_once: the most keywords for one part of a value.
+    """
 
     def __init__(self, text: str) -> None:
         """:raises ValueError: with the reason, if it is no schema."""
         if len(text.encode()) > MOST_BYTES:
             raise ValueError(f"a schema has at most {MOST_BYTES} bytes")
         try:
-            self._validator, self._shortcut, self.member_shortcut = _judges(parsed_text(text))
+            self._validator, self._shortcut, self.member_shortcut, self.most_at_once = _judges(parsed_text(text))
         except RecursionError:
             raise ValueError(_TOO_DEEP) from None
         self._failures = _failures()
@@ -117,7 +125,46 @@ class ValueSchema:
             raise ValueError(f"it cannot be judged: {error_of_schema}") from None
 
 
-def _judges(schema: Any) -> tuple[Validator, Shortcut | None, MemberShortcut | None]:
+class _Costs:
+    """The most keywords that the parts of a schema look at for one part of a value."""
+
+    def __init__(self, lookup: Callable[[str], Any]) -> None:
+        self._lookup = lru_cache(maxsize=None)(lookup)
+        self._known: dict[int, int] = {}
+
+    def most(self, schema: Any) -> int:
+        """Those of the part that has the most.
+
+        :raises RecursionError:
+        """
+        if isinstance(schema, list):
+            return max(map(self.most, schema), default=0)
+        if not isinstance(schema, dict):
+            return 0
+        return max(self._of(schema), max(map(self.most, schema.values()), default=0))
+
+    def _of(self, schema: Any) -> int:
+        if not isinstance(schema, dict):
+            return 1
+        known = self._known.get(id(schema))
+        if known is None:
+            # A part that leads to itself is judged until it is nested too deeply.
+            self._known[id(schema)] = 1
+            known = self._known[id(schema)] = len(schema) + sum(map(self._of, self._parts(schema)))
+        return known
+
+    def _parts(self, schema: dict[str, Any]) -> Iterator[Any]:
+        """The schemas to which a schema leads for the same part of a value."""
+        for name in _REFERENCES:
+            if isinstance(reference := schema.get(name), str):
+                yield self._lookup(reference).contents
+        yield from (schema[name] for name in _OF_THE_SAME if name in schema)
+        for name in _ALL_OF_THE_SAME:
+            among = schema.get(name)
+            yield from among if isinstance(among, list) else among.values() if isinstance(among, dict) else ()
+
+
+def _judges(schema: Any) -> tuple[Validator, Shortcut | None, MemberShortcut | None, int]:
     """:raises ValueError, RecursionError: if it is no schema, or a reference leads out of it."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
@@ -142,7 +189,8 @@ def _judges(schema: Any) -> tuple[Validator, Shortcut | None, MemberShortcut | N
         except Unresolvable:
             raise ValueError(_short(f"the reference {reference} leads to nothing in the schema")) from None
     judge = bounded(kind)(schema, registry=registry)
-    return judge, shortcut(kind, schema, registry), member_shortcut(kind, schema, registry)
+    most_at_once = _Costs(resolver.lookup).most(schema)
+    return judge, shortcut(kind, schema, registry), member_shortcut(kind, schema, registry), most_at_once
 
 
 def _check(kind: Any, schema: Any) -> None:
@@ -237,7 +285,10 @@ def value_schema(text: str) -> ValueSchema | None:
 def is_value_schema(value: Value) -> str | None:
     """The check of the config."""
     try:
-        value_schema(str(value))
+        schema = value_schema(str(value))
     except ValueError as error:
         return str(error)
+    # Only here: a schema that was set before this bound stays.
+    if schema is not None and schema.most_at_once > _MOST_KEYWORDS_AT_ONCE:
+        return f"a part of a value may take more than {_MOST_KEYWORDS_AT_ONCE} keywords: references multiply"
     return None

@@ -11,7 +11,7 @@ import pytest
 from korvet.configs.schema_keywords import PATIENCE, OutOfPatience
 from korvet.configs.topics import TOPIC_CONFIGS
 from korvet.configs.types import topic_problem
-from korvet.configs.value_schema import ValueSchema, value_schema
+from korvet.configs.value_schema import ValueSchema, is_value_schema, value_schema
 
 ORDER = {
     "type": "object",
@@ -170,6 +170,28 @@ def test_references_that_double_come_to_an_end() -> None:
     assert judged(schema, {}) is None
     with pytest.raises(OutOfPatience):
         judged(schema, {"x": 1}, cpu_s=0.02)
+
+
+def test_schema_whose_references_multiply_anywhere_cannot_be_set() -> None:
+    """`null` reaches none of these parts; the value [1] reached 2^60."""
+    deep = {"$defs": doubling(60)}
+    to_it = {"$ref": "#/$defs/p0"}
+    for schema in (
+        {**deep, "items": to_it},
+        {**deep, "properties": {"x": to_it}},
+        {**deep, "prefixItems": [{"not": {"if": {"anyOf": [to_it]}}}]},
+        {**deep, "items": {"dependentSchemas": {"x": to_it}}},
+        {"$defs": {name: {**part, "$dynamicAnchor": name} for name, part in doubling(60).items()}}
+        | {"items": {"$dynamicRef": "#p0"}},
+    ):
+        assert "more than 50000 keywords" in (is_value_schema(json.dumps(schema)) or ""), schema
+
+
+def test_schema_that_leads_to_itself_for_parts_of_a_value_can_be_set() -> None:
+    tree = {"type": "object", "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}, "$ref": {"not": {}}}}
+    types = [{"properties": {"kind": {"const": number}, "of": {"$ref": "#"}}} for number in range(200)]
+    for schema in (tree, {"oneOf": types}, {"items": {"anyOf": [{"type": "null"}, {"$ref": "#/items"}]}}):
+        assert is_value_schema(json.dumps(schema)) is None
 
 
 def test_dynamic_references_stay_inside_the_schema() -> None:

@@ -30,6 +30,10 @@ T = TypeVar("T")
 MOST_CPU_S: Final = 10.0
 """The time for judging a batch by a schema, beside the loop; clients wait for 30 s."""
 _LOOP_CPU_S: Final = 0.005
+_KEYWORDS_OF_BATCH: Final = 200_000
+_KEYWORDS_OF_VALUE: Final = 10_000
+_KEYWORDS_OF_BYTE: Final = 100
+"""The keywords that a schema may look at for a batch, for each value and each byte: few bytes take little time."""
 
 
 class Opened(NamedTuple):
@@ -112,7 +116,7 @@ def _refusal_in_time(
     try:
         return _refusal(schema, batch, data, MOST_CPU_S, given_up)
     except OutOfPatience:
-        message = f"The check of the records against the topic's schema takes more than {MOST_CPU_S:.0f} s"
+        message = f"The check against the topic's schema takes more than {MOST_CPU_S:.0f} s, or too many keywords"
         return Refusal(INVALID_RECORD, message, tells_log_start=True)
 
 
@@ -121,11 +125,14 @@ def _refusal(
 ) -> Refusal | None:
     """:raises OutOfPatience: if it takes longer than ``cpu_s`` of this thread's time, or if nobody waits any more."""
     wrong: list[tuple[int, str]] = []
-    PATIENCE.begin(cpu_s=cpu_s, given_up=given_up)
+    PATIENCE.begin(most_keywords=_KEYWORDS_OF_BATCH, cpu_s=cpu_s, given_up=given_up)
     try:
         for index, value in enumerate(values(batch, data)):
             spend()
-            problem = None if value is None else schema.problem(value)
+            if value is None:
+                continue
+            PATIENCE.allow(_KEYWORDS_OF_VALUE + _KEYWORDS_OF_BYTE * len(value))
+            problem = schema.problem(value)
             if problem is not None:
                 wrong.append((index, problem))
                 if len(wrong) == MOST_ERRORS:
