@@ -33,6 +33,9 @@ TAKEN_BACK_MS = 10_000
 """The time whose writes another server may have lost, by replication or by its append-only file. Its deadlines are so
 much older than the deadlines at the former server's last answer."""
 _INTERVAL_S = 1.0
+_AFTER_OUTAGE_S = 0.1
+"""Between probes for the first interval after an outage. So if another one follows, what was served between them counts
+as served."""
 _KEPT = 8
 _KEPT_MS = 3_600_000
 _PROBE = "korvet_probe"
@@ -124,6 +127,8 @@ class Outages:
         self._servers: dict[str, _Server] = {}
         self._asked: dict[str, _Probe] = {}
         self._before: tuple[Outage, ...] = ()
+        self._resumed_s = -_INTERVAL_S
+        self._resumes = anyio.Event()
         self.count = self.lasted_ms = 0
         """The outages that this front-end saw, and their length."""
         store.on_history_change(self._share)
@@ -178,13 +183,16 @@ class Outages:
         return self._now() - server.asked_s > LIMIT_MS / 1000
 
     async def watch(self) -> None:
-        """Probe every server each second, until cancelled."""
+        """Probe every server each second, and more often after an outage, until cancelled."""
         while True:
             for link in self._store.primaries:
                 asked = self._asked.get(link.name)
                 if link.is_up and (asked is None or asked.is_done):
                     self._ask(link)
-            await anyio.sleep(_INTERVAL_S)
+            self._resumes = anyio.Event()
+            is_resuming = self._now() - self._resumed_s < _INTERVAL_S
+            with anyio.move_on_after(_AFTER_OUTAGE_S if is_resuming else _INTERVAL_S):
+                await self._resumes.wait()
 
     def _ask(self, link: Link) -> _Probe:
         asked = self._asked[link.name] = _Probe()
@@ -217,6 +225,8 @@ class Outages:
             server = self._servers[link.name] = _Server(now_ms, _merged([*self._before, *self._past(link, now_ms)]))
         silent_ms = server.served(now_ms, link.history, others.decode())
         if silent_ms > LIMIT_MS:
+            self._resumed_s = self._now()
+            self._resumes.set()
             self.count += 1
             self.lasted_ms += silent_ms
         server.asked_s = max(server.asked_s, asked.asked_s)
@@ -267,7 +277,7 @@ def _outage(start_ms: int, end_ms: int) -> Outage:
 def _merged(outages: list[Outage]) -> tuple[Outage, ...]:
     """The outages of the last hour, the oldest first, at most `_KEPT`; outages that overlap become one.
 
-    If there are more, the closest two become one: between them nobody may have been served in time.
+    If there are more, the closest two become one that is as long as both, so the time between them counts as served.
     """
     merged: list[Outage] = []
     for outage in sorted(outages):
@@ -279,5 +289,6 @@ def _merged(outages: list[Outage]) -> tuple[Outage, ...]:
     kept = [outage for outage in merged if newest_ms - outage.end_ms <= _KEPT_MS]
     while len(kept) > _KEPT:
         at = min(range(1, len(kept)), key=lambda at: kept[at].start_ms - kept[at - 1].end_ms)
-        kept[at - 1 : at + 1] = [Outage(kept[at - 1].start_ms, kept[at].end_ms)]
+        former, latter = kept[at - 1 : at + 1]
+        kept[at - 1 : at + 1] = [Outage(former.start_ms, latter.end_ms - (latter.start_ms - former.end_ms))]
     return tuple(kept)

@@ -11,6 +11,7 @@
 -- * join_deadline, sync_deadline; initial while a first rebalance waits for more members; next_due, no later than the
 --   first deadline; retention; expires_at while the group is Empty.
 -- * clock: the time of the last change. If the clock is behind it, all times of the group move back as far.
+-- * resumed: the end of the last outage that the deadlines count.
 -- * transactions: the number of open transactions that commit offsets of the group.
 -- * catalog_version: while no client leads the group. It was of the consumer protocol and did not rebalance since. It
 --   rebalances when the catalog has another version.
@@ -37,7 +38,7 @@ local group = {
     { 'join_deadline', true }, { 'sync_deadline', true }, { 'next_due', true }, { 'retention', true },
     { 'expires_at', true }, { 'transactions', true }, { 'type' }, { 'target_epoch', true }, { 'settled', true },
     { 'consumers', true }, { 'assignor' }, { 'catalog_version' }, { 'policy' }, { 'max_size', true },
-    { 'metadata_bytes', true }, { 'clock', true },
+    { 'metadata_bytes', true }, { 'clock', true }, { 'resumed', true },
   },
   -- The time by which the keys outlive expires_at: only a backstop, for every function takes the group as gone by then.
   BACKSTOP = 86400000,
@@ -123,7 +124,7 @@ function group.turn_back(g)
   if back == 0 then
     return
   end
-  for _, name in ipairs({ 'state_since', 'join_deadline', 'sync_deadline', 'expires_at' }) do
+  for _, name in ipairs({ 'state_since', 'join_deadline', 'sync_deadline', 'expires_at', 'resumed' }) do
     group.set(g, name, g.fields[name] and g.fields[name] - back)
   end
   local sessions = redis.call('ZRANGE', g.keys[3], 0, -1, 'WITHSCORES')

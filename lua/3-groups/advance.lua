@@ -2,9 +2,9 @@
 
 -- The outages as a list of {from, to}. The text is `served_until from-to from-to ...` of times in ms, oldest outage
 -- first, '' if nothing is known. If served_until is more than a moment ago, an outage lasts from then until now. So a
--- call that lay in the queue of a frozen server knows of it. An outage that ends later was noted before the clock went
--- back, and does not count.
-function group.outages(text, now)
+-- call that lay in the queue of a frozen server knows of it. But if a group was served meanwhile, that was the caller's
+-- own pause, at least until then. An outage that ends later was noted before the clock went back, and does not count.
+function group.outages(text, now, served)
   local found = {}
   if text == nil or text == '' then
     return found
@@ -19,8 +19,9 @@ function group.outages(text, now)
       found[#found + 1] = { from = tonumber(from), to = tonumber(to) }
     end
   end
+  served_until = math.max(tonumber(served_until), served or 0)
   if now - served_until > group.SILENCE then
-    found[#found + 1] = { from = tonumber(served_until), to = now }
+    found[#found + 1] = { from = served_until, to = now }
   end
   return found
 end
@@ -32,25 +33,65 @@ function group.is_late(outages)
   return served_until and now - served_until > group.SILENCE and #group.outages(outages, now) > 0
 end
 
--- A deadline after outages: if it was not past when an outage began, it is no earlier than the outage's end plus the
--- timeout. May be repeated. GroupMetadataManager does the same when a coordinator loads a group.
+-- A deadline after the outages that it does not count yet, if it was not past when they began. The first outage since
+-- the deadline was set gives the whole timeout again. GroupMetadataManager does so when a coordinator loads a group. A
+-- further one gives back its own length. So a member that died is out although outages recur.
 function group.prolonged(g, deadline, timeout)
+  local resumed = g.fields.resumed or 0
   for _, outage in ipairs(g.outages) do
-    if deadline > outage.from then
-      deadline = math.max(deadline, outage.to + timeout)
+    local set = deadline - timeout
+    if deadline > outage.from and set < outage.to then
+      deadline = set > resumed and outage.to + timeout or deadline + outage.to - outage.from
     end
+    resumed = outage.to
   end
   return deadline
 end
 
--- Prolong the rebalance and the sync that an outage cut into. The delay of a first rebalance waits for no member.
-function group.prolong_rebalance(g)
+-- The timeouts of sessions by the members' ids.
+function group.timeouts(g)
+  local timeouts = {}
+  group.each(g, function(id, record, member)
+    timeouts[id] = record and group.session_timeout(record) or member.session_timeout
+  end)
+  return timeouts
+end
+
+-- The outages that a group's deadlines do not count yet.
+function group.uncounted_outages(g, text)
+  local resumed, found = g.fields.resumed or 0, {}
+  for _, outage in ipairs(group.outages(text, g.now, g.fields.clock)) do
+    if outage.to > resumed then
+      found[#found + 1] = { from = math.max(outage.from, resumed), to = outage.to }
+    end
+  end
+  return found
+end
+
+-- Have all deadlines count the outages that came since the last ones. The delay of a first rebalance waits for no
+-- member, so it counts none.
+function group.count_outages(g, text)
+  g.outages = group.uncounted_outages(g, text)
+  if #g.outages == 0 or not group.exists(g) then
+    return
+  end
   local timeout = math.max(g.fields.rebalance_timeout or 0, 1)
   for _, name in ipairs({ 'join_deadline', 'sync_deadline' }) do
     if g.fields[name] and not g.fields.initial then
       group.set(g, name, group.prolonged(g, g.fields[name], timeout))
     end
   end
+  if group.is_consumer(g) then
+    group.consumer.count_outages(g)
+  end
+  local timeouts, sessions = group.timeouts(g), redis.call('ZRANGE', g.keys[3], 0, -1, 'WITHSCORES')
+  for at = 1, #sessions, 2 do
+    local id = sessions[at]
+    timeout = timeouts[id] or g.fields.session_timeout or group.SHORTEST_SESSION
+    local ends = group.prolonged(g, group.session_end(g, id, sessions[at + 1]), timeout)
+    g.deadlines[id] = math.min(ends, g.members[id] and g.members[id].revoke_by or math.huge)
+  end
+  group.set(g, 'resumed', g.outages[#g.outages].to)
 end
 
 -- The sessions that may be over: member id, end, ... One call takes out a thousand, and the next one goes on.
@@ -58,10 +99,14 @@ function group.due_sessions(g)
   return redis.call('ZRANGEBYSCORE', g.keys[3], '-inf', g.now, 'WITHSCORES', 'LIMIT', 0, group.BATCH)
 end
 
--- Whether every session of a large group is over, and no outage is known that might prolong one. Then no member has to
--- be read.
+-- The end of a session, which this call may have moved.
+function group.session_end(g, id, score)
+  return g.deadlines[id] or tonumber(score)
+end
+
+-- Whether every session of a large group is over, and this call moved none. Then no member has to be read.
 function group.is_deserted(g)
-  return g.size > group.BATCH and #g.outages == 0
+  return g.size > group.BATCH and not next(g.deadlines)
     and redis.call('ZCOUNT', g.keys[3], '-inf', g.now) == redis.call('ZCARD', g.keys[3])
 end
 
@@ -74,21 +119,15 @@ function group.desert(g)
   group.set(g, 'metadata_bytes', 0)
 end
 
--- The members, and the ids that have yet to join, whose sessions are over. Outages prolong the others.
+-- The members, and the ids that have yet to join, whose sessions are over.
 function group.overdue(g)
   local members, pending = {}, {}
   local due = group.due_sessions(g)
   for at = 1, #due, 2 do
-    local id, deadline = due[at], tonumber(due[at + 1])
-    local member = group.member(g, id)
-    local timeout = member and member.session_timeout or g.fields.session_timeout or group.SHORTEST_SESSION
-    local prolonged = group.prolonged(g, deadline, timeout)
-    if prolonged > g.now then
-      g.deadlines[id] = prolonged
-    elseif member then
-      members[#members + 1] = id
-    else
-      pending[#pending + 1] = id
+    local id = due[at]
+    if group.session_end(g, id, due[at + 1]) <= g.now then
+      local overdue = group.member(g, id) and members or pending
+      overdue[#overdue + 1] = id
     end
   end
   return members, pending
@@ -153,11 +192,10 @@ end
 
 -- Do everything that became due in a group. The front-end gave the text of outages.
 function group.advance(g, outages)
-  g.outages = group.outages(outages, g.now)
+  group.count_outages(g, outages)
   if group.is_consumer(g) then
     group.consumer.advance(g)
   elseif group.exists(g) then
-    group.prolong_rebalance(g)
     group.expire_sessions(g)
     group.settle(g)
   end

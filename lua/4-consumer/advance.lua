@@ -1,21 +1,27 @@
 -- The passing of time in a group of the consumer protocol.
 
--- Move the times back by which members give up partitions.
-function consumer.turn_back(g, back)
+-- Change the times by which members give up partitions. The given function tells a member's new time.
+function consumer.move_revocations(g, moved)
   for _, id in ipairs(group.member_ids(g)) do
     local member = group.member(g, id)
     if member.revoke_by then
-      consumer.put(g, id, consumer.with(member, { revoke_by = member.revoke_by - back }))
+      consumer.put(g, id, consumer.with(member, { revoke_by = moved(member) }))
     end
   end
 end
 
--- The times of a member's end and of its revocation after outages. An outage prolongs both: the member has a whole
--- session from the outage's end.
-function consumer.prolonged(g, member, deadline)
-  local ends = group.prolonged(g, deadline, member.session_timeout)
-  local revoke_by = member.revoke_by and group.prolonged(g, member.revoke_by, member.rebalance_timeout)
-  return math.min(ends, revoke_by or math.huge), revoke_by
+-- Move the times of members back.
+function consumer.turn_back(g, back)
+  consumer.move_revocations(g, function(member)
+    return member.revoke_by - back
+  end)
+end
+
+-- Have the times of members count outages.
+function consumer.count_outages(g)
+  consumer.move_revocations(g, function(member)
+    return group.prolonged(g, member.revoke_by, member.rebalance_timeout)
+  end)
 end
 
 -- Take members out, and raise the group epoch once. Source: GroupMetadataManager.consumerGroupFenceMembers
@@ -49,16 +55,8 @@ function consumer.advance(g)
   local due = g.is_deserted and {} or group.due_sessions(g)
   local gone = {}
   for at = 1, #due, 2 do
-    local id = due[at]
-    local member = group.member(g, id)
-    local deadline, revoke_by = consumer.prolonged(g, member, tonumber(due[at + 1]))
-    if deadline <= g.now then
-      gone[#gone + 1] = id
-    else
-      g.deadlines[id] = deadline
-      if revoke_by ~= member.revoke_by then
-        consumer.put(g, id, consumer.with(member, { revoke_by = revoke_by }))
-      end
+    if group.session_end(g, due[at], due[at + 1]) <= g.now then
+      gone[#gone + 1] = due[at]
     end
   end
   consumer.fence(g, gone)

@@ -102,9 +102,13 @@ class Model:
     # ------------------------------------------------------------------ time
 
     def prolonged(self, deadline: int, timeout: int) -> int:
+        """The first outage since a deadline was set gives the whole timeout, and a further one its own length."""
+        resumed = 0
         for begin, end in self.outages:
-            if deadline > begin:
-                deadline = max(deadline, end + timeout)
+            was_set = deadline - timeout
+            if deadline > begin and was_set < end:
+                deadline = end + timeout if was_set > resumed else deadline + end - begin
+            resumed = end
         return deadline
 
     def advance(self) -> None:

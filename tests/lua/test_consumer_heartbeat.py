@@ -277,6 +277,20 @@ def test_outage_prolongs_session_and_the_time_to_give_up_partitions(consumers: C
     assert set(consumers.members()) == {"b"}
 
 
+def test_recurring_outages_take_a_member_out_that_gives_nothing_up(consumers: ConsumerGroup) -> None:
+    single(consumers)
+    consumers.targets = {"a": of(foo=[0]), "b": of(foo=[1])}
+    consumers.enter("b")
+    consumers.beat("a", 1)
+    for _ in range(5):
+        consumers.outage(100)
+        assert consumers.beat("b", 2).code == NONE
+        assert set(consumers.members()) == {"a", "b"}
+        consumers.pass_time(1)
+    assert consumers.beat("b", 2).epoch == 3
+    assert set(consumers.members()) == {"b"}
+
+
 def test_static_member_comes_back_with_the_same_id(consumers: ConsumerGroup) -> None:
     consumers.targets = {"a": ALL}
     consumers.enter("a", instance="i")

@@ -135,6 +135,55 @@ def test_first_of_two_outages_expires_no_member_heard_between_them(group: Group)
     assert group.heartbeat(member, 1) == UNKNOWN_MEMBER_ID
 
 
+def test_recurring_outages_keep_a_dead_member_for_a_session_and_what_was_served(group: Group) -> None:
+    """The first outage gives the dead member a whole session, and each further one its own length."""
+    alive, dead = group.stable(2, session_s=10)
+    for _ in range(5):
+        group.outage(4)
+        assert group.heartbeat(alive, 2) == NONE
+        assert group.describe().member_ids == {alive, dead}
+        group.pass_time(2)
+    assert group.heartbeat(alive, 2) == REBALANCE_IN_PROGRESS
+    assert group.describe().member_ids == {alive}
+
+
+def test_recurring_outages_end_a_rebalance_that_waits_for_a_dead_member(group: Group) -> None:
+    alive, _ = group.stable(2, session_s=60, rebalance_s=10)
+    assert group.join(alive, CHANGED, session_s=60, rebalance_s=10).is_parked
+    for _ in range(5):
+        group.outage(4)
+        assert group.wait(alive).is_parked
+        group.pass_time(2)
+    assert group.wait(alive).generation == 3
+
+
+def test_recurring_pauses_of_one_front_end_prolong_nothing_that_others_served(group: Group) -> None:
+    """A call of the front-end that paused tells when it was served last; calls of others came since."""
+    alive, dead = group.stable(2, session_s=10)
+    for _ in range(5):
+        served_until = group.now
+        for _ in range(3):
+            group.pass_time(1)
+            group.served_until = None
+            assert group.heartbeat("nobody", 2) == UNKNOWN_MEMBER_ID
+            assert group.heartbeat(alive, 2) in (NONE, REBALANCE_IN_PROGRESS)
+        group.served_until = served_until
+        group.heartbeat("nobody", 2)
+    assert dead not in group.describe().member_ids
+
+
+def test_outage_that_a_front_end_hears_of_late_still_counts(group: Group) -> None:
+    """Another front-end's call came first, which did not know of it: of another server, from which the group came."""
+    members = group.stable(2, session_s=10)
+    began = group.now
+    group.pass_time(8)
+    assert group.commit(AT_5, members[0], 2) == NONE
+    group.heartbeat("nobody", 1)
+    group._outages.append(f"{round(began * 1000)}-{round((began + 7) * 1000)}")
+    group.pass_time(8)
+    assert [group.heartbeat(member, 2) for member in members] == [NONE] * 2
+
+
 def test_outage_during_a_rebalance_takes_no_member_out(group: Group) -> None:
     """Members have the rebalance timeout from the outage's end on."""
     first, second = group.stable(2, session_s=10, rebalance_s=20)
