@@ -24,7 +24,7 @@ from korvet.api.shared.mutations import EXCEEDED, Mutations
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
-from korvet.store.topics import MAX_PARTITIONS_PER_REQUEST, grow_topic
+from korvet.store.topics import MOST_PARTITIONS, grow_topic
 from korvet.wire.codec import Fields
 
 Outcome = tuple[ErrorCode, str | None]
@@ -100,8 +100,8 @@ def _problem(ctx: Context, topic: Topic, asked: Any) -> Outcome | None:
             f"{asked.count} would not be an increase."
         )
     more = asked.count - topic.partitions
-    if more > MAX_PARTITIONS_PER_REQUEST:
-        return ErrorCode.policy_violation, "Excessively large number of partitions per request."
+    if asked.count > MOST_PARTITIONS:
+        return ErrorCode.policy_violation, f"A topic has at most {MOST_PARTITIONS} partitions."
     if asked.assignments is None:
         return None
     if len(asked.assignments) != more:

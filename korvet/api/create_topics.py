@@ -35,7 +35,7 @@ from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import (
     CLUSTER_METADATA_TOPIC,
-    MAX_PARTITIONS_PER_REQUEST,
+    MOST_PARTITIONS,
     colliding_topics,
     create_topic,
     name_problem,
@@ -81,7 +81,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
     once = [topic for topic in request.topics if times[topic.name] == 1]
     # All are judged before any is created, so two new names of one request do not collide.
     problems = [_problem(ctx, catalog, asked) async for asked in ctx.paced(once)]
-    if sum(_partitions(catalog, asked) for asked in once) > MAX_PARTITIONS_PER_REQUEST:
+    if sum(_partitions(catalog, asked) for asked in once) > MOST_PARTITIONS:
         excess = ErrorCode.policy_violation, "Excessively large number of partitions per request."
         problems = [excess for _ in once]
     results = [

@@ -26,6 +26,7 @@ from korvet.wire import group_responses
 from korvet.wire.codec import with_code
 
 MOST_PROTOCOLS: Final = 100
+"""The protocols of a member."""
 MOST_METADATA_BYTES: Final = 1 << 20
 """The metadata of all protocols of a member; Kafka has a mebibyte for a whole group (max.message.bytes)."""
 

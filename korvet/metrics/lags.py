@@ -15,7 +15,9 @@ from typing import Any, Final
 EVERY_S: Final = 59.0
 """The least time between two numbers; rounds come each ten seconds or more."""
 MOST_NUMBERS: Final = 60
+"""The lags that are kept of a group and a topic."""
 MOST_BYTES: Final = 32 << 20
+"""The memory of all lags that are kept."""
 MOST_TOPICS: Final = 200
 """Of one group."""
 UNKNOWN: Final = -1

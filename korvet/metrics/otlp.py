@@ -21,7 +21,9 @@ _MOST_ELEMENTS: Final = 20_000
 _MOST_METRIC_BYTES: Final = 64 << 10
 _MOST_ATTRIBUTES: Final = 32
 MOST_NAME_CHARACTERS: Final = 200
+"""The longest name of a metric or a label of a client."""
 MOST_VALUE_CHARACTERS: Final = 256
+"""The longest value of a label of a client."""
 PREFIX: Final = "kafka_client_"
 OWN_LABELS: Final = ("namespace", "client_id", "client_instance_id")
 """Labels that the broker adds: without a client's, so that no two series become the same."""

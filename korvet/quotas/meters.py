@@ -14,6 +14,7 @@ from korvet.quotas.bucket import Bucket, Limit
 from korvet.quotas.rules import Limits, Meter, Rules
 
 MOST_BUCKETS: Final = 10_000
+"""The users, client ids and addresses that a front-end follows."""
 _MOST_METERS: Final = 10_000
 _PURGE_S: Final = 1.0
 _LEAST_FETCHED_S: Final = 0.1

@@ -18,6 +18,7 @@ from korvet.security.scram import Judge, LoginRefused, derive_credential
 
 MECHANISM: Final = "PLAIN"
 MOST_PASSWORD_BYTES: Final = 1024
+"""The longest password."""
 _TOKENS: Final = 3
 _MOST_DERIVATIONS: Final = 3
 """Of one login, if its credential changes during each."""

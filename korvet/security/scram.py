@@ -25,6 +25,7 @@ _STRONGEST_FIRST: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256")
 TYPES: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """The mechanisms by their numbers in Kafka's protocol (org.apache.kafka.clients.admin.ScramMechanism)."""
 MAX_ITERATIONS: Final = 16384
+"""The iterations of a credential, as in Kafka."""
 _NONCE_BITS: Final = 130
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _KAFKAS_SALT = re.compile(rb"[0-9a-z]{22,26}")

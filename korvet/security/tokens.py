@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from korvet.security.key_source import KeySource
 
 MOST_BYTES: Final = 65_536
+"""The longest token."""
 _MOST_NAME: Final = 1000
 _MOST_HEADER_BYTES: Final = 16_384
 _LONGEST_USER_BYTES: Final = 512

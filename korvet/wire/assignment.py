@@ -11,6 +11,7 @@ _COUNT = struct.Struct(">i")
 _HEAD = struct.Struct(">hi")
 _LENGTH = struct.Struct(">h")
 MOST_PARTITIONS = 10_000
+"""The partitions of an assignment that are read."""
 
 
 def assigned_partitions(data: bytes) -> list[tuple[str, int]]:

@@ -28,7 +28,7 @@ from korvet.wire import produce_request
 from korvet.wire.shape import (
     LONGEST_ID_BYTES,
     MOST_ELEMENTS,
-    MOST_OF_RECORDS,
+    MOST_OF_PRODUCE,
     bound_tagged_fields,
     check_shape,
     refuse_id,
@@ -198,6 +198,11 @@ def read_unsigned_varint(frame: memoryview, at: int) -> tuple[int, int]:
     raise MalformedRequest("unterminated varint in a request header")
 
 
+def most_elements(api_key: int) -> int:
+    """The bound on the elements of an API's request."""
+    return MOST_OF_PRODUCE if api_key == PRODUCE_KEY else MOST_ELEMENTS
+
+
 def decode_request(header: RequestHeader, frame: memoryview) -> Any:
     """Read a request's body as kio's entity of its version. ``frame`` must be read-only.
 
@@ -210,8 +215,7 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Any:
     if header.api_key == PRODUCE_KEY and len(frame) >= produce_request.LARGE_BYTES:
         return produce_request.decode(header.version, frame[header.body_at :])
     schema, reader = _request_reader(header.api_key, header.version)
-    most = MOST_OF_RECORDS if header.api_key in (PRODUCE_KEY, FETCH_KEY) else MOST_ELEMENTS
-    check_shape(schema, frame, header.body_at, most)
+    check_shape(schema, frame, header.body_at, most_elements(header.api_key))
     try:
         request, _ = reader(frame[header.body_at :], 0)
     except (DecodeError, ValueError, OverflowError, TypeError) as error:

@@ -24,6 +24,7 @@ _read_size = struct.Struct(">i").unpack_from
 SCRATCH_BYTES = 1 << 16
 TRUSTED_BYTES = 128 << 10
 MOST_TRUSTED_BYTES = 2 << 20
+"""The memory that is given to an announced frame at once, after frames of that size."""
 DEFAULT_MAX_FRAME_BYTES = 104857600
 """Kafka's socket.request.max.bytes."""
 

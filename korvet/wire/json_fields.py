@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 _VALUE: Final = b"value."
 MOST_MEMBERS: Final = 500
+"""The members of a JSON object that become fields of an entry."""
 
 
 class _Way(NamedTuple):

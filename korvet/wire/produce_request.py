@@ -16,7 +16,7 @@ from korvet.errors import MalformedRequest
 from korvet.wire.shape import (
     LONGEST_ID_BYTES,
     LONGEST_STRING_BYTES,
-    MOST_OF_RECORDS,
+    MOST_OF_PRODUCE,
     bound_tagged_fields,
     refuse_id,
     too_many,
@@ -100,7 +100,7 @@ class _Reader:
         self._body = body
         self._flexible = flexible
         self._at = 0
-        self._left = MOST_OF_RECORDS
+        self._left = MOST_OF_PRODUCE
 
     def unpack(self, shape: struct.Struct) -> tuple[int, ...]:
         values = shape.unpack_from(self._body, self._at)
@@ -151,7 +151,7 @@ class _Reader:
             raise IndexError(f"array of {length} elements")
         self._left -= length
         if self._left < 0:
-            raise too_many(MOST_OF_RECORDS)
+            raise too_many(MOST_OF_PRODUCE)
         return length
 
     def skip_tags(self) -> None:

@@ -17,6 +17,7 @@ from korvet.errors import MalformedRequest
 V1_BEGIN = b"PROXY "
 V2_BEGIN = b"\r\n\r\n\x00\r\nQUIT\n"
 MAX_V1_BYTES = 107
+"""The longest header of version 1."""
 MAX_HEADER_BYTES = 16 << 10
 """The longest header that is taken: HAProxy's own buffer has this size, and its TLVs are far shorter."""
 

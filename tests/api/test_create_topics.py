@@ -248,7 +248,7 @@ def test_partitions_are_added(broker: KorvetServer, version: int) -> None:
             "INVALID_REPLICA_ASSIGNMENT",
             "Attempted to add 1 additional partition(s), but only 0 assignment(s) were specified.",
         ),
-        ({"count": 20_000}, "POLICY_VIOLATION", "Excessively large number of partitions per request."),
+        ({"count": 10_001}, "POLICY_VIOLATION", "A topic has at most 10000 partitions."),
     ],
 )
 def test_impossible_number_of_new_partitions_is_refused(

@@ -21,8 +21,7 @@ import pytest
 
 from korvet.api import registry
 from korvet.store.contract import FUNCTIONS
-from korvet.wire.codec import is_flexible
-from korvet.wire.shape import MOST_ELEMENTS, MOST_OF_RECORDS
+from korvet.wire.codec import is_flexible, most_elements
 from tests.api.raw import ask, created
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.largest import Location, body, locations, tagged, varint
@@ -37,7 +36,6 @@ MOST_ARGS = 8000
 MOST_CALL_BYTES = 5 << 20
 PARTITIONS = 1500
 """More than any function takes of anything."""
-PRODUCE, FETCH = 0, 1
 API_VERSIONS = request(18, 0, 42)
 _WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 
@@ -186,7 +184,7 @@ def refused_frames(key: int, values: Mapping[str, Any]) -> Iterator[bytes]:
     api, seen = registry()[key], set[int]()
     for version in range(api.lowest, api.highest + 1):
         for location in locations(key, version):
-            data = body(location, most_of(key) + 1, values) if location.is_array else b""
+            data = body(location, most_elements(key) + 1, values) if location.is_array else b""
             if data and hash(data) not in seen:
                 seen.add(hash(data))
                 yield framed(location, data)
@@ -216,12 +214,8 @@ def taken_frames(key: int, values: Mapping[str, Any]) -> Iterator[bytes]:
         for location in locations(key, version):
             if location.is_array and location.path not in seen:
                 seen.add(location.path)
-                yield framed(location, body(location, most_of(key) - len(location.path) + 1, values))
+                yield framed(location, body(location, most_elements(key) - len(location.path) + 1, values))
                 yield framed(location, body(location, PARTITIONS, values, are_distinct=True))
-
-
-def most_of(key: int) -> int:
-    return MOST_OF_RECORDS if key in (PRODUCE, FETCH) else MOST_ELEMENTS
 
 
 @pytest.fixture

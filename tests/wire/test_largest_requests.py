@@ -11,12 +11,10 @@ import pytest
 
 from korvet.api import registry
 from korvet.errors import MalformedRequest
-from korvet.wire.codec import decode_header, decode_request, is_flexible
-from korvet.wire.shape import MOST_ELEMENTS, MOST_OF_RECORDS
+from korvet.wire.codec import decode_header, decode_request, is_flexible, most_elements
 from tests.support.largest import Location, body, locations, tagged, varint, versions
 
 SIZE_BYTES = 16 << 20
-PRODUCE_AND_FETCH = (0, 1)
 
 
 def header(key: int, version: int) -> bytes:
@@ -37,16 +35,15 @@ def test_largest_request_is_refused_in_every_array_and_the_smallest_is_not(key: 
     head = header(key, version)
     smallest = Location(key, version, (), False)
     assert not is_refused(head + body(smallest, 0, {}))
-    most = MOST_OF_RECORDS if key in PRODUCE_AND_FETCH else MOST_ELEMENTS
     is_last = version == registry()[key].highest
     for location in locations(key, version):
         if location.is_array:
             if is_last:
                 one = len(body(location, 1, {})) - len(body(location, 0, {}))
                 assert is_refused(head + body(location, SIZE_BYTES // one, {})), location
-            assert is_refused(head + body(location, most + 1, {})), location
+            assert is_refused(head + body(location, most_elements(key) + 1, {})), location
             if is_last:
-                assert not is_refused(head + body(location, most - len(location.path) + 1, {})), location
+                assert not is_refused(head + body(location, most_elements(key) - len(location.path) + 1, {})), location
         elif is_last and is_flexible(key, version):
             assert is_refused(head + body(location, SIZE_BYTES, {})), location
 

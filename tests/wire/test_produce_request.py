@@ -10,7 +10,7 @@ from korvet.errors import MalformedRequest
 from korvet.wire import produce_request
 from korvet.wire.codec import decode_header, decode_request
 from korvet.wire.produce_request import LARGE_BYTES, ProduceRequest
-from korvet.wire.shape import MOST_OF_RECORDS
+from korvet.wire.shape import MOST_OF_PRODUCE
 from tests.oracle.messages import request_frame
 
 VERSIONS = range(3, 14)
@@ -77,10 +77,10 @@ def test_large_requests_are_read_without_copies(version: int) -> None:
 
 
 def test_large_produce_of_too_many_partitions_or_tagged_fields_is_refused() -> None:
-    for count in (MOST_OF_RECORDS - 1, MOST_OF_RECORDS):
+    for count in (MOST_OF_PRODUCE - 1, MOST_OF_PRODUCE):
         parts = [{"index": 3, "records": b""}] * count
         body = body_of(12, {"acks": -1, "topic_data": [{"name": "t", "partition_data": parts}]})
-        if count < MOST_OF_RECORDS:
+        if count < MOST_OF_PRODUCE:
             assert len(produce_request.decode(12, body).topic_data[0].partition_data) == count
         else:
             with pytest.raises(MalformedRequest, match="elements in one request"):

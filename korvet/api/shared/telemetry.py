@@ -28,6 +28,7 @@ from korvet.store.catalog.settings import Owner
 
 UNKNOWN: Final = "unknown"
 MOST_SOFTWARE_CHARACTERS: Final = 256
+"""The characters of a software name that are kept."""
 ASKS_AGAIN: Final = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type)
 """Refusals of a push after which a client asks for its subscriptions at once."""
 

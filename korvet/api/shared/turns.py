@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 MOST_REPEATS: Final = 10
+"""The repetitions of names in a request that are answered."""
 SLICE: Final = 500
 """Things that a handler looks up, or puts into an answer, in 1 to 3 ms."""
 

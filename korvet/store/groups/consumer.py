@@ -41,8 +41,9 @@ from korvet.store.threads import FairThreads
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 _READY, _TOPICS = b"ready", b"topics"
-_MOST_NAMES: Final = 10_000
-_TOO_MANY_NAMES: Final = f"A member subscribes to at most {_MOST_NAMES} topics by their names."
+MOST_NAMES: Final = 10_000
+"""The topics to which a member subscribes by their names."""
+_TOO_MANY_NAMES: Final = f"A member subscribes to at most {MOST_NAMES} topics by their names."
 _BEAT: Final = "korvet_group_beat"
 _CALLS: Final = 8
 """The calls for one heartbeat. The last ones take the target as it is: so each is answered in a storm of joins."""
@@ -99,7 +100,7 @@ class ConsumerGroups:
         member_id = request.member_id
         if request.names is not None:
             request = replace(request, names=list(dict.fromkeys(request.names)))
-            if len(request.names or ()) > _MOST_NAMES:
+            if len(request.names or ()) > MOST_NAMES:
                 return Heartbeaten(code=INVALID_REQUEST, member_id=member_id, message=_TOO_MANY_NAMES)
         if not member_id and request.member_epoch == 0:
             member_id = str(uuid4())
