@@ -148,8 +148,8 @@ def make_settings(flags: Mapping[str, Any], config: ConfigFile, shown: Mapping[s
                 values["tenant_redis_passwords"] = Path(value)
             case "console-config":
                 values["console_config"] = Path(value).expanduser()
-            case "console-hostnames":
-                values["console_hostnames"] = tuple(value)
+            case "console-hostnames" | "metrics-hostnames":
+                values[name.replace("-", "_")] = tuple(value)
             case _:
                 values[name.replace("-", "_")] = value
     settings = ServeSettings(**values)

@@ -1,8 +1,8 @@
 """The metrics that clients pushed (KIP-714), as a supervisor keeps them and tells them at ``/metrics``.
 
-Of each client instance the newest push counts, whichever front-end process took it. A client that pushes no more
-vanishes after three of its intervals. Series are bounded, and each user and address has a fair share of them: if there
-is no room, those with the most give way. Names and labels are those that `korvet.metrics.otlp` makes of a client's.
+Of each client instance the newest push of its principal counts, whichever front-end process took it. A client that
+pushes no more vanishes after three of its intervals. Series are bounded, and each user and address has a fair share of
+them: if there is no room, those with the most give way. Names and labels are those that `korvet.metrics.otlp` makes of a client's.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ class Clients:
         for reason, count in told["dropped"].items():
             self._dropped[namespace, reason] += count
         key = namespace, client["client_instance_id"]
-        earlier = self._forget(key) if key in self._clients else None
         labels = {"namespace": namespace, **{name: _short(client[name]) for name in OWN_LABELS[1:]}}
         taken = _Client(
             source=(namespace, client.get("principal") or "", client.get("client_source_address") or ""),
@@ -75,6 +74,11 @@ class Clients:
             cost=1 + sum(map(_cost, told["series"])),
             ends_at=self._now() + max(_LEAST_KEPT_S, _INTERVALS * told["interval_ms"] / 1000),
         )
+        if (known := self._clients.get(key)) is not None and known.source[:2] != taken.source[:2]:
+            # The id is another principal's, until that one pushes no more.
+            self._dropped[namespace, "principal"] += len(taken.series)
+            return
+        earlier = None if known is None else self._forget(key)
         left_out = self._make_room(taken)
         if left_out is None:
             if earlier is not None:

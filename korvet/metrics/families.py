@@ -145,7 +145,7 @@ CLIENTS = _table(
     _counter(
         "client_metrics_dropped",
         "Points that were pushed and are not told: kind (histograms, differences), size, bound (of a push), clients "
-        "(korvet.metrics.max.client.series).",
+        "(korvet.metrics.max.client.series), principal (the id is another principal's).",
         "namespace", "reason",
     ),
 )  # fmt: skip

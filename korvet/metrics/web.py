@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
@@ -20,6 +20,7 @@ import anyio.to_thread
 import structlog
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
@@ -28,6 +29,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from korvet.metrics.clients import Pushed
 from korvet.metrics.exposition import render
+from korvet.metrics.hosts import HostCheck, private_hosts
 from korvet.metrics.lags import Lags
 from korvet.metrics.samples import Samples
 
@@ -62,8 +64,11 @@ class Told(Protocol):
         """Why clients should go elsewhere, in lines; empty if they may come."""
 
 
-def application(told: Told, others: ASGIApp | None = None) -> Starlette:
-    """The application of the port; ``others`` answers all other paths."""
+def application(told: Told, others: ASGIApp | None = None, hostnames: Sequence[str] = ()) -> Starlette:
+    """The application of the port; ``others`` answers all other paths.
+
+    :param hostnames: its names, beside IP addresses and those of a private network.
+    """
     pages = _Pages(told)
 
     async def livez(_request: Request) -> Response:
@@ -85,7 +90,9 @@ def application(told: Told, others: ASGIApp | None = None) -> Starlette:
     ]
     if others is not None:
         routes.append(Mount("/", others))
-    return Starlette(routes=routes, exception_handlers={Exception: _failed})
+    hosts = private_hosts(frozenset(hostnames))
+    checked = [Middleware(HostCheck, hosts=hosts)]
+    return Starlette(routes=routes, middleware=checked, exception_handlers={Exception: _failed})
 
 
 def _health(problem: str) -> Response:
@@ -184,12 +191,12 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(told: Told, bound: socket.socket, others: ASGIApp | None = None) -> None:
-    """Serve the port until cancelled. The socket is bound, and is closed at the end."""
+async def serve(told: Told, bound: socket.socket, others: ASGIApp | None = None, hostnames: Sequence[str] = ()) -> None:
+    """Serve the port until cancelled. The socket is bound, and is closed at the end. See `application`."""
     # Its lines are about strangers' requests; a failure of ours is told of by `_failed`.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
-        application(told, others),
+        application(told, others, hostnames),
         http=_Guarded,
         ws="none",
         lifespan="off",

@@ -1,7 +1,7 @@
 """The public keys that sign tokens (RFC 7517), and the key for a token. Without I/O.
 
 The name of a key (``kid``) chooses it. Each algorithm takes keys of its own kind only, so a public key is never taken
-for the secret of an HMAC. Keys of unknown kinds, for encryption, or too short, are left out.
+for the secret of an HMAC. Keys of unknown kinds, for encryption, too short or too long, are left out.
 
 Source: VerificationJwkSelector of jose4j; RFC 7518, RFC 8037, RFC 8725
 """
@@ -18,6 +18,7 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 MOST_KEYS: Final = 100
 """The keys of an issuer."""
 _LEAST_RSA_BITS: Final = 2048
+_MOST_RSA_BITS: Final = 16_384
 
 PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey | ed448.Ed448PublicKey
 
@@ -109,6 +110,6 @@ def _parse_key(told: Any) -> Key | None:
     except Exception:
         # The library has errors of its own for keys that it does not take.
         return None
-    if isinstance(public, rsa.RSAPublicKey) and public.key_size < _LEAST_RSA_BITS:
+    if isinstance(public, rsa.RSAPublicKey) and not _LEAST_RSA_BITS <= public.key_size <= _MOST_RSA_BITS:
         return None
     return Key(name, algorithm, public)

@@ -25,6 +25,8 @@ _LONGEST_USER_BYTES: Final = 512
 """As long as the names of users with passwords."""
 _FORM: Final = re.compile(r"[-_A-Za-z0-9]+\.[-_A-Za-z0-9]+\.[-_A-Za-z0-9]+")
 _SHOWN: Final = 64
+_LATEST_S: Final = 2**53
+"""Above it a float is no exact second any more."""
 
 
 class InvalidToken(Exception):
@@ -141,7 +143,7 @@ class Tokens:
             raise InvalidToken(f"its claim {rules.scope_claim!r} is no list of different scopes")
         for name in ("exp", "iat", "nbf"):
             told = claims.get(name, 0)
-            if not isinstance(told, int | float) or told < 0:
+            if isinstance(told, bool) or not isinstance(told, int | float) or not 0 <= told < _LATEST_S:
                 raise InvalidToken(f"its claim {name!r} is no number of seconds since 1970")
         if claims["exp"] < max(claims["iat"], claims.get("nbf", 0)):
             raise InvalidToken("it expires before it was issued, or before it counts")

@@ -21,6 +21,7 @@ _AT_START: Final = {
     "listeners": "listeners", "redis_url": "redis", "tenant_redis_passwords": "tenant-redis-passwords",
     "data_dir": "data-dir", "workers": "workers", "metrics": "metrics",
     "console": "console", "console_config": "console-config", "console_hostnames": "console-hostnames",
+    "metrics_hostnames": "metrics-hostnames",
 }  # fmt: skip
 _AT_ONCE: Final = {"log_level": "log-level", "log_format": "log-format"}
 

@@ -137,7 +137,7 @@ async def _told(settings: ServeSettings, board: Board, seat: Seat | None) -> Asy
     others = None if seat is None else Relay(seat.path, is_proxied=bool(settings.console_hostnames))
     with bind(*settings.metrics) as port:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(web.serve, board, port, others)
+            tasks.start_soon(web.serve, board, port, others, [*settings.metrics_hostnames, *settings.console_hostnames])
             yield
             tasks.cancel_scope.cancel()
 

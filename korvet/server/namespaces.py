@@ -308,8 +308,7 @@ class Namespaces:
         frontend.quotas.limit({key: tenant.limits[rate] for rate, key in _RATES.items() if tenant.limits.get(rate)})
         if held.allowance is not None:
             held.allowance.limit(tenant.limits.get(Limit.BYTES))
-        if frontend.authorizer is not None:
-            frontend.authorizer.configure(*self._process.openness(tenant.super_users))
+        self._process.configure(frontend, tenant.super_users)
 
     # ------------------------------------------------------------------ tasks
 

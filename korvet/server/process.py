@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Final
 
 import structlog
 from anyio.abc import TaskGroup
@@ -12,6 +13,8 @@ from anyio.abc import TaskGroup
 from korvet.api.shared.context import Frontend
 from korvet.api.shared.telemetry import Telemetry
 from korvet.api.shared.turns import Turns
+from korvet.configs.listeners import listener_config
+from korvet.configs.oauth import OAUTH_CONFIGS
 from korvet.errors import KorvetError
 from korvet.quotas.quotas import Quotas
 from korvet.redis.client import Purpose, Store
@@ -44,6 +47,10 @@ from korvet.store.security.users import Users
 from korvet.store.transactions.transactions import Transactions
 
 log = structlog.get_logger()
+
+SUPER_USERS: Final = "super.users"
+_OPERATORS: Final = {*(one.name for one in OAUTH_CONFIGS), SUPER_USERS, "max.connections.per.ip.overrides"}
+"""The settings that tell of the operator's users, issuer and addresses."""
 
 
 class Process:
@@ -121,7 +128,7 @@ class Process:
         whole, wakeups, shared = access or self._access
         namespace, activity, audit = Namespace(name), Activity(), Audit(name)
         store = ScopedStore(whole, namespace.prefix)
-        catalog = Catalog(namespace, store, wakeups, broker_settings(self.settings), activity)
+        catalog = Catalog(namespace, store, wakeups, broker_settings(self.settings, super_users), activity)
         partitions = Log(namespace, store, catalog, wakeups, shared)
         groups = Groups(namespace, store, catalog, wakeups, self.outages)
         return Frontend(
@@ -155,19 +162,29 @@ class Process:
         """The super users, and whether resources without rules are open."""
         broker = self.settings.broker
         is_open = broker.get("allow.everyone.if.no.acl.found", "false").lower() == "true"
-        return parse_super_users(broker.get("super.users", "") if super_users is None else super_users), is_open
+        return parse_super_users(broker.get(SUPER_USERS, "") if super_users is None else super_users), is_open
 
     def configure(self, frontend: Frontend, super_users: str | None = None) -> None:
         """Have the settings in force count in a namespace."""
-        frontend.catalog.take_static(broker_settings(self.settings))
+        frontend.catalog.take_static(broker_settings(self.settings, super_users))
         if frontend.authorizer is not None:
             frontend.authorizer.configure(*self.openness(super_users))
 
 
-def broker_settings(settings: ServeSettings) -> Mapping[str, str]:
-    """The config file's settings. With the embedded server, a new group waits for no further members by default."""
+def broker_settings(settings: ServeSettings, super_users: str | None = None) -> Mapping[str, str]:
+    """The config file's settings. With the embedded server, a new group waits for no further members by default.
+
+    :param super_users: those of a tenant. It is shown these in place of the operator's, and nothing of other clients.
+    """
     defaults = {"group.initial.rebalance.delay.ms": "0"} if settings.redis_url is None else {}
-    return {**defaults, **settings.broker}
+    if super_users is None:
+        return {**defaults, **settings.broker}
+    shown = {
+        name: value
+        for name, value in settings.broker.items()
+        if name not in _OPERATORS and listener_config(name) is None
+    }
+    return {**defaults, **shown, SUPER_USERS: super_users}
 
 
 async def open_catalog(frontend: Frontend, *, has_users: bool) -> None:

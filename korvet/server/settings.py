@@ -113,9 +113,9 @@ class ListenerSettings:
 class ServeSettings:
     """All settings of a broker. ``broker`` holds those with Kafka's names, as text.
 
-    ``metrics`` is the address of the HTTP port; None for no such port. ``console`` says whether that port has the
-    console, ``console_config`` is the file of its client's settings, and ``console_hostnames`` are the names at which a
-    proxy with TLS shows it.
+    ``metrics`` is the address of the HTTP port, None for no such port, and ``metrics_hostnames`` are its names.
+    ``console`` says whether that port has the console, ``console_config`` is the file of its client's settings, and
+    ``console_hostnames`` are the names at which a proxy with TLS shows it.
 
     ``tenant_redis_passwords`` is a directory with the password of each tenant's Redis user; None if all tenants are
     served through the user of ``redis_url``.
@@ -130,6 +130,7 @@ class ServeSettings:
     console: str = "off"
     console_config: Path | None = None
     console_hostnames: tuple[str, ...] = ()
+    metrics_hostnames: tuple[str, ...] = ()
     log_level: str = "info"
     log_format: str = "text"
     broker: Mapping[str, str] = field(default_factory=dict)
@@ -165,6 +166,7 @@ class ServeSettings:
             "console_config": _path(values["console_config"]),
             "tenant_redis_passwords": _path(values["tenant_redis_passwords"]),
             "console_hostnames": tuple(values["console_hostnames"]),
+            "metrics_hostnames": tuple(values["metrics_hostnames"]),
         }
         return cls(**{**values, **changed})
 

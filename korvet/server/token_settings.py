@@ -52,7 +52,7 @@ def token_settings(broker: Mapping[str, str]) -> TokenSettings | None:
     rules = TokenRules(
         algorithms=split(text("korvet.sasl.oauthbearer.algorithms")),
         issuer=text("sasl.oauthbearer.expected.issuer"),
-        audience=split(text("sasl.oauthbearer.expected.audience")),
+        audience=tuple(filter(None, split(text("sasl.oauthbearer.expected.audience")))),
         clock_skew_s=int(text("sasl.oauthbearer.clock.skew.seconds")),
         sub_claim=text("sasl.oauthbearer.sub.claim.name"),
         scope_claim=text("sasl.oauthbearer.scope.claim.name"),

@@ -160,7 +160,8 @@ def _dotted(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, A
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """A setting as text. As in Kafka, spaces around it do not count, so one of blanks is none."""
+    return str(value).lower() if isinstance(value, bool) else str(value).strip()
 
 
 def _normal(name: str, value: Any) -> str:

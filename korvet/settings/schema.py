@@ -66,8 +66,20 @@ LISTENER_NAMES = tuple(_LISTENER)
 """What describes a listener: the only one in ``[serve]`` and the flags, else each in a table of its own."""
 TOGETHER_NAMES = ("tenant-redis-passwords",)
 """Settings that are right only beside others."""
-CONSOLE_NAMES = ("metrics", "console", "console-config", "console-hostnames")
+CONSOLE_NAMES = ("metrics", "metrics-hostnames", "console", "console-config", "console-hostnames")
 """What describes the HTTP port and the console on it."""
+
+
+def _hostnames(example: str) -> dict[str, Any]:
+    return {
+        "type": "array",
+        "items": {"type": "string", "minLength": 1, "maxLength": 255},
+        "minItems": 1,
+        "uniqueItems": True,
+        "description": f'a list of host names, for example ["{example}"]',
+    }
+
+
 _SERVE = {
     **_LISTENER,
     "redis": {"type": "string", "description": "a Redis URL, for example redis://127.0.0.1:6379", "minLength": 1},
@@ -77,13 +89,8 @@ _SERVE = {
     "metrics": _ADDRESS,
     "console": {"enum": list(CONSOLES), "default": CONSOLES[0]},
     "console-config": {"type": "string", "description": "a file with a client's settings", "minLength": 1},
-    "console-hostnames": {
-        "type": "array",
-        "items": {"type": "string", "minLength": 1, "maxLength": 255},
-        "minItems": 1,
-        "uniqueItems": True,
-        "description": 'a list of host names, for example ["console.example"]',
-    },
+    "console-hostnames": _hostnames("console.example"),
+    "metrics-hostnames": _hostnames("korvet.example"),
     "log-level": {"enum": list(LOG_LEVELS), "default": "info"},
     "log-format": {"enum": list(LOG_FORMATS), "default": "text"},
 }

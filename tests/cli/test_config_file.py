@@ -350,3 +350,10 @@ def test_check_notes_what_locks_out_or_lets_in(
     assert len(lines) == len(notes)
     for line, note in zip(lines, notes, strict=True):
         assert line.startswith(f"{path}: note: ") and note in line
+
+
+def test_a_setting_of_blanks_is_none(read: Read) -> None:
+    """A claim of blanks would let every token into every tenant, and an authorizer of blanks nobody in."""
+    names = ("authorizer.class.name", "korvet.sasl.oauthbearer.namespace.claim.name", "super.users")
+    found = read("[broker]\n" + "".join(f'"{name}" = " \\t "\n' for name in names))
+    assert found.broker == dict.fromkeys(names, "")

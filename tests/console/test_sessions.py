@@ -8,10 +8,11 @@ from korvet.cli.console import attempts, visitors
 from korvet.cli.console.attempts import EVERY_S, MOST_ADDRESSES, Attempts
 from korvet.cli.console.clients import FRESH_S, Clients
 from korvet.cli.console.complaints import Complaints
-from korvet.cli.console.guard import loopback_hosts, public_hosts
+from korvet.cli.console.guard import loopback_hosts
 from korvet.cli.console.login import COMPLAINS_EVERY_S, page_inside
 from korvet.cli.console.visitors import MOST_OF_USER, MOST_SESSIONS, Sessions, TooManySessions, Visitor
 from korvet.cli.kafka.client import Client
+from korvet.metrics.hosts import public_hosts
 
 IDLE_S = 100.0
 

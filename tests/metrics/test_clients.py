@@ -57,6 +57,21 @@ def test_newest_push_of_a_client_counts_whichever_worker_took_it() -> None:
     assert figures(clients)["korvet_client_metrics_series", "n"] == 2
 
 
+def test_series_of_one_principal_are_not_replaced_by_another() -> None:
+    """Attack: a push with the instance id of another user's client."""
+    clock = Clock()
+    clients = Clients(100, clock)
+    for principal, value in (("alice", 1), ("mallory", 666), ("alice", 2), ("mallory", 666)):
+        told = push("a", ("m", {}, value))
+        told["client"]["principal"] = principal
+        clients.take(told)
+    assert values(clients) == {"m": [2]}
+    assert figures(clients)["korvet_client_metrics_dropped_total", "n", "principal"] == 2
+    clock.now = 61
+    clients.take(told)
+    assert values(clients) == {"m": [666]}
+
+
 def test_client_whose_next_push_has_no_room_is_told_by_the_one_before() -> None:
     clients = Clients(8)
     clients.take(push("a", ("m", {}, 1)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
@@ -49,12 +49,12 @@ class Told:
 
 
 @asynccontextmanager
-async def serving(told: Told) -> AsyncIterator[int]:
+async def serving(told: Told, hostnames: Sequence[str] = ()) -> AsyncIterator[int]:
     """The port."""
     with bind("127.0.0.1", 0) as bound:
         port = port_of(bound)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(serve, told, bound)
+            tasks.start_soon(serve, told, bound, None, hostnames)
             yield port
             tasks.cancel_scope.cancel()
 
@@ -156,3 +156,22 @@ async def test_a_connection_carries_one_request() -> None:
     async with serving(Told(1)) as port:
         answer = await ask(port, LIVEZ + LIVEZ)
         assert answer.count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/lags?group=g", "/livez", "/readyz", "/elsewhere"])
+async def test_a_foreign_sites_name_that_leads_here_is_refused(path: str) -> None:
+    """Attack: DNS rebinding. A browser sends the site's name, as Host, from a page that may then read the answer."""
+    async with serving(Told(1)) as port:
+        for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "localhost.evil.example:1"):
+            answer = await ask(port, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert answer.startswith(b"HTTP/1.1 403") and b"metrics-hostnames" in answer
+
+
+async def test_addresses_names_of_a_private_network_and_own_names_are_served() -> None:
+    async with serving(Told(1), ["korvet.Example"]) as port:
+        for host in ("127.0.0.1", f"[::1]:{port}", "10.1.2.3:9464", "localhost:80", "korvet", "korvet.ns.svc:9464",
+                     "korvet.ns.svc.cluster.local", "a.internal", "KORVET.example:9464", ""):  # fmt: skip
+            assert (await ask(port, f"GET /readyz HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())).startswith(
+                b"HTTP/1.1 200"
+            )
+        assert (await ask(port, b"GET /readyz HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200")

@@ -103,6 +103,16 @@ def test_client_passes_for_nobody_else(server: KorvetServer) -> None:
     assert "another" not in told_of
 
 
+def test_new_instance_ids_do_not_lift_the_push_interval(server: KorvetServer) -> None:
+    """Attack: a connection that takes a new id for each push, each of which is decompressed."""
+    with subscribed(server, metrics="i.", interval_ms="3600000") as (client, told):
+        assert client.push(told, pushed(gauge("n", point(1)))) == "NONE"
+        for _ in range(20):
+            answer = client.ask("get_telemetry_subscriptions", client_instance_id=None)
+            client.id = answer["client_instance_id"]
+            assert client.push(answer, pushed(gauge("n", point(1)))) == "THROTTLING_QUOTA_EXCEEDED"
+
+
 def test_subscriptions_match_clients_by_all_their_patterns(server: KorvetServer) -> None:
     client = Client(server)
     software = {"client_software_name": "some-software", "client_software_version": "1.2.3"}

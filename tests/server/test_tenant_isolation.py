@@ -43,6 +43,11 @@ NOT_CLIENTS = (b":frontends", b":@probe:")
 RULES = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "korvet.sasl.plain.without.tls": "true",
+    "super.users": "User:secret-operator",
+    "sasl.oauthbearer.expected.issuer": "https://secret-issuer.example",
+    "sasl.oauthbearer.expected.audience": "secret-audience",
+    "max.connections.per.ip.overrides": "192.0.2.77:5",
+    "listener.name.default.max.connections": "1234",
 }
 UNANSWERED = {"sasl_handshake", "sasl_authenticate"}
 """A login ends the connection; tests/server/test_tenants.py has these."""
@@ -199,3 +204,13 @@ def test_lists_of_a_tenant_hold_its_own_alone(broker: KorvetServer, victim: Vict
         assert "secret-topic" not in {topic["name"] for one in directories for topic in one["topics"]}
         resources = client.ask("list_config_resources", 1, resource_types=[])["config_resources"]
         assert not {one["resource_name"] for one in resources} & set(SECRETS)
+
+
+def test_tenants_admin_reads_its_own_super_users_and_nothing_of_the_operator(broker: KorvetServer) -> None:
+    with connected(broker.port, login="alice@attacker") as client:
+        asked = [{"resource_type": 4, "resource_name": name, "configuration_keys": None} for name in ("1", "")]
+        first, whole = client.ask("describe_configs", 4, resources=asked, include_synonyms=True)["results"]
+        told = {one["name"]: one["value"] for one in first["configs"]}
+        assert told["super.users"] == "User:alice"
+        for word in ("secret-", "192.0.2.77", "1234", "listener.name."):
+            assert word not in str(first) and word not in str(whole)

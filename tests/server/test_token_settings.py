@@ -73,6 +73,7 @@ def test_settings_have_kafkas_defaults() -> None:
         ("korvet.sasl.oauthbearer.algorithms", "none"),
         ("korvet.sasl.oauthbearer.algorithms", " "),
         ("sasl.oauthbearer.sub.claim.name", " "),
+        ("sasl.oauthbearer.expected.audience", " , "),
         ("sasl.oauthbearer.clock.skew.seconds", "-1"),
         ("sasl.oauthbearer.jwks.endpoint.refresh.ms", "10"),
         ("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", "0"),

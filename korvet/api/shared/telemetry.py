@@ -47,6 +47,14 @@ class Instance:
     pushed_at: float = -inf
     is_terminating: bool = False
     last_error: ErrorCode = ErrorCode.none
+    waits_until: float = -inf
+    """The earliest time of a push, after one by another instance of the same connection."""
+
+    def follow(self, earlier: Instance) -> None:
+        """Come after an instance of the same connection: one that takes new ids may push no more often."""
+        self.waits_until = earlier.waits_until
+        if earlier.id != self.id:
+            self.waits_until = max(self.waits_until, earlier.pushed_at + self.interval_ms / 1000)
 
     def may_get(self) -> bool:
         """Note a question for the subscriptions, unless it comes before the next push is due."""
@@ -60,7 +68,7 @@ class Instance:
         """Note a push, unless it comes too early; the one behind a question may come at any time."""
         now = monotonic()
         may = self.got_at > self.pushed_at or now - self.pushed_at >= self.interval_ms / 1000
-        if may:
+        if may := may and now >= self.waits_until:
             self.pushed_at = now
         return may
 
@@ -112,7 +120,10 @@ class Telemetry:
         """The client instance of this id, new if the connection does not know it or subscriptions have changed."""
         found, now = peer.instance, self._now()
         if found is None or found.id != id or found.of is not now:
-            found = peer.instance = _instance(id, client, now)
+            earlier, found = found, _instance(id, client, now)
+            if earlier is not None:
+                found.follow(earlier)
+            peer.instance = found
         return found
 
     def _now(self) -> Sequence[Subscription]:

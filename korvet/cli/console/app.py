@@ -26,7 +26,7 @@ from korvet import __version__
 from korvet.cli.console import changes, views
 from korvet.cli.console.changes import Change, Plan, Question
 from korvet.cli.console.complaints import Complaints
-from korvet.cli.console.guard import Guard, Hosts
+from korvet.cli.console.guard import Guard
 from korvet.cli.console.lists import Lists, ListsOfVisitor
 from korvet.cli.console.login import ENDED, Logins, Refused, Stranger, is_refusal, page_inside, to_login
 from korvet.cli.console.paging import query
@@ -36,6 +36,7 @@ from korvet.cli.console.visitors import Busy, Visitor
 from korvet.cli.kafka.client import may_pass
 from korvet.cli.kafka.errors import BrokerError
 from korvet.errors import ConfigError, KorvetError
+from korvet.metrics.hosts import Hosts
 from korvet.unknown import known
 
 FORBIDDEN: Final = "only the users that the console was started with as --operator see and change this"

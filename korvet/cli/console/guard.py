@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from ipaddress import ip_address
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from korvet.metrics.hosts import Hosts
 
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -25,30 +25,10 @@ HEADERS: Final = {
 MOST_BODY_BYTES: Final = 65_536
 FORM: Final = "application/x-www-form-urlencoded"
 
-Hosts = Callable[[str], bool]
-"""Whether a Host header names the console."""
-
 
 def loopback_hosts(port: int) -> Hosts:
     """The hosts of a browser that looks at the loopback's port, perhaps through a tunnel with the same port."""
     return frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")).__contains__
-
-
-def public_hosts(names: frozenset[str]) -> Hosts:
-    """These names at any port, and each IP address: no foreign site is at one of ours."""
-    known = {"localhost", *(name.lower() for name in names)}
-
-    def is_ours(host: str) -> bool:
-        name, colon, port = host.rpartition(":")
-        if not colon or not port.isdecimal():
-            name = host
-        try:
-            ip_address(name.removeprefix("[").removesuffix("]"))
-        except ValueError:
-            return name.lower() in known
-        return True
-
-    return is_ours
 
 
 class Guard:
