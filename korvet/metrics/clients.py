@@ -2,7 +2,7 @@
 
 Of each client instance the newest push of its principal counts, whichever front-end process took it. A client that
 pushes no more vanishes after three of its intervals. Series are bounded, and each user and address has a fair share of
-them: if there is no room, those with the most give way. Names and labels are those that `korvet.metrics.otlp` makes of a client's.
+them: if there is no room, those with the most give way. `korvet.metrics.otlp` makes names and labels of a client's.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import hashlib
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,9 @@ _MALLOC = ":".join(
 )
 """Settings of glibc that keep freed memory, in huge pages: fresh pages are most of the cost of large batches."""
 _GIB = 1 << 30
+_OURS = {"korvet.lock", "appendonlydir"}
+_OTHERS = 0o077
+"""The rights of other users."""
 _LEAST_MEMORY_BYTES = 256 << 20
 
 
@@ -99,8 +103,8 @@ def _locked(data_dir: Path) -> Iterator[None]:
             f"data directory {data_dir}: {is_file} is a file; move it away, or name another directory with --data-dir"
         )
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        lock = open(data_dir / "korvet.lock", "a+")  # noqa: SIM115 - held as long as the block
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = open(data_dir / "korvet.lock", "a+", opener=_opened_alone)  # noqa: SIM115 - held as long as the block
     except OSError as error:
         raise EmbeddedError(f"data directory {data_dir}: {error.strerror or error}") from None
     with lock:
@@ -110,6 +114,7 @@ def _locked(data_dir: Path) -> Iterator[None]:
             raise EmbeddedError(
                 f"data directory {data_dir} is in use by another korvet serve" + (f" (pid {holder})" if holder else "")
             )
+        _shut_others_out(data_dir)
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
@@ -126,10 +131,38 @@ def without_server(data_dir: Path) -> Iterator[Path]:
 
     if not data_dir.is_dir():
         raise EmbeddedError(f"there is no data directory {data_dir}; name that of 'korvet serve' with --data-dir")
-    with _locked(data_dir), open(data_dir / "valkey.lock", "a") as claim:
+    with _locked(data_dir), open(data_dir / "valkey.lock", "a", opener=_opened_alone) as claim:
         if not _lock(claim.fileno()):
             raise EmbeddedError(f"the Valkey of an earlier korvet still runs in {data_dir}; stop it and try again")
         yield Path(get_binary_path())
+
+
+def _opened_alone(path: str, flags: int) -> int:
+    """Open a file that nobody else may read."""
+    return os.open(path, flags, 0o600)
+
+
+def _shut_others_out(data_dir: Path) -> None:
+    """Take the rights of other users away from the data, which has keys of passwords: also from what is there already.
+
+    A directory that holds other things, too, keeps its own rights.
+    """
+    found = list(data_dir.iterdir())
+    ours = [path for path in found if path.name in _OURS or path.name.startswith(("valkey.", "temp-", "cut-"))]
+    for path in (*(data_dir,) * (ours == found), *ours, *(data_dir / "appendonlydir").glob("*")):
+        try:
+            # A link in it may lead anywhere.
+            opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            continue
+        try:
+            mode = stat.S_IMODE(os.fstat(opened).st_mode)
+            if mode & _OTHERS:
+                os.fchmod(opened, mode & ~_OTHERS)
+        except OSError as error:
+            log.warning("other users may reach the embedded server's data", path=str(path), reason=error.strerror)
+        finally:
+            os.close(opened)
 
 
 @contextmanager

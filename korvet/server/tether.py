@@ -1,4 +1,5 @@
-"""The tether of a child: ``python -I -S tether.py PARENT_PID PROGRAM ARGS…`` runs a program that dies with its parent.
+"""The tether of a child: ``python -I -S tether.py PARENT_PID PROGRAM ARGS…`` runs a program that dies with its parent,
+and whose files nobody else may read.
 
 The program gets SIGTERM when the parent dies. That works on Linux, where PR_SET_PDEATHSIG survives exec; elsewhere the
 program runs without it. This file imports nothing of korvet, so it starts in milliseconds.
@@ -24,4 +25,6 @@ def _tie_to_parent(parent_pid: int) -> None:
 
 if __name__ == "__main__":
     _tie_to_parent(int(sys.argv[1]))
+    # The data of an embedded server has keys of passwords.
+    os.umask(0o077)
     os.execv(sys.argv[2], sys.argv[2:])

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from korvet.security.audit import MOST_CHARACTERS, MOST_LINES_A_SECOND, Audit, escaped
 
-ADMIN = {"principal": "User:admin", "host": "10.0.0.1"}
+ADMIN: dict[str, Any] = {"principal": "User:admin", "host": "10.0.0.1"}
 WAY: dict[str, Any] = {"listener": "outside", "mechanism": "PLAIN", "reason": "invalid credentials"}
 
 

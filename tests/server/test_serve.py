@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -73,6 +74,33 @@ def test_restart_keeps_port_and_data(directory: Path) -> None:
         assert create_topic(server, b"a") == 36
         server.restart(crash=True)
         assert create_topic(server, b"a") == 36
+
+
+def test_nobody_else_may_read_the_embedded_servers_data_new_or_there_already(directory: Path) -> None:
+    """The data holds keys of passwords, which another user of the machine could try offline."""
+    outside = directory / "outside"
+    outside.write_text("")
+    outside.chmod(0o644)
+    with running_broker(directory=directory) as server:
+        data = server.data_dir
+        for _ in range(2):
+            found = [data, *data.rglob("*")]
+            assert [path for path in found if stat.S_IMODE(path.lstat().st_mode) & 0o077 and path.is_file()] == []
+            assert {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_dir()} == {0o700}
+            server.stop()
+            # As an earlier korvet left it, and with a link of somebody else's.
+            for path in filter(Path.exists, found):
+                path.chmod(0o755 if path.is_dir() else 0o644)
+            (data / "temp-link").symlink_to(outside)
+            server.start()
+            assert stat.S_IMODE(outside.stat().st_mode) == 0o644
+            (data / "temp-link").unlink()
+        server.stop()
+        data.chmod(0o755)
+        (data / "of-somebody-else").write_text("")
+        server.start()
+        assert stat.S_IMODE(data.stat().st_mode) == 0o755
+        assert stat.S_IMODE((data / "appendonlydir").stat().st_mode) == 0o700
 
 
 def test_embedded_server_ends_last_and_with_a_killed_parent(directory: Path) -> None:
