@@ -1,13 +1,14 @@
 """The HTTP port's way to another process: requests go on over a unix socket, and answers come back in pieces.
 
 The other process is slow, or away, without harm to metrics and health: its requests under way are bounded, and each one
-ends in time.
+ends in time. A request counts once it has its whole body. One more of an address with few ends one of an address that
+has the most.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from math import inf
 from pathlib import Path
 from time import monotonic
@@ -20,6 +21,8 @@ from anyio.abc import ByteStream
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
+
+from korvet.metrics.guests import Guest, Guests
 
 log = structlog.get_logger()
 
@@ -48,33 +51,35 @@ class Relay:
     def __init__(self, socket: Path, *, is_proxied: bool) -> None:
         self._socket = str(socket)
         self._is_proxied = is_proxied
-        self._under_way = 0
+        self._under_way = Guests(_MOST_UNDER_WAY)
         self._told_at = -inf
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        if self._under_way >= _MOST_UNDER_WAY:
-            await _refuse("too many requests at once; try again", 503)(scope, receive, send)
-            return
-        self._under_way += 1
         try:
-            # A client that leaves before its request is whole needs no answer, and no traceback.
-            with suppress(ClientDisconnect):
-                await self._hand_on(request, scope, receive, send)
-        finally:
-            self._under_way -= 1
-
-    async def _hand_on(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            # Few requests are under way at once, so none may last for long.
             with anyio.fail_after(_BODY_WITHIN_S):
                 body = await _body(request)
         except TimeoutError:
             await _refuse("the request did not end in time", 408)(scope, receive, send)
             return
+        except ClientDisconnect:
+            # A client that leaves before its request is whole needs no answer, and no traceback.
+            return
         if body is None:
             await _refuse("this is too long", 413)(scope, receive, send)
             return
+        client = "" if request.client is None else request.client.host
+        if not self._under_way.has_room_for(client):
+            await _refuse("too many requests at once; try again", 503)(scope, receive, send)
+            return
+        with anyio.CancelScope() as ended:
+            guest = self._under_way.add(Guest(client, ended.cancel))
+            try:
+                await self._hand_on(request, body, scope, receive, send)
+            finally:
+                self._under_way.remove(guest)
+
+    async def _hand_on(self, request: Request, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             head = self._head(request, scope, len(body))
         except h11.LocalProtocolError:

@@ -1,9 +1,9 @@
 """The HTTP port: ``/metrics``, ``/livez`` and ``/readyz``, on Starlette and uvicorn; perhaps the console behind it.
 
 It runs in a process that serves no Kafka clients. Everything is bounded: a request has 5 s to arrive and 8 KiB for its
-head, a connection carries one request and ends after 30 s, and there are 64 connections at most. Four scrapes are
-answered at a time, in pieces, so a slow scraper holds one page and a piece. A page is made in a thread, at most once a
-second for each format.
+head, a connection carries one request and ends after 30 s, and there are 64 connections at most. One more ends another
+one, so that a health check is answered whoever holds the others. Four scrapes are answered at a time, in pieces, so a
+slow scraper holds one page and a piece. A page is made in a thread, at most once a second for each format.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol
 
 import anyio
 import anyio.to_thread
@@ -29,6 +30,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from korvet.metrics.clients import Pushed
 from korvet.metrics.exposition import render
+from korvet.metrics.guests import Guest, Guests
 from korvet.metrics.hosts import HostCheck, private_hosts
 from korvet.metrics.lags import Lags
 from korvet.metrics.samples import Samples
@@ -164,22 +166,30 @@ class _Guarded(H11Protocol):
     """A connection that ends in time."""
 
     _ends: asyncio.TimerHandle | None = None
+    _guest: Guest
+
+    def __init__(self, guests: Guests, *args: Any, **values: Any) -> None:
+        super().__init__(*args, **values)
+        self._guests = guests
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if len(self.connections) >= _MOST_CONNECTIONS:
-            transport.abort()
         super().connection_made(transport)
+        self._guest = self._guests.add(Guest("" if self.client is None else self.client[0], transport.abort))
+        self._guest.is_busy = self._has_arrived
         self._ends = self.loop.call_later(_ARRIVES_S, self._has_it_arrived, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._ends is not None:
             self._ends.cancel()
+        self._guests.remove(self._guest)
         super().connection_lost(exc)
 
-    def _has_it_arrived(self, transport: asyncio.Transport) -> None:
+    def _has_arrived(self) -> bool:
         # There is none before the first request is whole, though its type does not say so.
-        has_arrived = self.cycle is not None
-        rest_s = _LASTS_S - _ARRIVES_S if has_arrived else 0.0
+        return self.cycle is not None
+
+    def _has_it_arrived(self, transport: asyncio.Transport) -> None:
+        rest_s = _LASTS_S - _ARRIVES_S if self._has_arrived() else 0.0
         self._ends = self.loop.call_later(rest_s, transport.abort)
 
 
@@ -197,7 +207,7 @@ async def serve(told: Told, bound: socket.socket, others: ASGIApp | None = None,
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
         application(told, others, hostnames),
-        http=_Guarded,
+        http=partial(_Guarded, Guests(_MOST_CONNECTIONS)),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         interface="asgi3",

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from korvet.cli.console import serving
-from korvet.cli.console.connections import MOST
+from korvet.cli.console.serving import MOST_CONNECTIONS
 from korvet.cli.kafka.address import Address
 from tests.console.conftest import WITHIN_MS, running_console
 from tests.support.broker import KorvetServer
@@ -132,7 +132,7 @@ def test_address_with_very_many_connections_keeps_no_other_one_out(console: str)
         except OSError:
             pytest.skip("this machine has one address of the loopback")
         other.sendall(head.encode())
-        silent = [held.enter_context(socket.create_connection(to, within_s)) for _ in range(MOST + 20)]
+        silent = [held.enter_context(socket.create_connection(to, within_s)) for _ in range(MOST_CONNECTIONS + 20)]
         # The oldest connections of the address with the most end.
         assert [one.recv(1) for one in silent[:21]] == [b""] * 21
         other.sendall(b"\r\n")

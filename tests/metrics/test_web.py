@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 import pytest
@@ -141,15 +141,24 @@ async def test_silent_and_endless_requests_are_cut_off(monkeypatch: pytest.Monke
         assert not (await ask(port, b"GET /livez HTTP/1.1\r\nX: " + b"x" * 1_000_000)).startswith(b"HTTP/1.1 200")
 
 
-async def test_connections_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silent_connections_are_bounded_and_keep_no_health_check_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "_ARRIVES_S", LONG_S)
     async with serving(Told(1)) as port:
         held = [await connect(port) for _ in range(64)]
-        assert await ask(port, LIVEZ) == b""
+        assert (await ask(port, LIVEZ)).startswith(b"HTTP/1.1 503 ")
+        held += [await connect(port) for _ in range(10)]
+        # The oldest ones end.
+        with anyio.fail_after(WITHIN_S):
+            assert [await _rest(reader) for reader, _ in held[:10]] == [b""] * 10
+        assert (await ask(port, LIVEZ)).startswith(b"HTTP/1.1 503 ")
         for _, writer in held:
             writer.close()
-        while not await ask(port, LIVEZ):
-            await anyio.sleep(0.05)
+
+
+async def _rest(reader: asyncio.StreamReader) -> bytes:
+    with suppress(ConnectionError):
+        return await reader.read()
+    return b""
 
 
 async def test_a_connection_carries_one_request() -> None:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from korvet.cli.console.origins import origin_of
+from korvet.metrics.origins import origin_of
 
 MOST_AT_ONCE: Final = 10
 EVERY_S: Final = 6.0

@@ -9,6 +9,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -19,13 +20,14 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from korvet.cli.console.connections import Connection, Connections
 from korvet.cli.console.visitors import Sessions
 from korvet.cli.kafka.address import Address
 from korvet.errors import KorvetError
+from korvet.metrics.guests import Guest, Guests
 from korvet.security.tls import Certificates, TlsFiles
 from korvet.server.accepting import Accepting
 
+MOST_CONNECTIONS: Final = 256
 _BACKLOG: Final = 64
 _LOOK_S: Final = 10
 _ARRIVES_S: Final = 10.0
@@ -95,12 +97,12 @@ def _tls(certificates: Certificates, _config: uvicorn.Config, _default: Callable
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, with `Connections`."""
+    """uvicorn, with `Guests`."""
 
     def __init__(self, config: uvicorn.Config, listening: socket.socket) -> None:
         super().__init__(config)
         self._listening = listening
-        self._connections = Connections()
+        self._connections = Guests(MOST_CONNECTIONS)
 
     async def main_loop(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -115,7 +117,7 @@ class _Server(uvicorn.Server):
     async def _open(self, accepted: socket.socket) -> None:
         """Make a connection of an accepted socket; one that comes to nothing leaves no line."""
         accepted.setblocking(False)
-        connection = self._connections.add(accepted)
+        connection = self._connections.add(Guest(_address_of(accepted), partial(_end, accepted)))
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 partial(
@@ -135,6 +137,20 @@ class _Server(uvicorn.Server):
                 _complain(repr(error))
 
 
+def _address_of(accepted: socket.socket) -> str:
+    """The address of a client; empty if it has left, or has none."""
+    with suppress(OSError):
+        address = accepted.getpeername()
+        return str(address[0]) if isinstance(address, tuple) else ""
+    return ""
+
+
+def _end(accepted: socket.socket) -> None:
+    """End a connection, whose transport sees it, in a handshake as well."""
+    with suppress(OSError):
+        accepted.shutdown(socket.SHUT_RDWR)
+
+
 class _Uncounted:
     """Any number of connections: what is too much is judged once a connection is there."""
 
@@ -152,7 +168,7 @@ def _complain(reason: str) -> None:
 class _Bounded(H11Protocol):
     """A connection that ends if its requests, or their answers, do not get on.
 
-    :param leave: tells `Connections` of its end.
+    :param leave: tells `Guests` of its end.
     """
 
     _next_look: asyncio.TimerHandle | None = None
@@ -164,13 +180,13 @@ class _Bounded(H11Protocol):
         config: uvicorn.Config,
         state: ServerState,
         app_state: dict[str, Any],
-        connection: Connection,
-        leave: Callable[[Connection], None],
+        connection: Guest,
+        leave: Callable[[Guest], None],
     ) -> None:
         super().__init__(config, state, app_state)
         self._connection = connection
         self._leave = leave
-        connection.is_answering = self._is_answering
+        connection.is_busy = self._is_answering
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
