@@ -20,7 +20,7 @@ from kio.schema.errors import ErrorCode
 from korvet.api import Answer, api, registry
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
-from korvet.api.shared.telemetry import MOST_SOFTWARE_CHARACTERS
+from korvet.api.shared.telemetry import MOST_SOFTWARE_CHARACTERS, Peer
 from korvet.wire.codec import API_VERSIONS_KEY, Fields, encode_response
 
 HIGHEST = 4
@@ -37,6 +37,8 @@ _TELEMETRY: Final = (71, 72)
 _HEAD_BYTES: Final = 8
 """Size and correlation id: the header of an answer to ApiVersions has nothing else at any version (KIP-511)."""
 _LEVEL_0_SINCE: Final = 4
+_JAVA: Final = "apache-kafka-java"
+_RDKAFKA: Final = "rdkafka"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
@@ -49,7 +51,14 @@ async def handle(ctx: Context, request: Any) -> Answer:
     if ctx.version >= _SOFTWARE_SINCE:
         ctx.peer.software_name = request.client_software_name[:MOST_SOFTWARE_CHARACTERS]
         ctx.peer.software_version = request.client_software_version[:MOST_SOFTWARE_CHARACTERS]
+        ctx.peer.dates_batches = _dates_batches(ctx.peer)
     return [_packed(ctx.version, has_telemetry=ctx.frontend.telemetry.receiver is not None)]
+
+
+def _dates_batches(peer: Peer) -> bool:
+    """Kafka's own producer does (MemoryRecordsBuilder.recordWritten), and so does librdkafka
+    (rd_kafka_msgset_writer_write_msgq), which other languages' clients name in their version."""
+    return peer.software_name == _JAVA or _RDKAFKA in f"{peer.software_name} {peer.software_version}"
 
 
 @cache

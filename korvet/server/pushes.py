@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-import zlib
 from functools import partial
 from typing import Final
 
-import cramjam
 from kio.schema.errors import ErrorCode
 
 from korvet.api.shared.telemetry import Push
 from korvet.metrics.otlp import decode
 from korvet.store.threads import FairThreads
-from korvet.wire.records import TooLong, decompressed
+from korvet.wire.records import TooLong, UndecodableRecords, decompressed
 
 PREFIX: Final = b"pushed "
 MOST_UNREAD_BYTES: Final = 4 << 20
@@ -58,7 +56,7 @@ def _line_or_code(push: Push, most_bytes: int) -> bytes | ErrorCode:
         return _line(push, most_bytes)
     except TooLong:
         return ErrorCode.telemetry_too_large
-    except (ValueError, struct.error, zlib.error, cramjam.DecompressionError, IndexError):
+    except (ValueError, struct.error, IndexError, UndecodableRecords):
         return ErrorCode.invalid_record
 
 

@@ -41,6 +41,9 @@ CONTROL = 0x20
 DELETE_HORIZON = 0x40
 """Compaction sets it: the base timestamp is then the time from which tombstones and markers may go (KIP-534)."""
 
+_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | DELETE_HORIZON
+"""The attributes that have a meaning. As in Kafka others go when a header is written anew."""
+
 ZSTD_SINCE_PRODUCE = 7  # KIP-110
 _SMALLEST_LENGTH = 14  # LegacyRecord.RECORD_OVERHEAD_V0, the only lower bound Kafka knows before it knows the magic
 _LENGTH = struct.Struct(">i")
@@ -164,7 +167,7 @@ def _next_size(data: bytes | memoryview) -> int | Refusal | None:
 def refusal(batch: Batch, data: bytes | memoryview, max_message_bytes: int) -> Refusal | None:
     """The log's refusal of a batch; None if the log takes it. ``data`` is the batch and nothing behind it.
 
-    The records themselves are not checked: the log believes a header whose checksum is right.
+    The records themselves are not checked (see `korvet.wire.records.dated`).
     """
     if batch.base_offset != 0:
         return _INVALID
@@ -185,7 +188,7 @@ def refusal(batch: Batch, data: bytes | memoryview, max_message_bytes: int) -> R
 
 def stamped(batch: Batch, data: bytes | memoryview, attributes: int, max_timestamp: int) -> tuple[Batch, bytes]:
     """The batch with other attributes and another largest timestamp (ms), and its new checksum."""
-    changed = batch._replace(attributes=attributes, max_timestamp=max_timestamp)
+    changed = batch._replace(attributes=attributes & _ATTRIBUTES, max_timestamp=max_timestamp)
     whole = bytearray(data)
     HEADER.pack_into(whole, 0, *changed)
     changed = changed._replace(crc=crc32c(memoryview(whole)[CRC_FROM:]))

@@ -8,12 +8,8 @@ Source: MemoryRecords.filterTo, MemoryRecordsBuilder
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
-
-import cramjam
 
 from korvet.wire.batch import CODEC_MASK, DELETE_HORIZON, HEADER_BYTES, LOG_APPEND_TIME, Batch, sealed
 from korvet.wire.compress import compressed
@@ -21,7 +17,7 @@ from korvet.wire.records import UndecodableRecords, decompressed, read_varint, v
 
 MOST_RECORDS = 500_000
 """The bound on a batch's records: an opened record takes some 300 bytes, and a few kilobytes may hold millions."""
-_UNDECODABLE = (IndexError, ValueError, struct.error, zlib.error, cramjam.DecompressionError)
+_UNDECODABLE = (IndexError, ValueError)
 
 
 class Record(NamedTuple):

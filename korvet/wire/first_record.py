@@ -6,13 +6,10 @@ Source: DefaultRecord
 from __future__ import annotations
 
 import struct
-import zlib
 from typing import Final
 
-import cramjam
-
 from korvet.wire.batch import CODEC_MASK, HEADER_BYTES
-from korvet.wire.records import decompressed, read_varint
+from korvet.wire.records import UndecodableRecords, decompressed, read_varint
 
 _MOST_COMPRESSED_BYTES: Final = 16 << 10
 _MOST_BYTES: Final = 128 << 10
@@ -29,7 +26,7 @@ def first_header(data: bytes | memoryview, name: bytes) -> bytes | None:
     """
     try:
         return _first_header(data, name)
-    except (IndexError, ValueError, struct.error, zlib.error, cramjam.DecompressionError):
+    except (IndexError, ValueError, struct.error, UndecodableRecords):
         return None
 
 

@@ -18,16 +18,12 @@ Source: DefaultRecord, MemoryRecordsBuilder
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-import cramjam
-
 from korvet.wire.batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, Batch, sealed
 from korvet.wire.json_fields import flattened, joined
-from korvet.wire.records import UndecodableRecords, decompressed, read_varint, varint
+from korvet.wire.records import UndecodableRecords, decompressed, java_long, read_varint, varint
 
 SEQUENCES: Final = 1 << 31
 MOST_RECORDS: Final = 10_000
@@ -37,7 +33,6 @@ MOST_ARGUMENTS: Final = 120_000
 MOST_HEADERS: Final = 1000
 """The bound on a record's headers, for Lua bounds the arguments of one command."""
 _HEADER: Final = b"header."
-_LONGS: Final = 1 << 64
 _NULL: Final = varint(-1)
 _NULLS: Final = b"n"
 _MEMBERS: Final = b"j"
@@ -77,7 +72,7 @@ def split(batch: Batch, data: bytes | memoryview, *, is_json: bool) -> list[Spli
             records.append(record)
         if at != len(plain):
             raise ValueError(f"{len(plain) - at} bytes behind the records")
-    except (IndexError, ValueError, struct.error, zlib.error, cramjam.DecompressionError) as error:
+    except (IndexError, ValueError) as error:
         raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
     if arguments > MOST_ARGUMENTS:
         raise TooManyRecords("the batch has too many records, headers or members to be stored one by one")
@@ -119,12 +114,7 @@ def _split(plain: bytes, start: int, index: int, base_timestamp: int, *, is_json
     if at != end:
         raise ValueError(f"record {index} does not end after its {length} bytes")
     size_bytes = HEADER_BYTES + _varint_bytes(inner) + inner
-    return SplitRecord(size_bytes, _long(base_timestamp + timestamp_delta), notes, fields), end
-
-
-def _long(value: int) -> int:
-    """The int64 to which Java's arithmetic wraps a value."""
-    return (value + _LONGS // 2) % _LONGS - _LONGS // 2
+    return SplitRecord(size_bytes, java_long(base_timestamp + timestamp_delta), notes, fields), end
 
 
 def _text(plain: bytes, at: int) -> tuple[bytes | None, int]:
@@ -274,7 +264,7 @@ def _batch(records: Sequence[StoredRecord]) -> bytes:
     base_timestamp, base_offset = first.timestamp, first.offset
     parts: list[bytes] = []
     for record in records:
-        timestamp_delta = varint(_long(record.timestamp - base_timestamp))
+        timestamp_delta = varint(java_long(record.timestamp - base_timestamp))
         inner = b"\0" + timestamp_delta + varint(record.offset - base_offset) + record.rest
         parts += (varint(len(inner)), inner)
     body = b"".join(parts)

@@ -1,10 +1,12 @@
-"""A batch's records: their decompression, and their timestamps, which answer lookups of offsets by time.
+"""A batch's records: their decompression, and their timestamps.
 
 A record (varints are zig-zag): length varint, attributes int8, timestamp delta varint, offset delta varint, then key,
 value and headers, which are skipped. A compressed batch holds its records as gzip, as zstd, as an LZ4 frame, or as
-Snappy. Snappy is raw, or in the chunks of xerial's snappy-java, which Java clients write.
+Snappy. Snappy is raw, or in the chunks of xerial's snappy-java, which Java clients write. Each is read as Kafka reads
+it: gzip may have several members and zstd several frames, but LZ4 has one frame, and what stands behind it is ignored.
 
-Source: DefaultRecord, org.apache.kafka.common.compress
+Source: DefaultRecord, DefaultRecordBatch.RecordIterator, org.apache.kafka.common.compress, Lz4BlockInputStream,
+GZIPInputStream, SnappyInputStream
 """
 
 from __future__ import annotations
@@ -12,16 +14,37 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import cramjam
 
+from korvet.codes import INVALID_RECORD, UNKNOWN_SERVER_ERROR
 from korvet.errors import KorvetError
-from korvet.wire.batch import CODEC_MASK, DELETE_HORIZON, GZIP, HEADER_BYTES, LOG_APPEND_TIME, LZ4, SNAPPY, ZSTD, Batch
+from korvet.wire.batch import (
+    CODEC_MASK,
+    DELETE_HORIZON,
+    GZIP,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    LZ4,
+    SNAPPY,
+    ZSTD,
+    Batch,
+    stamped,
+)
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _SIZE = struct.Struct(">I")
 _GZIP_WINDOW = 31  # the largest one, with gzip's header and trailer
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+_GZIP_OUTER_BYTES = 18  # of a member's header and trailer, at least
+_GZIP_PIECE_BYTES = 16 << 10
+"""As much is copied at the end of each gzip member, of which a batch may hold thousands."""
+_LZ4_SIZE = struct.Struct("<I")
+_LZ4_FLAGS_AT, _LZ4_BLOCKS_FROM = 4, 7
+_LZ4_CONTENT_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_BLOCK_CHECKSUMS, _LZ4_INDEPENDENT = 0x04, 0x08, 0x10, 0x20
+_LZ4_PLAIN = 1 << 31
 MOST_BYTES = 64 << 20
 """The bound on a batch's decompressed records, for a few kilobytes can hold gigabytes."""
 _GUESSED_RATIO = 16
@@ -30,11 +53,24 @@ _NO_ROOM = "failed to write whole buffer"
 _Into = Callable[[bytes, bytearray], int]
 
 
+NO_TIMESTAMP: Final = -1
+_LEAST_RECORD_BYTES: Final = 6
+_LONGS: Final = 1 << 64
+
+
 class UndecodableRecords(KorvetError):
-    """A batch does not hold the records that its header promises."""
+    """A batch does not hold the records that its header promises. ``code`` is Kafka's."""
+
+    code = INVALID_RECORD
 
 
-class TooLong(ValueError):
+class DamagedStream(UndecodableRecords):
+    """Records cannot be decompressed, for which Kafka has no code of its own."""
+
+    code = UNKNOWN_SERVER_ERROR
+
+
+class TooLong(UndecodableRecords):
     """Data is more than a bound when decompressed."""
 
     def __init__(self, most_bytes: int) -> None:
@@ -55,9 +91,6 @@ def first_at_or_after(batch: Batch, data: bytes, timestamp: int, from_delta: int
             return None
         deltas = [from_delta] if is_whole else [delta for delta, _ in _deltas(batch, data) if delta >= from_delta]
         return (deltas[0], batch.max_timestamp) if deltas else None
-    if is_whole and from_delta == 0 and batch.base_timestamp >= timestamp:
-        # The base timestamp is that of the first record.
-        return 0, batch.base_timestamp
     for offset_delta, timestamp_delta in _deltas(batch, data):
         if offset_delta >= from_delta and batch.base_timestamp + timestamp_delta >= timestamp:
             return offset_delta, batch.base_timestamp + timestamp_delta
@@ -66,9 +99,9 @@ def first_at_or_after(batch: Batch, data: bytes, timestamp: int, from_delta: int
 
 def _deltas(batch: Batch, data: bytes) -> Iterator[tuple[int, int]]:
     """The offset delta and timestamp delta of each record."""
+    records = decompressed(batch.attributes & CODEC_MASK, data[HEADER_BYTES:])
+    at = 0
     try:
-        records = decompressed(batch.attributes & CODEC_MASK, data[HEADER_BYTES:])
-        at = 0
         for _ in range(batch.records):
             length, at = read_varint(records, at)
             if length < 0:
@@ -77,8 +110,77 @@ def _deltas(batch: Batch, data: bytes) -> Iterator[tuple[int, int]]:
             offset_delta, _ = read_varint(records, inside)
             yield offset_delta, timestamp_delta
             at += length
-    except (IndexError, ValueError, struct.error, zlib.error, cramjam.DecompressionError) as error:
+    except (IndexError, ValueError) as error:
         raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
+
+
+def dated(batch: Batch, data: bytes | memoryview) -> tuple[Batch, bytes | memoryview, int]:
+    """The batch with the greatest timestamp of its records in its header, and their least timestamp (ms).
+
+    As in Kafka records without a timestamp do not count; without any other both times are `NO_TIMESTAMP`. A batch that
+    is too long to be decompressed keeps its header's time, which some clients' libraries do not compute.
+
+    :raises UndecodableRecords: if the batch does not hold as many records as its header says, or not these alone.
+    """
+    plain: bytes | memoryview = memoryview(data)[HEADER_BYTES:]
+    codec = batch.attributes & CODEC_MASK
+    try:
+        if codec:
+            plain = decompressed(codec, bytes(plain))
+        if codec == LZ4 and not data[HEADER_BYTES + _LZ4_FLAGS_AT] & _LZ4_INDEPENDENT:
+            raise DamagedStream("the LZ4 frame has blocks that depend on each other, which Java clients cannot read")
+    except TooLong:
+        oldest, newest = batch.base_timestamp, max(batch.base_timestamp, batch.max_timestamp)
+    else:
+        oldest, newest = _times(batch, plain)
+        if batch.attributes & LOG_APPEND_TIME:
+            oldest = newest = batch.max_timestamp
+    if newest != batch.max_timestamp:
+        batch, data = stamped(batch, data, batch.attributes, newest)
+    return batch, data, oldest
+
+
+def _times(batch: Batch, plain: bytes | memoryview) -> tuple[int, int]:
+    """The least and the greatest timestamp of records. This loop is as short as it can be: clients wait for it."""
+    base, oldest, newest = batch.base_timestamp, _LONGS, NO_TIMESTAMP
+    is_compressed = batch.attributes & CODEC_MASK
+    at, last = 0, -1
+    try:
+        for index in range(batch.records):
+            length = plain[at]
+            if length < 0x80:
+                at += 1
+            elif plain[at + 1] < 0x80:
+                length += (plain[at + 1] - 1) << 7
+                at += 2
+            else:
+                length, at = read_varint(plain, at)
+                length <<= 1
+            if length < 2 * _LEAST_RECORD_BYTES or length & 1:
+                raise ValueError("a record is too short")
+            length >>= 1
+            delta = plain[at + 1]
+            if delta != last or delta >= 0x80:
+                # Most records have the time of the record before them.
+                timestamp = java_long(base + read_varint(plain, at + 1)[0])
+                last = delta
+                newest = max(newest, timestamp)
+                if timestamp != NO_TIMESTAMP:
+                    oldest = min(oldest, timestamp)
+            # Kafka looks at offsets in compressed batches alone.
+            if is_compressed and read_varint(plain, read_varint(plain, at + 1)[1])[0] != index:
+                raise ValueError(f"record {index} has another offset")
+            at += length
+        if at != len(plain):
+            raise ValueError(f"{len(plain)} bytes, and the records take {at}")
+    except (IndexError, ValueError) as error:
+        raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
+    return NO_TIMESTAMP if oldest == _LONGS else oldest, newest
+
+
+def java_long(value: int) -> int:
+    """The int64 to which Java's arithmetic wraps a value."""
+    return (value + _LONGS // 2) % _LONGS - _LONGS // 2
 
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
@@ -114,26 +216,48 @@ def decompressed(codec: int, data: bytes, most_bytes: int | None = None) -> byte
 
     :param most_bytes: the bound on them; without one `MOST_BYTES`.
     :raises TooLong: if they are more than ``most_bytes``.
-    :raises ValueError, zlib.error, struct.error, cramjam.DecompressionError: if the data is damaged.
+    :raises DamagedStream: if they cannot be decompressed.
     """
     most_bytes = MOST_BYTES if most_bytes is None else most_bytes
-    if codec == GZIP:
-        return _gunzipped(data, most_bytes)
-    if codec == SNAPPY:
-        return _unsnapped(data, most_bytes)
-    if codec == LZ4:
-        return _bounded(cramjam.lz4.decompress_into, data, most_bytes)
-    if codec == ZSTD:
-        return _bounded(cramjam.zstd.decompress_into, data, most_bytes)
+    try:
+        if codec == GZIP:
+            return _gunzipped(data, most_bytes)
+        if codec == SNAPPY:
+            return _unsnapped(data, most_bytes)
+        if codec == LZ4:
+            return _bounded(cramjam.lz4.decompress_into, _first_lz4_frame(data), most_bytes)
+        if codec == ZSTD:
+            return _bounded(cramjam.zstd.decompress_into, data, most_bytes)
+    except (EOFError, IndexError, struct.error, zlib.error, cramjam.DecompressionError) as error:
+        raise DamagedStream(f"records cannot be decompressed: {error!r}") from error
     return data
 
 
 def _gunzipped(data: bytes, most_bytes: int) -> bytes:
-    gzip = zlib.decompressobj(_GZIP_WINDOW)
-    plain = gzip.decompress(data, most_bytes)
-    if gzip.unconsumed_tail and gzip.decompress(gzip.unconsumed_tail, 1):
-        raise TooLong(most_bytes)
-    return plain
+    view, at, parts, room_bytes = memoryview(data), 0, [], most_bytes
+    member = zlib.decompressobj(_GZIP_WINDOW)
+    while at < len(data):
+        piece = view[at : at + _GZIP_PIECE_BYTES]
+        parts.append(member.decompress(piece, room_bytes + 1))
+        room_bytes -= len(parts[-1])
+        if room_bytes < 0:
+            raise TooLong(most_bytes)
+        at += len(piece) - len(member.unused_data)
+        if member.eof:
+            if data[at : at + 3] != _GZIP_MAGIC or len(data) - at <= _GZIP_OUTER_BYTES:
+                return b"".join(parts)
+            member = zlib.decompressobj(_GZIP_WINDOW)
+    raise EOFError("the gzip stream ends early")
+
+
+def _first_lz4_frame(data: bytes) -> bytes:
+    """The data without anything behind its first frame."""
+    flags = data[_LZ4_FLAGS_AT]
+    at = _LZ4_BLOCKS_FROM + (8 if flags & _LZ4_CONTENT_SIZE else 0)
+    checksum_bytes = 4 if flags & _LZ4_BLOCK_CHECKSUMS else 0
+    while size := _LZ4_SIZE.unpack_from(data, at)[0]:
+        at += _LZ4_SIZE.size + (size & ~_LZ4_PLAIN) + checksum_bytes
+    return data[: at + _LZ4_SIZE.size + (4 if flags & _LZ4_CONTENT_CHECKSUM else 0)]
 
 
 def _bounded(decompress_into: _Into, data: bytes, most_bytes: int) -> bytes:
@@ -163,9 +287,17 @@ def _unsnapped(data: bytes, most_bytes: int) -> bytes:
 
 
 def _snappy_chunks(data: bytes) -> Iterator[bytes]:
+    """The chunks. Where streams were joined the header stands again, and a cut size ends the last one."""
     at = _XERIAL_HEADER_BYTES
-    while at < len(data):
+    if len(data) < at:
+        raise EOFError("the Snappy stream ends early")
+    while at + _SIZE.size <= len(data):
+        if data.startswith(_XERIAL_MAGIC[:4], at):
+            at += _XERIAL_HEADER_BYTES
+            continue
         (size,) = _SIZE.unpack_from(data, at)
         at += _SIZE.size
+        if at + size > len(data):
+            raise EOFError("the Snappy stream ends early")
         yield data[at : at + size]
         at += size

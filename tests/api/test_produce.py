@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from korvet.wire.batch import HEADER_BYTES, sealed, stamped
 from tests.api.data import (
     Connection,
     batches_of,
@@ -19,9 +20,10 @@ from tests.api.data import (
     records,
     wanted,
 )
-from tests.api.raw import create_topics, created, unique
+from tests.api.raw import ask, create_topics, created, unique
 from tests.support.broker import KorvetServer
 from tests.support.ported import kafka
+from tests.wire.whole import Whole, built
 
 VERSIONS = range(3, 14)
 LARGE = 20_000
@@ -272,3 +274,68 @@ def test_compacted_topic_takes_no_record_without_a_key(broker: KorvetServer, pol
     assert produce(broker.port, topic, records(2, key=b"k"), 9)["base_offset"] == 0
     assert produce(broker.port, topic, records(2, key=b"k", attributes=1), 9)["base_offset"] == 2
     assert produce(broker.port, topic, records(2, attributes=1), 9)["error_code"] == "INVALID_RECORD"
+
+
+def dated_batch(claimed: int, *times: int, codec: int = 0) -> bytes:
+    """A batch whose header claims a greatest time."""
+    batch, data = built(*(Whole(timestamp=time) for time in times), codec=codec)
+    return stamped(batch, data, batch.attributes, claimed)[1]
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("count", [3, 200])
+@pytest.mark.parametrize("claimed", ["the last record's", "-1", "0", "too great"])
+def test_greatest_time_is_that_of_the_records(broker: KorvetServer, claimed: str, count: int, codec: int) -> None:
+    """kafkajs writes the last record's time, Sarama -1, other clients 0; retention and lookups go by it."""
+    topic, now = created(broker.port), now_ms()
+    ago = now - 30 * 86_400_000
+    times = [now, now + 5, *[ago] * (count - 2)]
+    wrong = {"the last record's": ago, "-1": -1, "0": 0, "too great": now + 70}[claimed]
+    assert produce(broker.port, topic, dated_batch(wrong, *times, codec=codec))["error_code"] == "NONE"
+    (batch,) = batches_of(fetch(broker.port, topic, wanted(0))[0])
+    assert (batch["max_time"], batch["first_time"], batch["count"]) == (now + 5, now, count)
+    for asked, found in ((-3, (1, now + 5)), (now + 1, (1, now + 5)), (now + 6, (-1, -1))):
+        assert by_time(broker.port, topic, asked) == found
+
+
+def by_time(port: int, topic: str, timestamp: int) -> tuple[int, int]:
+    """Offset and time of the first record that is not older; -3 is the newest record."""
+    part = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}
+    answer = ask(port, "list_offsets", 7, replica_id=-1, topics=[{"name": topic, "partitions": [part]}])
+    (found,) = answer["topics"][0]["partitions"]
+    return found["offset"], found["timestamp"]
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "is_believed"),
+    [
+        ("librdkafka", "2.10.0", True),
+        ("confluent-kafka-python", "2.16.1-rdkafka-2.16.0", True),
+        ("apache-kafka-java", "4.1.2", True),
+        ("sarama", "1.43.3", False),
+        ("apache-kafka-javascript", "1", False),
+    ],
+)
+def test_header_of_a_library_that_computes_it_is_believed(
+    broker: KorvetServer, name: str, version: str, is_believed: bool
+) -> None:
+    """Such batches are stored as they came, which costs nothing; but no batch is older than its base time."""
+    topic, now = created(broker.port), now_ms()
+    with connected(broker.port) as connection:
+        connection.ask("api_versions", 3, client_software_name=name, client_software_version=version)
+        for claimed in (now + 1, 0):
+            request = produce_request(topic, dated_batch(claimed, now, now + 9))
+            connection.ask("produce", 12, **request)
+    first, second = batches_of(fetch(broker.port, topic, wanted(0))[0])
+    assert (first["max_time"], second["max_time"]) == (now + 1 if is_believed else now + 9, now + 9)
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("claimed", [2, 4])
+def test_batch_of_more_or_fewer_records_than_its_header_says_is_refused(
+    broker: KorvetServer, claimed: int, codec: int
+) -> None:
+    batch, data = built(*[Whole(timestamp=now_ms())] * 3, codec=codec)
+    batch = batch._replace(records=claimed, last_offset_delta=claimed - 1)
+    answer = produce(broker.port, created(broker.port), sealed(batch, data[HEADER_BYTES:])[1])
+    assert (answer["error_code"], answer["base_offset"]) == ("INVALID_RECORD", -1)

@@ -71,8 +71,8 @@ def test_null_values_pass_and_undecodable_batches_do_not(broker: KorvetServer) -
     assert produce(broker.port, topic, encode(Batch(value=None, key=b"k")))["error_code"] == "NONE"
     broken = encode(Batch(count=3, value=GOOD, attributes=4))
     answer = produce(broker.port, topic, broken)
-    assert (answer["error_code"], answer["record_errors"]) == ("INVALID_RECORD", [])
-    assert answer["error_message"].startswith("records cannot be decoded: ")
+    assert (answer["error_code"], answer["record_errors"]) == ("UNKNOWN_SERVER_ERROR", [])
+    assert answer["error_message"].startswith("records cannot be decompressed: ")
 
 
 def test_order_of_produce_requests_on_a_connection_is_kept(broker: KorvetServer) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import cramjam
 from crc32c import crc32c
 from hypothesis import strategies as st
 
-from korvet.wire.batch import CRC_FROM, HEADER, HEADER_BYTES, LENGTH_FROM, LOG_APPEND_TIME, Batch
+from korvet.wire.batch import CRC_FROM, HEADER, HEADER_BYTES, LENGTH_FROM, LOG_APPEND_TIME, LZ4, Batch
+from korvet.wire.compress import compressed
 from korvet.wire.records import decompressed, read_varint
 from tests.oracle.batches import varint
 from tests.support.times import MIDNIGHT_MS
@@ -41,7 +43,7 @@ COMPRESS: dict[int, Callable[[bytes], bytes]] = {
     0: bytes,
     1: gzip.compress,
     2: lambda data: bytes(cramjam.snappy.compress_raw(data)),
-    3: lambda data: bytes(cramjam.lz4.compress(data)),
+    3: partial(compressed, LZ4),
     4: lambda data: bytes(cramjam.zstd.compress(data)),
 }
 

@@ -10,11 +10,9 @@ Source: DefaultRecordBatch, DefaultRecord
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-import cramjam
 from crc32c import crc32c
 
 from korvet.wire.batch import (
@@ -34,7 +32,7 @@ from korvet.wire.batch import (
     sealed,
 )
 from korvet.wire.compress import compressed
-from korvet.wire.records import decompressed, read_varint, varint
+from korvet.wire.records import UndecodableRecords, decompressed, read_varint, varint
 
 Headers = Sequence[tuple[bytes, bytes | None]]
 CODECS: Final = {"none": 0, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
@@ -131,8 +129,8 @@ def read_records(stored: Stored) -> Iterator[Record | Undecodable]:
             offset = record.offset + 1
     except IndexError:
         yield Undecodable(offset, max(offset, stored.last_offset), "its batch ends within a record")
-    except (ValueError, struct.error, zlib.error, cramjam.DecompressionError) as error:
-        yield Undecodable(offset, max(offset, stored.last_offset), str(error) or type(error).__name__)
+    except (ValueError, UndecodableRecords) as error:
+        yield Undecodable(offset, max(offset, stored.last_offset), str(error))
 
 
 def _record(batch: Batch, plain: bytes, at: int) -> tuple[Record, int]:

@@ -1,7 +1,8 @@
 """Batches that a front-end opens before it stores them: if their values must fit a schema, if the topic has a codec of
-its own, if it is compacted and takes no record without a key, or if it stores records one by one.
+its own, if it is compacted and takes no record without a key, if it stores records one by one, or if it is not known
+whether the producer's library computes the header from the records.
 
-Batches of other topics stay closed. Long or compressed batches are opened beside the loop, one batch of a request after
+Other batches stay closed. Long or compressed batches are opened beside the loop, one batch of a request after
 the other, and the connection's later requests wait for that.
 """
 
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 from korvet.codes import INVALID_RECORD, MESSAGE_TOO_LARGE
 from korvet.configs.schema_keywords import PATIENCE, OutOfPatience, spend
 from korvet.configs.value_schema import ValueSchema
-from korvet.store.log.judge import MOST_ERRORS, is_short, judge_keys
+from korvet.store.log.judge import MOST_ERRORS, date, is_quick, is_short, judge_keys
 from korvet.store.log.limits import Limits
 from korvet.store.log.partition import Partition
 from korvet.store.log.partitions import Partitions
@@ -37,15 +38,21 @@ _KEYWORDS_OF_BYTE: Final = 100
 
 
 class Opened(NamedTuple):
-    """A batch as its topic wants it; ``split`` are its records if these are stored one by one."""
+    """A batch as its topic wants it; ``split`` are its records if these are stored one by one. ``oldest`` is the least
+    of their timestamps."""
 
     batch: Batch
     records: bytes | memoryview
+    oldest: int
     split: list[SplitRecord] | None
 
 
 async def opened_for(log: Partitions, partition: Partition, batch: Batch, data: bytes | memoryview) -> Opened | Refusal:
     """A batch as its topic wants it, or the reason why the topic refuses it."""
+    found = await dated_for(log, batch, data)
+    if isinstance(found, Refusal):
+        return found
+    batch, data, oldest = found
     refused = await refused_for_keys(log, partition, batch, data)
     refused = refused or await refused_for_values(log, partition, batch, data)
     changed = refused or await recompressed_for(log, partition, batch, data)
@@ -54,9 +61,18 @@ async def opened_for(log: Partitions, partition: Partition, batch: Batch, data: 
     limits = log.limits(partition)
     # The caller refuses a batch that became too large.
     if not limits.is_record or refusal(*changed, limits.max_message_bytes) is not None:
-        return Opened(*changed, None)
+        return Opened(*changed, oldest, None)
     split = await split_for(log, limits, *changed)
-    return split if isinstance(split, Refusal) else Opened(*changed, split)
+    return split if isinstance(split, Refusal) else Opened(*changed, oldest, split)
+
+
+async def dated_for(
+    log: Partitions, batch: Batch, data: bytes | memoryview
+) -> tuple[Batch, bytes | memoryview, int] | Refusal:
+    """As `korvet.store.log.judge.date`, beside the loop if it may take long."""
+    if is_quick(batch):
+        return date(batch, data)
+    return await log.in_thread(partial(date, batch, data))
 
 
 async def split_for(
@@ -74,7 +90,7 @@ def _or_refusal(work: Callable[[], T]) -> T | Refusal:
     except TooManyRecords as error:
         return Refusal(MESSAGE_TOO_LARGE, str(error))
     except UndecodableRecords as error:
-        return Refusal(INVALID_RECORD, str(error), tells_log_start=True)
+        return Refusal(error.code, str(error), tells_log_start=True)
 
 
 async def recompressed_for(
@@ -138,7 +154,7 @@ def _refusal(
                 if len(wrong) == MOST_ERRORS:
                     break
     except UndecodableRecords as error:
-        return Refusal(INVALID_RECORD, str(error), tells_log_start=True)
+        return Refusal(error.code, str(error), tells_log_start=True)
     if not wrong:
         return None
     index, problem = wrong[0]
