@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import os
+import select
 import signal
 import sys
 from collections.abc import Sequence
@@ -207,7 +210,8 @@ def _show(reader: Reader | GroupReader, write: Write, is_json: bool, max_records
 class _Screen:
     """Stdout, which gets lines in pieces; after each piece the reader learns that it was shown.
 
-    Neither a signal nor a broken output comes between the two. Records that were read before a broker failed are shown.
+    A signal does not come between the two, unless stdout takes nothing: then it ends the wait, within a piece that
+    counts as not shown. Records that were read before a broker failed are shown.
     """
 
     def __init__(self, reader: Reader | GroupReader) -> None:
@@ -234,17 +238,31 @@ class _Screen:
 
     def show(self) -> None:
         """Show the piece."""
-        out = sys.stdout.buffer
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
-            left = memoryview(self._piece)
-            while left:
-                left = left[out.write(left) :]
-            out.flush()
+            _write(memoryview(self._piece), before)
             self._reader.shown()
         finally:
             self._piece = bytearray()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _write(left: memoryview, mask: set[int | signal.Signals]) -> None:
+    """Write to stdout; while it takes nothing, the signals of ``mask`` alone are blocked."""
+    try:
+        out = sys.stdout.fileno()
+    except io.UnsupportedOperation:
+        # Somebody who calls this in Python keeps what is written.
+        sys.stdout.buffer.write(left)
+        return
+    while left:
+        if select.select([], [out], [], 0)[1]:
+            # As much never blocks.
+            left = left[os.write(out, left[: select.PIPE_BUF]) :]
+        else:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            select.select([], [out], [])
+            signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
 
 
 def _sentence(partition: TopicPartition, item: Item) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import sys
 from collections import Counter
 from contextlib import suppress
@@ -18,20 +19,30 @@ log = structlog.get_logger()
 _PERIOD_S = 10.0
 _PER_PERIOD = 5
 _STDERR = 2
+_STUCK_S = 1.0
 
 
 class _Lossy:
-    """A stream that drops text which cannot be written: neither a full disk nor a reader that left ends a broker.
+    """A stream that drops text which cannot be written.
 
-    It has no buffer: Python writes buffers at exit, and exits with 120 if that fails.
+    Neither a full disk nor a reader that left ends a broker. One that takes nothing, such as a full pipe, holds it for
+    a second, and costs only lines from then on. The stream has no buffer: Python writes buffers at exit, and exits with
+    120 if that fails.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._is_stuck = False
 
     def write(self, text: str) -> None:
+        left = memoryview(text.encode(errors="backslashreplace"))
         with suppress(OSError):
-            os.write(self._descriptor, text.encode(errors="backslashreplace"))
+            while left:
+                self._is_stuck = not select.select([], [self._descriptor], [], 0 if self._is_stuck else _STUCK_S)[1]
+                if self._is_stuck:
+                    return
+                # As much never blocks.
+                left = left[os.write(self._descriptor, left[: select.PIPE_BUF]) :]
 
     def flush(self) -> None:
         """Do nothing: `write` has no buffer."""

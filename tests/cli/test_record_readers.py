@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -155,6 +156,24 @@ def test_member_that_a_signal_stops_commits_and_leaves_its_group(
         described = describe_group(client, name)
         assert (described.state, described.members) == ("Empty", ())
         assert committed_offsets(client, name) == {TopicPartition(name, 0): 1}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_member_whose_output_is_stuck_is_stopped_and_leaves_its_group(
+    broker: KorvetServer, name: str, number: signal.Signals
+) -> None:
+    created(broker.port, name)
+    store(broker, name, *[b"0123456789"] * 50_000)
+    read_end, write_end = os.pipe()
+    with consuming(broker, name, "--group", name, stdout=write_end) as process:
+        poll_until(lambda: not select.select([], [write_end], [], 0)[1], "the pipe is full")
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
+    os.close(read_end)
+    os.close(write_end)
+    with Client(broker.bootstrap) as client:
+        described = describe_group(client, name)
+    assert (described.state, described.members) == ("Empty", ())
 
 
 def test_follower_goes_on_after_a_brokers_restart_and_ends_with_ctrl_c(own: KorvetServer, name: str) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import select
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import structlog
 
+from korvet.server import logs
 from korvet.server.logs import configure_logging
 
 CLIENT_ID = "\x1b[2J\u202ea\nbé"
@@ -30,6 +34,20 @@ def test_log_line_quotes_a_clients_terminal_codes(capfd: pytest.CaptureFixture[s
     line = capfd.readouterr().err
     assert line.removesuffix("\n").isprintable()
     assert f"client_id={CLIENT_ID!r} software={WITHOUT_SPACE!r}" in line
+
+
+def test_log_that_nobody_reads_costs_lines_and_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_STUCK_S", 0.01)
+    read_end, write_end = os.pipe()
+    lossy = logs._Lossy(write_end)
+    for _ in range(3 * fcntl.fcntl(write_end, fcntl.F_GETPIPE_SZ) // 1000):
+        lossy.write("x" * 999 + "\n")
+    assert not select.select([], [write_end], [], 0)[1]
+    os.read(read_end, fcntl.fcntl(write_end, fcntl.F_GETPIPE_SZ))
+    lossy.write("read again\n")
+    os.close(write_end)
+    with open(read_end, "rb") as reader:
+        assert reader.read().endswith(b"read again\n")
 
 
 def test_json_line_holds_a_clients_text_unchanged(capfd: pytest.CaptureFixture[str]) -> None:

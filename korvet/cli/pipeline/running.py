@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import socket
 import sys
@@ -245,10 +246,12 @@ def _follow(signals: socket.socket, stop: threading.Event) -> None:
         if number[0] not in _SIGNALS:
             continue
         if stop.is_set():
-            if sys.stderr.isatty():
+            if sys.stderr.isatty() and select.select([], [2], [], 0)[1]:
                 os.write(2, _SHOW_CURSOR.encode())
             # The JVM ends with its standard input.
             os._exit(_INTERRUPTED)
         stop.set()
-        # sys.stderr may be a progress display, which would draw over a note that another stream writes.
-        sys.stderr.write("korvet: ending after the running work; a second signal ends at once\n")
+        # A note for a pipe that takes nothing would keep this thread from the second signal. sys.stderr may be a
+        # progress display, which would draw over a note that another stream writes.
+        if select.select([], [2], [], 0)[1]:
+            sys.stderr.write("korvet: ending after the running work; a second signal ends at once\n")
