@@ -182,7 +182,7 @@ def test_search_goes_on_by_itself_until_it_is_stopped(broker: KorvetServer, cons
     name = topic_with(broker, [b"NEEDLE", *(b"%d" % number for number in range(60_000))])
     page.goto(f"{console}/records?name={name}&q=NEEDLE")
     expect(page.locator("#rows tr")).to_have_count(1)
-    expect(page.get_by_role("status")).to_contain_text("1 of 60,001 records that were read · read to the start")
+    expect(page.locator("#look")).to_contain_text("1 of 60,001 records that were read · read to the start")
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     waiting: list[Route] = []
     page.route("**/records?**from=**", lambda route: waiting.append(route))
@@ -191,7 +191,7 @@ def test_search_goes_on_by_itself_until_it_is_stopped(broker: KorvetServer, cons
     with page.expect_response("**/records?**from=**"):
         waiting[0].continue_()
     page.unroute("**/records?**from=**")
-    expect(page.get_by_role("status")).to_contain_text("about 10,001 are left, older ones")
+    expect(page.locator("#look")).to_contain_text("about 10,001 are left, older ones")
     expect(page.locator("#rows tr")).to_have_count(0)
     page.get_by_role("link", name="older").click()
     expect(page.locator("#rows tr")).to_have_count(1)

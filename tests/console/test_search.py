@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from urllib.parse import parse_qsl, urlsplit
@@ -34,9 +35,10 @@ def topic_of(broker: KorvetServer, values: list[bytes], partitions: int = 1, **s
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(60)
     producer = Producer({"bootstrap.servers": broker.bootstrap, **settings})
+    began_ms = int(time.time() * 1000) - len(values)
     for number, value in enumerate(values):
-        at_ms = 1_700_000_000_000 + number
-        producer.produce(name, value, partition=number % partitions, timestamp=at_ms, headers={"number": str(number)})
+        at_ms = began_ms + number
+        producer.produce(name, value, partition=number % partitions, timestamp=at_ms, headers=[("number", str(number))])
     assert producer.flush(60) == 0
     return name
 

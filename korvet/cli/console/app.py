@@ -9,11 +9,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -23,7 +25,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from korvet import __version__
-from korvet.cli.console import changes, views
+from korvet.cli.console import asked, changes, views
 from korvet.cli.console.changes import Change, Plan, Question
 from korvet.cli.console.complaints import Complaints
 from korvet.cli.console.guard import Guard
@@ -81,9 +83,21 @@ def _templates() -> Environment:
         bytes=partial(known, form=_bytes),
         number=partial(known, form="{:,}".format),
         rate=partial(known, form="{:,.1f}".format),
+        when=partial(known, form=_when),
     )
     templates.globals.update(query=query, version=__version__)
     return templates
+
+
+def _when(time: str) -> str:
+    """A time of ISO 8601 in UTC, which the page may show in the browser's zone; another text stays as it is."""
+    try:
+        at = datetime.fromisoformat(time)
+    except ValueError:
+        return time
+    at = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    text = f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03}Z"
+    return Markup('<time datetime="{0}">{0}</time>').format(text)
 
 
 def _bytes(size: float) -> str:
@@ -161,7 +175,14 @@ async def _change(console: Console, change: Change, request: Request) -> Respons
     if request.url.path in changes.FOR_OPERATORS and not visitor.is_operator:
         raise HTTPException(403, FORBIDDEN)
     fields = await _signed_form(request, visitor)
-    answer = await visitor.run(_changed, console, visitor, change, fields)
+    try:
+        answer = await visitor.run(_changed, console, visitor, change, fields)
+    except (HTTPException, KorvetError) as error:
+        if request.url.path != changes.RESET:
+            raise
+        wrong = asked.wrong_field(error)
+        values = await visitor.run(_shown, console, visitor, views.group, {"id": fields.get("id", "")}, False)
+        return _html(console, "group.html", {**values, "form": fields, "wrong": wrong}, visitor)
     if isinstance(answer, Plan):
         return _html(console, "plan.html", {"plan": answer}, visitor)
     if isinstance(answer, Question):
@@ -272,5 +293,8 @@ def _html(
         "user": None if visitor is None else visitor.user,
         "is_known": visitor is not None,
         "done": changes.DONE.get(done, ""),
+        "form": {},
+        "wrong": "",
     }
-    return HTMLResponse(console.templates.get_template(name).render({**shared, **values}), status)
+    values = {**shared, **values}
+    return HTMLResponse(console.templates.get_template(name).render(values), 400 if values["wrong"] else status)

@@ -8,10 +8,25 @@ from typing import Final
 
 from starlette.exceptions import HTTPException
 
+from korvet.cli.kafka.errors import BrokerError
+from korvet.errors import KorvetError
+
 MOST_CHARACTERS: Final = 2_000
 MOST_OF_EDGES: Final = 4_000
 _NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
 _EDGES: Final = re.compile(r"(older|newer)((?:,[0-9]{1,9}:[0-9]{1,18})*)")
+
+
+def wrong_field(error: HTTPException | KorvetError) -> str:
+    """What is wrong with a field, for the form that sent it.
+
+    An error for which no field is to blame is raised again.
+    """
+    if isinstance(error, HTTPException) and error.status_code == 400:
+        return error.detail
+    if isinstance(error, KorvetError) and not isinstance(error, BrokerError):
+        return str(error)
+    raise error
 
 
 def text(fields: Mapping[str, object], name: str, default: str = "", most: int = MOST_CHARACTERS) -> str:

@@ -24,7 +24,14 @@ from korvet.cli.kafka.reset import Goal, Reset, execute_reset, parse_time, plan_
 from korvet.cli.repair import Damage, corrupt_entry, remove_entry
 from korvet.store.keys import Namespace
 
-GOALS: Final = ("to_earliest", "to_latest", "to_offset", "to_datetime", "shift_by")
+GOALS: Final = {
+    "to_earliest": "earliest",
+    "to_latest": "latest",
+    "to_offset": "offset",
+    "to_datetime": "time",
+    "shift_by": "shift by",
+}
+"""The goals of a reset, and their names in the form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +76,7 @@ DONE: Final = {
 
 def _reset(client: Client, fields: Mapping[str, str], _sources: Sources) -> Plan | str:
     group, topic = asked.text(fields, "id"), asked.text(fields, "topic")
-    kind, at = asked.choice(fields, "goal", GOALS), asked.text(fields, "at")
+    kind, at = asked.choice(fields, "goal", tuple(GOALS)), asked.text(fields, "at")
     resets = plan_reset(client, group, [topic] if topic else [], Goal(kind=kind, value=_value(kind, at, fields)))
     if "execute" not in fields:
         hindrance = reset_hindrance(client, group)
@@ -177,8 +184,10 @@ def _at(path: str, **fields: str) -> str:
     return f"{path}?{urlencode(fields)}"
 
 
+RESET: Final = "/group/reset"
+"""The change whose form has fields to fill in."""
 CHANGES: Final[tuple[tuple[str, Change], ...]] = (
-    ("/group/reset", _reset),
+    (RESET, _reset),
     ("/group/delete", _delete),
     ("/group/remove", _remove),
     ("/transaction/end", _end),

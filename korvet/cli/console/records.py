@@ -79,7 +79,7 @@ class Note:
 class Found:
     """The records for a page, notes about others, and the edges from which other pages go on.
 
-    :ivar read: the number of records that were read.
+    :ivar read: the number of records between the edges, of which those are that are shown.
     :ivar left: about the number of those that are left in the page's direction: offsets, in the partitions of the page.
     :ivar older: where older records begin; empty if there are none.
     :ivar newer: where newer ones begin; empty if there are none.
@@ -97,7 +97,11 @@ class Found:
 
 @dataclass(slots=True, kw_only=True)
 class _Span:
-    """A partition: its log's start and end, the offsets that are to be read, and what was found, in reading order."""
+    """A partition: its log's start and end, and the offsets that are to be read.
+
+    :ivar found: the times of records and the records that were found, in reading order.
+    :ivar read: the offsets of all records that were read.
+    """
 
     partition: TopicPartition
     start: int
@@ -105,6 +109,7 @@ class _Span:
     low: int
     high: int
     found: list[tuple[int, Shown]] = field(default_factory=list)
+    read: list[int] = field(default_factory=list)
 
     def cursor(self, offsets: int, *, is_back: bool) -> Cursor:
         """A reader's cursor for the next offsets."""
@@ -120,12 +125,12 @@ def find_records(client: Client, wanted: Wanted, clock: Callable[[], float] = ti
     chosen = chosen_partitions(client, wanted.topic, [] if wanted.partition is None else [wanted.partition])
     spans = _spans(client, wanted, chosen[wanted.first : wanted.first + MOST_PARTITIONS])
     begins = {span.partition.partition: span.high if wanted.is_back else span.low for span in spans}
-    look = _Look(client=client, wanted=wanted, found=Found(), clock=clock)
-    look.read(spans)
-    found, count = look.found, min(wanted.count, MOST_SHOWN)
+    found, count = Found(), min(wanted.count, MOST_SHOWN)
+    _Look(client=client, wanted=wanted, notes=found.notes, clock=clock).read(spans)
     ordered = merge(*(span.found for span in spans), key=lambda one: (one[0], *one[1][:2]), reverse=wanted.is_back)
     found.records = [record for _, record in islice(ordered, count)]
     ends = _ends(spans, found.records, is_back=wanted.is_back)
+    found.read = sum((offset >= end) is wanted.is_back for span, end in _of(spans, ends) for offset in span.read)
     older, newer = (ends, begins) if wanted.is_back else (begins, ends)
     found.older = {at.partition.partition: offset for at, offset in _of(spans, older) if offset > at.start}
     newer_left = sum(at.end - offset for at, offset in _of(spans, newer))
@@ -161,8 +166,9 @@ class _Look:
 
     client: Client
     wanted: Wanted
-    found: Found
+    notes: list[Note]
     clock: Callable[[], float]
+    used_records: int = 0
     used_bytes: int = 0
 
     def read(self, spans: Sequence[_Span]) -> None:
@@ -170,10 +176,10 @@ class _Look:
         count, until = min(self.wanted.count, MOST_SHOWN), self.clock() + MOST_SECONDS
         offsets, goes_on = max(count, _SEARCHED) if self.wanted.text else count, False
         while left := [span for span in spans if span.low < span.high]:
-            is_spent = self.found.read >= MOST_READ or self.used_bytes > MOST_BYTES or self.clock() > until
+            is_spent = self.used_records >= MOST_READ or self.used_bytes > MOST_BYTES or self.clock() > until
             if sum(len(span.found) for span in spans) >= count or (goes_on and is_spent):
                 break
-            most = min(_MOST_OFFSETS, MOST_READ - self.found.read)
+            most = min(_MOST_OFFSETS, MOST_READ - self.used_records)
             offsets = max(1, min(offsets, most // len(left)))
             moved, is_whole = self._round(left, offsets)
             goes_on = goes_on or moved
@@ -220,9 +226,10 @@ class _Look:
     def _keep(self, span: _Span, items: Sequence[Item]) -> None:
         for item in reversed(items) if self.wanted.is_back else items:
             if not isinstance(item, Record):
-                self.found.notes.append(_note(span.partition, item))
+                self.notes.append(_note(span.partition, item))
                 continue
-            self.found.read += 1
+            self.used_records += 1
+            span.read.append(item.offset)
             if _has(item, self.wanted.text):
                 span.found.append((item.timestamp, shown_record(span.partition, item, LIST_CHARACTERS)))
 

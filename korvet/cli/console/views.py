@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from korvet.cli.console import asked
 from korvet.cli.console.archive import archive_rows, archived_topics
+from korvet.cli.console.changes import GOALS
 from korvet.cli.console.cluster import (
     describe_cluster,
     existing_group,
@@ -41,7 +42,6 @@ from korvet.cli.kafka.transactions import describe_transaction, list_transaction
 from korvet.cli.kafka.users import KafkaUsers
 from korvet.errors import KorvetError
 from korvet.security.acl import AclFilter, Operation, PatternType, Permission, ResourceType
-from korvet.unknown import known
 
 T = TypeVar("T")
 Fields = Mapping[str, str]
@@ -92,6 +92,14 @@ def _topic(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
 
 
 def _records(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
+    shown = {"name": asked.text(fields, "name"), "form": fields, "starts": STARTS}
+    try:
+        return {**shown, **_looked(client, fields)}
+    except (HTTPException, KorvetError) as error:
+        return {**shown, "wrong": asked.wrong_field(error)}
+
+
+def _looked(client: Client, fields: Fields) -> dict[str, Any]:
     partition = asked.number(fields, "partition", ANY_PARTITION)
     start, at = asked.choice(fields, "start", STARTS), asked.text(fields, "at")
     toward, edges = asked.edges(fields, "from", MOST_PARTITIONS)
@@ -115,11 +123,8 @@ def _records(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any
     onward = _onward(wanted, found)
     goes_on = bool(wanted.text and onward) and had < wanted.count
     return {
-        "wanted": wanted,
-        "at": at,
-        "partition": partition,
+        "is_back": wanted.is_back,
         "found": found,
-        "starts": STARTS,
         "read": read,
         "had": had,
         "onward": link(**onward) if onward else "",
@@ -164,7 +169,8 @@ def _groups(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
     return {"q": wanted, "state": state, "states": STATES, "page": page, "rows": rows}
 
 
-def _group(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
+def group(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
+    """A group's page."""
     id = asked.text(fields, "id")
     group = existing_group(client, id)
     rows = lag_rows(client, group)
@@ -174,6 +180,7 @@ def _group(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
         "members": page_of(group.members, asked.number(fields, "members", 1)),
         "page": page_of(rows, asked.number(fields, "page", 1)),
         "lag": total_lag(rows),
+        "goals": GOALS.items(),
         "topics": sorted({row.partition.topic for row in rows}),
     }
 
@@ -289,8 +296,9 @@ def _lake(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
     }
 
 
-def _time(time_ms: int) -> str:
-    return known(time_ms if time_ms >= 0 else None, shown_time)
+def _time(time_ms: int) -> str | None:
+    """A time by ISO 8601; None if there is none."""
+    return shown_time(time_ms) if time_ms >= 0 else None
 
 
 def _redis(_client: Client, _fields: Fields, sources: Sources) -> dict[str, Any]:
@@ -306,7 +314,7 @@ PAGES: Final[tuple[tuple[str, str, View], ...]] = (
     ("/records", "records.html", _records),
     ("/record", "record.html", _record),
     ("/groups", "groups.html", _groups),
-    ("/group", "group.html", _group),
+    ("/group", "group.html", group),
     ("/transactions", "transactions.html", _transactions),
     ("/transaction", "transaction.html", _transaction),
     ("/partition", "partition.html", _partition),

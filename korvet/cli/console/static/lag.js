@@ -12,6 +12,7 @@ if (chart) {
   const line = style.getPropertyValue("--line");
   const points = [[], []];
   const axis = { stroke: text, grid: { stroke: line }, ticks: { stroke: line } };
+  const time = { ...axis, values: (_, seconds) => seconds.map((one) => shownTime(new Date(one * 1000)).slice(11, 19)) };
   // uPlot's own bounds of a single point are years apart.
   const shown = () => {
     const first = points[0].at(0) ?? Date.now() / 1000;
@@ -22,9 +23,11 @@ if (chart) {
     height: 180,
     legend: { show: false },
     scales: { x: { range: shown } },
-    axes: [axis, { ...axis, size: 80 }],
+    axes: [time, { ...axis, size: 80 }],
     series: [{}, { label: "lag", stroke: style.getPropertyValue("--link"), points: { show: true } }],
   }, points, chart);
+
+  document.addEventListener("zone", () => plot.redraw(false, true));
 
   let more = "&history=1";
   const look = async () => {

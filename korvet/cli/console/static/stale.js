@@ -6,7 +6,7 @@ const say = (event) => {
   if (stale.hidden) {
     const status = event.detail.xhr.status;
     const why = status ? `the console answers ${status}` : "the console does not answer";
-    stale.textContent = `Since ${new Date().toLocaleTimeString()} this page is not up to date: ${why}. Load it again to see why.`;
+    stale.textContent = `Since ${shownTime(new Date())} this page is not up to date: ${why}. Load it again to see why.`;
     stale.hidden = false;
   }
 };
