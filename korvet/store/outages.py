@@ -37,6 +37,8 @@ _AFTER_OUTAGE_S = 0.1
 """Between probes for the first interval after an outage. So if another one follows, what was served between them counts
 as served."""
 _KEPT = 8
+_TOLD = 4
+"""The outages that `korvet_probe` tells of at most."""
 _KEPT_MS = 3_600_000
 _PROBE = "korvet_probe"
 _MOST_KEYS = 10_000
@@ -278,6 +280,7 @@ def _merged(outages: list[Outage]) -> tuple[Outage, ...]:
     """The outages of the last hour, the oldest first, at most `_KEPT`; outages that overlap become one.
 
     If there are more, the closest two become one that is as long as both, so the time between them counts as served.
+    The newest, which Redis tells of as well, stay as they are.
     """
     merged: list[Outage] = []
     for outage in sorted(outages):
@@ -288,7 +291,7 @@ def _merged(outages: list[Outage]) -> tuple[Outage, ...]:
     newest_ms = max(outage.end_ms for outage in merged) if merged else 0
     kept = [outage for outage in merged if newest_ms - outage.end_ms <= _KEPT_MS]
     while len(kept) > _KEPT:
-        at = min(range(1, len(kept)), key=lambda at: kept[at].start_ms - kept[at - 1].end_ms)
+        at = min(range(1, len(kept) - _TOLD), key=lambda at: kept[at].start_ms - kept[at - 1].end_ms)
         former, latter = kept[at - 1 : at + 1]
         kept[at - 1 : at + 1] = [Outage(former.start_ms, latter.end_ms - (latter.start_ms - former.end_ms))]
     return tuple(kept)
