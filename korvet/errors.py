@@ -56,6 +56,10 @@ class StoreFull(KorvetError):
     """Redis is at maxmemory and refused a function that adds data (OOM)."""
 
 
+class ValueTooLarge(KorvetError):
+    """A value is larger than Redis takes; the command did not leave this process."""
+
+
 class TooMany(KorvetError):
     """A namespace has as many groups as a setting allows."""
 

@@ -23,6 +23,7 @@ from korvet.store.library import QUESTION, State, judge, library_version
 from korvet.store.log.replicas import SILENT_S
 from korvet.store.memory import RESERVED
 from korvet.store.rights import throw_away_key, told
+from korvet.wire.frames import DEFAULT_MAX_FRAME_BYTES
 
 OLDEST_MAJOR = 7
 MIB = 1 << 20
@@ -90,6 +91,7 @@ def examine(
     yield from _writes(client, namespace)
     yield _durability(info, settings)
     yield from _memory(info, settings)
+    yield from _limits(info, settings)
     yield from _cluster(client, info, url)
     yield from _replicas(info, copies)
     yield _library(client)
@@ -100,7 +102,10 @@ def examine(
 def _settings(client: redis.Redis) -> dict[str, str]:
     """The server's own settings; empty if CONFIG is not allowed (as at most hosted services)."""
     try:
-        found: dict[Any, Any] = client.config_get("appendonly", "appendfsync", "save", "maxmemory", "maxmemory-policy")
+        found: dict[Any, Any] = client.config_get(
+            "appendonly", "appendfsync", "save", "maxmemory", "maxmemory-policy", "maxmemory-clients",
+            "proto-max-bulk-len", "client-query-buffer-limit", "client-output-buffer-limit",
+        )  # fmt: skip
     except RedisError:
         return {}
     return {_text(name): _text(value) for name, value in found.items()}
@@ -189,6 +194,40 @@ def _memory(info: dict[str, Any], settings: dict[str, str]) -> Iterator[Finding]
         yield Finding("memory", Verdict.NOTE, f"{text}: producers are refused soon; {_REMEDY}")
     else:
         yield Finding("memory", Verdict.OK, text)
+
+
+def _limits(info: dict[str, Any], settings: dict[str, str]) -> Iterator[Finding]:
+    """The server's limits that break connections which all clients of a front-end share."""
+    subject, found = "limits", False
+    for name in ("proto-max-bulk-len", "client-query-buffer-limit"):
+        most = int(settings.get(name, DEFAULT_MAX_FRAME_BYTES))
+        if most < DEFAULT_MAX_FRAME_BYTES:
+            found = True
+            is_low = most < 2 * MIB
+            text = f"{name} is {most >> 10} KiB: larger batches are refused, whatever max.message.bytes says; raise it"
+            yield Finding(subject, Verdict.MEND if is_low else Verdict.NOTE, text)
+    if settings.get("maxmemory-clients", "0") not in ("0", "0%"):
+        found = True
+        text = (
+            f"maxmemory-clients is {settings['maxmemory-clients']}: beyond it the server closes the largest "
+            "connections, which are those of front-ends; set it to 0"
+        )
+        yield Finding(subject, Verdict.NOTE, text)
+    kind, *words = settings.get("client-output-buffer-limit", "normal 0 0 0").partition(" slave ")[0].split()
+    if kind == "normal" and any(word != "0" for word in words):
+        found = True
+        text = (
+            f"client-output-buffer-limit normal is {' '.join(words)}: a large answer breaks the connection that all "
+            "readers of a front-end share; set it to 0 0 0"
+        )
+        yield Finding(subject, Verdict.NOTE, text)
+    connected, most = int(info.get("connected_clients", 0)), int(info.get("maxclients", 0))
+    if most and connected > 0.9 * most:
+        found = True
+        text = f"{connected} of maxclients {most} connections are there: front-ends are soon refused; raise it"
+        yield Finding(subject, Verdict.NOTE, text)
+    if settings and not found:
+        yield Finding(subject, Verdict.OK, "no limit of the server cuts off front-ends")
 
 
 def _writes(client: redis.Redis, namespace: Namespace) -> Iterator[Finding]:

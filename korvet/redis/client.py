@@ -28,7 +28,7 @@ from korvet.redis.address import Address, RedisUrl
 from korvet.redis.cluster import Slots
 from korvet.redis.connecting import Login
 from korvet.redis.doubt import Doubt
-from korvet.redis.link import Link
+from korvet.redis.link import LEAST_MOST_VALUE_BYTES, Link
 from korvet.redis.outage_log import ServerLines, UserLines
 from korvet.redis.primary import Primary
 from korvet.redis.resp import Argument, Buffer, Named, Placed, Waits, pack_command
@@ -130,6 +130,10 @@ class Store:
             return future
         packed = pack_command((self.library.verbs[function], function, len(keys), *keys, *args))
         self.asked_s += _CALL_S + _ARGUMENT_S * len(args) + _BYTE_S * len(packed)
+        if len(packed) > LEAST_MOST_VALUE_BYTES and keys and (link := self.link(purpose, keys[0])) is not None:
+            largest_bytes = max((len(one) for one in args if not isinstance(one, int | float)), default=0)
+            if link.refuses(future, largest_bytes):
+                return future
         if self._slots is None:
             self._links[purpose].send(future, packed)
         else:
@@ -162,10 +166,12 @@ class Store:
                     return future
         self.asked_s += _CALL_S
         name, expiry = keys[-1].encode(), b"%d" % expiry_ms
-        head = b"*5\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n" % (len(name), name, sum(map(len, value)))
+        size_bytes = sum(map(len, value))
+        head = b"*5\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n" % (len(name), name, size_bytes)
         placed = Placed(
             (head, *value, b"\r\n$2\r\nPX\r\n$%d\r\n%b\r\n" % (len(expiry), expiry)),
             pack_command((self.library.verbs[function], function, len(keys), *keys, *args)),
+            size_bytes,
         )
         if self._slots is None:
             self._links[Purpose.APPEND].send_placed(future, placed)
@@ -404,6 +410,8 @@ class Store:
             is_older=self.library.is_older,
             lines=lines,
             subscriber=purpose is Purpose.SUBSCRIBE,
+            # The ACL log tells of users who may not ask, and most with a name may not. These learn by failing.
+            asks_limits=purpose is Purpose.APPEND and self.url.user is None,
             waits=waits,
         )
         if self._first is not None:

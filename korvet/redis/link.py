@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from math import inf
 from typing import Any, Protocol
 
 import anyio
+import structlog
 
-from korvet.errors import KorvetError, StoreUnavailable
+from korvet.errors import KorvetError, StoreError, StoreUnavailable, ValueTooLarge
 from korvet.redis.address import Address
 from korvet.redis.connecting import Login, close_connection, connect, watch
 from korvet.redis.error_replies import as_exception, is_final, is_redirection, told
@@ -23,9 +25,17 @@ from korvet.redis.library_loading import LibraryLoading
 from korvet.redis.outage_log import ServerLines
 from korvet.redis.resp import Connection, Owner, Placed, ReplyError, Sent, Waits, fail, pack_command
 
+log = structlog.get_logger()
+
 CONNECT_TIMEOUT_S = 5.0
 _BACKOFF_S = (0.05, 2.0)
 _MAX_ATTEMPTS = 6
+LEAST_MOST_VALUE_BYTES = 1 << 20
+"""The least to which Redis's two limits can be set. It is taken for the limit if a value was too large for a server
+that does not tell its limits."""
+_BESIDE_BYTES = 65_536
+"""The bytes of other commands that the server may have in its buffer beside a value."""
+_TOO_LARGE = "ERR Protocol error: invalid bulk length"
 _OF_LIBRARY = "@user_function:"
 """A part of each error that a function raised."""
 
@@ -43,6 +53,7 @@ class Link(Owner):
     :param locate: finds the server's address at every connect, for Sentinel may name another.
     :param library: the Lua library's text, for "Function not found".
     :param is_older: whether a version is older than that library's.
+    :param asks_limits: whether it learns at each connect how large a value the server takes.
     """
 
     def __init__(
@@ -55,6 +66,7 @@ class Link(Owner):
         is_older: Callable[[str], bool],
         lines: ServerLines,
         subscriber: bool = False,
+        asks_limits: bool = False,
         waits: Waits | None = None,
     ) -> None:
         super().__init__(waits)
@@ -64,6 +76,10 @@ class Link(Owner):
         """The replication id that the server last told."""
         self.history = ""
         """The server's history: another text means that its data may be older or another's. Empty before a connect."""
+        self.most_value_bytes = inf
+        """The largest value that the server takes, as far as it is known."""
+        self._asks_limits = asks_limits
+        self._has_told_limit = False
         self.server: dict[str, str] = {}
         self.problem: KorvetError = StoreUnavailable(f"not connected to Redis yet ({name})")
         self.is_turned_away = False
@@ -159,12 +175,31 @@ class Link(Owner):
 
     def send_placed(self, future: asyncio.Future[Any], placed: Placed, attempts: int = 0) -> None:
         """Queue the SET of a temporary key, and behind it the call that takes the key."""
+        if self.refuses(future, placed.size_bytes):
+            return
         if self._held is not None and self._gate is not None:
             self._held.append((future, placed, attempts))
         elif self._gate is not None:
             self._gate.send_placed(future, placed, attempts)
         else:
             fail(future, StoreUnavailable(str(self.problem)))
+
+    def refuses(self, future: asyncio.Future[Any], size_bytes: int) -> bool:
+        """Fail a command with a larger value than the server takes: it would break the connection of all.
+
+        One line of the log tells of the first one with each limit.
+        """
+        if size_bytes <= self.most_value_bytes:
+            return False
+        fail(future, ValueTooLarge(f"Redis takes values of {self.most_value_bytes} bytes, not of {size_bytes}"))
+        if not self._has_told_limit:
+            self._has_told_limit = True
+            log.warning(
+                "a batch is larger than redis takes; such batches are refused",
+                server=self.lines.server, bytes=size_bytes, most=self.most_value_bytes,
+                remedy="raise proto-max-bulk-len and client-query-buffer-limit of redis, or lower max.message.bytes",
+            )  # fmt: skip
+        return True
 
     def resend(self, sent: Sent) -> None:
         """Queue a command of either kind."""
@@ -232,6 +267,7 @@ class Link(Owner):
     async def _connect(self) -> Connection:
         address = await self._locate()
         connection, server = await connect(self, address, self._login, self.name, is_first=not self.run_id)
+        await self._ask_limits(connection)
         self._live = self._gate = connection
         self._given_up = ""
         self.address = address
@@ -239,6 +275,22 @@ class Link(Owner):
         connection.subscriber = self._subscriber
         self._enter(server)
         return connection
+
+    async def _ask_limits(self, connection: Connection) -> None:
+        """Ask for the largest value. A server that does not tell is not asked again, because it logs the refusal."""
+        if not self._asks_limits:
+            return
+        try:
+            found = await connection.command("CONFIG", "GET", "proto-max-bulk-len", "client-query-buffer-limit")
+            limits = {bytes(name): int(value) for name, value in zip(found[::2], found[1::2], strict=True)}
+            value_bytes, query_bytes = limits[b"proto-max-bulk-len"], limits[b"client-query-buffer-limit"]
+            most_bytes = min(value_bytes, query_bytes - _BESIDE_BYTES)
+            self._has_told_limit = self._has_told_limit and most_bytes == self.most_value_bytes
+            self.most_value_bytes = most_bytes
+        except StoreUnavailable:
+            pass
+        except (StoreError, KeyError, ValueError):
+            self._asks_limits = False
 
     def _enter(self, server: dict[str, str]) -> None:
         self.server = server
@@ -251,10 +303,18 @@ class Link(Owner):
         self.on_up()
         self.on_change()
 
+    def refused_unasked(self, error: ReplyError) -> None:
+        if str(error).startswith(_TOO_LARGE):
+            # The server closes the connection, and another batch of the same client would break the next one.
+            self._given_up = f"a value was larger than it takes (proto-max-bulk-len): {error}"
+            self.most_value_bytes = min(self.most_value_bytes, LEAST_MOST_VALUE_BYTES)
+            self._asks_limits = True
+
     def refused(self, sent: Sent, error: ReplyError) -> None:
         future, packed, attempts = sent
         assert future is not None
         text = str(error)
+        self.refused_unasked(error)
         if text.startswith("ERR Function not found") and attempts < _MAX_ATTEMPTS:
             self._loading.load_and_resend((future, packed, attempts + 1))
         elif is_redirection(text) and self.on_redirected(sent, text):

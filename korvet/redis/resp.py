@@ -43,6 +43,8 @@ class Placed(NamedTuple):
 
     set: Sequence[Buffer]
     call: bytes
+    size_bytes: int
+    """The bytes of the key's value."""
 
 
 Sent = tuple[asyncio.Future[Any] | None, bytes | Placed, int]
@@ -77,6 +79,9 @@ class Owner:
 
     def refused(self, sent: Sent, error: ReplyError) -> None:
         """Redis answered a command with an error. The command's future may be cancelled."""
+
+    def refused_unasked(self, error: ReplyError) -> None:
+        """Redis answered a command with an error whose reply nobody wants."""
 
     def pushed(self, message: Any) -> None:
         """A subscribed connection received a message or an error reply."""
@@ -285,6 +290,8 @@ class Connection(asyncio.BufferedProtocol):
                 raise ValueError(str(reply)) from None
             future = sent[0]
             if future is None:
+                if isinstance(reply, ReplyError):
+                    self._owner.refused_unasked(reply)
                 continue
             if isinstance(reply, ReplyError):
                 self._owner.refused(sent, reply)

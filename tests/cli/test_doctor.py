@@ -28,9 +28,9 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = Namespace("doctor")
 WORDS = re.compile(r"""[(,]\s*['"]([A-Z]{3,}(?:_RO)?)['"](?:, ['"]([A-Z]+)['"])?""")
 WRITTEN_AS_BYTES = {"+cluster|slots", "+fcall", "+fcall_ro", "+set"}
-NOT_TO_BE_ALLOWED = {"+auth", "+keys", "+select", "+readonly"}
-"""Words that are no right to test: any user may AUTH, SELECT is for URLs with a database, READONLY is an error's code,
-KEYS is a word of headers."""
+NOT_TO_BE_ALLOWED = {"+auth", "+config", "+keys", "+select", "+readonly"}
+"""Words that are no right to test: any user may AUTH, CONFIG may be refused, SELECT is for URLs with a database,
+READONLY is an error's code, KEYS is a word of headers."""
 
 
 @pytest.fixture
@@ -259,6 +259,24 @@ def test_eviction_must_be_mended(server: Server, capsys: pytest.CaptureFixture[s
         client.config_set("maxmemory-policy", "allkeys-lru")
     verdict, text = findings(server, capsys)["eviction"]
     assert (verdict, "noeviction" in text) == ("mend", True)
+
+
+def test_limits_that_cut_front_ends_off_are_named(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    assert findings(server, capsys)["limits"] == ("ok", "no limit of the server cuts off front-ends")
+    for name, value, verdict, text in (
+        ("proto-max-bulk-len", "1mb", "mend", "proto-max-bulk-len is 1024 KiB"),
+        ("client-query-buffer-limit", "8mb", "note", "client-query-buffer-limit is 8192 KiB"),
+        ("maxmemory-clients", "100mb", "note", "maxmemory-clients is 104857600"),
+        ("client-output-buffer-limit", "normal 1mb 0 0", "note", "client-output-buffer-limit normal is 1048576 0 0"),
+    ):
+        with server.client() as client:
+            former = client.config_get(name)
+            client.config_set(name, value)
+            try:
+                found = findings(server, capsys)["limits"]
+            finally:
+                client.config_set(name, *former.values())
+        assert found[0] == verdict and found[1].startswith(text)
 
 
 def test_library_is_checked_loaded_and_current(server: Server, capsys: pytest.CaptureFixture[str]) -> None:

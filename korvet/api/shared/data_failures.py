@@ -8,11 +8,20 @@ import structlog
 
 from korvet.codes import (
     KAFKA_STORAGE_ERROR,
+    MESSAGE_TOO_LARGE,
     NOT_LEADER_OR_FOLLOWER,
     REQUEST_TIMED_OUT,
     UNKNOWN_SERVER_ERROR,
 )
-from korvet.errors import DamagedLog, KorvetError, StoreFull, StoreRefusing, StoreUnavailable, forget_frames
+from korvet.errors import (
+    DamagedLog,
+    KorvetError,
+    StoreFull,
+    StoreRefusing,
+    StoreUnavailable,
+    ValueTooLarge,
+    forget_frames,
+)
 
 log = structlog.get_logger()
 
@@ -30,6 +39,7 @@ def failure_code(error: KorvetError, api: str) -> int:
     - the reply was lost: REQUEST_TIMED_OUT, because the batch may or may not be there; clients try again
     - Redis was not reached: NOT_LEADER_OR_FOLLOWER, on which clients ask for metadata and try again, and count no try
     - at maxmemory: KAFKA_STORAGE_ERROR, on which clients do not give up either
+    - larger than Redis takes: MESSAGE_TOO_LARGE, on which clients split the batch, or give it up
     - anything else is a defect: UNKNOWN_SERVER_ERROR and a line in the log; a damaged partition has had its line
 
     The error forgets its frames, which hold the request.
@@ -39,14 +49,16 @@ def failure_code(error: KorvetError, api: str) -> int:
         return REQUEST_TIMED_OUT if error.outcome_unknown else NOT_LEADER_OR_FOLLOWER
     if isinstance(error, StoreFull):
         return KAFKA_STORAGE_ERROR
+    if isinstance(error, ValueTooLarge):
+        return MESSAGE_TOO_LARGE
     if not isinstance(error, DamagedLog):
         log.error("the store's answer cannot be used", api=api, reason=str(error))
     return UNKNOWN_SERVER_ERROR
 
 
 def failure_message(error: KorvetError) -> str | None:
-    """The message beside the code: the reason why Redis takes no writes, which no code tells; else None."""
-    return str(error) if isinstance(error, StoreRefusing) else None
+    """The message beside the code: the reason why Redis takes no writes or not this one; else None."""
+    return str(error) if isinstance(error, StoreRefusing | ValueTooLarge) else None
 
 
 def read_failure_code(error: KorvetError, api: str) -> int:
