@@ -6,10 +6,10 @@
 A request whose batches are opened first is handled in its turn. Such batches are for a topic with a value schema, a
 compression of its own or storage by records. Compressed or long batches for a compacted topic are opened, too.
 
-Some libraries do not compute a batch's greatest timestamp: kafkajs writes the last record's, Sarama -1. Kafka computes
-it for every batch, which costs more than all else here. So korvet believes the libraries that are known to compute it
-(`korvet.api.shared.telemetry.Peer`), and looks into the batches of all others: in a thread if these are compressed, or
-have many records. A client that lied about its library would have its own records deleted early, and nobody else's.
+Some libraries do not compute a batch's greatest timestamp: kafkajs and franz-go write the last record's, Sarama -1.
+Kafka computes it for every batch, which costs more than all else here. So korvet believes the libraries that are known
+to compute it (`korvet.api.shared.telemetry.Peer`), and looks into the batches of all others: in a thread if these take
+long. A client that lied about its library would have its own records deleted early, and nobody else's.
 
 With acks=all and min.insync.replicas above 1 the answer waits for Redis's replicas (`korvet.store.log.replicas`).
 Batches are appended as they came. A batch of a topic with message.timestamp.type=LogAppendTime gets a new header.
@@ -44,12 +44,13 @@ from korvet.codes import (
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
-from korvet.store.log.judge import date, is_quick, is_short, judge_keys, judge_times
+from korvet.store.log.judge import date_at_once, is_short, judge, judge_keys
 from korvet.store.log.limits import Limits
 from korvet.store.log.opened import opened_for
 from korvet.store.log.partition import Partition
 from korvet.store.transactions.transactions import Member
 from korvet.wire.batch import (
+    CODEC_MASK,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     Batch,
@@ -65,6 +66,9 @@ _NO_TRANSACTIONAL_ID: Final = Refusal(TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fai
 _VALID_ACKS: Final = (ALL, 0, 1)
 AT_ONCE: Final = 200
 """Partitions whose batches are sent in one go, in 4 to 6 ms; a request with more is handled in its turn."""
+
+OPENED_AT_ONCE: Final = 10
+"""Batches that are opened in one go, each in 0.2 ms at most."""
 
 
 class _Job(NamedTuple):
@@ -145,12 +149,12 @@ async def _opened(ctx: Context, request: Any, plan: _Plan) -> _Plan:
     for job in jobs:
         records = job.records[: job.batch.size_bytes]
         limits = log.limits(job.partition)
-        is_open = (
-            limits.opens_batches or limits.is_compacted or not (_is_believed(ctx, job.batch) or is_quick(job.batch))
-        )
+        is_open = limits.opens_batches or limits.is_compacted or not _is_believed(ctx, job.batch)
         if not is_open or refusal(job.batch, records, limits.max_message_bytes) is not None:
             left.append(job)
             continue
+        if ctx.frontend.turns.is_due(OPENED_AT_ONCE):
+            await ctx.frontend.turns.turn()
         opened = await opened_for(log, job.partition, job.batch, records)
         if isinstance(opened, Refusal):
             job.outcomes[job.at] = Pending(job.partition, None, refusal=opened)
@@ -202,7 +206,15 @@ def _plan(ctx: Context, request: Any, plan: _Plan, row: _Row, part: Any, *, may_
     if may_wait and (partition is None or _has_to_wait(ctx, request, partition, batch)):
         return False
     if partition is not None and not isinstance(batch, Refusal):
-        jobs.append(_Job(outcomes, len(outcomes), partition, batch, part.records))
+        job = _Job(outcomes, len(outcomes), partition, batch, part.records)
+        must_be_dated = may_wait and request.acks in _VALID_ACKS and not _is_believed(ctx, batch)
+        dated = _dated(ctx, job, len(jobs)) if must_be_dated else job
+        if dated is None:
+            return False
+        if isinstance(dated, Refusal):
+            outcomes.append(Pending(partition, None, refusal=dated))
+            return True
+        jobs.append(dated)
     outcomes.append(outcome)
     return True
 
@@ -218,8 +230,6 @@ def _has_to_wait(ctx: Context, request: Any, partition: Partition, batch: Batch 
     log = ctx.frontend.log
     if partition.repairing or log.reserve.is_used_up(partition.keys.log):
         return True
-    if not isinstance(batch, Refusal) and _must_be_dated(ctx, batch):
-        return True
     limits = log.limits(partition)
     return not limits.is_plain and (_must_be_opened(limits, batch) or lacks_replicas(ctx, request, partition) is None)
 
@@ -229,9 +239,18 @@ def _is_believed(ctx: Context, batch: Batch) -> bool:
     return ctx.peer.dates_batches and batch.max_timestamp >= batch.base_timestamp
 
 
-def _must_be_dated(ctx: Context, batch: Batch) -> bool:
-    """Whether its records must be looked at for their times, which may take longer than the loop may be held up."""
-    return not _is_believed(ctx, batch) and not is_quick(batch)
+def _dated(ctx: Context, job: _Job, before: int) -> _Job | Refusal | None:
+    """The job with its records' greatest timestamp, unless the log refuses the batch for something else.
+
+    None if its records must be looked at in a thread: they take long, or many batches stand ``before`` it.
+    """
+    records = job.records[: job.batch.size_bytes]
+    if refusal(job.batch, records, ctx.frontend.log.limits(job.partition).max_message_bytes) is not None:
+        return job
+    if job.batch.attributes & CODEC_MASK and before >= OPENED_AT_ONCE:
+        return None
+    found = date_at_once(job.batch, records)
+    return found if found is None or isinstance(found, Refusal) else _Job(job.outcomes, job.at, job.partition, *found)
 
 
 def _must_be_opened(limits: Limits, batch: Batch | Refusal) -> bool:
@@ -287,18 +306,19 @@ def _all_failed(ctx: Context, request: Any, why: Refusal) -> list[tuple[str | UU
 def _append(ctx: Context, request: Any, job: _Job, *, is_opened: bool) -> Outcome:
     """Judge a batch as the log does, and send it to Redis."""
     log = ctx.frontend.log
-    partition, records = job.partition, job.records
+    partition, batch, records = job.partition, job.batch, job.records
     limits = log.limits(partition)
-    if len(records) != job.batch.size_bytes:
-        records = records[: job.batch.size_bytes]
+    if len(records) != batch.size_bytes:
+        records = records[: batch.size_bytes]
     append_time = NO_TIMESTAMP
     now_ms = time.time_ns() // 1_000_000
-    judged = _judged(ctx, job, records, limits, now_ms, is_opened=is_opened)
-    if isinstance(judged, Refusal):
-        if judged.tells_log_start:
-            return Pending(partition, None, refusal=judged)
-        return PartitionAnswer(partition.index, judged.code, message=judged.message)
-    batch, records = judged
+    refused = judge(limits, batch, records, now_ms, job.oldest)
+    if refused is None and limits.is_compacted and not is_opened:
+        refused = judge_keys(partition, batch, records)
+    if refused is not None:
+        if refused.tells_log_start:
+            return Pending(partition, None, refusal=refused)
+        return PartitionAnswer(partition.index, refused.code, message=refused.message)
     if limits.is_log_append_time:
         append_time = now_ms
         batch, records = stamped(batch, records, batch.attributes | LOG_APPEND_TIME, now_ms)
@@ -307,27 +327,6 @@ def _append(ctx: Context, request: Any, job: _Job, *, is_opened: bool) -> Outcom
     if records is not job.records:
         job = job._replace(batch=batch, records=records)
     return _send(ctx, request, job, limits.copies, append_time)
-
-
-def _judged(
-    ctx: Context, job: _Job, records: bytes | memoryview, limits: Limits, now_ms: int, *, is_opened: bool
-) -> tuple[Batch, bytes | memoryview] | Refusal:
-    """The batch with its records' greatest timestamp, or the reason why the log refuses it."""
-    batch, oldest = job.batch, job.oldest
-    refused = refusal(batch, records, limits.max_message_bytes)
-    if refused is not None:
-        return refused
-    if oldest is None:
-        oldest = batch.base_timestamp
-        if not _is_believed(ctx, batch):
-            found = date(batch, records)
-            if isinstance(found, Refusal):
-                return found
-            batch, records, oldest = found
-    refused = judge_times(limits, batch, oldest, now_ms)
-    if refused is None and limits.is_compacted and not is_opened:
-        refused = judge_keys(job.partition, batch, records)
-    return refused or (batch, records)
 
 
 def _send(ctx: Context, request: Any, job: _Job, copies: int, append_time: int) -> Outcome:

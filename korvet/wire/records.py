@@ -114,22 +114,28 @@ def _deltas(batch: Batch, data: bytes) -> Iterator[tuple[int, int]]:
         raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
 
 
-def dated(batch: Batch, data: bytes | memoryview) -> tuple[Batch, bytes | memoryview, int]:
+def dated(
+    batch: Batch, data: bytes | memoryview, most_bytes: int | None = None
+) -> tuple[Batch, bytes | memoryview, int]:
     """The batch with the greatest timestamp of its records in its header, and their least timestamp (ms).
 
-    As in Kafka records without a timestamp do not count; without any other both times are `NO_TIMESTAMP`. A batch that
-    is too long to be decompressed keeps its header's time, which some clients' libraries do not compute.
+    As in Kafka records without a timestamp do not count; without any other both times are `NO_TIMESTAMP`. A batch of
+    more than `MOST_BYTES` when decompressed keeps its header's time.
 
+    :param most_bytes: a lower bound on them.
+    :raises TooLong: if they are more than ``most_bytes``.
     :raises UndecodableRecords: if the batch does not hold as many records as its header says, or not these alone.
     """
     plain: bytes | memoryview = memoryview(data)[HEADER_BYTES:]
     codec = batch.attributes & CODEC_MASK
     try:
         if codec:
-            plain = decompressed(codec, bytes(plain))
+            plain = decompressed(codec, bytes(plain), most_bytes)
         if codec == LZ4 and not data[HEADER_BYTES + _LZ4_FLAGS_AT] & _LZ4_INDEPENDENT:
             raise DamagedStream("the LZ4 frame has blocks that depend on each other, which Java clients cannot read")
     except TooLong:
+        if most_bytes is not None:
+            raise
         oldest, newest = batch.base_timestamp, max(batch.base_timestamp, batch.max_timestamp)
     else:
         oldest, newest = _times(batch, plain)
@@ -143,7 +149,8 @@ def dated(batch: Batch, data: bytes | memoryview) -> tuple[Batch, bytes | memory
 def _times(batch: Batch, plain: bytes | memoryview) -> tuple[int, int]:
     """The least and the greatest timestamp of records. This loop is as short as it can be: clients wait for it."""
     base, oldest, newest = batch.base_timestamp, _LONGS, NO_TIMESTAMP
-    is_compressed = batch.attributes & CODEC_MASK
+    # Kafka looks at offsets in compressed batches alone, which are bytes by now.
+    unpacked = plain if isinstance(plain, bytes) else None
     at, last = 0, -1
     try:
         for index in range(batch.records):
@@ -167,15 +174,22 @@ def _times(batch: Batch, plain: bytes | memoryview) -> tuple[int, int]:
                 newest = max(newest, timestamp)
                 if timestamp != NO_TIMESTAMP:
                     oldest = min(oldest, timestamp)
-            # Kafka looks at offsets in compressed batches alone.
-            if is_compressed and read_varint(plain, read_varint(plain, at + 1)[1])[0] != index:
-                raise ValueError(f"record {index} has another offset")
+            if unpacked is not None and (
+                index >= _FEW or delta >= 0x80 or not unpacked.startswith(_OFFSETS[index], at + 2)
+            ):
+                _check_offset(unpacked, at + 1, index)
             at += length
         if at != len(plain):
             raise ValueError(f"{len(plain)} bytes, and the records take {at}")
     except (IndexError, ValueError) as error:
         raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
     return NO_TIMESTAMP if oldest == _LONGS else oldest, newest
+
+
+def _check_offset(plain: bytes, at: int, index: int) -> None:
+    """:raises ValueError: if the record, whose timestamp lies there, has another offset."""
+    if read_varint(plain, read_varint(plain, at)[1])[0] != index:
+        raise ValueError(f"record {index} has another offset")
 
 
 def java_long(value: int) -> int:
@@ -209,6 +223,10 @@ def varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+_FEW: Final = 1024
+_OFFSETS: Final = [varint(offset) for offset in range(_FEW)]
 
 
 def decompressed(codec: int, data: bytes, most_bytes: int | None = None) -> bytes:

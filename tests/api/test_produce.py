@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from korvet.wire.batch import HEADER_BYTES, sealed, stamped
+from korvet.wire.batch import HEADER_BYTES, ZSTD, sealed, stamped
 from tests.api.data import (
     Connection,
     batches_of,
@@ -296,6 +296,24 @@ def test_greatest_time_is_that_of_the_records(broker: KorvetServer, claimed: str
     assert (batch["max_time"], batch["first_time"], batch["count"]) == (now + 5, now, count)
     for asked, found in ((-3, (1, now + 5)), (now + 1, (1, now + 5)), (now + 6, (-1, -1))):
         assert by_time(broker.port, topic, asked) == found
+
+
+def test_many_compressed_batches_and_long_ones_are_dated_too(broker: KorvetServer) -> None:
+    """The loop looks into a few short ones; what is more goes to a thread, and the request keeps its order."""
+    topic, now = created(broker.port, partitions=30), now_ms()
+    batch, short = built(Whole(timestamp=now - 7), Whole(timestamp=now - 8), codec=ZSTD)
+    bad = sealed(batch._replace(records=3, last_offset_delta=2), short[HEADER_BYTES:])[1]
+    batch, long = built(*[Whole(value=bytes(9000), timestamp=now - 7)] * 10, codec=ZSTD)
+    long = stamped(batch, long, batch.attributes, 0)[1]
+    sent = [long if index == 20 else bad if index in (3, 25) else short for index in range(30)]
+    data = [{"name": topic, "partition_data": [{"index": at, "records": one} for at, one in enumerate(sent)]}]
+    with connected(broker.port) as connection:
+        answer = connection.ask("produce", 12, acks=-1, timeout=5000, topic_data=data)
+    parts = answer["responses"][0]["partition_responses"]
+    assert [one["index"] for one in parts if one["error_code"] != "NONE"] == [3, 25]
+    for part in fetch(broker.port, topic, *(wanted(0, index) for index in range(30))):
+        times = [batch["max_time"] for batch in batches_of(part)]
+        assert times == ([] if part["partition_index"] in (3, 25) else [now - 7])
 
 
 def by_time(port: int, topic: str, timestamp: int) -> tuple[int, int]:

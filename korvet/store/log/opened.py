@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 from korvet.codes import INVALID_RECORD, MESSAGE_TOO_LARGE
 from korvet.configs.schema_keywords import PATIENCE, OutOfPatience, spend
 from korvet.configs.value_schema import ValueSchema
-from korvet.store.log.judge import MOST_ERRORS, date, is_quick, is_short, judge_keys
+from korvet.store.log.judge import MOST_ERRORS, Dated, date, date_at_once, is_short, judge_keys
 from korvet.store.log.limits import Limits
 from korvet.store.log.partition import Partition
 from korvet.store.log.partitions import Partitions
@@ -66,13 +66,11 @@ async def opened_for(log: Partitions, partition: Partition, batch: Batch, data: 
     return split if isinstance(split, Refusal) else Opened(*changed, oldest, split)
 
 
-async def dated_for(
-    log: Partitions, batch: Batch, data: bytes | memoryview
-) -> tuple[Batch, bytes | memoryview, int] | Refusal:
+async def dated_for(log: Partitions, batch: Batch, data: bytes | memoryview) -> Dated | Refusal:
     """As `korvet.store.log.judge.date`, beside the loop if it may take long."""
-    if is_quick(batch):
-        return date(batch, data)
-    return await log.in_thread(partial(date, batch, data))
+    found = date_at_once(batch, data) or await log.in_thread(partial(date, batch, data))
+    assert found is not None
+    return found
 
 
 async def split_for(
