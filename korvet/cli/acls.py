@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from korvet.cli.options import Function, as_json, confirmed
-from korvet.cli.output import say_note, show_json, show_table
+from korvet.cli.output import show_json, show_table
 from korvet.cli.security_door import Door, security_door
 
 if TYPE_CHECKING:
@@ -130,8 +130,6 @@ def remove(words: Words, execute: bool, door: Door) -> None:
     with door.opened() as secured:
         rules = secured.rules.remove(filters) if execute else secured.rules.find(filters)
     _show(rules)
-    if not execute:
-        say_note("nothing is removed yet; --execute does it")
 
 
 def _show(rules: Sequence[Acl]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from korvet.cli.options import confirmed
 from korvet.errors import KorvetError
 
 _LOG = re.compile(r"korvet:\{([^:]*):(.*):(\d+)\}:log")
@@ -22,9 +23,9 @@ _SHOWN = 20
     type=click.Path(path_type=Path),
     help="The directory of 'korvet serve', which must not run.",
 )
-@click.option("--execute", is_flag=True, help="Cut; without it the command only tells.")
+@confirmed
 def repair(data_dir: Path, execute: bool) -> None:
-    """Cut the embedded server's append-only file where its first damage begins.
+    """Cut the embedded server's append-only file where its first damage begins; without --execute only tell of it.
 
     The server does not start with a damaged file. All that clients wrote behind the damage is lost by the cut. So a
     backup may be better. The cut bytes go to a file of their own.
@@ -41,7 +42,7 @@ def repair(data_dir: Path, execute: bool) -> None:
         damage = find_damage(data_dir, binary)
         if damage is None:
             click.echo("The append-only files are whole; there is nothing to cut.")
-            return
+            raise click.exceptions.Exit
         click.echo(
             f"{damage.file} is damaged at byte {damage.kept_bytes:,} of {damage.file.stat().st_size:,}. "
             f"{damage.lost_bytes:,} bytes from there on are lost"
@@ -56,7 +57,6 @@ def repair(data_dir: Path, execute: bool) -> None:
         if len(damage.lost) > _SHOWN:
             click.echo(f"  and {len(damage.lost) - _SHOWN} further partitions")
         if not execute:
-            click.echo("Nothing was changed. Repeat the command with --execute to cut.")
             return
         try:
             rest = cut(damage)

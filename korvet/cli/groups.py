@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from korvet.cli.options import as_json, cluster_options, confirmed
-from korvet.cli.output import printable, say_note, show_json, show_table
+from korvet.cli.output import printable, show_json, show_table
 from korvet.errors import KorvetError
 
 if TYPE_CHECKING:
@@ -228,19 +228,31 @@ def _ranges(partitions: list[str]) -> str:
 
 @groups.command()
 @click.argument("names", nargs=-1, required=True, metavar="GROUP…")
+@confirmed
 @cluster_options
-def delete(names: tuple[str, ...], cluster: Cluster) -> None:
-    """Delete groups that have no members, and their offsets.
+def delete(names: tuple[str, ...], execute: bool, cluster: Cluster) -> str | None:
+    """Delete groups that have no members, and their offsets; without --execute only show them.
 
     \b
-    Example:  korvet groups delete readers
+    Example:  korvet groups delete readers --execute
     """
-    from korvet.cli.kafka.groups import delete_group
+    from korvet.cli.kafka.group_rows import group_rows
+    from korvet.cli.kafka.groups import ListedGroup, delete_group, deletion_hindrance
 
     with cluster.client() as client:
+        if not execute:
+            described = [_existing(client, name) for name in dict.fromkeys(names)]
+            listed = [
+                ListedGroup(group=one.group, state=one.state, protocol_type=one.protocol_type, type=one.type)
+                for one in described
+            ]
+            rows = group_rows(client, listed)
+            show_table(["GROUP", "STATE", "MEMBERS", "LAG"], [(one.group, one.state, *rest) for one, *rest in rows])
+            return next(filter(None, (deletion_hindrance(client, one.group) for one in described)), None)
         for name in names:
             delete_group(client, name)
             click.echo(f"deleted group {name}")
+    return None
 
 
 @groups.command("remove-member")
@@ -299,7 +311,7 @@ def reset_offsets(
     as_json: bool,
     cluster: Cluster,
     **goals: Any,
-) -> None:
+) -> str | None:
     """Set the offsets at which a group without running consumers reads on; without --execute only show them.
 
     \b
@@ -332,5 +344,4 @@ def reset_offsets(
             ["TOPIC", "PARTITION", "CURRENT", "NEW"],
             [(item.partition.topic, item.partition.partition, item.current, item.new) for item in resets],
         )
-    if not execute:
-        say_note(f"nothing was changed; {hindrance or 'add --execute to do it'}")
+    return hindrance

@@ -12,6 +12,7 @@ import click
 from korvet.cli.cluster import named_cluster
 from korvet.cli.environment import variable_of
 from korvet.cli.kafka.address import DEFAULT_BOOTSTRAP, parse_addresses
+from korvet.cli.output import say_note
 from korvet.errors import ConfigError, KorvetError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -73,15 +74,23 @@ def as_json(function: Function) -> Function:
 
 
 def confirmed(function: Function) -> Function:
-    """The flags ``--dry-run`` and ``--execute``; the command acts only with the latter. Hands over ``execute``."""
+    """The flags ``--dry-run`` and ``--execute`` of each command that destroys something; hands over ``execute``.
 
-    @click.option("--dry-run", is_flag=True, help="Only show the effect; this is the default without --execute.")
+    Without ``--execute`` the function shows what it would do, and changes nothing. It may return a sentence that says
+    why it could not be done now. The exit code is 1 then, unless ``--dry-run`` asked for no more: a script that meant
+    the change learns that there was none.
+    """
+
+    @click.option("--dry-run", is_flag=True, help="Only show the effect, as without --execute; the exit code is 0.")
     @click.option("--execute", is_flag=True, help="Do it.")
     @wraps(function)
-    def with_consent(*args: Any, dry_run: bool, execute: bool, **others: Any) -> Any:
+    def with_consent(*args: Any, dry_run: bool, execute: bool, **others: Any) -> None:
         if dry_run and execute:
             raise click.UsageError("--dry-run and --execute exclude each other")
-        return function(*args, execute=execute, **others)
+        hindrance: str | None = function(*args, execute=execute, **others)
+        if not execute:
+            say_note(f"nothing was changed; {hindrance or 'add --execute to do it'}")
+            raise click.exceptions.Exit(0 if dry_run else 1)
 
     return cast("Function", with_consent)
 

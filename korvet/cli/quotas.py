@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from korvet.cli.options import Function, as_json
+from korvet.cli.options import Function, as_json, confirmed
 from korvet.cli.output import show_json, show_table
 from korvet.cli.security_door import DEFAULT_NAMESPACE, Door, RedisDoor, security_door
 from korvet.errors import KorvetError
@@ -127,12 +127,13 @@ def list_quotas(entity: Entity, as_json: bool, door: Door) -> None:
 @quotas.command()
 @click.argument("names", nargs=-1, metavar="[QUOTA]...")
 @_entity
+@confirmed
 @_place
-def remove(names: tuple[str, ...], entity: Entity, door: Door) -> None:
-    """Remove quotas of one entity, all of them or those that are named.
+def remove(names: tuple[str, ...], entity: Entity, execute: bool, door: Door) -> None:
+    """Remove quotas of one entity, all of them or those that are named; without --execute only show them.
 
     \b
-    Example:  korvet quotas remove --user alice producer_byte_rate
+    Example:  korvet quotas remove --user alice producer_byte_rate --execute
     """
     _require(entity)
     with door.opened() as secured:
@@ -141,8 +142,12 @@ def remove(names: tuple[str, ...], entity: Entity, door: Door) -> None:
         missing = [name for name in gone if name not in there] if there else ["quota"]
         if missing:
             raise KorvetError(f"it has no {' and no '.join(missing)}; see all quotas with: korvet quotas list")
-        secured.quotas.alter(entity, dict.fromkeys(gone))
-    click.echo(f"removed: {', '.join(gone)}")
+        if execute:
+            secured.quotas.alter(entity, dict.fromkeys(gone))
+    if execute:
+        click.echo(f"removed: {', '.join(gone)}")
+    else:
+        _show({entity: {name: there[name] for name in gone}})
 
 
 def _require(entity: Entity) -> None:

@@ -153,7 +153,9 @@ def resume(name: str, url: str) -> None:
 @redis_target
 @confirmed
 def delete(name: str, url: str, execute: bool) -> None:
-    """Delete a tenant with all its topics, groups, users and rules. May be repeated if it was cut short.
+    """Delete a tenant with all its topics, groups, users and rules; without --execute only count its keys.
+
+    May be repeated if it was cut short.
 
     \b
     Example:  korvet tenants delete acme --redis redis://127.0.0.1:6379 --execute
@@ -166,7 +168,7 @@ def delete(name: str, url: str, execute: bool) -> None:
     with open_nodes(url) as nodes:
         refuse_lone_node(url, nodes)
         if not execute:
-            click.echo(f"tenant {name} has {count_keys(nodes, name)} keys; give --execute to delete them")
+            click.echo(f"tenant {name} has {count_keys(nodes, name)} keys")
             return
         keys = delete_tenant(nodes, name)
     click.echo(f"tenant {name} is deleted, with {keys} keys")

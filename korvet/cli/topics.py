@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from korvet.cli.consume import consume
-from korvet.cli.options import as_json, cluster_options, settings_option
+from korvet.cli.options import as_json, cluster_options, confirmed, settings_option
 from korvet.cli.output import show_json, show_table
 from korvet.cli.produce import produce
 from korvet.cli.trim import trim
@@ -238,28 +238,58 @@ def _time(timestamp: int | None) -> str | None:
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
 @click.option("--if-exists", is_flag=True, help="Accept a topic that does not exist.")
+@confirmed
 @cluster_options
-def delete(names: tuple[str, ...], if_exists: bool, cluster: Cluster) -> None:
-    """Delete topics and all their records.
+def delete(names: tuple[str, ...], if_exists: bool, execute: bool, cluster: Cluster) -> None:
+    """Delete topics and all their records; without --execute only show them.
 
     \b
-    Example:  korvet topics delete orders clicks --if-exists
+    Example:  korvet topics delete orders clicks --if-exists --execute
     """
     from kio.schema.errors import ErrorCode
 
     from korvet.cli.kafka.errors import BrokerError
-    from korvet.cli.kafka.topics import delete_topic
+    from korvet.cli.kafka.topics import delete_topic, describe_topics
 
+    there: list[Topic] = []
     with cluster.client() as client:
-        for name in names:
+        for name in dict.fromkeys(names):
             try:
-                delete_topic(client, name)
+                if execute:
+                    delete_topic(client, name)
+                    click.echo(f"deleted topic {name}")
+                else:
+                    there += describe_topics(client, [name])
             except BrokerError as error:
                 if not (if_exists and error.code is ErrorCode.unknown_topic_or_partition):
                     raise
                 click.echo(f"topic {name} does not exist")
-            else:
-                click.echo(f"deleted topic {name}")
+        if not execute:
+            _show_contents(client, there)
+
+
+def _show_contents(client: Client, topics: list[Topic]) -> None:
+    """A table of what the topics hold."""
+    from korvet.cli.kafka.log_dirs import log_bytes
+    from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_offsets
+    from korvet.unknown import total
+
+    owned = {topic.name: [TopicPartition(topic.name, one.partition) for one in topic.partitions] for topic in topics}
+    partitions = [partition for own in owned.values() for partition in own]
+    starts, ends = log_offsets(client, partitions, EARLIEST), log_offsets(client, partitions, LATEST)
+    sizes = log_bytes(client, partitions)
+    show_table(
+        ["TOPIC", "PARTITIONS", "OFFSETS", "BYTES"],
+        [
+            (
+                name,
+                len(own),
+                total(ends[one] - starts[one] if one in ends and one in starts else None for one in own),
+                total(sizes.get(one) for one in own),
+            )
+            for name, own in owned.items()
+        ],
+    )
 
 
 @topics.command()

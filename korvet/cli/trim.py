@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from korvet.cli.options import as_json, cluster_options, confirmed, partitions_option
-from korvet.cli.output import say_note, show_json, show_table
+from korvet.cli.output import show_json, show_table
 from korvet.cli.times import Time, milliseconds
 
 if TYPE_CHECKING:
@@ -79,8 +79,6 @@ def trim(
             ["TOPIC", "PARTITION", "START", "NEW START", "END", "REMOVED", "BYTES", "ABOUT LEFT"],
             [tuple(_described(item).values()) for item in trims],
         )
-    if not execute:
-        say_note("nothing was removed; add --execute to do it")
 
 
 def _goal(before: datetime | int | None, keep: str | None, is_all: bool) -> Goal:

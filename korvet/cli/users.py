@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
 
-from korvet.cli.options import as_json
+from korvet.cli.options import as_json, confirmed
 from korvet.cli.output import say_note, show_json, show_table
 from korvet.cli.passwords import password_file, read_password
 from korvet.cli.security_door import Door, KafkaDoor, security_door
@@ -59,20 +60,34 @@ def list_users(as_json: bool, door: Door) -> None:
     if as_json:
         show_json([{"user": one.name, "mechanism": one.mechanism, "iterations": one.iterations} for one in found])
     else:
-        show_table(["USER", "MECHANISM", "ITERATIONS"], found)
+        _show(found)
 
 
 @users.command()
 @click.argument("name")
 @click.option("--mechanism", type=click.Choice(_MECHANISMS), help="Only this mechanism's password.  [default: all]")
+@confirmed
 @security_door
-def remove(name: str, mechanism: str | None, door: Door) -> None:
-    """Remove a user; the user's sessions end within a second.
+def remove(name: str, mechanism: str | None, execute: bool, door: Door) -> None:
+    """Remove a user, whose sessions end within a second; without --execute only show the user.
 
     \b
-    Example:  korvet users remove alice --command-config admin.properties
+    Example:  korvet users remove alice --command-config admin.properties --execute
     """
+    mechanisms = [mechanism] if mechanism else _MECHANISMS
     with door.opened() as secured:
-        if not secured.users.remove(name, [mechanism] if mechanism else _MECHANISMS):
-            raise KorvetError(f"there is no user {name!r}; see all users with: korvet users list")
-    click.echo(f"user {name} is removed")
+        if execute:
+            is_there = secured.users.remove(name, mechanisms)
+        else:
+            found = [one for one in secured.users.find() if one.name == name and one.mechanism in mechanisms]
+            is_there = bool(found)
+    if not is_there:
+        raise KorvetError(f"there is no user {name!r}; see all users with: korvet users list")
+    if execute:
+        click.echo(f"user {name} is removed")
+    else:
+        _show(found)
+
+
+def _show(found: Iterable[Sequence[object]]) -> None:
+    show_table(["USER", "MECHANISM", "ITERATIONS"], found)

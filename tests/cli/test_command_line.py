@@ -1,6 +1,7 @@
 """The rules for every command: exit codes, errors of one line, the nearest name, quick help."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -126,6 +127,22 @@ def commands(of: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
 def test_help_of_each_command_has_an_example_of_it(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*words, "--help"]) == 0
     assert f"korvet {' '.join(words)}" in capsys.readouterr().out.partition("\n")[2]
+
+
+def test_commands_that_destroy_something_need_execute_and_are_those_that_the_page_names() -> None:
+    found = {words: command_of(words) for words in commands(korvet)}
+    own = {words for words, command in found.items() if {"dry_run", "execute"} <= {one.name for one in command.params}}
+    assert own >= {words for words in found if words[-1] in ("delete", "remove", "trim", "reset-offsets", "repair")}
+    rule = (ROOT / "docs/cli.md").read_text().partition("**What destroys something**")[2].partition("Without it")[0]
+    assert {tuple(words.split()) for words in re.findall("`([a-z].*?)`", rule)} == own
+
+
+def command_of(words: tuple[str, ...]) -> click.Command:
+    command: click.Command = korvet
+    for word in words:
+        assert isinstance(command, click.Group)
+        command = command.commands[word]
+    return command
 
 
 def test_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -226,12 +226,12 @@ def test_consumer_group_is_reset_and_deleted_when_its_members_left(
     korvet: Korvet, ask: Ask, group: str, topic: str, subscriber: confluent_kafka.Consumer
 ) -> None:
     reset = ("groups", "reset-offsets", group, "--topic", f"{topic}:0", "--to-latest", "--execute")
-    assert korvet("groups", "delete", group) == (1, "", not_empty(group))
+    assert korvet("groups", "delete", group, "--execute") == (1, "", not_empty(group))
     assert korvet(*reset)[0] == 1
     subscriber.close()
     assert korvet(*reset)[0] == 0
     assert offset(ask, group) == 10
-    assert korvet("groups", "delete", group)[0] == 0
+    assert korvet("groups", "delete", group, "--execute")[0] == 0
 
 
 def test_description_names_the_members_that_hold_up_a_consumer_group(
@@ -342,20 +342,24 @@ def test_unknown_group_is_one_line(korvet: Korvet, name: str) -> None:
 
 
 def test_group_is_deleted(korvet: Korvet, ask: Ask, group: str) -> None:
-    assert korvet("groups", "delete", group) == (0, f"deleted group {group}\n", "")
+    code, out, err = korvet("groups", "delete", group)
+    assert (code, out.splitlines()[1].split()) == (1, [group, "Empty", "0", "6"])
+    assert err == "nothing was changed; add --execute to do it\n"
+    assert korvet("groups", "delete", group, "--execute") == (0, f"deleted group {group}\n", "")
     assert group not in [item["group"] for item in ask("groups", "list")]
-    code, _, err = korvet("groups", "delete", group)
+    code, _, err = korvet("groups", "delete", group, "--execute")
     advice = "see all groups with: korvet groups list"
     assert (code, err) == (1, f"korvet: group '{group}': GROUP_ID_NOT_FOUND; {advice}\n")
 
 
 def test_group_with_members_is_not_deleted(korvet: Korvet, group: str, member: confluent_kafka.Consumer) -> None:
-    assert korvet("groups", "delete", group) == (1, "", not_empty(group))
+    assert korvet("groups", "delete", group, "--execute") == (1, "", not_empty(group))
+    assert "with 1 member; it can be deleted only while nobody consumes" in korvet("groups", "delete", group)[2]
 
 
 def test_reset_is_only_shown_without_execute(korvet: Korvet, ask: Ask, group: str, topic: str) -> None:
     code, out, err = korvet("groups", "reset-offsets", group, "--all-topics", "--to-earliest")
-    assert (code, err) == (0, "nothing was changed; add --execute to do it\n")
+    assert (code, err) == (1, "nothing was changed; add --execute to do it\n")
     assert out.splitlines()[1].split() == [topic, "0", "4", "0"]
     assert offset(ask, group) == 4
 
@@ -405,7 +409,7 @@ def test_group_with_members_is_not_reset(
     reset = ("groups", "reset-offsets", group, "--all-topics", "--to-latest")
     hindrance = f"group '{group}' is Stable with 1 member; offsets can be reset only while"
     code, out, err = korvet(*reset)
-    assert (code, out.count("\n"), err.startswith(f"nothing was changed; {hindrance}")) == (0, 2, True)
+    assert (code, out.count("\n"), err.startswith(f"nothing was changed; {hindrance}")) == (1, 2, True)
     code, _, err = korvet(*reset, "--execute")
     assert (code, err.startswith(f"korvet: {hindrance}")) == (1, True)
 

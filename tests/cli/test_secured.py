@@ -370,7 +370,7 @@ def test_rules_are_added_listed_and_removed_by_both_doors(
             ("WRITE", "User:alice", "*"), ("CREATE", "User:alice", "*"), ("DESCRIBE", "User:alice", "*"),
         ]  # fmt: skip
         shown = korvet("acls", "remove", "--topic", name, "--operation", "write", *door)
-        assert shown[0] == 0 and shown[2] == "nothing is removed yet; --execute does it\n"
+        assert shown[0] == 1 and shown[2] == "nothing was changed; add --execute to do it\n"
         assert len(json.loads(korvet("acls", "list", "--topic", name, "--json", *other)[1])) == 3
         assert korvet("acls", "remove", "--topic", name, "--operation", "write", "--execute", *door)[0] == 0
         left = json.loads(korvet("acls", "list", "--principal", "User:alice", "--topic", name, "--json", *other)[1])
@@ -397,16 +397,18 @@ def test_quotas_are_set_listed_and_removed_by_both_doors(
         assert json.loads(korvet("quotas", "list", "--ip-defaults", "--json", *other)[1]) == [
             {"entity": {"ip": None}, "quotas": {"connection_creation_rate": 1000.0}}
         ]
-        removed = korvet("quotas", "remove", "--user", user, "--client-defaults", *door)
+        removed = korvet("quotas", "remove", "--execute", "--user", user, "--client-defaults", *door)
         assert removed == (0, "removed: consumer_byte_rate\n", "")
-        assert korvet("quotas", "remove", "--user", user, "request_percentage", *door)[0] == 0
+        assert korvet("quotas", "remove", "--execute", "--user", user, "request_percentage", *door)[0] == 0
         rates_left = [{"entity": {"user": user}, "quotas": {"producer_byte_rate": 1000.0}}]
         assert json.loads(korvet("quotas", "list", "--user", user, "--json", *other)[1]) == rates_left
-        code, _, err = korvet("quotas", "remove", "--user", user, "producer_byte_rate", "request_percentage", *door)
+        code, _, err = korvet(
+            "quotas", "remove", "--execute", "--user", user, "producer_byte_rate", "request_percentage", *door
+        )
         assert (code, err) == (1, "korvet: it has no request_percentage; see all quotas with: korvet quotas list\n")
         assert json.loads(korvet("quotas", "list", "--user", user, "--json", *other)[1]) == rates_left
-        assert korvet("quotas", "remove", "--ip-defaults", *door)[0] == 0
-        assert korvet("quotas", "remove", "--ip-defaults", *door)[0] == 1
+        assert korvet("quotas", "remove", "--execute", "--ip-defaults", *door)[0] == 0
+        assert korvet("quotas", "remove", "--execute", "--ip-defaults", *door)[0] == 1
 
 
 @pytest.mark.parametrize(
@@ -472,8 +474,8 @@ def test_users_are_added_listed_and_removed_over_the_protocol(config: Config, ko
     own = ["--command-config", config(BOTH, "SASL_SSL", "SCRAM-SHA-256", name)]
     assert korvet("topics", "list", *own)[0] == 0
     assert korvet("users", "list", *own)[0] == 1
-    assert korvet("users", "remove", name, *admin) == (0, f"user {name} is removed\n", "")
-    code, _, err = korvet("users", "remove", name, *admin)
+    assert korvet("users", "remove", "--execute", name, *admin) == (0, f"user {name} is removed\n", "")
+    code, _, err = korvet("users", "remove", "--execute", name, *admin)
     assert (code, err) == (1, f"korvet: there is no user '{name}'; see all users with: korvet users list\n")
     assert korvet("topics", "list", *own)[0] == 1
 

@@ -20,7 +20,10 @@ def test_topic_is_created_listed_and_deleted(korvet: Korvet, ask: Ask, name: str
     # Kafka answers a creation or a deletion before its metadata follows.
     poll_until(lambda: _listed(ask, name) != [], "the topic in the list")
     assert {"name": name, "partitions": 3, "internal": False}.items() <= _listed(ask, name)[0].items()
-    assert korvet("topics", "delete", name) == (0, f"deleted topic {name}\n", "")
+    code, out, err = korvet("topics", "delete", name)
+    assert (code, out.splitlines()[1].split()[::2]) == (1, [name, "0"])
+    assert err == "nothing was changed; add --execute to do it\n"
+    assert korvet("topics", "delete", name, "--execute") == (0, f"deleted topic {name}\n", "")
     poll_until(lambda: _listed(ask, name) == [], "the topic gone from the list")
 
 
@@ -45,10 +48,10 @@ def test_creating_a_topic_that_exists_fails_unless_told_otherwise(korvet: Korvet
 
 
 def test_deleting_a_topic_that_does_not_exist_fails_unless_told_otherwise(korvet: Korvet, name: str) -> None:
-    code, _, err = korvet("topics", "delete", name)
+    code, _, err = korvet("topics", "delete", name, "--execute")
     why = "This server does not host this topic-partition; see all topics with: korvet topics list"
     assert (code, err) == (1, f"korvet: topic '{name}': UNKNOWN_TOPIC_OR_PARTITION: {why}\n")
-    assert korvet("topics", "delete", name, "--if-exists") == (0, f"topic {name} does not exist\n", "")
+    assert korvet("topics", "delete", name, "--if-exists", "--execute") == (0, f"topic {name} does not exist\n", "")
 
 
 def test_illegal_name_is_refused_by_the_broker(korvet: Korvet) -> None:

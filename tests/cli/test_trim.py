@@ -31,7 +31,7 @@ def starts(ask: Ask, topic: str) -> list[int]:
 
 def test_trim_is_only_shown_without_execute(korvet: Korvet, ask: Ask, topic: str) -> None:
     code, out, err = korvet("topics", "trim", topic, "--before", "4")
-    assert (code, err) == (0, "nothing was removed; add --execute to do it\n")
+    assert (code, err) == (1, "nothing was changed; add --execute to do it\n")
     assert [line.split()[:6] for line in out.splitlines()[1:]] == [
         [topic, "0", "0", "4", "10", "4"],
         [topic, "1", "0", "3", "3", "3"],

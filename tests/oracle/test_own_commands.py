@@ -62,7 +62,7 @@ def test_rules_are_added_listed_and_removed(korvet: Korvet) -> None:
     poll_until(lambda: rules(korvet, *matching) == wanted, "rules by the name of a topic")
     which = ["--topic", topic, "--resource-pattern-type", "any", "--operation", "Write", "--operation", "Create"]
     code, out, err = korvet("acls", "remove", *which)
-    assert (code, err) == (0, "nothing is removed yet; --execute does it\n")
+    assert (code, err) == (1, "nothing was changed; add --execute to do it\n")
     assert korvet("acls", "remove", *which, "--execute") == (0, out, "")
     poll_until(lambda: len(rules(korvet, *matching)) == 2, "rules that are left")
 
@@ -78,9 +78,13 @@ def test_users_are_added_listed_and_removed(korvet: Korvet, tmp_path: Path) -> N
         return [one for one in found if one["user"] == name]
 
     poll_until(lambda: known() == [{"user": name, "mechanism": "SCRAM-SHA-512", "iterations": 8192}], "the new user")
-    assert korvet("users", "remove", name) == (0, f"user {name} is removed\n", "")
+    code, out, err = korvet("users", "remove", name)
+    assert (code, out.splitlines()[1].split()) == (1, [name, "SCRAM-SHA-512", "8192"])
+    assert err == "nothing was changed; add --execute to do it\n"
+    assert known()
+    assert korvet("users", "remove", "--execute", name) == (0, f"user {name} is removed\n", "")
     poll_until(lambda: not known(), "the end of the user")
-    assert korvet("users", "remove", name)[0] == 1
+    assert korvet("users", "remove", "--execute", name)[0] == 1
 
 
 def test_quotas_are_set_listed_and_removed(korvet: Korvet) -> None:
@@ -93,7 +97,9 @@ def test_quotas_are_set_listed_and_removed(korvet: Korvet) -> None:
     quotas = {"controller_mutation_rate": 1.5}
     wanted = [{"entity": {"user": None, "client-id": client}, "quotas": quotas}]
     poll_until(lambda: known() == wanted, "the new quota")
-    assert korvet("quotas", "remove", "--user-defaults", "--client", client)[0] == 0
+    code, out, _ = korvet("quotas", "remove", "--dry-run", "--user-defaults", "--client", client)
+    assert (code, "controller_mutation_rate" in out, known()) == (0, True, wanted)
+    assert korvet("quotas", "remove", "--execute", "--user-defaults", "--client", client)[0] == 0
     poll_until(lambda: known() == [], "the end of the quota")
 
 

@@ -92,7 +92,7 @@ async def test_server_that_does_not_start_names_the_repair_which_says_what_is_lo
     with pytest.raises(BaseException) as failed:
         await entries(data)
     assert failed.group_contains(EmbeddedError, match=f"'korvet repair --data-dir {data}'"), word
-    assert run(["repair", "--data-dir", str(data)]) == 0
+    assert run(["repair", "--data-dir", str(data)]) == 1
     told = capsys.readouterr().out
     assert f"damaged at byte {at:,} of {size:,}" in told and f"{size - at:,} bytes" in told
     assert "namespace acme: topic orders, partition 3: the records from offset 500 on, up to offset 999" in told

@@ -50,7 +50,7 @@ def test_new_user_may_log_in_at_once_and_a_deleted_one_is_cut_off(broker: Korvet
     korvet(broker, "users", "add", "dave", "--namespace", "acme", stdin=PASSWORD)
     with connected(broker.port, login="dave@acme") as client, connected(broker.port, login="alice@acme") as other:
         assert topics_of(client) is not None
-        korvet(broker, "users", "remove", "dave", "--namespace", "acme")
+        korvet(broker, "users", "remove", "--execute", "dave", "--namespace", "acme")
         assert client.is_closed()
         assert topics_of(other) is not None
 
@@ -59,7 +59,7 @@ def test_deleted_tenant_leaves_no_key_and_its_name_can_be_used_again(broker: Kor
     create_tenant(broker, "gone")
     with connected(broker.port, login="alice@gone") as client:
         make_topic(client, "t", 3)
-        assert "give --execute" in korvet(broker, "tenants", "delete", "gone")
+        assert "keys" in korvet(broker, "tenants", "delete", "gone", "--dry-run")
         with pytest.raises(CommandFailed, match=r": 1$"):
             korvet(broker, "tenants", "create", "gone")
         korvet(broker, "tenants", "delete", "gone", "--execute")

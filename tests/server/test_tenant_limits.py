@@ -172,7 +172,7 @@ def test_quota_of_the_lobby_counts_before_a_client_says_anything(broker: KorvetS
     try:
         eventually(is_closed)
     finally:
-        korvet(broker, "quotas", "remove", "--lobby", "--ip", "127.0.0.1")
+        korvet(broker, "quotas", "remove", "--execute", "--lobby", "--ip", "127.0.0.1")
     eventually(lambda: not is_closed())
 
 
