@@ -190,7 +190,7 @@ def _make_listener(table: Mapping[str, Any], shown: Mapping[str, str]) -> Listen
                 values["tls_client_auth"] = ClientAuth(value)
             case "namespace-from":
                 values["namespace_from"] = NamespaceFrom(value)
-            case "sasl" | "proxy-protocol-from":
+            case "sasl" | "proxy-protocol-from" | "tls-protocols" | "tls-cipher-suites":
                 values[name.replace("-", "_")] = tuple(value)
             case "namespace" if not value:
                 raise ConfigError(f"{shown[name]}: it may not be empty")

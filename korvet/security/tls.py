@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import ssl
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -20,6 +21,9 @@ import structlog
 from korvet.errors import ConfigError
 from korvet.security.protocol import ClientAuth
 from korvet.security.tls_alert import AlertingContext, Session
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 log = structlog.get_logger()
 
@@ -34,20 +38,64 @@ _MODES: Final = {
     ClientAuth.REQUIRED: ssl.CERT_REQUIRED,
 }
 
+_CRL_BEGIN: Final = b"-----BEGIN X509 CRL-----"
+PROTOCOLS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+"""The versions of TLS by Kafka's names (ssl.enabled.protocols), the lowest first."""
+_SUITES: Final = {
+    ssl.TLSVersion.TLSv1_2: {
+        f"TLS_ECDHE_{key}_WITH_{suite}": f"ECDHE-{key}-{name}"
+        for key in ("ECDSA", "RSA")
+        for suite, name in (
+            ("AES_128_GCM_SHA256", "AES128-GCM-SHA256"),
+            ("AES_256_GCM_SHA384", "AES256-GCM-SHA384"),
+            ("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"),
+        )
+    },
+    ssl.TLSVersion.TLSv1_3: {
+        name: name for name in ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
+    },
+}
+"""Cipher suites by their names in Kafka's ssl.cipher.suites, with OpenSSL's names."""
+CIPHER_SUITES: Final = tuple(suite for suites in _SUITES.values() for suite in suites)
+
 Stamp = tuple[tuple[int, ...], ...]
 
 
 class TlsFiles(NamedTuple):
-    """The files of a listener, in PEM. ``client_ca`` holds the authorities of clients' certificates."""
+    """The files of a listener, in PEM, and what it takes of TLS.
+
+    ``client_ca`` holds the authorities of clients' certificates, and ``client_crl`` their lists of revoked ones.
+    ``protocols`` are of `PROTOCOLS`, ``cipher_suites`` of `CIPHER_SUITES`; without any, all are taken.
+    """
 
     cert: str
     key: str
     client_ca: str | None = None
     client_auth: ClientAuth = ClientAuth.NONE
+    client_crl: str | None = None
+    protocols: tuple[str, ...] = ()
+    cipher_suites: tuple[str, ...] = ()
 
     @property
     def paths(self) -> tuple[str, ...]:
-        return (self.cert, self.key) if self.client_ca is None else (self.cert, self.key, self.client_ca)
+        return (self.cert, self.key, *filter(None, (self.client_ca, self.client_crl)))
+
+    @property
+    def versions(self) -> list[ssl.TLSVersion]:
+        """The versions that it takes, the lowest first; as in Java, one without a cipher suite is none of them."""
+        found = [version for name, version in PROTOCOLS.items() if name in (self.protocols or PROTOCOLS)]
+        for version, suites in _SUITES.items():
+            if self.cipher_suites and not set(self.cipher_suites) & set(suites) and version in found:
+                found.remove(version)
+        return found
+
+
+def tls_problem(files: TlsFiles) -> str | None:
+    """Why no listener can take the protocols and cipher suites of some files; None if one can."""
+    newest = set(_SUITES[ssl.TLSVersion.TLSv1_3])
+    if 0 < len(newest & set(files.cipher_suites)) < len(newest):
+        return f"tls-cipher-suites: of TLS 1.3, Python takes all or none of {', '.join(sorted(newest))}"
+    return None if files.versions else "tls-cipher-suites has none for any of tls-protocols"
 
 
 class _Unresumed(AlertingContext):
@@ -58,8 +106,11 @@ class _Unresumed(AlertingContext):
     name, with or without one in the handshake, is the place where it goes on in this one.
     """
 
+    files: TlsFiles
+
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **more: Any) -> Session:
-        first = _restricted(AlertingContext(ssl.PROTOCOL_TLS_SERVER), self.verify_mode)
+        # OpenSSL takes versions and flags from the context in which a session begins.
+        first = _restricted(AlertingContext(ssl.PROTOCOL_TLS_SERVER), self.files)
         first.sni_callback = self._go_on
         session = first.wrap_bio(incoming, outgoing, *args, **more)
         # OpenSSL keeps the first context as long as the session, and its callback with it.
@@ -71,9 +122,14 @@ class _Unresumed(AlertingContext):
         _note_server_name(session, name, first)
 
 
-def _restricted(context: AlertingContext, mode: ssl.VerifyMode) -> AlertingContext:
+def _restricted(context: AlertingContext, files: TlsFiles) -> AlertingContext:
     """A context with what holds for every handshake of a listener; without tickets if clients show certificates."""
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    mode = _MODES[files.client_auth]
+    context.minimum_version, context.maximum_version = files.versions[0], files.versions[-1]
+    if older := [name for suite, name in _SUITES[ssl.TLSVersion.TLSv1_2].items() if suite in files.cipher_suites]:
+        context.set_ciphers(":".join(older))
+    if files.client_crl is not None:
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.verify_mode = mode
     if mode is not ssl.CERT_NONE:
@@ -88,7 +144,9 @@ def make_context(files: TlsFiles) -> ssl.SSLContext:
     :raises ConfigError: a file is missing or wrong, or certificate and key are no pair.
     """
     kind = AlertingContext if files.client_auth is ClientAuth.NONE else _Unresumed
-    context = _restricted(kind(ssl.PROTOCOL_TLS_SERVER), _MODES[files.client_auth])
+    context = _restricted(kind(ssl.PROTOCOL_TLS_SERVER), files)
+    if isinstance(context, _Unresumed):
+        context.files = files
     context.sni_callback = _note_server_name
     for path in files.paths:
         _check_readable(path)
@@ -105,7 +163,29 @@ def make_context(files: TlsFiles) -> ssl.SSLContext:
             context.load_verify_locations(files.client_ca)
         except (OSError, ValueError) as error:
             raise ConfigError(f"TLS client authorities {files.client_ca}: {reason_of(error)}") from None
+    if files.client_crl is not None:
+        _load_revoked(context, files.client_crl)
     return context
+
+
+def _load_revoked(context: ssl.SSLContext, path: str) -> None:
+    """Have the lists of revoked certificates in a file count.
+
+    :raises ConfigError: it has none.
+    """
+    try:
+        lists = _revocation_lists(path)
+        context.load_verify_locations(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"TLS revocation list {path}: {reason_of(error)}") from None
+    if not lists:
+        raise ConfigError(f"TLS revocation list {path}: it has no X509 CRL in PEM")
+
+
+def _revocation_lists(path: str) -> list[x509.CertificateRevocationList]:
+    from cryptography import x509
+
+    return [x509.load_pem_x509_crl(_CRL_BEGIN + part) for part in Path(path).read_bytes().split(_CRL_BEGIN)[1:]]
 
 
 def _note_server_name(session: ssl.SSLSocket | ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
@@ -129,8 +209,9 @@ def _check_readable(path: str) -> None:
 
 def reason_of(error: Exception) -> str:
     """OpenSSL's reason in words."""
-    reason = getattr(error, "reason", None)
-    return str(reason or error).lower().replace("_", " ")
+    reason = str(getattr(error, "reason", None) or error).lower().replace("_", " ")
+    about = getattr(error, "verify_message", "")
+    return f"{reason}: {about}" if about else reason
 
 
 class Certificates:
@@ -146,7 +227,7 @@ class Certificates:
         self._stamp: Stamp = _stamp(files)
         self._seen: Stamp = self._stamp
         self.context = make_context(files)
-        self._ends_at = _end_of(files.cert)
+        self._ends = _ends_of(files)
         self._warn_if_expired()
 
     async def follow(self) -> None:
@@ -168,32 +249,37 @@ class Certificates:
         self._stamp = await anyio.to_thread.run_sync(_stamp, self._files) if stamp is None else stamp
         try:
             context = await anyio.to_thread.run_sync(make_context, self._files)
-            self._ends_at = await anyio.to_thread.run_sync(_end_of, self._files.cert)
+            self._ends = await anyio.to_thread.run_sync(_ends_of, self._files)
         except ConfigError as error:
             log.error("TLS files not taken; those before stay", listener=self._listener, reason=str(error))
             return
         self.context = context
-        ends_at = None if self._ends_at is None else self._ends_at.isoformat()
-        log.info("TLS files read", listener=self._listener, expires=ends_at)
+        ends_at = self._ends.get(self._files.cert)
+        log.info("TLS files read", listener=self._listener, expires=None if ends_at is None else ends_at.isoformat())
 
     def _warn_if_expired(self) -> None:
-        """Tell once that a certificate has expired."""
-        if self._ends_at is not None and self._ends_at <= datetime.now(UTC):
-            log.error(
-                "TLS certificate has expired; clients will refuse it",
-                listener=self._listener, file=self._files.cert, expired=self._ends_at.isoformat(),
-            )  # fmt: skip
-            self._ends_at = None
+        """Tell once that a certificate or a revocation list has expired."""
+        now = datetime.now(UTC)
+        for path, ends_at in [one for one in self._ends.items() if one[1] <= now]:
+            event = "TLS certificate has expired; clients will refuse it"
+            if path == self._files.client_crl:
+                event = "TLS revocation list has expired; clients with certificates of its authority are refused"
+            log.error(event, listener=self._listener, file=path, expired=ends_at.isoformat())
+            del self._ends[path]
 
 
-def _end_of(path: str) -> datetime | None:
-    """The time at which the first certificate of a file expires; None if it cannot be told."""
+def _ends_of(files: TlsFiles) -> dict[str, datetime]:
+    """The times at which the certificate and the first revocation list expire, by file, as far as they can be told."""
     from cryptography import x509
 
-    try:
-        return x509.load_pem_x509_certificate(Path(path).read_bytes()).not_valid_after_utc
-    except (OSError, ValueError):
-        return None
+    found: dict[str, datetime] = {}
+    with suppress(OSError, ValueError):
+        found[files.cert] = x509.load_pem_x509_certificate(Path(files.cert).read_bytes()).not_valid_after_utc
+    with suppress(OSError, ValueError):
+        if files.client_crl is not None:
+            ends = [end for one in _revocation_lists(files.client_crl) if (end := one.next_update_utc) is not None]
+            found.update({files.client_crl: min(ends)} if ends else {})
+    return found
 
 
 def _stamp(files: TlsFiles) -> Stamp:

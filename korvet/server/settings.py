@@ -17,7 +17,7 @@ from korvet.errors import ConfigError
 from korvet.quotas.rules import Windows
 from korvet.security.mapping import DEFAULT_RULES, PrincipalRules
 from korvet.security.protocol import ClientAuth, NamespaceFrom, Security
-from korvet.security.tls import TlsFiles
+from korvet.security.tls import TlsFiles, tls_problem
 from korvet.server.host_pattern import HostPattern
 from korvet.server.machine import memory_bytes
 from korvet.store.log.budget import DEFAULT_BUDGET_BYTES
@@ -64,6 +64,9 @@ class ListenerSettings:
     tls_key: str | None = None
     tls_client_ca: str | None = None
     tls_client_auth: ClientAuth = ClientAuth.NONE
+    tls_client_crl: str | None = None
+    tls_protocols: tuple[str, ...] = ()
+    tls_cipher_suites: tuple[str, ...] = ()
     tls_terminated: bool = False
     principal_rules: str = DEFAULT_RULES
     sasl: tuple[str, ...] = ()
@@ -78,7 +81,10 @@ class ListenerSettings:
         """The files of its certificates, if TLS ends here."""
         if not self.security.has_tls or self.tls_terminated or self.tls_cert is None or self.tls_key is None:
             return None
-        return TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca, self.tls_client_auth)
+        return TlsFiles(
+            self.tls_cert, self.tls_key, self.tls_client_ca, self.tls_client_auth, self.tls_client_crl,
+            self.tls_protocols, self.tls_cipher_suites,
+        )  # fmt: skip
 
     @property
     def balancers(self) -> tuple[IPv4Network | IPv6Network, ...]:
@@ -189,7 +195,7 @@ def _listener(values: Mapping[str, Any]) -> ListenerSettings:
             "security": security,
             "tls_client_auth": auth,
             "sasl": tuple(values["sasl"]),
-            "proxy_protocol_from": tuple(values["proxy_protocol_from"]),
+            **{name: tuple(values[name]) for name in ("proxy_protocol_from", "tls_protocols", "tls_cipher_suites")},
         }
     )
 
@@ -200,15 +206,20 @@ def check_security(listener: ListenerSettings) -> None:
     :raises ConfigError: if it is such a one, or its principal rules are wrong.
     """
     where = f"listener {listener.name!r}"
-    files = (listener.tls_cert, listener.tls_key, listener.tls_client_ca)
+    files = (listener.tls_cert, listener.tls_key, listener.tls_client_ca, listener.tls_client_crl)
+    chosen = bool(listener.tls_protocols or listener.tls_cipher_suites)
     is_asking = listener.tls_client_auth is not ClientAuth.NONE
     if not listener.security.has_tls:
-        wrong = any(files) or is_asking or listener.tls_terminated
+        wrong = any(files) or chosen or is_asking or listener.tls_terminated
         problem = "it has settings of TLS; give it security = 'tls' or 'sasl_tls', too" if wrong else None
     elif listener.tls_terminated:
-        problem = _terminated_problem(listener, any(files))
+        problem = _terminated_problem(listener, any(files) or chosen)
     elif listener.tls_cert is None or listener.tls_key is None:
         problem = f"security {listener.security.value!r} needs tls-cert and tls-key"
+    elif listener.tls_client_crl is not None and not is_asking:
+        problem = "tls-client-crl needs tls-client-auth 'requested' or 'required'"
+    elif (told := listener.tls_files) is not None and (why := tls_problem(told)) is not None:
+        problem = why
     else:
         wrong = is_asking and listener.tls_client_ca is None
         problem = f"tls-client-auth {listener.tls_client_auth.value!r} needs tls-client-ca" if wrong else None
@@ -241,10 +252,11 @@ def _choice_problem(listener: ListenerSettings) -> str | None:
     return None
 
 
-def _terminated_problem(listener: ListenerSettings, has_files: bool) -> str | None:
+def _terminated_problem(listener: ListenerSettings, has_settings: bool) -> str | None:
     if not listener.proxy_protocol:
         return "tls-terminated needs proxy-protocol, by which the load balancer tells of the client's certificate"
-    return "tls-terminated leaves certificates to the load balancer, so give no tls files here" if has_files else None
+    problem = "tls-terminated leaves TLS to the load balancer, so give neither files nor protocols of it here"
+    return problem if has_settings else None
 
 
 def check_listeners(listeners: Sequence[ListenerSettings]) -> None:

@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.listeners import PATTERN as OF_LISTENERS
 from korvet.configs.types import Config, Kind
 from korvet.security.protocol import MECHANISMS, NAMES, ClientAuth, NamespaceFrom, Security
+from korvet.security.tls import CIPHER_SUITES, PROTOCOLS
 from korvet.settings.choices import CONSOLES, LOG_FORMATS, LOG_LEVELS
 from korvet.settings.pipeline import PIPELINE
 from korvet.store.registry import DEFAULT_LISTENER
@@ -26,6 +28,18 @@ _ADVERTISED = {
     "pattern": r"^(\[[^\]]+\]|[^:\s]*):\d{1,5}(-\d{1,5})?$",
     "description": "HOST:PORT or HOST:PORT-PORT, for example kafka.example:9092-9097",
 }
+
+
+def _some_of(names: Iterable[str], example: str, what: str = "names") -> dict[str, Any]:
+    return {
+        "type": "array",
+        "items": {"enum": list(names)},
+        "minItems": 1,
+        "uniqueItems": True,
+        "description": f"a list of different {what}, for example {example}",
+    }
+
+
 _FILE = {"type": "string", "description": "a file in PEM", "minLength": 1}
 _LISTENER = {
     "listen": {**_ADDRESS, "default": "127.0.0.1:9092"},
@@ -50,17 +64,14 @@ _LISTENER = {
     "tls-key": _FILE,
     "tls-client-ca": _FILE,
     "tls-client-auth": {"enum": [one.value for one in ClientAuth], "default": ClientAuth.NONE.value},
+    "tls-client-crl": _FILE,
+    "tls-protocols": _some_of(PROTOCOLS, '["TLSv1.3"]'),
+    "tls-cipher-suites": _some_of(CIPHER_SUITES, '["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"]'),
     "tls-terminated": {"type": "boolean", "default": False},
     "principal-rules": {"type": "string", "description": "rules of ssl.principal.mapping.rules", "default": "DEFAULT"},
-    "sasl": {
-        "type": "array",
-        "items": {"enum": list(MECHANISMS)},
-        "minItems": 1,
-        "uniqueItems": True,
-        "description": 'a list of different mechanisms, for example ["SCRAM-SHA-512"]',
-    },
+    "sasl": _some_of(MECHANISMS, '["SCRAM-SHA-512"]', "mechanisms"),
 }
-FILES = ("tls-cert", "tls-key", "tls-client-ca", "console-config", "tenant-redis-passwords")
+FILES = ("tls-cert", "tls-key", "tls-client-ca", "tls-client-crl", "console-config", "tenant-redis-passwords")
 """Settings that are files: a relative path is taken from the config file's own directory."""
 LISTENER_NAMES = tuple(_LISTENER)
 """What describes a listener: the only one in ``[serve]`` and the flags, else each in a table of its own."""

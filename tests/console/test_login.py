@@ -163,6 +163,11 @@ def test_wrong_password_and_unknown_user_get_the_same_page(guarded: str) -> None
     assert answers[4][0] == 401
 
 
+def test_console_over_tls_has_browsers_come_by_tls_again(guarded: str, over_tls: str) -> None:
+    assert ask(over_tls, "GET", "/login")[2]["strict-transport-security"] == "max-age=31536000"
+    assert ask(guarded, "GET", "/login")[2]["strict-transport-security"] is None
+
+
 def test_cookie_is_for_the_console_alone(guarded: str, over_tls: str) -> None:
     for url, name, secure in ((guarded, "korvet-", ""), (over_tls, "__Host-korvet-", "; Secure")):
         fields = {"user": "alice", "password": PASSWORD}

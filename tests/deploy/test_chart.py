@@ -125,6 +125,19 @@ def test_objects_find_each_other(values: dict[str, Any]) -> None:
             assert mounts == {volume["name"] for volume in pod["spec"]["volumes"]} | claims
 
 
+def test_front_ends_reach_the_issuers_keys_and_the_receiver_of_traces_if_they_have_any() -> None:
+    def ports(**values: Any) -> set[Any]:
+        rules = only(rendered({"valkey": {"password": "secret"}, **values}), "NetworkPolicy")["spec"]["egress"]
+        return {one["port"] for rule in rules for one in rule["ports"]}
+
+    tokens = '[broker]\n"sasl.oauthbearer.jwks.endpoint.url" = "https://issuer.example/keys"\n'
+    traces = [{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector:4318"}]
+    assert ports() == {53, 6379}
+    assert ports(config=tokens, extraEnv=traces) == {53, 6379, 443, 4318}
+    more = {"issuerPorts": [8443], "egress": [{"ports": [{"port": 9999}]}]}
+    assert ports(config=tokens, networkPolicy=more) == {53, 6379, 8443, 9999}
+
+
 def test_every_advertised_port_leads_to_the_front_ends() -> None:
     objects = rendered(VARIANTS["everything"])
     ports = only(objects, "Service")["spec"]["ports"]

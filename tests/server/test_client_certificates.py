@@ -127,3 +127,30 @@ def test_new_authority_of_clients_counts_and_the_former_one_no_longer(authority:
         until(lambda: "TLS files not taken" in broker.log, "the line is there")
         assert not is_refused(broker, new) and is_refused(broker, former)
         assert "Traceback" not in broker.log
+
+
+@pytest.mark.parametrize("auth", [ClientAuth.REQUIRED, ClientAuth.REQUESTED])
+def test_revoked_certificate_is_refused_and_a_new_list_counts(
+    authority: Authority, tmp_path: Path, auth: ClientAuth
+) -> None:
+    crl, alice, bob = tmp_path / "crl.pem", authority.client("alice"), authority.client("bob")
+    crl.write_bytes(authority.revoke(alice))
+    settings = secured(authority, authority.server(), "mutual", tls_client_auth=auth, tls_client_crl=str(crl))
+    contexts = {who: trusting(authority, pair) for who, pair in (("alice", alice), ("bob", bob))}
+    with running_broker(listeners=[replace(settings, name="other"), settings]) as broker:
+
+        def refused(version: ssl.TLSVersion) -> list[str]:
+            for context in contexts.values():
+                context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1_2, version
+            return [who for who, context in contexts.items() if is_refused(broker, context)]
+
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            assert refused(version) == ["alice"]
+        assert "certificate revoked" in broker.log
+        crl.write_bytes(authority.revoke(alice, bob))
+        until(lambda: refused(ssl.TLSVersion.TLSv1_3) == ["alice", "bob"], "the new list counts")
+        crl.write_bytes(authority.cert.read_bytes())
+        until(lambda: "it has no X509 CRL in PEM" in broker.log, "the line is there")
+        crl.write_bytes(authority.revoke(ends_in_days=-1))
+        until(lambda: "TLS revocation list has expired" in broker.log, "the line is there")
+        assert refused(ssl.TLSVersion.TLSv1_3) == ["alice", "bob"]

@@ -25,9 +25,11 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from korvet.errors import ConfigError
 from korvet.security.protocol import ClientAuth, Security
+from korvet.security.tls import CIPHER_SUITES
 from korvet.server.handshakes import Handshakes
-from korvet.server.settings import ListenerSettings
+from korvet.server.settings import ListenerSettings, check_security
 from tests.api.raw import unique
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority, Pair
@@ -278,6 +280,56 @@ def test_older_versions_of_tls_are_refused(server: KorvetServer, authority: Auth
     context.set_ciphers("ALL:@SECLEVEL=0")
     with pytest.raises((ssl.SSLError, ConnectionResetError)):
         context.wrap_socket(connect(server), server_hostname="localhost")
+
+
+ECDSA_256, ECDSA_128 = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
+
+
+@pytest.mark.parametrize("auth", [ClientAuth.NONE, ClientAuth.REQUIRED])
+@pytest.mark.parametrize(
+    ("values", "spoken"),
+    [
+        ({"tls_protocols": ("TLSv1.3",)}, {"TLSv1.3"}),
+        ({"tls_protocols": ("TLSv1.2",)}, {"TLSv1.2"}),
+        ({"tls_cipher_suites": (ECDSA_256,)}, {"TLSv1.2"}),
+        ({"tls_cipher_suites": tuple(one for one in CIPHER_SUITES if "_WITH_" not in one)}, {"TLSv1.3"}),
+    ],
+)
+def test_protocols_and_cipher_suites_are_those_that_the_listener_names(
+    authority: Authority, pair: Pair, values: dict[str, Any], spoken: set[str], auth: ClientAuth
+) -> None:
+    named = secured(authority, pair, "named", tls_client_auth=auth, **values)
+    found: set[tuple[str, str]] = set()
+    with running_broker(listeners=[named]) as broker:
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            for suite in ("ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384"):
+                context = trusting(authority, authority.client("alice"))
+                context.minimum_version = context.maximum_version = version
+                context.set_ciphers(suite)
+                with suppress(OSError), context.wrap_socket(connect(broker, 0), server_hostname="localhost") as client:
+                    assert is_served(client)
+                    cipher = client.cipher()
+                    assert cipher is not None
+                    found.add((str(client.version()), cipher[0]))
+    assert {version for version, _ in found} == spoken
+    if ECDSA_256 in values.get("tls_cipher_suites", ()):
+        assert {suite for _, suite in found} == {"ECDHE-ECDSA-AES256-GCM-SHA384"}
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"tls_cipher_suites": ("TLS_AES_256_GCM_SHA384",)}, "all or none of TLS_AES_128_GCM_SHA256, TLS_AES_256"),
+        ({"tls_cipher_suites": (ECDSA_256,), "tls_protocols": ("TLSv1.3",)}, "none for any of tls-protocols"),
+        ({"tls_client_crl": "crl.pem"}, "tls-client-crl needs tls-client-auth"),
+        ({"tls_protocols": ("TLSv1.3",), "security": Security.PLAINTEXT}, "it has settings of TLS"),
+    ],
+)
+def test_listener_that_could_take_no_handshake_as_it_says_is_refused(
+    authority: Authority, pair: Pair, values: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        check_security(replace(secured(authority, pair, "tls"), **values))
 
 
 def test_client_may_not_renegotiate(server: KorvetServer, authority: Authority) -> None:
@@ -561,4 +613,5 @@ def test_subject_without_a_rule_closes_the_connection_with_one_line(authority: A
             connect(broker), server_hostname="localhost"
         ) as client:
             assert is_closed(client)
-        until(lambda: broker.log.count("no rule of principal-rules") == 1, "the line is there")
+        until(lambda: "no rule of principal-rules" in broker.log, "the reason is there")
+        until(lambda: broker.log.count("connection refused") == 1, "the line is there")

@@ -56,6 +56,17 @@ class Authority:
         """A client's certificate: its whole subject, or its common name."""
         return self._issue(common(subject) if isinstance(subject, str) else subject, (), ends_in_days)
 
+    def revoke(self, *clients: Pair, ends_in_days: float = 1) -> bytes:
+        """The list of revoked certificates, in PEM."""
+        now = datetime.datetime.now(datetime.UTC)
+        builder = x509.CertificateRevocationListBuilder().issuer_name(self._name)
+        builder = builder.last_update(now - 2 * _DAY).next_update(now + ends_in_days * _DAY)
+        for client in clients:
+            number = x509.load_pem_x509_certificate(client.cert.read_bytes()).serial_number
+            revoked = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now - _DAY).build()
+            builder = builder.add_revoked_certificate(revoked)
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
     def _issue(self, subject: x509.Name, names: Sequence[str], ends_in_days: float) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = self._builder(subject, key, ends_in_days).add_extension(_usage(signs_certificates=False), True)
