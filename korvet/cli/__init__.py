@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 import click
 
@@ -32,6 +33,8 @@ from korvet.cli.users import users
 from korvet.errors import ConfigError, KorvetError
 
 OK, FAILED, MISUNDERSTOOD, INTERRUPTED = 0, 1, 2, 130
+_NEAR = 0.7
+"""How near a name is to be meant: "cluster" does not mean "users"."""
 
 
 @click.group(context_settings=HELP_NAMES)
@@ -52,6 +55,16 @@ for command in (
     completion,
 ):  # fmt: skip
     korvet.add_command(command)
+
+
+def _with_summaries(command: click.Command) -> None:
+    """Give each command below its first sentence as its line in lists of commands, where click would cut it."""
+    for one in command.commands.values() if isinstance(command, click.Group) else ():
+        one.short_help = " ".join((one.help or "").partition("\n\n")[0].split())
+        _with_summaries(one)
+
+
+_with_summaries(korvet)
 
 
 def main() -> None:
@@ -91,7 +104,16 @@ def _misunderstood(error: click.UsageError) -> int:
 
 
 def _named(error: click.UsageError) -> str:
-    """The error's message, which names the environment variable instead of the flag if the value came from one."""
+    """The error's message, which names the environment variable instead of the flag if the value came from one.
+
+    For a mistyped name it has the nearest one, and for Kafka's flag of a topic the word that it is here.
+    """
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--topic":
+        return "there is no --topic; the name of the topic is a word of its own"
+    if isinstance(error, click.NoSuchOption | click.exceptions.NoSuchCommand):
+        wrong = error.option_name if isinstance(error, click.NoSuchOption) else error.command_name
+        near = get_close_matches(wrong, error.possibilities or (), 1, _NEAR)
+        return f"{error.message} Did you mean {near[0]!r}?" if near else error.message
     if isinstance(error, click.BadParameter) and error.param is not None and error.ctx is not None:
         variable = variable_of(error.param, error.ctx)
         if variable is not None:

@@ -46,7 +46,28 @@ class Offset(click.ParamType[str | int]):
             self.fail(f"{value!r} is no offset; want earliest, latest, N, or -N for N before the end", param, ctx)
 
 
-@click.command()
+class _Consume(click.Command):
+    """A command that answers the words of other tools with its own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name == "--from-beginning":
+                raise click.UsageError(
+                    "there is no --from-beginning; without --offset it begins there, with --group by --offset earliest",
+                    ctx,
+                ) from None
+            raise
+        except click.UsageError as error:
+            # The template of kcat's and rpk's -f is one argument too many.
+            if type(error) is click.UsageError and any(word.startswith("-f") for word in given):
+                raise click.UsageError("-f is --follow here; the form of records is --format", ctx) from None
+            raise
+
+
+@click.command(cls=_Consume)
 @click.argument("topic")
 @partitions_option
 @click.option(

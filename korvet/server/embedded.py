@@ -190,10 +190,15 @@ def _socket_in(data_dir: Path) -> Iterator[Path]:
 
 
 class Embedded:
-    """The running server. ``pid`` changes when korvet restarts it."""
+    """The running server. ``pid`` changes when korvet restarts it.
+
+    :ivar data_dir: an absolute path.
+    :ivar is_new: whether there was no data before its start.
+    """
 
     def __init__(self, data_dir: Path, socket: Path, maxmemory_bytes: int) -> None:
         self.data_dir = data_dir
+        self.is_new = not (data_dir / DIRECTORY).exists()
         self.socket = socket
         self.pid = 0
         self._arguments = _arguments(data_dir, socket, maxmemory_bytes)

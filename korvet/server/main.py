@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 import anyio
 import structlog
@@ -24,7 +23,7 @@ from korvet.server import tracing
 from korvet.server.board import Board
 from korvet.server.connection_quotas import bounds_of
 from korvet.server.console import Seat, keep_console, take_seat
-from korvet.server.embedded import embedded_server
+from korvet.server.embedded import Embedded, embedded_server
 from korvet.server.figures import Serving
 from korvet.server.frontend import certificates_of, open_frontends, serve_listeners, server_name
 from korvet.server.live import Live, Read
@@ -91,14 +90,15 @@ def _refuse(settings: ServeSettings, error: KorvetError) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Redis:
-    """The Redis of this broker: its URL, and the data directory of an embedded one."""
+    """The Redis of this broker: its URL, and the embedded server that it is."""
 
     url: str
-    data_dir: Path | None
+    embedded: Embedded | None
 
     def described(self, store: Store) -> str:
-        if self.data_dir is not None:
-            return f"embedded {server_name(store)}, data in {_shown(self.data_dir)}"
+        if self.embedded is not None:
+            data = "new data in" if self.embedded.is_new else "data found in"
+            return f"embedded {server_name(store)}, {data} {self.embedded.data_dir}"
         return f"{server_name(store)} at {store.url}"
 
 
@@ -189,10 +189,10 @@ async def _serve_with_workers(
 async def _redis(settings: ServeSettings) -> AsyncIterator[_Redis]:
     if settings.redis_url is not None:
         parse_redis_url(settings.redis_url)
-        yield _Redis(url=settings.redis_url, data_dir=None)
+        yield _Redis(url=settings.redis_url, embedded=None)
         return
     async with embedded_server(settings.data_dir) as server:
-        yield _Redis(url=server.url, data_dir=settings.data_dir)
+        yield _Redis(url=server.url, embedded=server)
 
 
 def _say_ready(settings: ServeSettings, ports: Sequence[int], redis: str, notices: Notices) -> None:
@@ -206,7 +206,3 @@ def _say_ready(settings: ServeSettings, ports: Sequence[int], redis: str, notice
         line = json.dumps({**told, "level": "info", "timestamp": now})
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-
-
-def _shown(path: Path) -> str:
-    return str(path) if path.is_absolute() else f".{os.sep}{path}"

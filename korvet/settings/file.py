@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from korvet.settings.schema import FILES, LISTENER_NAMES, config_schema
 _WORDS = {"integer": "a whole number", "boolean": "true or false", "string": "a text", "number": "a number"}
 _WORDS |= {"object": "a table"}
 _MOST_SHOWN = 40
+_OTHER_UNIT = re.compile(r"\.(hours|minutes)$")
 _KAFKAS_LISTENER = {"host-name", "port", "advertised-host", "advertised-host-name", "advertised-port"}
 _LISTENERS = (
     "'listen' is the address to which clients connect, and 'advertised' the address that they are told. The only "
@@ -206,6 +208,9 @@ def _setting(path: Iterable[str | int]) -> str:
 
 def _unknown_name(table: str, name: str, allowed: Mapping[str, Any]) -> str:
     config = BROKER_CONFIGS.get(name)
+    in_ms = _OTHER_UNIT.sub(".ms", name)
+    if table == "broker" and in_ms != name and in_ms in allowed:
+        return f"broker.{name}: cannot be set; set {in_ms!r}, in milliseconds"
     if table == "broker" and config is not None:
         return f"broker.{name}: cannot be set; it is always {config.default}"
     if table == "broker" and name in TOPIC_CONFIGS:

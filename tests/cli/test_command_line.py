@@ -23,6 +23,12 @@ KORVET = [sys.executable, "-m", "korvet.cli"]
         (["topcis"], "korvet: no such command 'topcis'. Did you mean 'topics'?"),
         (["topics", "lst"], "korvet: no such command 'lst'. Did you mean 'list'?"),
         (["topics", "list", "--jsn"], "korvet: no such option '--jsn'. Did you mean '--json'?"),
+        (["cluster"], "korvet: no such command 'cluster'; see korvet --help"),
+        (["topics", "consume", "--topic", "t"], "korvet: there is no --topic; the name of the topic is a word of its"),
+        (["topics", "produce", "--topic", "t"], "korvet: there is no --topic; the name of the topic is a word of its"),
+        (["topics", "consume", "t", "--from-beginning"], "korvet: there is no --from-beginning; without --offset it"),
+        (["topics", "consume", "-f", "%s\\n", "t"], "korvet: -f is --follow here; the form of records is --format"),
+        (["topics", "consume", "t", "-f", "json"], "korvet: -f is --follow here; the form of records is --format"),
         (["topics", "create"], "korvet: missing argument 'NAME…'; see korvet topics create --help"),
         (
             ["topics", "create", "t", "--config", "x"],
@@ -143,6 +149,12 @@ def command_of(words: tuple[str, ...]) -> click.Command:
         assert isinstance(command, click.Group)
         command = command.commands[word]
     return command
+
+
+@pytest.mark.parametrize("words", [[], ["topics"], ["groups"], ["pipeline"], ["tenants"]])
+def test_summaries_in_lists_of_commands_are_whole(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words, "--help"]) == 0
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
 
 
 def test_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -100,6 +100,11 @@ def test_relative_data_dir_is_taken_from_the_files_directory(read: Read, tmp_pat
         ),
         ("[broker]\nnum.partitions = 'many'", "broker.num.partitions: 'many' is not allowed; want a whole number"),
         ("[broker]\nnum.partitions = -1", "broker.num.partitions: Invalid value -1"),
+        ("[broker]\nlog.retention.hours = 4", "broker.log.retention.hours: cannot be set; set 'log.retention.ms', in"),
+        (
+            '[broker]\n"log.retention.minutes" = 4',
+            "broker.log.retention.minutes: cannot be set; set 'log",
+        ),
         ("[broker]\ndelete.topic.enable = false", "broker.delete.topic.enable: cannot be set; it is always"),
         (
             "[broker]\nretention.ms = 1",

@@ -141,6 +141,7 @@ def test_broker_with_embedded_server_from_a_config_file(directory: Path, capfd: 
     with serving(directory, "--config", str(file)) as process:
         ready = json.loads(ready_line(process))
         assert (ready["event"], ready["redis"].startswith("embedded Valkey ")) == ("ready", True)
+        assert ready["redis"].endswith(f", new data in {directory}/there")
         (where,) = ready["listeners"]
         port = int(where.removeprefix("127.0.0.1:"))
         assert run(["topics", "create", "seven", "-b", f"127.0.0.1:{port}"]) == 0
@@ -169,11 +170,12 @@ def test_redis_from_the_environment_and_ctrl_c(directory: Path, redis_server: Se
 def test_embedded_server_is_found_if_its_sockets_path_is_too_long(directory: Path) -> None:
     deep = directory / ("d" * 60) / ("e" * 60)
     deep.mkdir(parents=True)
-    with serving(deep, "--listen", "127.0.0.1:0") as process:
-        ready_line(process)
-        assert run(["functions", "check", "--data-dir", str(deep / "data")]) == 0
-        process.terminate()
-        process.communicate(timeout=120)
+    for told in ("new data in", "data found in"):
+        with serving(deep, "--listen", "127.0.0.1:0") as process:
+            assert f", {told} {deep}/data)" in ready_line(process)
+            assert run(["functions", "check", "--data-dir", str(deep / "data")]) == 0
+            process.terminate()
+            process.communicate(timeout=120)
     assert run(["functions", "check", "--data-dir", str(deep / "data")]) == 1
 
 

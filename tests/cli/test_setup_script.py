@@ -41,7 +41,7 @@ class Clone:
 
     def start(self, command: Path | None = None, verb: str = "topics", **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [str(command or self.root / "scripts" / "korvet"), verb],
+            [str(command or self.root / "scripts" / "korvet"), *verb.split()],
             env={"PATH": os.environ["PATH"], "KORVET_PYTHON": sys.executable, **environment},
             cwd="/",
             stdout=subprocess.PIPE,
@@ -78,13 +78,19 @@ def test_first_use_installs_and_later_uses_do_not(clone: Clone) -> None:
 
 def test_first_use_of_the_pipeline_installs_its_extra(clone: Clone) -> None:
     clone.run()
-    code, out, err = clone.run(verb="pipeline")
-    assert (code, out) == (0, "korvet pipeline\n")
+    code, out, err = clone.run(verb="pipeline archive")
+    assert (code, out) == (0, "korvet pipeline archive\n")
     assert "takes some minutes" in err
     assert f"--editable {clone.root}[spark]\n" in (clone.bin / "asked").read_text()
-    assert clone.run(verb="pipeline") == (0, "korvet pipeline\n", "")
+    assert clone.run(verb="pipeline archive") == (0, "korvet pipeline archive\n", "")
     assert clone.run() == (0, "korvet topics\n", "")
     assert clone.installs == 1
+
+
+@pytest.mark.parametrize("words", ["pipeline", "pipeline --help", "pipeline archive -h"])
+def test_help_of_the_pipeline_waits_for_no_spark(clone: Clone, words: str) -> None:
+    clone.run()
+    assert clone.run(verb=words) == (0, f"korvet {words}\n", "")
 
 
 def test_changed_pyproject_installs_again(clone: Clone) -> None:
