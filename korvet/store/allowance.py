@@ -31,7 +31,7 @@ class Allowance:
 
     :param shared: the room for all namespaces.
     :param state: the room for all but batches.
-    :param stored: tells the bytes of batches, those of all else and the number of units; raises KorvetError.
+    :param stored: tells the bytes of partitions, those of all else and the number of units; raises KorvetError.
     """
 
     def __init__(
@@ -94,8 +94,8 @@ class Allowance:
         self._state.use = anyio.Event()
         if self._limit is None:
             return
-        batch_bytes, state_bytes, units = await self._stored()
+        partition_bytes, state_bytes, units = await self._stored()
         limit = math.inf if self._limit is None else self._limit
-        self._left = limit - batch_bytes - state_bytes
+        self._left = limit - partition_bytes - state_bytes
         self._state.left_bytes = limit - state_bytes
         self._rest_s = max(_INTERVAL_S, _PER_UNIT_S * units)

@@ -57,7 +57,7 @@ class StateRoom:
         if not self.is_limited:
             return True
         self.use.set()
-        if self.left_bytes <= 0:
+        if self.left_bytes < size_bytes:
             self._refused.warn(key=key)
             return False
         self.left_bytes -= size_bytes
@@ -73,7 +73,13 @@ class Calls:
         self._room = room
 
     def call(
-        self, function: str, keys: Sequence[str], named: dict[str, Named], *, is_awaited: bool = False
+        self,
+        function: str,
+        keys: Sequence[str],
+        named: dict[str, Named],
+        *,
+        is_awaited: bool = False,
+        is_counted: bool = False,
     ) -> Awaitable[Any]:
         """Call a function, and again while it is late.
 
@@ -82,9 +88,10 @@ class Calls:
         :param is_awaited: a client that does not wait for the answer does not want the call. It may have left while
             this front-end hung, or did not read from it, for less time than makes a call late. The call is cancelled
             then before it is made.
+        :param is_counted: whether the tenant's room has what the call adds already.
         :raises StoreFull: at once, if the function would add to what its tenant may not exceed.
         """
-        if self._room.is_limited and function in KEPT and named.get("mode") != "verify":
+        if self._room.is_limited and function in KEPT and not is_counted and named.get("mode") != "verify":
             added_bytes = sum(_length(named[name]) for name in KEPT[function])
             if added_bytes and not self._room.take(keys[0], added_bytes):
                 raise StoreFull("the tenant takes as many bytes as its limit allows")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from korvet.errors import StoreError
 from korvet.redis.client import Purpose, Store
 from korvet.store.catalog.catalog import Catalog
+from korvet.store.groups.call import chunks
 from korvet.store.groups.groups import Groups
 from korvet.store.keys import GROUP_INDEX_SHARDS, TRANSACTION_SHARDS, Namespace
 from korvet.store.log.partition import Partition
@@ -18,6 +18,8 @@ from korvet.store.transactions.listing import ids_of
 
 _PIPELINED = 500
 _KEYS_AT_ONCE = 100
+_EMPTY_PARTITION_BYTES = 2048
+"""What a partition's keys beside its batches take at least. The limit of partitions counts these."""
 _MOST_LOOKED_AT = 2000
 _SHOWN = 3
 
@@ -62,43 +64,35 @@ async def log_bytes(store: Store, partitions: Sequence[Partition]) -> list[int]:
 
 
 async def stored_bytes(namespace: Namespace, catalog: Catalog, log: Partitions, groups: Groups) -> tuple[int, int, int]:
-    """The bytes of all batches of a namespace, those of its other keys, and the number of its units.
+    """The bytes of a namespace's partitions, those of its other keys, and the number of its units.
 
     Of readers those count that this front-end noted.
 
     :raises StoreUnavailable, StoreError:
     """
     partitions = [log.partition(topic, index) for topic in catalog.topics() for index in range(topic.partitions)]
-    batch_bytes, store = sum(await log_bytes(log.store, partitions)), log.store
-    size_bytes, units = groups.readers.noted_bytes, 0
-    asked: list[asyncio.Future[int]] = []
-    async for keys in _units(namespace, catalog, log, groups):
-        asked.append(store.call_function(Purpose.COORDINATE, "korvet_unit_size", keys))
-        units += 1
-        if len(asked) >= _PIPELINED:
-            size_bytes += sum([await one for one in asked])
-            asked.clear()
-    return batch_bytes, size_bytes + sum([await one for one in asked]), units
+    partition_bytes = sum(await log_bytes(log.store, partitions))
+    logs = (namespace.transaction_log(one.topic.name, one.index) for one in partitions)
+    sizes = await _sizes(log.store, [(one.producers, one.open, one.aborted, one.transactions) for one in logs])
+    partition_bytes += sum(max(0, size - _EMPTY_PARTITION_BYTES) for size in sizes)
 
-
-async def _units(
-    namespace: Namespace, catalog: Catalog, log: Partitions, groups: Groups
-) -> AsyncIterator[Sequence[str]]:
-    """The keys of each unit but those of its batches, at most `_KEYS_AT_ONCE` together."""
-    yield [*namespace.catalog, *map(namespace.group_index, range(GROUP_INDEX_SHARDS))]
-    yield namespace.security
-    for topic in catalog.topics():
-        for index in range(topic.partitions):
-            keys = namespace.transaction_log(topic.name, index)
-            yield keys.producers, keys.open, keys.aborted, keys.transactions
-    for group_ids in await groups.index.group_ids():
-        for group_id in group_ids:
-            yield namespace.group(group_id)
+    units: list[Sequence[str]] = [namespace.security]
+    units.append([*namespace.catalog, *map(namespace.group_index, range(GROUP_INDEX_SHARDS))])
+    units += [namespace.group(group_id) for group_ids in await groups.index.group_ids() for group_id in group_ids]
     for shard in range(TRANSACTION_SHARDS):
-        yield [namespace.transaction_deadlines(shard)]
-        ids = await ids_of(namespace, log.store, shard)
-        for at in range(0, len(ids), _KEYS_AT_ONCE):
-            yield [namespace.transaction(one).id for one in ids[at : at + _KEYS_AT_ONCE]]
+        ids = [namespace.transaction(one).id for one in await ids_of(namespace, log.store, shard)]
+        units += chunks([namespace.transaction_deadlines(shard), *ids], _KEYS_AT_ONCE)
+    other_bytes = groups.readers.noted_bytes + sum(await _sizes(log.store, units))
+    return partition_bytes, other_bytes, len(partitions) + len(units)
+
+
+async def _sizes(store: Store, units: Sequence[Sequence[str]]) -> list[int]:
+    """The memory of some keys of each unit."""
+    found: list[int] = []
+    for some in chunks(units, _PIPELINED):
+        asked = [store.call_function(Purpose.COORDINATE, "korvet_unit_size", keys) for keys in some]
+        found += [await one for one in asked]
+    return found
 
 
 async def largest_topics(logs: Iterable[tuple[Catalog, Partitions]]) -> str:

@@ -225,7 +225,8 @@ def test_state_of_a_tenant_counts_towards_its_bytes_and_only_what_grows_is_refus
         with broker.redis() as redis:
             keys = list(redis.scan_iter("korvet:{hoarder:*"))
             assert sum(redis.memory_usage(key, samples=0) or 0 for key in keys) < 2 * 300_000
-        assert joined("new") == "COORDINATOR_NOT_AVAILABLE"
+        korvet(broker, "tenants", "limit", "hoarder", "bytes=20000")
+        eventually(lambda: joined("new") == "COORDINATOR_NOT_AVAILABLE")
         begun = {"transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
         assert (
             client.ask("init_producer_id", 4, transactional_id="x", **begun)["error_code"]
@@ -240,4 +241,5 @@ def test_state_of_a_tenant_counts_towards_its_bytes_and_only_what_grows_is_refus
         assert beaten["error_code"] == "NONE"
         assert committed(other, "not-hoarder", "g") == "NONE"
         client.ask("delete_groups", 2, groups_names=[f"g{n}" for n in range(30)])
+        korvet(broker, "tenants", "limit", "hoarder", "bytes=300000")
         eventually(lambda: committed(client, "t", "after") == "NONE")

@@ -95,7 +95,7 @@ class GroupCalls:
         if (reply[0] if isinstance(reply, list) else reply) != UNINDEXED:
             return reply
         named.update(await self.index.admit(group_id))
-        reply = await self._calls.call(function, keys, named, is_awaited=is_awaited)
+        reply = await self._calls.call(function, keys, named, is_awaited=is_awaited, is_counted=True)
         # A deletion meanwhile may have taken the group out.
         await self.index.add(group_id)
         return reply
