@@ -17,10 +17,18 @@ from korvet.api import Answer, Begun, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.api.shared.sorted_offsets import SortedOffsets, reads_all, refused_offsets, sort_few_offsets, sort_offsets
+from korvet.api.shared.sorted_offsets import (
+    SortedOffsets,
+    may_commit,
+    reads_all,
+    refused_offsets,
+    sort_few_offsets,
+    sort_offsets,
+)
 from korvet.api.shared.topic_lookup import known_topics, topics_at_hand
 from korvet.codes import GROUP_AUTHORIZATION_FAILED
 from korvet.errors import KorvetError
+from korvet.security.rights import Rights
 from korvet.store.contract import LATE, UNINDEXED
 from korvet.store.groups.types import CommitRequest
 from korvet.wire import group_responses
@@ -52,11 +60,13 @@ def _finish(ctx: Context, sorted_: SortedOffsets, asked: CommitRequest, reply: a
     return _packed(ctx.version, sorted_, code)
 
 
-def _all_refused(_ctx: Context, request: Any) -> Answer:
-    return refused_offsets(request, GROUP_AUTHORIZATION_FAILED)
+def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+    if may_commit(rights, request.group_id):
+        return None
+    return needs.refusal(refused_offsets(request, GROUP_AUTHORIZATION_FAILED))
 
 
-@api(8, 2, 9, begin=begin, needs=needs.group(needs.READ, _all_refused))
+@api(8, 2, 9, begin=begin, needs=_check)
 async def handle(ctx: Context, request: Any) -> Answer:
     """Commit offsets; partitions that do not exist are refused before the group is asked."""
     sorted_ = await sort_offsets(ctx, request, await known_topics(ctx, request.topics))

@@ -26,7 +26,7 @@ from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.lake import Lake, Proven
 from korvet.pipeline.lake.table import RETYPING, write_failure
 from korvet.pipeline.registry import registry
-from korvet.pipeline.typed import dead_letters, judged, table_type, typed_rows
+from korvet.pipeline.typed import UNREADABLE, dead_letters, judged, table_type, typed_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,8 @@ def _check_complete(tables: Tables) -> None:
     for table, prefix in ((tables.typed, "_"), (tables.dead_letters, "")):
         if table.rows is None:
             continue
-        records = table.rows.selectExpr(*(f"{prefix}{name} as {name}" for name in has.columns))
+        rows = table.rows if prefix else table.rows.where(f"not ({UNREADABLE})")
+        records = rows.selectExpr(*(f"{prefix}{name} as {name}" for name in has.columns))
         for lacking in _below(records, tables.raw.proven).join(has, has.columns, "left_anti").take(1):
             raise PipelineError(
                 f"{tables.raw.path}: it lacks offset {lacking.offset} of partition {lacking.partition}, which "
@@ -142,5 +143,7 @@ def _claimed(tables: Tables, known: Proven) -> Proven:
 
 def _replace_dead_letters(tables: Tables, found: DataFrame, proven: Proven) -> int:
     if tables.dead_letters.rows is not None:
-        return tables.dead_letters.replace(found, proven)
+        # Records that cannot be read are in no raw table, and are judged by no schema.
+        kept = tables.dead_letters.rows.where(UNREADABLE)
+        return tables.dead_letters.replace(found.unionByName(kept), proven)
     return 0 if found.isEmpty() else tables.dead_letters.append(found, proven)

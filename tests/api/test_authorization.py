@@ -393,6 +393,28 @@ def test_add_partitions_attempts_none_if_one_topic_is_forbidden(broker: KorvetSe
     assert codes_by_topic == {"open": "OPERATION_NOT_ATTEMPTED", SECRET: T29}
 
 
+def test_the_archives_group_takes_offsets_only_from_clients_that_may_delete_it(
+    broker: KorvetServer, secret_id: UUID
+) -> None:
+    """READ of all groups is a common rule, and these offsets have records removed."""
+    offset = parts(committed_offset=1, committed_leader_epoch=0, committed_metadata="")
+    reads = [rule(GROUP, "*", READ), rule(TOPIC, "*", READ), rule(TRANSACTIONAL_ID, "*", WRITE)]
+
+    def commit(group: str) -> set[str]:
+        commit = {"group_id": group, "topics": offset[:1]}
+        plain = ask(broker.port, "offset_commit", 8, generation_id_or_member_epoch=-1, member_id="", **commit)
+        producer = {"transactional_id": "t", "producer_id": 1, "producer_epoch": 0}
+        held = ask(broker.port, "txn_offset_commit", 3, generation_id=-1, member_id="", **producer, **commit)
+        return {plain["topics"][0]["partitions"][0]["error_code"]} | (
+            {held["topics"][0]["partitions"][0]["error_code"]} & {G30}
+        )
+
+    set_rules(broker, *reads)
+    assert commit("korvet.archive") == {G30} and commit("korvet.archive2") == {"NONE"}
+    set_rules(broker, *reads, rule(GROUP, "korvet.archive", Operation.DELETE))
+    assert commit("korvet.archive") == {"NONE"}
+
+
 def test_a_deleted_topic_and_a_forbidden_one_look_alike(broker: KorvetServer, secret_id: UUID) -> None:
     set_rules(broker)
     topics = [{"name": SECRET}, {"name": NOBODYS}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 from korvet.pipeline.archive import ArchiveConfig
@@ -17,6 +18,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.reports = 0
+        self.typed: Any = SimpleNamespace(error=None)
         self.begun, self.end = threading.Event(), threading.Event()
 
     def write(self, ends: object) -> None:
@@ -26,7 +28,7 @@ class Writer:
     def write_latest(self) -> None:
         pass
 
-    def report(self) -> None:
+    def keep(self) -> None:
         self.reports += 1
 
 

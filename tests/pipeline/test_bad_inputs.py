@@ -167,19 +167,6 @@ def test_archive_leaves_a_corrupt_lake_as_it_is(
     assert (lake / path).read_text() == content
 
 
-def test_archive_refuses_a_schema_that_gives_no_columns(spark: SparkSession, broker: KorvetServer, lake: Path) -> None:
-    topic = "bad-schema"
-    create(broker, topic)
-    produce(broker, topic, VALUES)
-    for schema, reason in (("{", "Expecting property name"), ('{"type": "array"}', "no JSON object fits it")):
-        told = why(archive(spark, config(broker, lake, topic, schemas={topic: schema})), topic)
-        assert f"the JSON Schema gives no columns: {reason}" in told
-        assert rows(spark, lake, topic) == []
-    assert not archive(spark, config(broker, lake, topic, schemas={topic: ""})).failed
-    assert rows(spark, lake, topic) == list(range(10))
-    assert not Path(Lake(str(lake)).typed(topic)).exists()
-
-
 @pytest.mark.parametrize("source", SOURCES)
 def test_archive_ends_if_its_topic_is_deleted(
     broker: KorvetServer, spark: SparkSession, lake: Path, run: Run, source: str

@@ -19,14 +19,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS, Lake, Loss, Proven, read_proven
+from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS, Lake, Loss, Proven, proofs, read_proven
 from korvet.pipeline.lake.files import read_text
 from korvet.pipeline.lake.java import newest_snapshot
 from korvet.pipeline.lake.log_store import keep_one_writer
 from korvet.pipeline.lake.losses import MOST_RANGES, joined
 from korvet.pipeline.lake.maintain import MaintainConfig, maintain
-from korvet.pipeline.lake.proofs import APPLICATION
+from korvet.pipeline.lake.proofs import APPLICATION, PROPERTY, Unproven
 from korvet.pipeline.lake.table import RETYPING, Overtaken, Table
+from korvet.pipeline.report.archived import losses
 from scripts.rivalry.rounds import Acknowledged, compactions, differences, play
 from tests.pipeline.conftest import reach
 from tests.support.delta import delta_rows
@@ -89,24 +90,64 @@ def test_proof_outlives_maintenance_and_follows_a_restore_above_all_generations(
     assert again.proven is not None and again.proven.generation == 3
 
 
-def test_proof_counts_rows_if_the_log_has_no_commit_of_an_archive(spark: SparkSession, path: str) -> None:
-    table = Table(spark, path, {"delta.checkpointInterval": "3"})
-    for batch_id in range(4):
-        table.append(records(spark, batch_id), proven(batch_id, batch_id + 1))
-    log = Path(path) / "_delta_log"
-    assert list(log.glob("*.checkpoint*.parquet"))
-    for commit in sorted(log.glob("*.json")):
-        told = commit.read_text().replace("userMetadata", "somethingElse")
-        commit.write_text(told)
+def without_old_commits(path: str) -> None:
+    """Leave of the table's log what Delta leaves after 30 days: no commit tells a proof."""
+    for commit in sorted((Path(path) / "_delta_log").glob("*.json")):
+        commit.write_text(commit.read_text().replace("userMetadata", "somethingElse"))
         (commit.parent / f".{commit.name}.crc").unlink(missing_ok=True)
-    found = read_proven(spark, path)
-    assert found is not None
-    assert (found.topic, found.topic_id, found.generation, found.batch_id) == ("t", "id", 1, 3)
-    assert found.offsets == {0: 4}
+
+
+def test_proof_of_an_idle_table_outlives_its_commits(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss = Loss(partition=0, kind="trimmed", start=0, end=500)
+    table = Table(spark, path, {"delta.checkpointInterval": "3"})
+    # It began at the end of its topic, and its rows have expired.
+    table.begin(RAW_COLUMNS, replace(proven(-1, 500), losses=(loss,)))
+    config = MaintainConfig(lake=str(Path(path).parents[1]))
+    assert maintain(spark, config).tables[path].error is None
+    assert newest_snapshot(spark, path).metadata().configuration().get(PROPERTY).isEmpty()
+    monkeypatch.setattr(proofs, "KEEP_AFTER_S", 0.0)
+    for _ in range(2):
+        assert maintain(spark, config).tables[path].error is None
+    without_old_commits(path)
+    assert read_proven(spark, path) == replace(proven(-1, 500), losses=(loss,))
+    # So does that of a claim, and a batch follows.
+    Table(spark, path, {}).claim("t", "id", "two")
     again = Table(spark, path, {})
-    again.claim("t", "id", "two")
-    again.append(records(spark, 4), proven(0, 5, "two"))
-    assert offsets(spark, path) == [0, 1, 2, 3, 4]
+    again.claim("t", "id", "three")
+    again.append(records(spark, 500), proven(0, 501, "three"))
+    assert again.proven is not None and again.proven.offsets == {0: 501}
+    # The property is of another transaction now, and what no commit tells is unknown.
+    without_old_commits(path)
+    with pytest.raises(Unproven, match="archive the topic anew, or, if you know the next offset") as refused:
+        Table(spark, path, {})
+    assert maintain(spark, config).tables[path].error is None
+    assert losses(spark, {"t": path}) == []
+    spark.sql("ALTER TABLE " + str(refused.value).partition("ALTER TABLE ")[2].replace('{"0": 0}', '{"0": 501}'))
+    told = Table(spark, path, {})
+    told.claim("t", "id", "four")
+    assert told.proven is not None and told.proven.offsets == {0: 501}
+
+
+def test_property_set_beside_a_batch_is_no_other_archive(spark: SparkSession, path: str, tmp_path: Path) -> None:
+    table = Table(spark, path, {})
+    table.append(records(spark, 0), proven(0, 1))
+    has_begun, is_set = tmp_path / "has begun", tmp_path / "is set"
+
+    def while_somebody_sets_it(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        has_begun.touch()
+        until_there(is_set)
+        yield from batches
+
+    rows = records(spark, 1).mapInArrow(while_somebody_sets_it, RAW_COLUMNS)
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(table.append, rows, proven(1, 2))
+        until_there(has_begun)
+        spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('any' = 'thing')")
+        is_set.touch()
+        assert late.result() == 1
+    assert offsets(spark, path) == [0, 1]
 
 
 def test_proof_keeps_few_ranges_of_losses_and_loses_none() -> None:

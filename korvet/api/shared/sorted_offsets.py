@@ -6,19 +6,32 @@ from collections.abc import Set
 from typing import Any
 
 from korvet.api.shared.context import Context
-from korvet.api.shared.needs import READ, TOPIC, denied_names
+from korvet.api.shared.needs import DELETE, GROUP, READ, TOPIC, denied_names
 from korvet.codes import (
     COORDINATOR_NOT_AVAILABLE,
     OFFSET_METADATA_TOO_LARGE,
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
+from korvet.store.groups.archived import ARCHIVE_GROUP
 from korvet.store.groups.types import Offset, TopicPartition
 from korvet.wire.codec import Fields
 
 Entries = dict[str, list[tuple[int, int]]]
 """Topic -> partitions, each with its code."""
+
+
+def may_commit(rights: Rights, group_id: str) -> bool:
+    """Whether a client may commit offsets of a group.
+
+    The archive's offsets have records removed (``korvet.retention=archived``), so they need DELETE of its group besides
+    READ, which Kafka wants. A rule for all groups often gives READ.
+    """
+    if not rights.allows(READ, GROUP, group_id):
+        return False
+    return group_id != ARCHIVE_GROUP or rights.allows(DELETE, GROUP, group_id)
 
 
 class SortedOffsets:

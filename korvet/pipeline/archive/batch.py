@@ -1,44 +1,43 @@
 """One batch of one topic, written to the lake.
 
-A batch begins where the raw table's proof ends. The archive writes the tables in turn: dead letters, typed rows, raw
-records. Each commit carries its table's proof, and no table gets rows that it has. So an archive may repeat a batch
-that was cut off anywhere, and the repeated batch may end elsewhere:
-
-- The raw table is the last: the other tables hold all that it holds.
-- Dead letters come before typed rows: the dead letters of every batch in the typed table are written.
-- If dead letters are ahead of the typed table, they stay; the archive judges the other records anew.
-
-The table of newest records follows the raw table, and gets all that it lacks of it (`LatestTable`).
+A batch begins where the raw table's proof ends. One commit writes its raw records, with the proof after them. So an
+archive may repeat a batch that was cut off anywhere, and the repeated batch may end elsewhere. The other tables follow
+the raw one, and get all that they lack of it (`TypedTables`, `LatestTable`).
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Final
 
 import structlog
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from korvet.pipeline.archive import history
 from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress
+from korvet.pipeline.archive.following import TypedTables, in_few_files
 from korvet.pipeline.archive.reading import Ends, limited, read
+from korvet.pipeline.archive.unreadable import found_by, letters, lost
 from korvet.pipeline.broker import Broker, Position, Topic
 from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.lake import RAW_COLUMNS, Lake, Loss, Proven, read_proven
+from korvet.pipeline.failures import failure
+from korvet.pipeline.lake import RAW_COLUMNS, Lake, Loss, Proven
+from korvet.pipeline.lake.following import followed
 from korvet.pipeline.lake.latest import LatestTable
 from korvet.pipeline.lake.losses import joined
+from korvet.pipeline.lake.proofs import is_archived, keep_proven
 from korvet.pipeline.lake.table import Table
 from korvet.pipeline.reported import report
-from korvet.pipeline.typed import TABLE_PROPERTIES, JsonVerdicts, dead_letters, table_type, typed_rows, widened
-from korvet.pipeline.typed import judged as judge
+from korvet.pipeline.source.unreadable import UnreadableRange
+from korvet.pipeline.typed import TABLE_PROPERTIES, UNREADABLE
 
 log = structlog.get_logger()
 
@@ -68,7 +67,13 @@ class Tables:
     @property
     def has_latest(self) -> bool:
         """Whether an archive has written that table."""
-        return read_proven(self._spark, self._latest) is not None
+        return is_archived(self._spark, self._latest)
+
+    def keep_proofs(self) -> None:
+        """Have tables without new rows keep their proofs beyond the commits of their logs."""
+        for table in (*self.all, *([self.latest] if "latest" in self.__dict__ else [])):
+            if table.proven is not None:
+                keep_proven(self._spark, table.path)
 
     @property
     def all(self) -> tuple[Table, ...]:
@@ -78,13 +83,14 @@ class Tables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Where a batch begins and ends. ``losses`` lie within."""
+    """Where a batch begins and ends. ``losses`` and ``unreadable`` lie within."""
 
     id: int
     begins: Ends
     ends: Ends
     leader_epochs: Mapping[int, int]
     losses: tuple[Loss, ...] = ()
+    unreadable: tuple[UnreadableRange, ...] = ()
 
 
 class TopicWriter:
@@ -107,40 +113,91 @@ class TopicWriter:
         self._settings = client_settings(config.kafka_options)
         self._id = uuid.uuid4().hex
         self._is_claimed = False
+        self.typed = TypedTables(config, topic.name, tables.raw, tables.typed, tables.dead_letters)
         self._firsts: dict[int, int] = {}
 
     def has(self, ends: Ends) -> bool:
-        """Whether the lake has just what is below these ends, in all tables."""
+        """Whether the lake has just what is below these ends, in all tables that can have it now."""
         has_latest = self._config.table != "latest" or self._tables.latest.has(self.proven)
-        return has_latest and all(self._position(number) == end for number, end in ends.items())
+        return (
+            has_latest and not self.typed.is_due and all(self._position(number) == end for number, end in ends.items())
+        )
 
     def write(self, wanted: Ends) -> ArchiveProgress | None:
-        """Archive a batch of what is below ``wanted``; None if the lake has all of it.
+        """Archive a batch of what is below ``wanted``; None if the raw table has all of it.
 
-        :raises PipelineError: also, as all of Spark's errors, if only a part is written. Another writer may go on.
+        :raises PipelineError: also, as all of Spark's errors, if the batch is not written. Another writer may go on.
         """
         began = time.monotonic()
-        ends, schema = self._ask()
+        ends = self._ask()
         self._check_history(ends)
         batch = self._batch(wanted, ends)
         if batch is None:
+            if self.typed.is_due:
+                self._claim()
+            self.typed.follow(self._id)
             return None
-        verdicts = self._verdicts(schema, batch)
-        records = read(self._spark, self._config, self._topic.name, batch.begins, batch.ends, verdicts)
+        while True:
+            try:
+                count = self._write(batch)
+                break
+            except (Py4JJavaError, PySparkException) as error:
+                batch = self._without_unreadable(batch, error)
+        return self._progress(batch, count, time.monotonic() - began, ends)
+
+    def _write(self, batch: Batch) -> int:
+        """Write the raw records of a batch, and what the other tables then lack; returns the number of records."""
+        verdicts = self.typed.verdicts(batch.begins)
+        records = read(
+            self._spark, self._config, self._topic.name, batch.begins, batch.ends, batch.unreadable, verdicts
+        )
         columns = [*RAW_COLUMNS.names, *([] if verdicts is None else [verdicts.field.name])]
         records = records.withColumn("date", _date()).select(*columns)
-        if not self._config.fail_on_data_loss or (schema is None and self._config.schema_registry is not None):
+        by_registry = self.typed.schema is None and self._config.schema_registry is not None
+        if verdicts is not None or by_registry or not self._config.fail_on_data_loss:
             # It is read more than once.
             records.persist()
         try:
-            batch = replace(batch, losses=self._losses(records, batch))
-            with self._typed(records, verdicts, batch) as judged:
-                rows = self._in_few_files(_beyond(judged, self._tables.raw, batch))
-                count = self._tables.raw.append(rows, self._proven(batch, self._tables.raw))
+            batch = replace(batch, losses=(*lost(batch.unreadable), *self._losses(records, batch)))
+            proven = self._proven(batch)
+            found = self.typed.by_registry(records, batch.begins) if verdicts is None else (verdicts.table, records)
+            if found is not None:
+                self.typed.begin(found[0], proven, batch.begins)
+            count = self._tables.raw.append(in_few_files(records.select(*RAW_COLUMNS.names)), proven)
+            self.report()
+            self.typed.follow(self._id, None if self.typed.error is not None else found)
         finally:
             records.unpersist()
-        self.report()
-        return self._progress(batch, count, time.monotonic() - began, ends)
+        return count
+
+    def _without_unreadable(self, batch: Batch, error: Exception) -> Batch:
+        """The batch without what cannot be read, with a dead letter for each range of it.
+
+        :raises Py4JJavaError, PySparkException: the error, if it is another one.
+        """
+        name = self._topic.name
+        found, ends = found_by(
+            str(failure(error)),
+            name,
+            batch.ends,
+            self._settings,
+            read_committed=self._config.isolation == "read_committed",
+        )
+        if not found:
+            raise error
+        for each in found:
+            log.error("records cannot be read: they are dead letters", topic=name, **asdict(each))
+        self._write_letters(found, batch)
+        return replace(batch, ends=ends, unreadable=(*batch.unreadable, *found))
+
+    def _write_letters(self, found: Iterable[UnreadableRange], batch: Batch) -> None:
+        """Write the dead letters that are not there since a batch that was cut off."""
+        table = self._tables.dead_letters
+        there = () if table.rows is None else table.rows.where(UNREADABLE).select("partition", "offset").collect()
+        new = [each for each in found if (each.partition, each.start) not in {(row[0], row[1]) for row in there}]
+        if new:
+            begins = self._proven(replace(batch, ends=batch.begins)) if table.proven is None else table.proven
+            table.append(letters(self._spark, self._topic.name, new), replace(begins, checkpoint=self._id))
 
     def write_latest(self) -> None:
         """Merge what the raw table has into the table of newest records, if the archive keeps one.
@@ -167,10 +224,19 @@ class TopicWriter:
         except PipelineError as error:
             log.warning("the archive cannot commit its offsets", topic=self._topic.name, reason=str(error))
 
-    def _ask(self) -> tuple[dict[int, Position], str | None]:
-        """The topic's log ends and its schema, after a check that it is the same topic still."""
+    def keep(self) -> None:
+        """Repeat the report, and have the tables keep their proofs. A failure is logged: the next time repeats all."""
+        self.report()
+        try:
+            self._tables.keep_proofs()
+        except PipelineError as error:
+            log.warning("the archive cannot keep the proof of a table", topic=self._topic.name, reason=str(error))
+
+    def _ask(self) -> dict[int, Position]:
+        """The topic's log ends, after a check that it is the same topic still. Asks for its schema, too."""
         self._topic = self._same_topic()
-        return history.latest(self._broker, self._topic.name, self._topic.partitions), self._schema()
+        self.typed.schema = self._schema()
+        return history.latest(self._broker, self._topic.name, self._topic.partitions)
 
     def _same_topic(self) -> Topic:
         """The topic as it is now.
@@ -264,98 +330,20 @@ class TopicWriter:
             )
         return losses
 
-    def _verdicts(self, schema: str | None, batch: Batch) -> JsonVerdicts | None:
-        """The verdicts by the JSON Schema; None if there is none, or if the typed table has the batch."""
-        if schema is None or self._has_typed(batch):
-            return None
-        return JsonVerdicts(schema, table_type(schema, self._typed_table))
-
-    def _has_typed(self, batch: Batch) -> bool:
-        typed = self._tables.typed
-        return typed.proven is not None and all(typed.next_offset(each) >= end for each, end in batch.ends.items())
-
-    @property
-    def _typed_table(self) -> StructType | None:
-        rows = self._tables.typed.rows
-        return None if rows is None else rows.schema
-
-    @contextmanager
-    def _typed(self, records: DataFrame, verdicts: JsonVerdicts | None, batch: Batch) -> Iterator[DataFrame]:
-        """Write the records' typed rows and dead letters; within the block the same records need no further reading.
-
-        :param verdicts: those that the records have.
-        """
-        found = (verdicts.table, records) if verdicts is not None else self._avro(records, batch)
-        if found is None:
-            yield records
-            return
-        typed = self._tables.typed
-        self._widen(typed, found[0])
-        judged = found[1].persist()
-        try:
-            missing = self._missing(_beyond(judged, typed, batch))
-            self._write_dead_letters(dead_letters(missing), batch)
-            typed.append(self._in_few_files(typed_rows(missing)), self._proven(batch, typed))
-            yield judged.select(*RAW_COLUMNS.names)
-        finally:
-            judged.unpersist()
-
-    def _avro(self, records: DataFrame, batch: Batch) -> tuple[StructType, DataFrame] | None:
-        """As `judged`, by the schema registry; None also if the typed table has the batch."""
-        if self._has_typed(batch):
-            return None
-        return judge(records, None, self._config.schema_registry, self._typed_table)
-
-    def _widen(self, typed: Table, wanted: StructType) -> None:
-        """Write the typed table anew if a column of integers becomes one of numbers."""
-        rows = None if typed.rows is None else widened(typed.rows, wanted)
-        if rows is not None:
-            assert typed.proven is not None
-            log.info("integers become numbers: the archive writes the typed table anew", table=typed.path)
-            typed.replace(rows, typed.proven)
-
-    def _missing(self, judged: DataFrame) -> DataFrame:
-        """The records that are not among the dead letters, which may be ahead of the typed rows."""
-        dead = self._tables.dead_letters
-        if not _is_ahead(dead, self._tables.typed):
-            return judged
-        dead.claim(self._topic.name, self._topic.id, self._id)
-        assert dead.rows is not None
-        # After a loss the table may have a letter of a record whose offset another record took.
-        record = ["partition", "offset", "timestamp"]
-        same = F.expr(" and ".join(f"judged.{name} <=> dead.{name}" for name in (*record, "value")))
-        return judged.alias("judged").join(dead.rows.alias("dead"), same, "left_anti")
-
-    def _write_dead_letters(self, found: DataFrame, batch: Batch) -> None:
-        table = self._tables.dead_letters
-        # The count has all records judged, by tasks side by side.
-        if found.count():
-            table.append(self._in_few_files(found), self._proven(batch, table))
-
-    def _in_few_files(self, rows: DataFrame) -> DataFrame:
-        """One file for each task that runs at once, however many partitions there are."""
-        return rows.coalesce(self._spark.sparkContext.defaultParallelism)
-
-    def _proven(self, batch: Batch, table: Table) -> Proven:
-        """The table's proof with the batch: no lower than before, also if this batch ends below it."""
-        offsets, epochs = dict(batch.ends), dict(batch.leader_epochs)
-        if table.proven is not None:
-            ahead = {
-                number: offset for number, offset in table.proven.offsets.items() if offset > offsets.get(number, -1)
-            }
-            offsets |= ahead
-            epochs = {number: epoch for number, epoch in epochs.items() if number not in ahead}
-            epochs |= {number: epoch for number, epoch in table.proven.leader_epochs.items() if number in ahead}
-        return Proven(
+    def _proven(self, batch: Batch) -> Proven:
+        """The raw table's proof with the batch: no lower than before, also if this batch ends below it."""
+        has = self.proven
+        epochs = {number: epoch for number, epoch in batch.leader_epochs.items() if number in batch.ends}
+        proven = Proven(
             topic=self._topic.name,
             topic_id=self._topic.id,
             generation=0,
             batch_id=batch.id,
-            offsets=offsets,
-            leader_epochs={number: epoch for number, epoch in epochs.items() if number in offsets},
-            checkpoint=self._id,
-            losses=joined([*(table.proven.losses if table.proven is not None else ()), *batch.losses]),
+            offsets=dict(batch.ends),
+            leader_epochs=epochs,
+            losses=joined([*(has.losses if has is not None else ()), *batch.losses]),
         )
+        return followed(has, proven, self._id)
 
     def _progress(self, batch: Batch, rows: int, seconds: float, ends: Mapping[int, Position]) -> ArchiveProgress:
         behind = sum(max(0, end.offset - batch.ends.get(number, 0)) for number, end in ends.items())
@@ -375,19 +363,3 @@ def other_topic(name: str) -> PipelineError:
 def _date() -> Column:
     """The timestamp's day in UTC, in any time zone of the session."""
     return F.expr(f"date_from_unix_date(CAST(floor(unix_micros(timestamp) / {_DAY_US}) AS INT))")
-
-
-def _is_ahead(table: Table, other: Table) -> bool:
-    """Whether the table holds more of some partition than the other."""
-    if table.proven is None:
-        return False
-    return any(offset > other.next_offset(number) for number, offset in table.proven.offsets.items())
-
-
-def _beyond(records: DataFrame, table: Table, batch: Batch) -> DataFrame:
-    """The records that the table does not have. Rows are not filtered if the batch begins where the table ends."""
-    has = {} if table.proven is None else table.proven.offsets
-    for number, offset in has.items():
-        if number in batch.ends and batch.begins.get(number, -1) < offset:
-            records = records.where((F.col("partition") != number) | (F.col("offset") >= offset))
-    return records

@@ -80,7 +80,7 @@ class Lane:
         wait_s = self._tries.fail()
         again = {} if self._has_failed and not self._may_come_back else {"again_in_s": wait_s}
         log.error("archive failed", topic=self.topic, reason=str(error), **again)
-        if self.archive.is_kept:
+        if self.archive.is_kept and error is not self.archive.typed_error:
             log.critical(
                 "alarm: Redis keeps all records of this topic until an archive goes on (korvet.retention=archived)",
                 topic=self.topic,

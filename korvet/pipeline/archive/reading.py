@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from korvet.pipeline.archive.config import ArchiveConfig
+from korvet.pipeline.archive.unreadable import readable
 from korvet.pipeline.source.frame import read_ranges
 from korvet.pipeline.source.ranges import OffsetRange, rate_limit
+from korvet.pipeline.source.unreadable import UnreadableRange
 from korvet.pipeline.typed import JsonVerdicts
 
 Ends = Mapping[int, int]
@@ -21,10 +23,17 @@ _POLL_TIMEOUT_MS: Final = "30000"
 
 
 def read(
-    spark: SparkSession, config: ArchiveConfig, topic: str, begins: Ends, ends: Ends, verdicts: JsonVerdicts | None
+    spark: SparkSession,
+    config: ArchiveConfig,
+    topic: str,
+    begins: Ends,
+    ends: Ends,
+    unreadable: Sequence[UnreadableRange],
+    verdicts: JsonVerdicts | None,
 ) -> DataFrame:
     """The records from ``begins`` up to but without ``ends``, at least one of which is beyond its begin.
 
+    :param unreadable: ranges to leave out. Only korvet's source names any.
     :param verdicts: the records get them as one more column.
     """
     new = {number: end for number, end in ends.items() if end > begins[number]}
@@ -36,7 +45,8 @@ def read(
         "kafkaConsumer.pollTimeoutMs": _POLL_TIMEOUT_MS,
     }
     if config.source == "korvet":
-        ranges = [OffsetRange(topic, number, begins[number], end) for number, end in sorted(new.items())]
+        wanted = [OffsetRange(topic, number, begins[number], end) for number, end in sorted(new.items())]
+        ranges = [part for each in wanted for part in readable(each, unreadable)]
         return read_ranges(spark, ranges, options, verdicts)
     options["startingOffsets"] = json.dumps({topic: {str(number): begins[number] for number in new}})
     options["endingOffsets"] = json.dumps({topic: {str(number): end for number, end in new.items()}})

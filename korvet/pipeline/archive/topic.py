@@ -48,6 +48,8 @@ class TopicArchive:
         self._rows = self._batches = 0
         self.is_kept = False
         """Whether the broker keeps the topic's records until they are archived, when this was last asked."""
+        self.typed_error: PipelineError | None = None
+        """Why the typed table does not follow the raw one, which goes on."""
         self._proven: Proven | None = None
         self._writer: TopicWriter | None = None
         self._turn = threading.Lock()
@@ -80,23 +82,27 @@ class TopicArchive:
             return
         try:
             if self._writer is not None:
-                self._writer.report()
+                self._writer.keep()
         finally:
             self._turn.release()
 
     def result(self, error: PipelineError | None) -> TopicResult:
         """The outcome up to now."""
         offsets = {} if self._proven is None else dict(self._proven.offsets)
+        error = error or self.typed_error
         return TopicResult(rows=self._rows, batches=self._batches, offsets=offsets, error=error)
 
     def _write(self, ends: Ends) -> bool:
         if self._writer is None:
             self._writer = self._open()
-            self._writer.report()
+            self._writer.keep()
         done = self._writer.write(ends)
         if done is not None:
             self._tell(done)
         self._writer.write_latest()
+        self.typed_error = self._writer.typed.error
+        if self.typed_error is not None and self._config.every_s is None:
+            raise self.typed_error
         return done is not None
 
     def _tell(self, done: ArchiveProgress) -> None:
@@ -108,6 +114,8 @@ class TopicArchive:
             self._progress(done)
 
     def _sentence(self, error: Exception) -> PipelineError:
+        if error is self.typed_error:
+            return self.typed_error
         known = write_failure(self.topic, error)
         told = str(known).replace(REMEDY, _FLAG)
         told = told if self.topic in told else f"topic {self.topic}: {told}"
@@ -152,10 +160,10 @@ class TopicArchive:
         if self._config.fail_on_data_loss:
             raise history.DataLost(f"{told}; {history.REMEDY}")
         log.warning("data loss: the archive goes on from what the broker has", reason=told)
-        # The table of newest records follows the raw one over trimmed records by itself, and may be behind it still.
-        following = (tables.latest,) if kind == "replaced" and tables.has_latest else ()
-        # The raw table is the last, as in a batch: its proof tells of a loss.
-        for table in (*following, *reversed(tables.all)):
+        # Other tables follow the raw one over trimmed records by themselves, and may be behind it still.
+        following = [tables.dead_letters, tables.typed, *([tables.latest] if tables.has_latest else [])]
+        # The raw table is the last: its proof tells of a loss.
+        for table in (*(following if kind == "replaced" else ()), tables.raw):
             if table.proven is not None:
                 table.reset(history.moved(table.proven, offsets, kind, ends))
 

@@ -7,7 +7,6 @@ the records below its proof, however they came in batches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
@@ -20,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType
 
+from korvet.pipeline.lake.following import followed, had, lacking, within
 from korvet.pipeline.lake.layout import ARCHIVED, RAW_COLUMNS
 from korvet.pipeline.lake.newest import last_records, newest_records, newest_with
 from korvet.pipeline.lake.proofs import APPLICATION, Proven, read_proven
@@ -36,7 +36,7 @@ _PROPERTIES: Final = {
 _COLUMNS: Final = StructType([*RAW_COLUMNS.fields, StructField(ARCHIVED, DateType())])
 _TRIES: Final = 5
 # Another job's commit got in the way: maintenance, or another archive, which the proof tells.
-_CONFLICT: Final = "DELTA_CONCURRENT"
+_CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED")
 _WRITE: Final = "spark.databricks.delta.write"
 
 
@@ -50,7 +50,7 @@ class LatestTable(Table):
 
     def has(self, raw: Proven | None) -> bool:
         """Whether the table has all that the raw table has."""
-        return raw is None or (self.proven is not None and not _ranges(self.proven, raw))
+        return raw is None or (self.proven is not None and not lacking(self.proven, raw))
 
     def follow(self, raw_table: Table, writer: str) -> None:
         """Merge all that the raw table has and this one lacks.
@@ -80,10 +80,10 @@ class LatestTable(Table):
     def _merge(self, raw_path: str, raw: Proven, writer: str) -> None:
         """Commit the merge of all that the raw table has and this one lacks, with the proof after it."""
         assert self.proven is not None
-        proven = _followed(self.proven, raw, writer)
+        proven = self.next_proof(followed(self.proven, raw, writer))
         session = self._session(proven)
         rows = session.read.format("delta").load(raw_path)
-        records = rows.where(_within(_ranges(self.proven, raw))).select(*RAW_COLUMNS.names)
+        records = rows.where(within(lacking(self.proven, raw))).select(*RAW_COLUMNS.names)
         left_out = records.where("key is null").count()
         if left_out:
             log.warning("records without a key are not in the table of newest records", table=self.path, n=left_out)
@@ -102,13 +102,13 @@ class LatestTable(Table):
         :param rows: the raw table's.
         """
         assert self.proven is not None
-        had = _had(self.proven, raw)
-        if not had or len(raw.offsets) == 1:
+        before = had(self.proven, raw)
+        if not before or len(raw.offsets) == 1:
             return newest_records(lasts)
         # The raw table's rows may have expired. Rows at or above a range's begin are of a history that the broker lost.
         own = session.read.format("delta").load(self.path)
-        before = [each.where(_within(had)).select(*RAW_COLUMNS.names) for each in (rows, own)]
-        return newest_with(lasts, before[0].unionAll(before[1]))
+        older = [each.where(within(before)).select(*RAW_COLUMNS.names) for each in (rows, own)]
+        return newest_with(lasts, older[0].unionAll(older[1]))
 
     def _commit_again(self, session: SparkSession, newest: DataFrame) -> None:
         """Commit, again after conflicts that changed neither the proof nor the writer."""
@@ -116,7 +116,7 @@ class LatestTable(Table):
             try:
                 return self._commit(session, newest)
             except (Py4JJavaError, PySparkException) as error:
-                if _CONFLICT not in str(error) or not left:
+                if not left or not any(each in str(error) for each in _CONFLICTS):
                     raise
             if read_proven(self._spark, self.path) != self.proven:
                 # It may be this very commit, whose answer was lost.
@@ -136,37 +136,3 @@ class LatestTable(Table):
         session.conf.set("spark.databricks.delta.commitInfo.userMetadata", proven.to_json())
         session.conf.set("spark.sql.parquet.compression.codec", COMPRESSION)
         return session
-
-
-def _ranges(has: Proven, raw: Proven) -> dict[int, tuple[int, int]]:
-    """The offsets that a table lacks of another: partition -> begin and end."""
-    begins = {number: has.offsets.get(number, 0) for number in raw.offsets}
-    return {number: (begins[number], end) for number, end in raw.offsets.items() if end > begins[number]}
-
-
-def _had(has: Proven, raw: Proven) -> dict[int, tuple[int, int]]:
-    """The offsets that a table has of another: partition -> 0 and end."""
-    ends = {number: min(has.offsets.get(number, 0), end) for number, end in raw.offsets.items()}
-    return {number: (0, end) for number, end in ends.items() if end}
-
-
-def _followed(has: Proven, raw: Proven, writer: str) -> Proven:
-    """The proof of the table after the merge: no lower than before, also if the raw table is lower."""
-    ahead = {number: offset for number, offset in has.offsets.items() if offset > raw.offsets.get(number, -1)}
-    epochs = {number: epoch for number, epoch in raw.leader_epochs.items() if number not in ahead}
-    epochs |= {number: epoch for number, epoch in has.leader_epochs.items() if number in ahead}
-    return replace(
-        raw,
-        generation=has.generation,
-        batch_id=has.batch_id + 1,
-        offsets={**raw.offsets, **ahead},
-        leader_epochs=epochs,
-        checkpoint=writer,
-        is_claim=False,
-    )
-
-
-def _within(ranges: Mapping[int, tuple[int, int]]) -> str:
-    return " or ".join(
-        f"(partition = {number} and offset >= {begin} and offset < {end})" for number, (begin, end) in ranges.items()
-    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, Literal, TypeAlias
 
-LossKind: TypeAlias = Literal["trimmed", "replaced"]
+LossKind: TypeAlias = Literal["trimmed", "replaced", "unreadable"]
 MOST_RANGES: Final = 10
 """The most ranges of a partition and kind that a proof keeps. Beyond them the oldest become one, with all between."""
 
@@ -17,7 +17,8 @@ class Loss:
     """Offsets of a partition from ``start`` up to but without ``end``.
 
     ``trimmed``: the broker removed them before they were archived, and the table lacks them. ``replaced``: the broker
-    lost them after they were archived, so the table may have two records of one offset.
+    lost them after they were archived, so the table may have two records of one offset. ``unreadable``: no client can
+    decode them, and the dead letters say why.
     """
 
     partition: int
@@ -29,6 +30,7 @@ class Loss:
         why = {
             "trimmed": "removed before they were archived",
             "replaced": "lost by the broker after they were archived",
+            "unreadable": "left out, since no client can decode them",
         }
         return f"partition {self.partition}: offsets {self.start} up to {self.end} were {why[self.kind]}"
 

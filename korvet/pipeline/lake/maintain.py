@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
@@ -24,7 +25,7 @@ from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import files
 from korvet.pipeline.lake.layout import ARCHIVED, Lake
 from korvet.pipeline.lake.log_store import keep_one_writer
-from korvet.pipeline.lake.proofs import latest_version, read_proven
+from korvet.pipeline.lake.proofs import Unproven, is_archived, keep_proven, latest_version
 from korvet.pipeline.lake.table import COMPRESSION
 from korvet.pipeline.session import session_like
 
@@ -129,7 +130,7 @@ def _tables(spark: SparkSession, config: MaintainConfig) -> list[str]:
     for topic in config.topics or files.directories(spark, config.lake):
         tables = (lake.raw(topic), lake.typed(topic), lake.dead_letters(topic))
         there = [table for table in tables if files.kind(spark, table) == "directory"]
-        if there and read_proven(spark, lake.latest(topic)) is not None:
+        if there and is_archived(spark, lake.latest(topic)):
             # A table of that name in an older lake may be somebody else's.
             there.append(lake.latest(topic))
         if not there and topic in config.topics:
@@ -155,6 +156,9 @@ def _session(spark: SparkSession, config: MaintainConfig) -> SparkSession:
 def _maintained(session: SparkSession, table: str, config: MaintainConfig) -> TableMaintained:
     try:
         latest_version(session, table)
+        # A table whose proof is gone is maintained as well. The next archive tells what to do.
+        with suppress(Unproven):
+            keep_proven(session, table)
         expired = 0 if _is_latest(table) else _expire(session, table, config.expire_hours)
         metrics = _repeated(lambda: _compact(session, table), table)
         DeltaTable.forPath(session, table).vacuum(config.retention_hours)

@@ -2,21 +2,25 @@
 
 Each commit of an archive tells in Delta's ``userMetadata`` the offsets below which the table then holds everything. The
 newest such commit counts: other commits in between, such as OPTIMIZE, change no rows. A RESTORE leads to the
-commits up to the version that it restored. Delta keeps commits for 30 days. If no commit of an archive is left, the
-rows tell the offsets, and the table's application transactions tell the rest.
+commits up to the version that it restored.
+
+Delta deletes commits after 30 days. So the proof of a table that nobody writes to is kept as the table's property
+`PROPERTY` too, which every snapshot has (`keep_proven`). It counts as long as the last transaction that it names is the
+table's last one; transactions are in every snapshot, too. What neither tells is unknown, and never guessed of rows:
+these may have expired, and say nothing of a place where an archive began at the end.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
@@ -26,6 +30,10 @@ from korvet.pipeline.lake.losses import Loss
 
 APPLICATION: Final = "korvet.archive/"
 """The prefix of the application ids of Delta's transactions; the topic's id follows."""
+PROPERTY: Final = "korvet.proof"
+"""The property of a table whose proof may outlive the commit that told it."""
+KEEP_AFTER_S: Final = 3600.0
+"""The age at which a commit's proof becomes the property as well. A busy table's commits are never so old."""
 _VERSION: Final = 1
 GENERATION_BITS: Final = 32
 """The low bits of a transaction's version, which hold the batch's number; the generation is above them."""
@@ -37,8 +45,8 @@ class Proven:
 
     ``leader_epochs`` are of the archived history. ``generation`` counts the archives that have written to the table.
     ``checkpoint`` is the id of the last one, ``batch_id`` the number of its batch, -1 before its first. A claim
-    begins a generation without offsets: the offsets of the commits before it hold. ``losses`` are exceptions: offsets
-    that the archive went on without. ``rows`` counts the rows of the last batch, if known.
+    begins a generation with the offsets of the commits before it, which count while they are there. ``losses`` are
+    exceptions: offsets that the archive went on without. ``rows`` counts the rows of the last batch, if known.
     """
 
     topic: str
@@ -57,9 +65,10 @@ class Proven:
         """The version of Delta's transaction, which grows with each batch and each generation."""
         return self.generation << GENERATION_BITS | (self.batch_id + 1)
 
-    def to_json(self) -> str:
-        """The text for ``userMetadata``."""
+    def to_json(self, transaction: int | None = None) -> str:
+        """The text for ``userMetadata``; for the property with the version of the table's last transaction."""
         told = {
+            **({} if transaction is None else {"transaction": transaction}),
             "version": _VERSION,
             "topic": self.topic,
             "topic_id": self.topic_id,
@@ -93,28 +102,124 @@ class Proven:
         )
 
 
+class Unproven(PipelineError):
+    """A table of an archive does not tell any more what it holds."""
+
+
+class Found(NamedTuple):
+    """A proof, and where it was."""
+
+    proven: Proven
+    is_property: bool
+    told_ms: int
+    """The time of the commit that told the offsets, in ms since 1970; 0 of a property."""
+
+
+class Commit(NamedTuple):
+    """A commit of an archive."""
+
+    proven: Proven
+    time_ms: int
+
+
+def found_in(kept: str | None, transaction: int, commits: Iterable[Commit]) -> Found | None:
+    """The proof of a table; None if it is unknown.
+
+    :param kept: the property, if there is one.
+    :param transaction: the version of the table's last transaction.
+    :param commits: of archives, the newest first, as far as the log has them.
+    """
+    proven = None if kept is None else Proven.from_json(kept)
+    if proven is not None and json.loads(kept or "")["korvet"].get("transaction") == transaction:
+        return Found(proven, True, 0)
+    newest = claim = None
+    for commit in commits:
+        newest = newest or commit
+        if not commit.proven.is_claim:
+            return _merged(newest, commit)
+        claim = claim or commit
+    # The claim has read what the commits before it told.
+    return None if newest is None or claim is None or not claim.proven.offsets else _merged(newest, claim)
+
+
+def _merged(newest: Commit, holds: Commit) -> Found:
+    proven = replace(
+        newest.proven,
+        offsets=holds.proven.offsets,
+        leader_epochs=holds.proven.leader_epochs,
+        losses=holds.proven.losses,
+        is_claim=False,
+    )
+    return Found(proven, False, holds.time_ms)
+
+
 def read_proven(spark: SparkSession, table: str) -> Proven | None:
     """The table's proof; None if there is no table, or no archive has written to it.
 
+    :raises Unproven: if an archive has, and the proof is gone.
     :raises PipelineError: if something else is there, or its log cannot be read.
     """
+    found = _find(spark, table)
+    return None if found is None else found.proven
+
+
+def keep_proven(spark: SparkSession, table: str) -> None:
+    """Have the table's property tell its proof, if the commit that does is older than `KEEP_AFTER_S`.
+
+    :raises Unproven, PipelineError: as `read_proven`.
+    """
+    found = _find(spark, table)
+    if found is None or found.is_property or time.time() - found.told_ms / 1000 < KEEP_AFTER_S:
+        return
+    try:
+        transaction = _last(newest_snapshot(spark, table))
+        assert transaction is not None
+        spark.sql(_statement(files.uri(spark, table), found.proven.to_json(transaction[1])))
+    except (Py4JJavaError, PySparkException) as error:
+        raise PipelineError(f"{table}: its proof cannot be kept: {failure(error)}") from None
+
+
+def is_archived(spark: SparkSession, table: str) -> bool:
+    """Whether there is a table that an archive has written to."""
+    snapshot = delta_snapshot(spark, table)
+    return snapshot is not None and _last(snapshot) is not None
+
+
+def _find(spark: SparkSession, table: str) -> Found | None:
     try:
         snapshot = delta_snapshot(spark, table)
-        if snapshot is None:
+        last = None if snapshot is None else _last(snapshot)
+        if last is None:
             return None
-        newest, holds = _told(spark, table, int(snapshot.version()))
-        holds = holds or _counted(spark, table, snapshot)
+        found = found_in(_property(snapshot), last[1], _commits(spark, table, int(snapshot.version())))
+        where = "" if found is not None else files.uri(spark, table)
     except (Py4JJavaError, PySparkException) as error:
         raise _unreadable(table, error) from None
-    if holds is None:
-        return None
-    return replace(
-        newest or holds,
-        offsets=holds.offsets,
-        leader_epochs=holds.leader_epochs,
-        losses=holds.losses,
-        is_claim=False,
+    if found is not None:
+        return found
+    application, version = last
+    proven = Proven(
+        topic=table.rstrip("/").split("/")[-2],
+        topic_id=application.removeprefix(APPLICATION),
+        generation=version >> GENERATION_BITS,
+        batch_id=(version & ((1 << GENERATION_BITS) - 1)) - 1,
+        offsets={0: 0},
     )
+    raise Unproven(
+        f"{table}: its log does not tell any more up to which offsets it is complete, since Delta deleted the commits "
+        "that did. Move the topic's directory away and archive the topic anew, or, if you know the next offset of each "
+        f"partition, write these into: {_statement(where, proven.to_json(version))}"
+    )
+
+
+def _statement(where: str, text: str) -> str:
+    path, value = where.replace("`", "``"), text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{PROPERTY}' = '{value}')"
+
+
+def _property(snapshot: Any) -> str | None:
+    found = snapshot.metadata().configuration().get(PROPERTY)
+    return str(found.get()) if found.isDefined() else None
 
 
 def last_transaction(spark: SparkSession, table: str, application: str) -> int | None:
@@ -160,22 +265,18 @@ def delta_snapshot(spark: SparkSession, table: str) -> Any:
     return snapshot
 
 
-def _told(spark: SparkSession, table: str, version: int) -> tuple[Proven | None, Proven | None]:
-    """The newest commit of an archive, and the newest commit with offsets; None for one that is gone."""
-    newest: Proven | None = None
+def _commits(spark: SparkSession, table: str, version: int) -> Iterator[Commit]:
+    """The commits of archives from a version back, up to the first that is gone."""
     while version >= 0:
         text = files.read_text(spark, f"{table}/_delta_log/{version:020d}.json")
         if text is None:
-            break
+            return
         commit = _commit_info(text)
         found = Proven.from_json(commit.get("userMetadata", ""))
         if found is not None:
             found = replace(found, rows=int(commit.get("operationMetrics", {}).get("numOutputRows", 0)))
-            newest = newest or found
-            if not found.is_claim:
-                return newest, found
+            yield Commit(found, int(commit.get("timestamp", 0)))
         version = _before(commit, version)
-    return newest, None
 
 
 def _before(commit: Mapping[str, Any], version: int) -> int:
@@ -195,22 +296,10 @@ def _commit_info(text: str) -> Mapping[str, Any]:
     return {}
 
 
-def _counted(spark: SparkSession, table: str, snapshot: Any) -> Proven | None:
-    """A proof from the table's rows. It misses offsets at the end that are no rows, such as markers of transactions."""
+def _last(snapshot: Any) -> tuple[str, int] | None:
+    """The application id and the version of the last transaction of an archive."""
     ours = {name: version for name, version in _transactions(snapshot).items() if name.startswith(APPLICATION)}
-    if not ours:
-        return None
-    application, version = max(ours.items(), key=lambda each: each[1])
-    rows = spark.read.format("delta").load(table)
-    of_partition, of_offset = ("_partition", "_offset") if "_offset" in rows.columns else ("partition", "offset")
-    counted = rows.groupBy(of_partition).agg((F.max(of_offset) + 1).alias("next")).collect()
-    return Proven(
-        topic=table.rstrip("/").split("/")[-2],
-        topic_id=application.removeprefix(APPLICATION),
-        generation=version >> GENERATION_BITS,
-        batch_id=(version & ((1 << GENERATION_BITS) - 1)) - 1,
-        offsets={row[of_partition]: row["next"] for row in counted},
-    )
+    return max(ours.items(), key=lambda each: each[1], default=None)
 
 
 def _transactions(snapshot: Any) -> dict[str, int]:

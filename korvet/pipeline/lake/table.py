@@ -40,8 +40,10 @@ _PROPERTIES: Final = {"delta.parquet.format.version": "2.12.0"}
 RETYPING: Final = "retyping"
 """The id in the claim on a table that is about to be replaced, which an archive may not claim."""
 _CLAIMS: Final = 10
+_TRIES: Final = 5
 # Delta's errors for the later one of two archives: of one transaction, of rows, and of a table made or replaced.
-_OTHERS: Final = ("DELTA_CONCURRENT_TRANSACTION", "DELTA_CONCURRENT_APPEND", "DELTA_METADATA_CHANGED")
+_METADATA: Final = "DELTA_METADATA_CHANGED"
+_OTHERS: Final = ("DELTA_CONCURRENT_TRANSACTION", "DELTA_CONCURRENT_APPEND", _METADATA)
 _MADE_BY_OTHERS: Final = (*_OTHERS, "DELTA_PATH_EXISTS", "DELTA_PROTOCOL_CHANGED")
 
 
@@ -91,6 +93,9 @@ class Table:
     def claim(self, topic: str, topic_id: str, checkpoint: str) -> None:
         """Begin a generation: no other archive can write from then on. Reads the proof anew.
 
+        The claim has the proof's offsets, since Delta may delete the commits before it. They are from before the claim,
+        so the table is claimed again if another archive wrote in between.
+
         :raises Overtaken: if other archives claim it all the time.
         :raises PipelineError: also if the table is marked as `RETYPING`, and the claim is not such a mark.
         """
@@ -100,13 +105,13 @@ class Table:
         for _ in range(_CLAIMS):
             generation = self._next_generation(topic_id)
             # This comes later: a mark that is not there yet would take the generation.
-            self._check_mark(topic, checkpoint)
-            claim = Proven(
+            before = self._unmarked(topic, checkpoint)
+            claim = replace(
+                before,
                 topic=topic,
                 topic_id=topic_id,
                 generation=generation,
                 batch_id=-1,
-                offsets={},
                 checkpoint=checkpoint,
                 is_claim=True,
             )
@@ -114,8 +119,8 @@ class Table:
                 self._write(self._nothing(rows.schema), claim)
             except Overtaken:
                 continue
-            found = read_proven(self._spark, self.path)
-            if found is not None and found.checkpoint == checkpoint:
+            found = self._read()
+            if found.checkpoint == checkpoint and found.offsets == before.offsets:
                 self.proven = found
                 return
         raise self._overtaken()
@@ -123,14 +128,20 @@ class Table:
     def append(self, rows: DataFrame, proven: Proven) -> int:
         """Add the rows of a batch, with the proof of the table after it; returns their number.
 
-        :param proven: the table's generation replaces its own, unless the table is new.
+        :param proven: its generation and batch number are replaced by the table's next ones.
         :raises Overtaken: if another archive claimed the table; this one then writes nothing.
         :raises PipelineError:
         """
-        proven = replace(proven, generation=1 if self.proven is None else self.proven.generation)
+        proven = self.next_proof(proven)
         self._write(rows, proven)
         self._exists = True
         return self._written(proven)
+
+    def next_proof(self, proven: Proven) -> Proven:
+        """The proof with the numbers of the table's next batch."""
+        if self.proven is None:
+            return replace(proven, generation=1, batch_id=0)
+        return replace(proven, generation=self.proven.generation, batch_id=self.proven.batch_id + 1)
 
     def replace(self, rows: DataFrame, proven: Proven) -> int:
         """Replace all rows and columns in one commit, which begins the next generation; returns the rows' number.
@@ -155,12 +166,24 @@ class Table:
         self._write(self._nothing(rows.schema), proven)
         self.proven = proven
 
-    def _check_mark(self, topic: str, checkpoint: str) -> None:
-        found = read_proven(self._spark, self.path)
-        if found is not None and found.checkpoint == RETYPING != checkpoint:
+    def _unmarked(self, topic: str, checkpoint: str) -> Proven:
+        """The table's proof now.
+
+        :raises PipelineError: if a retype has marked the table.
+        """
+        found = self._read()
+        if found.checkpoint == RETYPING != checkpoint:
             raise PipelineError(
                 f"topic {topic}: 'korvet pipeline retype' runs, or was cut off; wait for its end, or run it again"
             )
+        return found
+
+    def _read(self) -> Proven:
+        """The proof of the table, which exists."""
+        found = read_proven(self._spark, self.path)
+        if found is None:
+            raise PipelineError(f"{self.path}: the table was deleted; end the archive, and start it again")
+        return found
 
     def _next_generation(self, topic_id: str) -> int:
         last = last_transaction(self._spark, self.path, APPLICATION + topic_id) or 0
@@ -191,14 +214,19 @@ class Table:
             writer = writer.mode("append").option("mergeSchema", "true")
         writer = writer.option("txnAppId", APPLICATION + proven.topic_id)
         writer = writer.option("txnVersion", proven.transaction_version).option("userMetadata", proven.to_json())
-        try:
-            writer.save(self.path)
-        except (Py4JJavaError, PySparkException) as error:
-            if not any(each in str(error) for each in (_OTHERS if self._exists else _MADE_BY_OTHERS)):
-                raise
-            # The commit may be this one: an object store refuses it if it wrote it already, and the answer was lost.
-            if read_proven(self._spark, self.path) != proven:
-                raise self._overtaken() from None
+        for left in reversed(range(_TRIES)):
+            try:
+                return writer.save(self.path)
+            except (Py4JJavaError, PySparkException) as error:
+                if not any(each in str(error) for each in (_OTHERS if self._exists else _MADE_BY_OTHERS)):
+                    raise
+                found = read_proven(self._spark, self.path)
+                # It may be this one: an object store refuses a commit that it has already, if its answer was lost.
+                if found == proven:
+                    return
+                # Somebody set a property, or maintenance keeps the proof.
+                if not (left and _METADATA in str(error) and found == self.proven):
+                    raise self._overtaken() from None
 
     def _nothing(self, columns: StructType) -> DataFrame:
         """A frame without rows. PySpark's own way to make one starts Python processes."""

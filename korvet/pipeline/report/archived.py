@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Final
@@ -17,7 +18,7 @@ from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import files
 from korvet.pipeline.lake.java import newest_snapshot
 from korvet.pipeline.lake.layout import ARCHIVED, Lake
-from korvet.pipeline.lake.proofs import read_proven
+from korvet.pipeline.lake.proofs import Unproven, read_proven
 from korvet.pipeline.report.figures import Day, Interval, TopicLoss
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -94,12 +95,13 @@ def losses(spark: SparkSession, tables: Mapping[str, str]) -> list[TopicLoss]:
 
     :raises PipelineError: if a table's log cannot be read.
     """
-    proofs = {topic: read_proven(spark, path) for topic, path in tables.items()}
-    return [
-        TopicLoss(topic=topic, loss=loss)
-        for topic, proven in sorted(proofs.items())
-        for loss in (() if proven is None else proven.losses)
-    ]
+    found = []
+    for topic, path in sorted(tables.items()):
+        # An archive of a table whose proof is gone ends, and tells what to do.
+        with suppress(Unproven):
+            proven = read_proven(spark, path)
+            found += [TopicLoss(topic=topic, loss=loss) for loss in (() if proven is None else proven.losses)]
+    return found
 
 
 def _at(time: datetime) -> Column:

@@ -20,6 +20,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from korvet.pipeline.broker import explained
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
 from korvet.pipeline.source.ranges import REMEDY, OffsetRange
+from korvet.pipeline.source.rows import headers_of
+from korvet.pipeline.source.unreadable import ERRORS, UnreadableRange, first_beyond, unreadable
 
 CHUNK_ROWS: Final = 1_000
 CHUNK_BYTES: Final = 8 << 20
@@ -52,13 +54,9 @@ _FOR_GOOD: Final = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
         KafkaError._AUTHENTICATION,
-        KafkaError._BAD_COMPRESSION,
-        KafkaError._BAD_MSG,
         KafkaError._FATAL,
-        KafkaError._NOT_IMPLEMENTED,
     }
 )
 _log: Final = logging.getLogger(__name__)
@@ -81,18 +79,24 @@ class FetchOptions:
 
     :param client: librdkafka's settings.
     :param poll_timeout_s: the time to wait for the next record before the task gives up.
+    :param skip_unreadable: whether the task goes on behind batches that cannot be decoded.
     """
 
     client: Mapping[str, str] = field(repr=False)
     read_committed: bool
     fail_on_data_loss: bool
     poll_timeout_s: float
+    skip_unreadable: bool = False
 
 
-def fetch(wanted: OffsetRange, options: FetchOptions) -> Generator[list[Message], None, None]:
+def fetch(
+    wanted: OffsetRange, options: FetchOptions, unreadable: list[UnreadableRange] | None = None
+) -> Generator[list[Message], None, None]:
     """The records of the range in order, in lists of at least one and at most `CHUNK_ROWS`.
 
+    :param unreadable: gets the ranges that were skipped since they cannot be decoded.
     :raises BrokerUnreachable: if no record came in time.
+    :raises Unreadable: if a batch cannot be decoded.
     :raises UnknownTopic, PipelineError: if records of the range are gone. Without ``fail_on_data_loss`` the task
         skips them.
     """
@@ -107,7 +111,7 @@ def fetch(wanted: OffsetRange, options: FetchOptions) -> Generator[list[Message]
     }
     kept_as = frozenset(settings.items())
     client = _idle.pop(kept_as, None) or _open(settings)
-    fetching = _Fetching(client, wanted, options)
+    fetching = _Fetching(client, wanted, options, [] if unreadable is None else unreadable)
     try:
         with _few_collections():
             yield from fetching
@@ -163,7 +167,9 @@ def close_idle() -> None:
 class _Fetching:
     """One range being read. Everything below ``position`` was read or skipped."""
 
-    def __init__(self, client: _Client, wanted: OffsetRange, options: FetchOptions) -> None:
+    def __init__(
+        self, client: _Client, wanted: OffsetRange, options: FetchOptions, unreadable: list[UnreadableRange]
+    ) -> None:
         self._consumer = client.consumer
         self._errors = client.errors
         self._wanted = wanted
@@ -171,6 +177,8 @@ class _Fetching:
         self._position = wanted.start
         self._deadline = 0.0
         self._advice = "see whether it is up"
+        self._unreadable = unreadable
+        self._unreadable_at = -1
         self.skipped = False
 
     def __iter__(self) -> Iterator[list[Message]]:
@@ -183,7 +191,7 @@ class _Fetching:
             records = self._records(self._next(CHUNK_ROWS - len(chunk)))
             chunk += records
             if len(chunk) < CHUNK_ROWS:  # A full one needs no look at each record.
-                size_bytes += sum(map(len, records))
+                size_bytes += sum(map(_size_bytes, records, headers_of(records)))
             if len(chunk) >= CHUNK_ROWS or size_bytes >= CHUNK_BYTES:
                 yield chunk
                 chunk, size_bytes = [], 0
@@ -218,6 +226,8 @@ class _Fetching:
             return found
         records = []
         for message in found:
+            if self._position >= self._wanted.end:
+                break  # An error behind the range is not the range's.
             if (error := message.error()) is not None:
                 self._handle(error, message.offset())
                 continue
@@ -242,6 +252,8 @@ class _Fetching:
         elif code in _GONE:
             self._lose(self._wanted.end, "the topic or partition does not exist any more", UnknownTopic)
             self._position = self._wanted.end
+        elif code in ERRORS:
+            self._pass_unreadable(error.str(), offset)
         elif error.fatal() or code in _FOR_GOOD:
             raise explained(f"records of {self._place}", error, self._address)
 
@@ -274,6 +286,39 @@ class _Fetching:
         if skipped_to < self._wanted.end:
             self._assign()
 
+    def _pass_unreadable(self, reason: str, first: int | None) -> None:
+        """Go on behind a batch that cannot be decoded.
+
+        :param first: the batch's first offset.
+        """
+        if first is None or first == self._unreadable_at:
+            return  # It is passed already.
+        topic, partition = self._wanted.topic, self._wanted.partition
+        if not self._options.skip_unreadable:
+            raise unreadable(topic, partition, self._position, reason, REMEDY)
+        end = first_beyond(lambda at: self._is_beyond(at, first), self._position, self._wanted.end)
+        self._unreadable.append(UnreadableRange(partition=partition, start=self._position, end=end, reason=reason))
+        _log.warning(
+            "Offsets %s up to %s of %s cannot be read: %s; they are skipped", self._position, end, self._place, reason
+        )
+        self.skipped = True
+        self._position, self._unreadable_at = end, first
+        if end < self._wanted.end:
+            self._assign()
+
+    def _is_beyond(self, offset: int, first: int) -> bool:
+        """Whether an offset is beyond the unreadable batch with this first offset."""
+        self._consumer.assign([TopicPartition(self._wanted.topic, self._wanted.partition, offset)])
+        self._go_on()
+        while time.monotonic() < self._deadline:
+            message = self._consumer.poll(1.0)
+            error = None if message is None else message.error()
+            if message is not None and (error is None or error.code() == KafkaError._PARTITION_EOF):
+                return True
+            if message is not None and error is not None and error.code() in ERRORS:
+                return message.offset() != first
+        raise BrokerUnreachable(f"Nothing of {self._place} from offset {offset} on came from {self._address}")
+
     def _lose(self, end: int, why: str, kind: type[PipelineError] = PipelineError) -> None:
         what = f"Offsets {self._position} up to {end} of {self._place} cannot be read: {why}"
         if self._options.fail_on_data_loss:
@@ -288,6 +333,13 @@ class _Fetching:
     @property
     def _address(self) -> str:
         return self._options.client["bootstrap.servers"]
+
+
+def _size_bytes(message: Message, headers: Any) -> int:
+    """Of the key, value and headers. The names of headers count as if each character were a byte."""
+    of_headers = sum(len(name) + len(value or b"") for name, value in headers) if headers else 0
+    key: Any = message.key()
+    return len(message) + len(key or b"") + of_headers
 
 
 def _offset(message: Message) -> int:

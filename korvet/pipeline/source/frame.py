@@ -39,10 +39,12 @@ def read_ranges(
 
     :param options: those of ``format("korvet")``; the ranges stand for its offsets.
     :param made: one more column. The process that reads the values makes it, so they need not come to another one.
+    An unreadable batch ends the query, whatever the options say of lost data (`place_in` finds it in the error).
+
     :raises PipelineError: for options that cannot be followed.
     """
     chosen = batch_options(options)
-    numbers = spark.range(0, len(ranges), 1, len(ranges))
+    numbers = spark.range(0, len(ranges), 1, max(1, len(ranges)))
     columns = row_schema(include_headers=chosen.include_headers)
     if made is not None:
         columns = StructType([*columns, made.field])
@@ -54,5 +56,5 @@ def _read(
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            for rows in read_range(ranges[number], options):
+            for rows in read_range(ranges[number], options, skip_unreadable=False):
                 yield rows if made is None else rows.append_column(made.field.name, made.of(rows.column("value")))

@@ -58,7 +58,7 @@ class KorvetReader(DataSourceReader):
         return split(ranges, options.min_partitions, options.max_records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        return read_range(partition, self._options)
+        return read_range(partition, self._options, skip_unreadable=not self._options.fail_on_data_loss)
 
 
 class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -136,7 +136,7 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        return read_range(partition, self._options)
+        return read_range(partition, self._options, skip_unreadable=not self._options.fail_on_data_loss)
 
     def stop(self) -> None:
         self._cluster.close()
@@ -178,7 +178,7 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _log.warning("%s: records may have been missed", what)
 
 
-def read_range(partition: InputPartition, options: ReadOptions) -> Iterator[Any]:
+def read_range(partition: InputPartition, options: ReadOptions, *, skip_unreadable: bool) -> Iterator[Any]:
     """The records of an `OffsetRange` as Arrow batches."""
     # Spark makes up a partition if a batch query has none.
     if not isinstance(partition, OffsetRange):
@@ -189,6 +189,7 @@ def read_range(partition: InputPartition, options: ReadOptions) -> Iterator[Any]
         read_committed=options.read_committed,
         fail_on_data_loss=options.fail_on_data_loss,
         poll_timeout_s=options.poll_timeout_s,
+        skip_unreadable=skip_unreadable,
     )
     for messages in fetch(partition, how):
         yield rows.build(messages)

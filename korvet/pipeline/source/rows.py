@@ -5,7 +5,9 @@ Source: KafkaRecordToRowConverter.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import codecs
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
@@ -68,7 +70,7 @@ class RowBuilder:
             pc.subtract(pa.array(kinds, pa.int32()), _FIRST_KIND),
         ]
         if self._include_headers:
-            columns.append(self._headers(list(map(Message.headers, messages))))
+            columns.append(self._headers(headers_of(messages)))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _headers(self, headers: Sequence[Any]) -> pa.Array:
@@ -86,6 +88,26 @@ class RowBuilder:
         )
         missing = pa.array([not those for those in headers])
         return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), entries, type=column, mask=missing)
+
+
+def headers_of(messages: Sequence[Message]) -> list[Any]:
+    """The headers of each message, as pairs of name and value; None if it has none.
+
+    A name that is not UTF-8 is read as the Java client reads it: U+FFFD stands for the wrong bytes. The client has no
+    other way to its bytes, and a failed ``headers()`` leaves a list behind that ends the process of its reader.
+    """
+    with _names_of_any_bytes():
+        return list(map(Message.headers, messages))
+
+
+@contextmanager
+def _names_of_any_bytes() -> Iterator[None]:
+    """Replace Python's handler of wrong bytes, which the client calls; a task's process runs nothing else meanwhile."""
+    codecs.register_error("strict", codecs.replace_errors)
+    try:
+        yield
+    finally:
+        codecs.register_error("strict", codecs.strict_errors)
 
 
 def _microseconds(ms: pa.Array) -> pa.Array:

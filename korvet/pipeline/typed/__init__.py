@@ -7,10 +7,12 @@ a column's type has to change, it replaces the table's rows by the `widened` one
 
 from korvet.pipeline.typed.columns import columns
 from korvet.pipeline.typed.split import JsonVerdicts, dead_letters, judged, table_type, typed_rows, widened
-from korvet.pipeline.typed.table import TABLE_PROPERTIES
+from korvet.pipeline.typed.table import DEAD_LETTER, TABLE_PROPERTIES, UNREADABLE
 
 __all__ = [
+    "DEAD_LETTER",
     "TABLE_PROPERTIES",
+    "UNREADABLE",
     "JsonVerdicts",
     "columns",
     "dead_letters",

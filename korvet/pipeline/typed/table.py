@@ -24,6 +24,8 @@ from korvet.pipeline.typed.columns import JSON_TEXT, fold
 
 DEAD_LETTER: Final = StructType([*RAW_COLUMNS.fields, StructField("reason", StringType())])
 """Columns of dead letters: the raw record, and the reason."""
+UNREADABLE: Final = "timestamp is null"
+"""The condition of dead letters that stand for records which cannot be read, and so are not in the raw table."""
 ABOUT: Final = StructType(
     [
         StructField("_key", BinaryType()),

@@ -1,0 +1,79 @@
+"""Batches of a topic that no client can decode: the archive goes on behind them, and they are dead letters.
+
+An executor ends at such a batch. The driver then reads the rest of that partition's range alone, only to find all that
+cannot be read. This costs once what the range has, however many such batches there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from korvet.pipeline.lake import Loss
+from korvet.pipeline.source.fetch import FetchOptions, fetch
+from korvet.pipeline.source.ranges import OffsetRange
+from korvet.pipeline.source.unreadable import UnreadableRange, place_in
+from korvet.pipeline.typed import DEAD_LETTER
+
+_MOST: Final = 1000
+"""Unreadable ranges of one batch; it ends behind the last of them."""
+_POLL_TIMEOUT_S: Final = 30.0
+
+
+def found_by(
+    error: str, topic: str, ends: Mapping[int, int], settings: Mapping[str, str], *, read_committed: bool
+) -> tuple[list[UnreadableRange], dict[int, int]]:
+    """What of a batch cannot be read, from the place on that an executor's error names; with the batch's new ends.
+
+    :param ends: the batch's, by partition.
+    :returns: no ranges if the error is another one.
+    :raises PipelineError: if the broker does not answer, or records are gone.
+    """
+    place = place_in(error)
+    if place is None or place[0] not in ends:
+        return [], dict(ends)
+    partition, start = place
+    options = FetchOptions(
+        client={"group.id": "korvet.archive.unreadable", **settings},
+        read_committed=read_committed,
+        fail_on_data_loss=True,
+        poll_timeout_s=_POLL_TIMEOUT_S,
+        skip_unreadable=True,
+    )
+    found: list[UnreadableRange] = []
+    for _ in fetch(OffsetRange(topic, partition, start, ends[partition]), options, found):
+        if len(found) >= _MOST:
+            return found, {**ends, partition: found[-1].end}
+    return found, dict(ends)
+
+
+def readable(wanted: OffsetRange, unreadable: Iterable[UnreadableRange]) -> list[OffsetRange]:
+    """The parts of a range without the unreadable ones, which are in order."""
+    parts, start = [], wanted.start
+    for gap in unreadable:
+        if gap.partition == wanted.partition:
+            parts.append(OffsetRange(wanted.topic, wanted.partition, start, gap.start))
+            start = gap.end
+    parts.append(OffsetRange(wanted.topic, wanted.partition, start, wanted.end))
+    return [part for part in parts if part.size > 0]
+
+
+def lost(unreadable: Iterable[UnreadableRange]) -> list[Loss]:
+    """The ranges as losses of the raw table."""
+    return [Loss(partition=each.partition, kind="unreadable", start=each.start, end=each.end) for each in unreadable]
+
+
+def letters(spark: SparkSession, topic: str, unreadable: Iterable[UnreadableRange]) -> DataFrame:
+    """A dead letter for each range, at its first offset, with neither key, value nor time."""
+    rows = [
+        {
+            "topic": topic,
+            "partition": each.partition,
+            "offset": each.start,
+            "reason": f"offsets {each.start} up to {each.end} cannot be read: {each.reason}",
+        }
+        for each in unreadable
+    ]
+    return spark.createDataFrame([tuple(row.get(name) for name in DEAD_LETTER.names) for row in rows], DEAD_LETTER)

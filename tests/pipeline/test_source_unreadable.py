@@ -1,0 +1,98 @@
+"""A task of the source, without Spark, at records that the client cannot read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from korvet.pipeline.source.fetch import CHUNK_BYTES, fetch
+from korvet.pipeline.source.ranges import OffsetRange
+from korvet.pipeline.source.rows import RowBuilder
+from korvet.pipeline.source.unreadable import (
+    Unreadable,
+    UnreadableRange,
+    first_beyond,
+    place_in,
+    unreadable,
+)
+from tests.pipeline.sourcing import create
+from tests.pipeline.test_source_fetch import offsets, options
+from tests.pipeline.unreadable import batch_of, store, undecodable
+from tests.support.broker import KorvetServer
+
+
+def test_header_names_of_any_bytes_become_the_names_that_java_reads(broker: KorvetServer) -> None:
+    create(broker, "fetch-names")
+    names = [b"a\xff\xfeb", b"plain", b"\xc3("]
+    store(broker.bootstrap, "fetch-names", batch_of(b"1", headers=[(name, b"x") for name in names]))
+    store(broker.bootstrap, "fetch-names", batch_of(b"2"))
+    (messages,) = fetch(OffsetRange("fetch-names", 0, 0, 2), options(broker))
+    rows = RowBuilder("fetch-names", 0, include_headers=True).build(messages)
+    first, second = rows.column("headers").to_pylist()
+    assert first == [{"key": name.decode(errors="replace"), "value": b"x"} for name in names] and second is None
+    with pytest.raises(UnicodeDecodeError):
+        names[0].decode()
+
+
+def test_lists_of_records_are_bounded_by_keys_and_headers_too(broker: KorvetServer) -> None:
+    create(broker, "fetch-headers")
+    count = 50
+    for _ in range(count):
+        store(broker.bootstrap, "fetch-headers", batch_of(b"", headers=[(b"h", b"x" * 900_000)]))
+    counts = [len(found) for found in fetch(OffsetRange("fetch-headers", 0, 0, count), options(broker))]
+    assert sum(counts) == count
+    # Behind a list's bound may come what the client holds in advance.
+    assert max(counts) * 900_000 <= CHUNK_BYTES + (32 << 20) + (4 << 20)
+
+
+def test_task_skips_exactly_the_undecodable_batches(broker: KorvetServer) -> None:
+    create(broker, "fetch-undecodable")
+    for batch in (
+        batch_of(b"0", b"1"),
+        undecodable(5),
+        batch_of(b"7"),
+        undecodable(1),
+        undecodable(2),
+        batch_of(b"11"),
+    ):
+        store(broker.bootstrap, "fetch-undecodable", batch)
+    how = replace(options(broker), skip_unreadable=True)
+    found: list[UnreadableRange] = []
+    read = [
+        message.offset()
+        for messages in fetch(OffsetRange("fetch-undecodable", 0, 0, 12), how, found)
+        for message in messages
+    ]
+    assert read == [0, 1, 7, 11]
+    assert [(each.start, each.end) for each in found] == [(2, 7), (8, 9), (9, 11)]
+    # What ends below such a batch is not concerned.
+    assert offsets(OffsetRange("fetch-undecodable", 0, 0, 2), options(broker)) == [0, 1]
+
+
+def test_task_that_may_lose_nothing_names_the_undecodable_batch(broker: KorvetServer) -> None:
+    create(broker, "fetch-names-it")
+    for batch in (batch_of(b"0"), undecodable(2)):
+        store(broker.bootstrap, "fetch-names-it", batch)
+    with pytest.raises(Unreadable) as refused:
+        offsets(OffsetRange("fetch-names-it", 0, 0, 3), options(broker))
+    assert place_in(f"Job aborted: Traceback\n{refused.value}\n") == (0, 1)
+    assert "failOnDataLoss" in str(refused.value)
+
+
+def test_error_of_another_kind_names_no_place() -> None:
+    assert place_in("Offsets 1 up to 2 of a-0 cannot be read: the log ends") is None
+    assert place_in(str(unreadable("a-b.c-1", 7, 42, "Decompression failed", "skip"))) == (7, 42)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 8, 1000, 1_000_000])
+@pytest.mark.parametrize("behind", [0, 1, 5])
+def test_search_finds_the_end_of_a_batch_in_few_steps(length: int, behind: int) -> None:
+    asked: list[int] = []
+
+    def is_beyond(offset: int) -> bool:
+        asked.append(offset)
+        return offset >= 100 + length
+
+    assert first_beyond(is_beyond, 100, 100 + length + behind) == 100 + length
+    assert len(asked) <= 2 * length.bit_length() + 1 and all(100 < offset < 100 + length + behind for offset in asked)

@@ -1,0 +1,45 @@
+"""Records that clients cannot read as others: raw batches, as a faulty producer sends them."""
+
+from __future__ import annotations
+
+import time
+
+from kio.schema.api_versions.v3 import ApiVersionsRequest, ApiVersionsResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.produce.v9 import ProduceRequest, ProduceResponse
+from kio.schema.produce.v9.request import PartitionProduceData, TopicProduceData
+from kio.schema.types import TopicName
+from kio.static.primitive import Records, i16, i32
+
+from korvet.cli.kafka.client import Client
+from korvet.cli.kafka.offsets import TopicPartition, leaders_of
+from korvet.cli.kafka.records import Headers, Unsent, write_batch
+from korvet.cli.kafka.topics import TIMEOUT
+from korvet.wire.batch import GZIP, Batch, sealed
+
+
+def store(bootstrap: str, topic: str, batch: bytes) -> None:
+    """Store a batch in partition 0 as it is. The broker opens no batches of a client that it takes for librdkafka."""
+    with Client(bootstrap) as client:
+        partition = TopicPartition(topic, 0)
+        leader = leaders_of(client, [partition])[partition]
+        name = ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2.16.0")
+        assert client.ask(name, ApiVersionsResponse, leader).error_code == ErrorCode.none
+        data = PartitionProduceData(index=i32(0), records=Records(batch))
+        topics = (TopicProduceData(name=TopicName(topic), partition_data=(data,)),)
+        request = ProduceRequest(acks=i16(-1), timeout=TIMEOUT, topic_data=topics)
+        answer = client.ask(request, ProduceResponse, leader)
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.none
+
+
+def batch_of(*values: bytes, headers: Headers = ()) -> bytes:
+    """A batch of records with the same headers."""
+    now = int(time.time() * 1000)
+    return write_batch([Unsent(None, value, headers, now) for value in values], 0)
+
+
+def undecodable(records: int) -> bytes:
+    """A batch whose records are no gzip stream."""
+    now = int(time.time() * 1000)
+    header = Batch(0, 0, -1, 2, 0, GZIP, records - 1, now, now, -1, -1, -1, records)
+    return sealed(header, b"no gzip stream")[1]
