@@ -157,6 +157,17 @@ class Wakeups:
             channel.latest = message
             _announce(channel)
 
+    def learn(self, name: str, since: int, message: bytes) -> None:
+        """Take what a read found for the channel's last message, if none came that tells as much; it wakes nobody.
+
+        :param since: `since` when the read was asked for. The subscription stood, so a later change has a message.
+        """
+        channel = self._channels.get(name)
+        if channel is None or not channel.confirmed or self.since(name) != since:
+            return
+        if channel.latest is None or channel.latest.startswith(_VOID):
+            channel.latest = message
+
     def since(self, channel: str) -> int:
         """A number that changes when messages may have been missed, or when one told readers to ask again.
 

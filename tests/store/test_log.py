@@ -172,6 +172,32 @@ async def test_reader_at_the_end_is_served_without_redis(redis_server: Server, o
     assert offsets(await one.read(partition, 0)) == [0, 2, 4]
 
 
+async def test_reader_of_a_silent_log_asks_redis_once(one: Front, other: Front) -> None:
+    """A consumer of thousands of idle partitions names them all in each Fetch."""
+    partition = await one.partition()
+    await one.append(partition, batch(2))
+    await other.catalog.refresh()
+    theirs = other.known(partition)
+    with other.wakeups.listen([theirs.channel]) as listening:
+        await listening.ready()
+        assert offsets(await other.read(theirs, 0)) == [0]
+        asked = other.log.reads.redis
+        for _ in range(2):
+            assert (await other.read(theirs, 2)).high_watermark == 2
+        assert other.log.reads.redis == asked
+        assert other.log.stands_at_end(Want(theirs, 2, 1))
+        await one.append(partition, batch(1))
+        assert await listening.wait(10) == {theirs.channel}
+        assert offsets(await other.read(theirs, 2)) == [2]
+        # A trim voids what is known, and the first read behind it tells the ends again.
+        await one.log.trim(partition, 3)
+        await until(lambda: (other.wakeups.latest(theirs.channel) or b"").startswith(b"-1 "))
+        asked = other.log.reads.redis
+        for _ in range(3):
+            assert (await other.read(theirs, 3)).log_start == 3
+        assert other.log.reads.redis == asked + 1
+
+
 async def test_acknowledged_append_wakes_readers_before_its_message_arrives(one: Front) -> None:
     partition = await one.partition()
     with one.wakeups.listen([partition.channel]) as listening:

@@ -1,9 +1,10 @@
 """The end of a log without asking Redis: its offset, and the batches before it.
 
 The partition's channel tells the leader epoch and the end after each append. As long as its subscription stands, the
-last message is the truth of a moment ago. If that epoch is the one this front-end knows, a reader at that end gets an
-empty answer. A reader behind it gets recent batches. What this front-end knows must have been asked for since the
-subscription stands and since the last trim or deletion (`Wakeups.since`): the message of the next append hides theirs.
+last message is the truth of a moment ago. Without any, so is what Redis told since the subscription stands. If that
+epoch is the one this front-end knows, a reader at that end gets an empty answer. A reader behind it gets recent
+batches. What this front-end knows must have been asked for since the subscription stands and since the last trim or
+deletion (`Wakeups.since`): the message of the next append hides theirs.
 
 A reader of committed records gets only batches without a transaction, which need no list of aborted ones.
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from korvet.store.log.epochs import check_leader_epoch
-from korvet.store.log.partition import Partition
+from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.partitions import Partitions
 from korvet.store.log.room import Room, Want
 from korvet.wire.batch import TRANSACTIONAL, placed_in_log
@@ -59,6 +60,15 @@ def tell_end(log: Partitions, partition: Partition, epoch: int, base: int, end: 
     message, before = log.wakeups.latest(partition.channel), b"%d %d" % (epoch, base)
     if message is not None and (message == before or message.startswith(before + b" ")):
         log.wakeups.expect(partition.channel, message, b"%d %d" % (epoch, end) + message[len(before) :])
+
+
+def learn_ends(log: Partitions, partition: Partition, meta: Meta, since: int) -> None:
+    """Have later readers know the ends that Redis told, though no message came: a log may be silent for long.
+
+    :param since: `Wakeups.since` when Redis was asked.
+    """
+    open_from = b"" if meta.stable == meta.end else b" %d" % meta.stable
+    log.wakeups.learn(partition.channel, since, b"%d %d" % (meta.epoch, meta.end) + open_from)
 
 
 def read_latest(log: Partitions, want: Want, room: Room) -> PartitionRead | None:

@@ -37,7 +37,7 @@ from korvet.store.log.budget import SLICE_BYTES, SMALL_BYTES, Share
 from korvet.store.log.entries import FOREIGN, CorruptEntry, Entry, parsed_entries
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, parse_epochs
 from korvet.store.log.known_entries import Known
-from korvet.store.log.latest import known_ends, read_latest
+from korvet.store.log.latest import known_ends, learn_ends, read_latest
 from korvet.store.log.meta import Unreadable, ask_meta, meta_of
 from korvet.store.log.partition import Meta, Partition, RecentBatch
 from korvet.store.log.partitions import Partitions
@@ -231,6 +231,7 @@ async def _take(log: Partitions, want: Want, asked: _Asked, room: Room) -> Parti
                 # A trim or a compaction was announced, and a compaction may have changed batches.
                 partition.recent.clear()
                 partition.since = asked.since
+            learn_ends(log, partition, meta, asked.since)
             found = _judge(want, meta) or await _read_reply(log, want, meta, reply, asked, room)
             if isinstance(found, PartitionRead):
                 return found
