@@ -32,7 +32,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
             "auth_bytes": b"",
         }
     answered_at = anyio.current_time() + login.failed_s
-    outcome = await login.authenticate(request.auth_bytes)
+    outcome = await login.authenticate(request.auth_bytes, ctx.client_host)
     if login.state is State.FAILED:
         await anyio.sleep_until(answered_at)
     return {

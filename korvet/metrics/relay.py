@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from korvet.metrics.guests import Guest, Guests
+from korvet.security.guests import Guest, Guests
 
 log = structlog.get_logger()
 

@@ -30,10 +30,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from korvet.metrics.clients import Pushed
 from korvet.metrics.exposition import render
-from korvet.metrics.guests import Guest, Guests
 from korvet.metrics.hosts import HostCheck, private_hosts
 from korvet.metrics.lags import Lags
 from korvet.metrics.samples import Samples
+from korvet.security.guests import Guest, Guests
 
 log = structlog.get_logger()
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, NamedTuple
-
-from anyio import CapacityLimiter, to_thread
 
 from korvet.security.salted import salted_password
 from korvet.security.scram import Judge, LoginRefused, derive_credential
 
 MECHANISM: Final = "PLAIN"
+InThread = Callable[[Callable[[], bytes]], Awaitable[bytes]]
 MOST_PASSWORD_BYTES: Final = 1024
 """The longest password."""
 _TOKENS: Final = 3
@@ -52,19 +52,19 @@ def parse_plain(message: bytes) -> PlainLogin:
     return PlainLogin(user, password)
 
 
-async def is_right(login: PlainLogin, judge: Callable[[], Awaitable[Judge]], threads: CapacityLimiter) -> bool:
+async def is_right(login: PlainLogin, judge: Callable[[], Awaitable[Judge]], in_thread: InThread) -> bool:
     """Whether a user has this password, by the best credential there is; by a false one for an unknown user.
 
     A login may wait long for its thread. It is judged by the credential that counts when its thread has ended.
 
     :param judge: tells the credentials to judge by, as they are now.
-    :param threads: the bound on threads that derive keys at the same time.
+    :param in_thread: derives a key in a thread.
     """
     found = (await judge()).best(login.user)
     for _ in range(_MOST_DERIVATIONS):
         mechanism, credential, is_known = judged = found
         salt, iterations = credential.salt, credential.iterations
-        salted = await to_thread.run_sync(salted_password, mechanism, login.password, salt, iterations, limiter=threads)
+        salted = await in_thread(partial(salted_password, mechanism, login.password, salt, iterations))
         found = (await judge()).best(login.user)
         if found == judged:
             derived = derive_credential(mechanism, salted, salt, iterations)

@@ -14,11 +14,12 @@ from functools import partial
 from time import monotonic, time
 from typing import Final, NamedTuple, Protocol
 
-from anyio import CapacityLimiter
 from kio.schema.errors import ErrorCode
 
 from korvet.security import oauthbearer, plain
+from korvet.security.guesses import Guesses
 from korvet.security.oauthbearer import BearerServer
+from korvet.security.origins import origin_of
 from korvet.security.principal import Principal
 from korvet.security.salted import HASHES
 from korvet.security.scram import Credentials, Judge, LoginRefused, ScramServer, name_in
@@ -112,7 +113,7 @@ class Login:
     :param mechanisms: of the listener.
     :param max_reauth_ms: connections.max.reauth.ms; 0 for sessions without an end.
     :param failed_s: the time from a step to the answer that it failed, the same for every reason.
-    :param threads: the bound on threads for passwords.
+    :param guesses: the bound on guesses at passwords.
     :param tokens: the judge of tokens, if the listener has OAUTHBEARER.
     :param clock: seconds, never going back.
     """
@@ -124,7 +125,7 @@ class Login:
         *,
         max_reauth_ms: int,
         failed_s: float,
-        threads: CapacityLimiter,
+        guesses: Guesses,
         tokens: Tokens | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
@@ -143,7 +144,7 @@ class Login:
         """Whether a user has this name."""
         self._realm = realm
         self._max_reauth_ms = max_reauth_ms
-        self._threads = threads
+        self._guesses = guesses
         self._tokens = tokens
         self._clock = clock
         self._knows_versions = False
@@ -197,15 +198,15 @@ class Login:
         self.claimed, self.is_of_user = "", False
         return Outcome()
 
-    async def authenticate(self, token: bytes) -> Outcome:
-        """Take a client's token; the login succeeds, fails or goes on."""
+    async def authenticate(self, token: bytes, address: str = "") -> Outcome:
+        """Take a token of a client at an address; the login succeeds, fails or goes on."""
         if self.state is not State.HANDSHAKEN:
             return Outcome(ErrorCode.illegal_sasl_state, "SaslAuthenticate came without a SaslHandshake")
         try:
             most = _MOST_BYTES_WITH_TOKEN if self.mechanism == oauthbearer.MECHANISM else _MOST_BYTES
             if len(token) > most:
                 raise LoginRefused(f"a message of {len(token)} bytes; the most are {most}")
-            name, answer = await self._step(token)
+            name, answer = await self._step(token, address)
             if name is None:
                 return Outcome(token=answer)
             try:
@@ -239,13 +240,15 @@ class Login:
         left_ms = max(1, int(min(_LONGEST_SESSION_MS, 1000 * (self._bearer.token.expires_at - time()))))
         return min(left_ms, self._max_reauth_ms or left_ms)
 
-    async def _step(self, token: bytes) -> tuple[str | None, bytes]:
+    async def _step(self, token: bytes, address: str) -> tuple[str | None, bytes]:
         """The name if the login is complete, and the answer's token."""
         if self.mechanism == plain.MECHANISM:
             login = plain.parse_plain(token)
             self.claimed = login.user
-            if not await plain.is_right(login, partial(self._judge, login.user), self._threads):
-                raise LoginRefused("invalid credentials")
+            in_thread = partial(self._guesses.threads.run, origin_of(address))
+            async with self._guesses.attempt(address, login.user):
+                if not await plain.is_right(login, partial(self._judge, login.user), in_thread):
+                    raise LoginRefused("invalid credentials")
             return login.user, b""
         if self.mechanism == oauthbearer.MECHANISM:
             assert self._tokens is not None
@@ -255,10 +258,11 @@ class Login:
         if self._scram is None:
             self.claimed = name_in(token)
             self._scram = ScramServer(self.mechanism, await self._judge(self.claimed))
-        else:
+            return None, self._scram.step(token)
+        async with self._guesses.attempt(address, self._scram.name):
             # The client chooses the time between the steps: a former password must not count after it.
             self._scram.credentials = await self._judge(self._scram.name)
-        answer = self._scram.step(token)
+            answer = self._scram.step(token)
         return self._scram.user, answer
 
     async def _judge(self, name: str) -> Judge:

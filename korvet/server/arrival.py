@@ -17,6 +17,7 @@ import anyio
 
 from korvet.api.shared.context import Frontend, Listener
 from korvet.errors import KorvetError, MalformedRequest
+from korvet.security.guests import Guest
 from korvet.security.identity import Refused, of_balancer, of_certificate
 from korvet.security.principal import ANONYMOUS, Principal
 from korvet.security.protocol import ClientAuth
@@ -129,7 +130,11 @@ class Arrival:
             if not header.is_local and not await _is_let_in(self._crowd, door.listener, door.frontend, self.client):
                 return False
             if self._door.tls is not None:
-                return await self._encrypt(header, self._door.tls.context)
+                guest = self._crowd.not_logged_in.add(Guest(self.client, self.abort))
+                try:
+                    return await self._encrypt(header, self._door.tls.context)
+                finally:
+                    self._crowd.not_logged_in.remove(guest)
             principal = self._told_principal(header)
         except MalformedRequest as error:
             self._tell("malformed request; closing", str(error))

@@ -17,6 +17,8 @@ from korvet.api import registry
 from korvet.errors import KorvetError
 from korvet.metrics.requests import Requests
 from korvet.quotas.tally import Tally
+from korvet.security.guesses import Guesses
+from korvet.security.guests import Guests
 from korvet.security.sasl import Views
 from korvet.security.tokens import Tokens
 from korvet.server.accepting import Accepting
@@ -33,7 +35,6 @@ from korvet.wire.frames import SCRATCH_BYTES
 
 log = structlog.get_logger()
 
-_PASSWORD_THREADS = 2
 _Args = TypeVarTuple("_Args")
 _UNBOUNDED = Bounds()
 
@@ -108,8 +109,9 @@ class Crowd:
         self.strangers: set[Stranger] = set()
         self.handshakes = Handshakes(limits.handshakes, limits.handshake_patience_s)
         self.connection_quotas = ConnectionQuotas(bounds)
-        self.password_threads = anyio.CapacityLimiter(_PASSWORD_THREADS)
-        """The bound on threads that derive keys from passwords."""
+        self.guesses = Guesses()
+        self.not_logged_in = Guests(max(1, self.connection_quotas.most // 2))
+        """Connections before the end of a TLS handshake or of a login: half of what the process may have."""
         self.credentials = Views()
         self.tokens = tokens
         """The judge of tokens, if a listener has OAUTHBEARER."""

@@ -1,8 +1,9 @@
 """A connection of a listener with SASL: a gate before the requests of its client.
 
-Before the login only ApiVersions, SaslHandshake and SaslAuthenticate are decoded, in small frames, one at a time. What
-a client sends behind one of these waits undecoded in the splitter, which then gets no more bytes. So does everything
-behind a second login. A connection without SASL is a plain `Connection` and pays nothing for this.
+A connection has some seconds for its login, and those that have not logged in have a bound. Before the login only
+ApiVersions, SaslHandshake and SaslAuthenticate are decoded, in small frames, one at a time. What a client sends behind
+one of these waits undecoded in the splitter, which then gets no more bytes. So does everything behind a second login. A
+connection without SASL is a plain `Connection` and pays nothing for this.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import struct
 
 from korvet.api.shared.context import Frontend, Listener
 from korvet.errors import MalformedRequest
+from korvet.security.guests import Guest
 from korvet.security.principal import Principal
 from korvet.security.sasl import API_VERSIONS_KEY, HANDSHAKE_KEY, Login, OwnUsers, State
 from korvet.server.choice import Choice, ChosenRealm
@@ -47,9 +49,12 @@ class SaslConnection(Connection):
             self._chosen or OwnUsers(frontend.namespace.name, frontend.users, crowd.credentials),
             max_reauth_ms=limits.max_reauth_ms,
             failed_s=limits.failed_login_delay_ms / 1000,
-            threads=crowd.password_threads,
+            guesses=crowd.guesses,
             tokens=crowd.tokens,
         )
+        self._guest: Guest | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        """The end of the time for the first login."""
         self._is_gated = True
         """Whether frames go through one at a time."""
         self._frames.bound(min(limits.sasl_receive_bytes, limits.max_frame_bytes))
@@ -57,6 +62,27 @@ class SaslConnection(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._frontend.users.watch(self._users_changed)
+        self._guest = self._crowd.not_logged_in.add(Guest(self.client, self._make_room))
+        self._guest.is_busy = self._is_judged
+        self._deadline = self._loop.call_later(self._crowd.limits.login_s, self._be_too_late)
+
+    def _is_judged(self) -> bool:
+        return bool(self._queue.requests)
+
+    def _make_room(self) -> None:
+        self._tell("connection closed: it has not logged in, and too many others begin")
+        self.abort()
+
+    def _be_too_late(self) -> None:
+        self._tell("connection closed: its login took too long", most_s=f"{self._crowd.limits.login_s:g}")
+        self.abort()
+
+    def _be_no_guest(self) -> None:
+        """Take it for a connection that has logged in, or that has ended."""
+        if self._guest is not None and self._deadline is not None:
+            self._deadline.cancel()
+            self._crowd.not_logged_in.remove(self._guest)
+            self._guest = self._deadline = None
 
     def _choose(self, _choice: Choice, principal: Principal) -> Principal:
         # The login chooses, beside what the server name told.
@@ -70,6 +96,7 @@ class SaslConnection(Connection):
         frontend.users.watch(self._users_changed)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._be_no_guest()
         self._frontend.users.unwatch(self._users_changed)
         super().connection_lost(exc)
 
@@ -131,6 +158,7 @@ class SaslConnection(Connection):
         if self._transport is None:
             return
         self._is_gated = False
+        self._be_no_guest()
         self._frames.bound(self._crowd.limits.max_frame_bytes)
         if self._chosen is not None and self._choice is not None and self._chosen.frontend is not None:
             self._enter_chosen(self._choice, self._chosen.frontend)

@@ -350,7 +350,7 @@ class Limits:
     in flight, a connection with more than ``produce_share_bytes`` of them is not read.
 
     At most ``handshakes`` TLS handshakes run at a time. If others wait, each has ``handshake_patience_s``, else
-    ``handshake_s``.
+    ``handshake_s``. A connection has ``login_s`` for its first login.
     """
 
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
@@ -374,6 +374,7 @@ class Limits:
     sasl_receive_bytes: int = 524_288
     max_reauth_ms: int = 0
     failed_login_delay_ms: int = 100
+    login_s: float = 30.0
 
     @property
     def bounds_addresses(self) -> bool:

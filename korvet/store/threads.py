@@ -30,6 +30,48 @@ COUNT_CPU_S: Final[ContextVar[Callable[[float], None] | None]] = ContextVar("COU
 """Counts the seconds that threads take for the present request; None if nobody wants to know."""
 
 
+class Rotation:
+    """Tasks that wait, by owner. The owners come in rotation, a task at a time."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}
+        """The owner that is next comes first."""
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, owner: str) -> asyncio.Future[None]:
+        """A future that a task of the owner awaits."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owner, {})[turn] = None
+        return turn
+
+    def remove(self, owner: str, turn: asyncio.Future[None]) -> bool:
+        """Forget a task that is cancelled; false if it had its turn already, which its owner then gives back."""
+        waiting = self._waiting.get(owner, {})
+        if turn not in waiting:
+            return False
+        del waiting[turn]
+        if not waiting:
+            del self._waiting[owner]
+        return True
+
+    def admit(self, may: Callable[[str], bool] = lambda _: True) -> str | None:
+        """Let the next task go on, of an owner that may. Returns the owner; None if there is none."""
+        for owner in self._waiting:
+            if may(owner):
+                waiting = self._waiting.pop(owner)
+                turn = next(iter(waiting))
+                del waiting[turn]
+                if waiting:
+                    self._waiting[owner] = waiting
+                # A task that was cancelled in this round of the loop gives its turn back when it sees that.
+                if not turn.done():
+                    turn.set_result(None)
+                return owner
+        return None
+
+
 class FairThreads:
     """The threads of one event loop.
 
@@ -41,8 +83,7 @@ class FairThreads:
         self._pool = ThreadPoolExecutor(most, thread_name_prefix="korvet")
         self._most, self._most_of_one = most, most_of_one
         self._working: Counter[str] = Counter()
-        self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}
-        """The jobs that wait, by owner; the owner that is next comes first."""
+        self._waiting = Rotation()
 
     async def run(self, owner: str, work: Callable[[], T], *, is_abandoned_on_cancel: bool = False) -> T:
         """The result of work that blocks.
@@ -67,33 +108,21 @@ class FairThreads:
 
     async def _turn(self, owner: str) -> None:
         """Wait until the owner may have one more thread, which then counts."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(owner, {})[turn] = None
+        turn = self._waiting.add(owner)
         self._admit()
         try:
             await turn
         except BaseException:
-            if turn.done() and not turn.cancelled():
+            if not self._waiting.remove(owner, turn):
                 self._leave(owner)
-            elif turn in (waiting := self._waiting.get(owner, {})):
-                del waiting[turn]
-                if not waiting:
-                    del self._waiting[owner]
             raise
 
     def _admit(self) -> None:
         while self._working.total() < self._most:
-            owner = next((one for one in self._waiting if self._working[one] < self._most_of_one), None)
+            owner = self._waiting.admit(lambda one: self._working[one] < self._most_of_one)
             if owner is None:
                 return
-            waiting = self._waiting.pop(owner)
-            turn = next(iter(waiting))
-            del waiting[turn]
-            if waiting:
-                self._waiting[owner] = waiting
-            if not turn.done():
-                self._working[owner] += 1
-                turn.set_result(None)
+            self._working[owner] += 1
 
     def _leave(self, owner: str) -> None:
         self._working[owner] -= 1

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.cli.console import attempts, visitors
-from korvet.cli.console.attempts import EVERY_S, MOST_ADDRESSES, Attempts
+from korvet.cli.console import visitors
 from korvet.cli.console.clients import FRESH_S, Clients
 from korvet.cli.console.complaints import Complaints
 from korvet.cli.console.guard import loopback_hosts
-from korvet.cli.console.login import COMPLAINS_EVERY_S, page_inside
+from korvet.cli.console.login import COMPLAINS_EVERY_S, EVERY_S, MOST_AT_ONCE, page_inside
 from korvet.cli.console.visitors import MOST_OF_USER, MOST_SESSIONS, Sessions, TooManySessions, Visitor
 from korvet.cli.kafka.client import Client
 from korvet.metrics.hosts import public_hosts
+from korvet.security.attempts import MOST_NAMES, Attempts
+from korvet.security.origins import origin_of
 
 IDLE_S = 100.0
 
@@ -97,15 +98,15 @@ def test_sessions_have_a_bound() -> None:
 
 def test_address_that_fails_too_often_waits() -> None:
     clock = Clock()
-    tries = Attempts(clock)
-    assert [tries.take("192.0.2.1") for _ in range(attempts.MOST_AT_ONCE + 1)] == [True] * 10 + [False]
+    tries = Attempts(MOST_AT_ONCE, EVERY_S, clock)
+    assert [tries.take("192.0.2.1") for _ in range(MOST_AT_ONCE + 1)] == [True] * 10 + [False]
     assert tries.take("192.0.2.2")
     clock.now += EVERY_S
     assert [tries.take("192.0.2.1") for _ in range(2)] == [True, False]
 
 
 def test_login_that_succeeds_costs_no_attempt_and_forgives_none() -> None:
-    tries = Attempts(Clock())
+    tries = Attempts(MOST_AT_ONCE, EVERY_S, Clock())
     for _ in range(100):
         assert tries.take("192.0.2.1")
         tries.give_back("192.0.2.1")
@@ -114,7 +115,7 @@ def test_login_that_succeeds_costs_no_attempt_and_forgives_none() -> None:
         failed += 1
         if tries.take("192.0.2.1"):
             tries.give_back("192.0.2.1")
-    assert failed == attempts.MOST_AT_ONCE
+    assert failed == MOST_AT_ONCE
 
 
 def test_complaints_about_the_broker_are_few_whatever_strangers_try(capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,17 +129,17 @@ def test_complaints_about_the_broker_are_few_whatever_strangers_try(capsys: pyte
 
 
 def test_network_of_ipv6_counts_as_one_address() -> None:
-    tries = Attempts(Clock())
-    found = [tries.take(f"2001:db8:1:2::{number:x}") for number in range(attempts.MOST_AT_ONCE + 1)]
+    tries = Attempts(MOST_AT_ONCE, EVERY_S, Clock())
+    found = [tries.take(origin_of(f"2001:db8:1:2::{number:x}")) for number in range(MOST_AT_ONCE + 1)]
     assert found[-1] is False
-    assert tries.take("2001:db8:1:3::1")
+    assert tries.take(origin_of("2001:db8:1:3::1"))
 
 
 def test_attempts_of_many_addresses_have_a_bound() -> None:
-    tries = Attempts(Clock())
-    for number in range(MOST_ADDRESSES + 10):
+    tries = Attempts(MOST_AT_ONCE, EVERY_S, Clock())
+    for number in range(MOST_NAMES + 10):
         tries.take(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
-    assert len(tries._full_at) == MOST_ADDRESSES
+    assert len(tries._full_at) == MOST_NAMES
 
 
 def test_idle_client_is_used_again_only_while_it_is_fresh() -> None:

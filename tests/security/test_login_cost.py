@@ -21,6 +21,7 @@ import pytest
 
 from korvet.configs.oauth import TOKEN_ALGORITHMS
 from korvet.errors import MalformedRequest
+from korvet.security.guesses import Guesses
 from korvet.security.key_source import KeySource, SourceSettings
 from korvet.security.sasl import Login
 from korvet.security.scram import Credentials, Judge, make_credential
@@ -85,8 +86,7 @@ def largest(issuer: Issuer) -> list[tuple[str, bytes]]:
 
 def begun(mechanism: str, tokens: Tokens) -> Login:
     """A login that waits for its first message."""
-    threads = anyio.CapacityLimiter(1)
-    login = Login([mechanism], Realm(), max_reauth_ms=0, failed_s=0.0, threads=threads, tokens=tokens)
+    login = Login([mechanism], Realm(), max_reauth_ms=0, failed_s=0.0, guesses=Guesses(), tokens=tokens)
     login.handshake(mechanism)
     return login
 

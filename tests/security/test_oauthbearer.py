@@ -9,6 +9,7 @@ import anyio
 import pytest
 from kio.schema.errors import ErrorCode
 
+from korvet.security.guesses import Guesses
 from korvet.security.key_source import KeySource, SourceSettings
 from korvet.security.oauthbearer import MECHANISM, BearerServer, Shown, parse_first
 from korvet.security.plain import MECHANISM as PLAIN
@@ -180,8 +181,7 @@ def test_session_ends_with_its_token_or_at_the_longest_time_of_the_broker(
     async def run() -> Outcome:
         source = KeySource(SourceSettings(url=issuer.url))
         tokens = Tokens(TokenRules(algorithms=("ES256",), issuer=ISSUER, audience=(AUDIENCE,)), source)
-        threads = anyio.CapacityLimiter(1)
-        login = Login([MECHANISM], Realm(), max_reauth_ms=max_reauth_ms, failed_s=0.0, threads=threads, tokens=tokens)
+        login = Login([MECHANISM], Realm(), max_reauth_ms=max_reauth_ms, failed_s=0.0, guesses=Guesses(), tokens=tokens)
         login.handshake(MECHANISM)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(source.follow)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
@@ -112,6 +112,16 @@ class NoWakeups:
         """Wake nothing."""
 
 
+class NoUsers:
+    """The users of a namespace that has none."""
+
+    def watch(self, _changed: Callable[[], None]) -> None:
+        """Tell of no change."""
+
+    def unwatch(self, _changed: Callable[[], None]) -> None:
+        """Nothing to undo."""
+
+
 class Running:
     """A server under test."""
 
@@ -131,6 +141,7 @@ async def serving(
     proxy_protocol: bool = False,
     door: Mapping[str, Any] = MappingProxyType({}),
     bounds: Bounds = _UNBOUNDED,
+    sasl: Sequence[str] = (),
     **limits: Any,
 ) -> AsyncIterator[Running]:
     frontend = SimpleNamespace(
@@ -142,6 +153,8 @@ async def serving(
         audit=Audit("default"),
         quotas=SimpleNamespace(meters=None),
         store=SimpleNamespace(doubt=Doubt()),
+        namespace=SimpleNamespace(name="test"),
+        users=NoUsers(),
     )
     server = Server(Limits(**limits), bounds=bounds)
     server.apis = script.apis()
@@ -156,6 +169,7 @@ async def serving(
         advertised_port=port,
         nodes=nodes,
         proxy_protocol=proxy_protocol,
+        sasl=sasl,
     )
     async with anyio.create_task_group() as tasks:
         await tasks.start(

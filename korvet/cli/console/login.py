@@ -18,15 +18,19 @@ from kio.schema.errors import ErrorCode
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from korvet.cli.console.attempts import Attempts
 from korvet.cli.console.clients import Clients
 from korvet.cli.console.complaints import Complaints
 from korvet.cli.console.visitors import Sessions, TooManySessions, Visitor
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.errors import BrokerError
+from korvet.security.attempts import Attempts
+from korvet.security.origins import origin_of
 
 MOST_NAME_CHARACTERS: Final = 250
 MOST_PASSWORD_CHARACTERS: Final = 1000
+MOST_AT_ONCE: Final = 10
+"""The logins that an address may fail at once, and then another one each `EVERY_S`."""
+EVERY_S: Final = 6.0
 MOST_JUDGED: Final = 4
 MOST_WAITING: Final = 32
 COMPLAINS_EVERY_S: Final = 5.0
@@ -62,7 +66,7 @@ class Logins:
     has_tls: bool
     is_proxied: bool
     sessions: Sessions
-    attempts: Attempts = field(default_factory=Attempts)
+    attempts: Attempts = field(default_factory=partial(Attempts, MOST_AT_ONCE, EVERY_S))
     complaints: Complaints = field(default_factory=partial(Complaints, COMPLAINS_EVERY_S))
     turns: CapacityLimiter = field(default_factory=partial(CapacityLimiter, MOST_JUDGED))
 
@@ -81,7 +85,7 @@ class Logins:
 
         :raises Refused: if the broker does not let the user in, or cannot be asked.
         """
-        address = self._address(request)
+        address = origin_of(self._address(request))
         if self.turns.statistics().tasks_waiting >= MOST_WAITING:
             raise Refused("Too many visitors log in now; try again.", 503)
         if not self.attempts.take(address):

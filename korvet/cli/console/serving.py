@@ -23,7 +23,7 @@ from uvicorn.server import ServerState
 from korvet.cli.console.visitors import Sessions
 from korvet.cli.kafka.address import Address
 from korvet.errors import KorvetError
-from korvet.metrics.guests import Guest, Guests
+from korvet.security.guests import Guest, Guests
 from korvet.security.tls import Certificates, TlsFiles
 from korvet.server.accepting import Accepting
 

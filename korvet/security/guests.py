@@ -1,4 +1,5 @@
-"""What strangers may hold of an HTTP server: connections, or requests under way. They have a bound in all.
+"""What strangers may hold: connections of an HTTP server or before a login, or requests under way. They have a bound in
+all.
 
 A new one beyond it ends another one: of the address that has the most. So one address, whatever it opens, keeps no
 other one out.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from korvet.metrics.origins import origin_of
+from korvet.security.origins import origin_of
 
 
 class Guest:
