@@ -211,18 +211,21 @@ class Broker:
             raise self._failed("groups", KafkaException(error))
         return sorted(group.group_id for group in told.valid if group.group_id.startswith(prefix))
 
-    def committed(self, group_id: str, *, stable: bool = False) -> dict[Partition, Position]:
-        """All positions of a group; none if there is no such group.
+    def committed(
+        self, group_id: str, *, stable: bool = False, partitions: Iterable[Partition] | None = None
+    ) -> dict[Partition, Position]:
+        """The positions of a group, of all its partitions or of some; none if there is no such group.
 
         :param stable: wait for transactions that commit some of them.
         :raises BrokerUnreachable, PipelineError:
         """
         deadline = time.monotonic() + TIMEOUT_S
-        partitions = self._positions(group_id, stable)
-        while any(_is_unstable(partition.error) for partition in partitions) and time.monotonic() < deadline:
+        asked = None if partitions is None else [KafkaPartition(*partition) for partition in partitions]
+        told = self._positions(group_id, stable, asked)
+        while any(_is_unstable(partition.error) for partition in told) and time.monotonic() < deadline:
             time.sleep(_STABLE_AFTER_S)
-            partitions = self._positions(group_id, stable)
-        for partition in partitions:
+            told = self._positions(group_id, stable, asked)
+        for partition in told:
             if partition.error is not None:
                 raise self._failed(
                     f"{partition.topic}-{partition.partition} of group {group_id}", KafkaException(partition.error)
@@ -231,7 +234,7 @@ class Broker:
             (partition.topic, partition.partition): Position(
                 offset=partition.offset, leader_epoch=partition.leader_epoch, metadata=_metadata(partition)
             )
-            for partition in partitions
+            for partition in told
             if partition.offset >= 0
         }
 
@@ -258,9 +261,9 @@ class Broker:
                     KafkaException(topic_partition.error),
                 )
 
-    def _positions(self, group_id: str, stable: bool) -> list[KafkaPartition]:
+    def _positions(self, group_id: str, stable: bool, asked: list[KafkaPartition] | None) -> list[KafkaPartition]:
         (future,) = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group_id)], require_stable=stable, request_timeout=TIMEOUT_S
+            [ConsumerGroupTopicPartitions(group_id, asked)], require_stable=stable, request_timeout=TIMEOUT_S
         ).values()
         try:
             return list(self._result(future, f"offsets of group {group_id}").topic_partitions)

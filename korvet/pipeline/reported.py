@@ -1,27 +1,72 @@
 """A report to the broker of the lake's contents: positions of a group.
 
 Every Kafka client can see them. A topic with ``korvet.retention=archived`` keeps all records that are not below them.
-A position is the next offset, with the leader epoch of the archived history.
+A position is the next offset, with the leader epoch of the archived history. Its metadata names the lake: a topic
+belongs to the first one that reports, so that no archive into another lake has records removed which the first lacks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
+
+import structlog
 
 from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.lake import Proven
+
+log = structlog.get_logger()
 
 ARCHIVE_GROUP: Final = "korvet.archive"
 """The group whose positions say how far topics are archived."""
 
 
-def report(broker: Broker, proven: Proven) -> None:
+_LAKE: Final = "lake "
+"""What the metadata begins with; the id of the lake's raw table follows. Reports of korvet up to 0.7 have none."""
+
+
+def bind(broker: Broker, proven: Proven, partitions: Iterable[int], lake: str, *, take_over: bool) -> bool:
+    """Report for the first time, unless the topic belongs to another lake; returns whether it belongs to this one.
+
+    :param partitions: the topic's.
+    :param take_over: report also if the topic belongs to another lake.
+    :raises PipelineError: if the broker refuses; the caller may try again.
+    """
+    partitions = tuple(partitions)
+    found = _lakes(broker, proven.topic, partitions)
+    if take_over or not found or lake in found:
+        report(broker, proven, lake)
+        # Of two archives that begin in one instant, the later one has the topic.
+        found = _lakes(broker, proven.topic, partitions)
+    if lake in found:
+        return True
+    log.warning(
+        "the archive commits no offsets: those of an archive into another lake count for the topic's retention; "
+        "--take-over has this lake's count instead",
+        topic=proven.topic,
+        lake=lake,
+        other_lake=sorted(found),
+    )
+    return False
+
+
+def _lakes(broker: Broker, topic: str, partitions: Iterable[int]) -> frozenset[str]:
+    """The lakes whose archives have reported positions of a topic."""
+    told = broker.committed(ARCHIVE_GROUP, partitions=[(topic, number) for number in partitions])
+    texts = (position.metadata for position in told.values())
+    return frozenset(text.removeprefix(_LAKE) for text in texts if text.startswith(_LAKE))
+
+
+def report(broker: Broker, proven: Proven, lake: str) -> None:
     """Commit a topic's proof at the broker.
 
+    :param lake: the id of the raw table.
     :raises PipelineError: if the broker refuses; the caller may try again.
     """
     positions = {
-        (proven.topic, number): Position(offset=offset, leader_epoch=proven.leader_epochs.get(number))
+        (proven.topic, number): Position(
+            offset=offset, leader_epoch=proven.leader_epochs.get(number), metadata=f"{_LAKE}{lake}"
+        )
         for number, offset in proven.offsets.items()
     }
     broker.commit(ARCHIVE_GROUP, positions)

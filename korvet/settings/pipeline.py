@@ -44,6 +44,7 @@ _VERBS: Final[dict[str, dict[str, Any]]] = {
         "max-offsets-per-trigger": _NUMBER,
         "isolation": {"enum": ["read_committed", "read_uncommitted"], "default": "read_committed"},
         "fail-on-data-loss": {**_BOOLEAN, "default": True},
+        "take-over": {**_BOOLEAN, "default": False},
         "table": {"enum": ["latest"]},
         "schema-registry": _TEXT,
         "metrics": {**_TEXT, "description": "HOST:PORT, for example 127.0.0.1:9465"},

@@ -65,6 +65,9 @@ _S_PER_HOUR = 3600
     help="End if records are gone that were not archived.",
 )
 @click.option(
+    "--take-over", is_flag=True, help="Have retention count this lake from now on, and not the one that it counts."
+)
+@click.option(
     "--checkpoints",
     expose_value=False,
     hidden=True,

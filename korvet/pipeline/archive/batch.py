@@ -35,7 +35,7 @@ from korvet.pipeline.lake.latest import LatestTable
 from korvet.pipeline.lake.losses import joined
 from korvet.pipeline.lake.proofs import is_archived, keep_proven
 from korvet.pipeline.lake.table import Table
-from korvet.pipeline.reported import report
+from korvet.pipeline.reported import bind, report
 from korvet.pipeline.source.unreadable import UnreadableRange
 from korvet.pipeline.typed import TABLE_PROPERTIES, UNREADABLE
 
@@ -113,6 +113,8 @@ class TopicWriter:
         self._settings = client_settings(config.kafka_options)
         self._id = uuid.uuid4().hex
         self._is_claimed = False
+        self._is_bound: bool | None = None
+        """Whether the topic's retention counts this lake; None if that was not asked yet."""
         self.typed = TypedTables(config, topic.name, tables.raw, tables.typed, tables.dead_letters)
         self._firsts: dict[int, int] = {}
 
@@ -215,12 +217,16 @@ class TopicWriter:
     def report(self) -> None:
         """Commit the proof at the broker. A failure is logged: the next report repeats it all."""
         proven = self._tables.raw.proven
-        if proven is None:
+        if proven is None or not proven.offsets:
             return
         try:
             # A report names the topic only: offsets of a deleted topic would count for its successor.
-            self._same_topic()
-            report(self._broker, proven)
+            topic = self._same_topic()
+            if self._is_bound is None:
+                take_over = self._config.take_over
+                self._is_bound = bind(self._broker, proven, topic.partitions, self._tables.raw.id, take_over=take_over)
+            elif self._is_bound:
+                report(self._broker, proven, self._tables.raw.id)
         except PipelineError as error:
             log.warning("the archive cannot commit its offsets", topic=self._topic.name, reason=str(error))
 

@@ -21,6 +21,7 @@ class ArchiveConfig:
     :param starting: where a topic begins if the lake has nothing of it.
     :param fail_on_data_loss: end if records are gone before they were archived, or other records have taken the
         offsets of archived ones. Else the archive says so and goes on with the records that the broker has.
+    :param take_over: that this lake's offsets count for the topics' retention from now on, and not another lake's.
     :param table: a further table that each topic gets: ``latest`` has the newest record of each key.
     :param schema_registry: URL of the registry with the Avro schemas of values in Confluent's frame.
     :param schemas: topic -> JSON Schema, instead of the topic's setting ``korvet.value.schema``; an empty text: none.
@@ -39,6 +40,7 @@ class ArchiveConfig:
     max_offsets_per_trigger: int | None = None
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     fail_on_data_loss: bool = True
+    take_over: bool = False
     table: Literal["latest"] | None = None
     schema_registry: str | None = None
     schemas: Mapping[str, str] = field(default_factory=dict)

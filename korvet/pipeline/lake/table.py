@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
+from korvet.pipeline.lake.java import newest_snapshot
 from korvet.pipeline.lake.layout import ARCHIVED
 from korvet.pipeline.lake.log_store import keep_one_writer
 from korvet.pipeline.lake.proofs import (
@@ -72,6 +73,11 @@ class Table:
         self._exists = self.proven is not None
         if not self._exists and latest_version(spark, path) is not None:
             raise PipelineError(f"{path}: this table was not written by an archive; move it, or name another lake")
+
+    @property
+    def id(self) -> str:
+        """Delta's id of the table, which a table that is made anew does not have."""
+        return str(newest_snapshot(self._spark, self.path).metadata().id())
 
     @property
     def rows(self) -> DataFrame | None:
