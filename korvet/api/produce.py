@@ -6,10 +6,10 @@
 A request whose batches are opened first is handled in its turn. Such batches are for a topic with a value schema, a
 compression of its own or storage by records. Compressed or long batches for a compacted topic are opened, too.
 
-Some libraries do not compute a batch's greatest timestamp: kafkajs and franz-go write the last record's, Sarama -1.
-Kafka computes it for every batch, which costs more than all else here. So korvet believes the libraries that are known
-to compute it (`korvet.api.shared.telemetry.Peer`), and looks into the batches of all others: in a thread if these take
-long. A client that lied about its library would have its own records deleted early, and nobody else's.
+Some libraries do not compute a batch's greatest timestamp from all records: franz-go writes the last record's, Sarama
+-1. Kafka computes it for every batch, which costs more than all else here. So korvet believes the libraries that are
+known to compute it (`korvet.api.shared.telemetry.Peer`), and looks into the batches of all others: in a thread if these
+take long. A client that lied about its library would have its own records deleted early, and nobody else's.
 
 With acks=all and min.insync.replicas above 1 the answer waits for Redis's replicas (`korvet.store.log.replicas`).
 Batches are appended as they came. A batch of a topic with message.timestamp.type=LogAppendTime gets a new header.

@@ -286,7 +286,7 @@ def dated_batch(claimed: int, *times: int, codec: int = 0) -> bytes:
 @pytest.mark.parametrize("count", [3, 200])
 @pytest.mark.parametrize("claimed", ["the last record's", "-1", "0", "too great"])
 def test_greatest_time_is_that_of_the_records(broker: KorvetServer, claimed: str, count: int, codec: int) -> None:
-    """kafkajs writes the last record's time, Sarama -1, other clients 0; retention and lookups go by it."""
+    """franz-go writes the last record's time, Sarama -1, other clients 0; retention and lookups go by it."""
     topic, now = created(broker.port), now_ms()
     ago = now - 30 * 86_400_000
     times = [now, now + 5, *[ago] * (count - 2)]

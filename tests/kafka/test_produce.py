@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.kafka.client import Client
+from tests.kafka.client import At, Client
 from tests.kafka.conftest import NewTopic
 from tests.kafka.options import ProduceOptions, failures
 from tests.kafka.records import Record, compressible, contents, incompressible, numbered
@@ -47,6 +47,16 @@ def _records_for(name: str) -> list[Record]:
     if TRAITS[name].writes_null_headers:
         records.append(Record(value=b"null header", headers=(("null", None),), partition=0))
     return records
+
+
+@pytest.mark.parametrize("client", names_where(lambda traits: traits.writes_timestamps), indirect=True)
+def test_records_of_now_are_found_by_time_beside_an_old_one(client: Client, topic: str) -> None:
+    """kafkajs computes a batch's greatest time from the records that were given one."""
+    now = int(time.time() * 1000)
+    times = [None, None, now - 30 * 86_400_000]
+    client.produce(topic, [Record(value=b"%d" % at, timestamp_ms=one, partition=0) for at, one in enumerate(times)])
+    found = client.consume(topic, At(now - 60_000), 1)[0]
+    assert (found.offset, found.value) == (0, b"0")
 
 
 @pytest.mark.parametrize("client", names_where(lambda traits: traits.writes_timestamps), indirect=True)
