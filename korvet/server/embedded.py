@@ -304,6 +304,8 @@ class Embedded:
 
     def _reason(self) -> str:
         line = self._last_line()
+        if " RDB " in line:
+            return f"{line}; its snapshot is damaged and cannot be cut: restore a backup of {self.data_dir}"
         if "append only file" not in line:
             return line
         # Its remedy is a tool that nobody has here.

@@ -125,9 +125,11 @@ async def test_files_behind_a_damaged_one_are_lost_and_the_server_starts(data: P
     assert await entries(data) == 50
 
 
-def test_damaged_base_is_refused(data: Path) -> None:
-    (base,) = (data / "appendonlydir").glob("*.base.rdb")
-    flip(base, 20)
+async def test_damaged_snapshot_is_told_by_the_start_and_refused_by_the_repair(data: Path) -> None:
+    flip(newest(data).with_name("appendonly.aof.1.base.rdb"), 20)
+    with pytest.raises(BaseException) as failed:
+        await entries(data)
+    assert failed.group_contains(EmbeddedError, match="restore a backup")
     with pytest.raises(KorvetError, match="restore a backup"):
         find_damage(data, BINARY)
 
