@@ -6,10 +6,12 @@ import os
 import select
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace as Facts
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from korvet.cli.consume import _show
@@ -126,6 +128,19 @@ def test_records_before_an_error_are_shown(capfdbinary: pytest.CaptureFixture[by
     with pytest.raises(KorvetError):
         _show(Failing(), lambda _partition, item: (item.value or b"") + b"\n", False, None)
     assert capfdbinary.readouterr().out == b"a\n"
+
+
+def test_partitions_whose_records_do_not_fit_an_answer_are_read_whole(
+    korvet: Korvet, bootstrap: str, name: str
+) -> None:
+    partitions, records = 12, 2
+    assert korvet("topics", "create", name, "--partitions", str(partitions))[0] == 0
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for number in range(partitions * records):
+        producer.produce(name, bytes(900_000), partition=number % partitions)
+    assert producer.flush(60) == 0
+    _, out, _ = korvet("topics", "consume", name, "--format", "%p ")
+    assert Counter(out.split()) == {str(partition): records for partition in range(partitions)}
 
 
 def test_group_commits_no_record_that_was_not_shown(broker: KorvetServer, name: str) -> None:

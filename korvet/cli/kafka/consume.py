@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, NamedTuple
@@ -26,10 +26,13 @@ from korvet.cli.kafka.records import Record, Stored, Undecodable, read_batches, 
 from korvet.wire.markers import is_commit
 
 MAX_BYTES: Final = 4 << 20
-"""The most bytes of an answer; a partition may fill a quarter of it. A larger batch comes alone and whole."""
+"""The most bytes of an answer, of which a partition may fill its share. A larger batch comes alone and whole."""
+_LARGEST_SHARE: Final = 4
+"""The least number of shares of an answer."""
 WAIT_S: Final = 0.5
 _EMPTY_ROUNDS: Final = 3
-"""The empty answers before the end after which a partition has no more records: compaction may leave a gap there."""
+"""The answers before the end, without records of any partition, after which a partition has no more: compaction may
+leave a gap there. One that lacks only records of this partition was full, or its batch is larger than a share."""
 _PASSING: Final = {
     ErrorCode.fenced_leader_epoch,
     ErrorCode.unknown_leader_epoch,
@@ -123,18 +126,21 @@ class Reader:
             answer = self._client.ask(self._request(led, wait_s / len(by_leader)), FetchResponse, leader)
             check(answer.error_code, "fetch")
             found = {cursor.partition: cursor for cursor in led}
+            is_empty = not any(data.records for topic in answer.responses for data in topic.partitions)
             for topic in answer.responses:
                 for data in topic.partitions:
                     cursor = found[TopicPartition(topic.topic, int(data.partition_index))]
-                    for item in self._items(cursor, data):
+                    for item in self._items(cursor, data, is_empty=is_empty):
                         yield cursor.partition, item
 
-    def _request(self, cursors: Iterable[Cursor], wait_s: float) -> FetchRequest:
+    def _request(self, cursors: Sequence[Cursor], wait_s: float) -> FetchRequest:
+        share = MAX_BYTES // max(_LARGEST_SHARE, len(cursors))
+
         def partition(cursor: Cursor) -> FetchPartition:
             return FetchPartition(
                 partition=i32(cursor.partition.partition),
                 fetch_offset=i64(cursor.position),
-                partition_max_bytes=i32(MAX_BYTES // 4),
+                partition_max_bytes=i32(share),
             )
 
         return FetchRequest(
@@ -149,7 +155,7 @@ class Reader:
             forgotten_topics_data=(),
         )
 
-    def _items(self, cursor: Cursor, data: Any) -> Iterator[Item]:
+    def _items(self, cursor: Cursor, data: Any, *, is_empty: bool) -> Iterator[Item]:
         if data.error_code is ErrorCode.offset_out_of_range:
             yield from self._moved(cursor)
             return
@@ -160,7 +166,10 @@ class Reader:
         check(data.error_code, f"partition {cursor.partition} at offset {cursor.position}")
         before = cursor.position
         yield from _records(cursor, data, is_committed=bool(self._isolation))
-        cursor.empty_rounds = cursor.empty_rounds + 1 if cursor.position == before else 0
+        if cursor.position != before:
+            cursor.empty_rounds = 0
+        elif is_empty:
+            cursor.empty_rounds += 1
         if cursor.stop is None or cursor.is_done:
             return
         stable = int(data.last_stable_offset) if self._isolation else -1

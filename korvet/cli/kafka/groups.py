@@ -239,10 +239,10 @@ def group_facts(client: Client, group: str) -> Mapping[str, str]:
     return {name: shown[config] for config, name in GROUP_FACTS.items() if config in shown}
 
 
-def members_in_the_way(client: Client, group: str, change: str) -> str | None:
+def members_in_the_way(client: Client, group: str, rule: str) -> str | None:
     """The reason why a change that needs a group without members cannot be made now, or None.
 
-    :param change: such as "offsets can be reset".
+    :param rule: such as "offsets can be reset only while nobody consumes".
     """
     found = describe_group(client, group)
     if found.state in (STATE_EMPTY, STATE_DEAD):
@@ -250,13 +250,13 @@ def members_in_the_way(client: Client, group: str, change: str) -> str | None:
     count = len(found.members)
     return (
         f"group {group!r} is {found.state} with {count} member{'s' if count != 1 else ''}; "
-        f"{change} only while nobody consumes: stop its consumers and try again"
+        f"{rule}: stop its consumers and try again"
     )
 
 
 def deletion_hindrance(client: Client, group: str) -> str | None:
     """The reason why a group cannot be deleted now, or None."""
-    return members_in_the_way(client, group, "it can be deleted")
+    return members_in_the_way(client, group, "it can be deleted only while nobody consumes")
 
 
 def delete_group(client: Client, group: str) -> None:

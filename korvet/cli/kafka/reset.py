@@ -96,7 +96,7 @@ def plan_reset(client: Client, group: str, topics: Iterable[str], goal: Goal) ->
 
 def reset_hindrance(client: Client, group: str) -> str | None:
     """The reason why the group's offsets cannot be reset now, or None."""
-    return members_in_the_way(client, group, "offsets can be reset")
+    return members_in_the_way(client, group, "offsets can be reset only while nobody consumes")
 
 
 def execute_reset(client: Client, group: str, resets: Iterable[Reset]) -> None:
