@@ -25,10 +25,9 @@ from korvet.api.shared import needs
 from korvet.api.shared.admin import TENANT_IS_FULL, change_failure, node_ids
 from korvet.api.shared.assignments import count_problem, manual_problem
 from korvet.api.shared.config_entries import created_entries
+from korvet.api.shared.config_resources import topic_misconfigured
 from korvet.api.shared.context import Context
 from korvet.api.shared.mutations import EXCEEDED, Mutations
-from korvet.configs.topics import TOPIC_CONFIGS
-from korvet.configs.types import topic_problem
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.catalog.catalog import Catalog
@@ -80,7 +79,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
     times = Counter(topic.name for topic in request.topics)
     once = [topic for topic in request.topics if times[topic.name] == 1]
     # All are judged before any is created, so two new names of one request do not collide.
-    problems = [_problem(ctx, catalog, asked) async for asked in ctx.paced(once)]
+    problems = [await _problem(ctx, catalog, asked) async for asked in ctx.paced(once)]
     if sum(_partitions(catalog, asked) for asked in once) > MOST_PARTITIONS:
         excess = ErrorCode.policy_violation, "Excessively large number of partitions per request."
         problems = [excess for _ in once]
@@ -97,7 +96,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
     }
 
 
-def _problem(ctx: Context, catalog: Catalog, asked: Any) -> Problem | None:
+async def _problem(ctx: Context, catalog: Catalog, asked: Any) -> Problem | None:
     name = asked.name
     if name == CLUSTER_METADATA_TOPIC:
         return ErrorCode.invalid_request, f"Creation of internal topic {name} is prohibited."
@@ -112,7 +111,7 @@ def _problem(ctx: Context, catalog: Catalog, asked: Any) -> Problem | None:
             ErrorCode.invalid_topic_exception,
             f"Topic '{name}' collides with existing topic: {', '.join(colliding)}",
         )
-    misconfigured = topic_problem({config.name: config.value for config in asked.configs}, TOPIC_CONFIGS)
+    misconfigured = await topic_misconfigured(ctx, {config.name: config.value for config in asked.configs})
     if misconfigured is not None:
         return ErrorCode.invalid_config, misconfigured
     if asked.assignments:

@@ -25,6 +25,7 @@ from korvet.configs.types import (
 )
 from korvet.configs.value_schema import is_value_schema
 
+VALUE_SCHEMA: Final = "korvet.value.schema"
 _DAY_MS: Final = 86_400_000
 _COMPRESSIONS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
@@ -144,7 +145,7 @@ TOPIC_CONFIGS: Final = table(
             "is a JSON object.",
         ),
         Config(
-            name="korvet.value.schema",
+            name=VALUE_SCHEMA,
             kind=Kind.STRING,
             default="",
             check=is_value_schema,

@@ -33,12 +33,15 @@ _MOST_KEYWORDS: Final = 10_000
 _MOST_KEYWORDS_AT_ONCE: Final = 50_000
 """The most keywords that a schema may look at for one part of a value, with all parts of it to which that leads."""
 _MOST_KEYWORDS_OF_CHECK: Final = 100_000
-"""The most keywords for the check of a schema by its dialect's: half a second, in which no other request is served."""
+"""The most keywords for the check of a schema by its dialect's: half a second of a thread."""
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _OF_THE_SAME: Final = ("not", "if", "then", "else")
 _ALL_OF_THE_SAME: Final = ("allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies")
 """Keywords with schemas for the part of a value that their own schema judges."""
 _TOO_DEEP: Final = "it is nested too deeply"
+_MOST_MADE: Final = 1024
+_made: Final[dict[str, ValueSchema | str]] = {}
+"""Schemas by their texts, and the reasons why other texts are none; shared by the threads of a process."""
 
 
 class ValueSchema:
@@ -273,13 +276,35 @@ def _short(reason: str) -> str:
     return reason if len(reason) <= _MOST_SHOWN else f"{reason[: _MOST_SHOWN - 1]}…"
 
 
-@lru_cache(maxsize=1024)
 def value_schema(text: str) -> ValueSchema | None:
     """The schema of a config's value, made once for each text; None if the text is empty.
 
+    It takes up to half a second to make one, so make it in a thread unless `is_made`.
+
     :raises ValueError: with the reason, if it is no schema.
     """
-    return ValueSchema(text) if text else None
+    made = _schema_or_why(text) if text else None
+    if isinstance(made, str):
+        raise ValueError(made)
+    return made
+
+
+def is_made(text: str) -> bool:
+    """Whether the schema of a config's value is there, or the reason why it is none."""
+    return not text or text in _made
+
+
+def _schema_or_why(text: str) -> ValueSchema | str:
+    made = _made.get(text)
+    if made is None:
+        try:
+            made = ValueSchema(text)
+        except ValueError as error:
+            made = str(error)
+        if len(_made) >= _MOST_MADE:
+            _made.clear()
+        _made[text] = made
+    return made
 
 
 def is_value_schema(value: Value) -> str | None:

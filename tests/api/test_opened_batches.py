@@ -6,13 +6,19 @@ import json
 import select
 import struct
 import threading
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
 import crc32c
 import pytest
 
+from korvet.api.shared.config_resources import topic_misconfigured
+from korvet.api.shared.context import Context
+from korvet.codes import INVALID_RECORD
+from korvet.configs.topics import VALUE_SCHEMA
+from korvet.configs.value_schema import ValueSchema
 from korvet.store.log import opened
 from korvet.store.log.partition import Partition
 from korvet.store.topics import create_topic
@@ -181,3 +187,46 @@ async def test_refused_bomb_leaves_nothing_in_memory_before_the_collector_comes(
             # A thread itself lets go a moment later.
             await anyio.to_thread.run_sync(int)
             assert held_bytes() < MEGABYTE
+
+
+@pytest.fixture
+def made_in(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The threads that made schemas, which takes up to half a second."""
+    threads: list[int] = []
+    make = ValueSchema.__init__
+
+    def noted(self: ValueSchema, text: str) -> None:
+        threads.append(threading.get_ident())
+        make(self, text)
+
+    monkeypatch.setattr(ValueSchema, "__init__", noted)
+    return threads
+
+
+@pytest.mark.anyio
+async def test_schema_is_made_beside_the_loop_at_its_first_batch(redis_server: Server, made_in: list[int]) -> None:
+    async with front(redis_server.url) as one:
+        for schema, codes in (({"title": unique()}, {0}), ({"type": unique()}, {INVALID_RECORD})):
+            configs = {VALUE_SCHEMA: json.dumps(schema)}
+            _, topic = await create_topic(one.catalog, one.log, unique(), 1, configs)
+            assert topic is not None
+            partition, data, found = one.log.partition(topic, 0), keyed((b"k", b"1")), set[int]()
+            for _ in range(2):
+                refused = await opened.refused_for_values(one.log, partition, header(data), data)
+                found.add(0 if refused is None else refused.code)
+            assert found == codes
+    assert len(made_in) == 2
+    assert threading.get_ident() not in made_in
+
+
+@pytest.mark.anyio
+async def test_schema_is_made_beside_the_loop_when_it_is_set(redis_server: Server, made_in: list[int]) -> None:
+    async with front(redis_server.url) as one:
+        ctx = cast(Context, SimpleNamespace(frontend=SimpleNamespace(log=one.log)))
+        for _ in range(2):
+            assert await topic_misconfigured(ctx, {VALUE_SCHEMA: json.dumps({"title": unique()})}) is None
+            assert "not a JSON Schema" in (
+                await topic_misconfigured(ctx, {VALUE_SCHEMA: json.dumps({"type": unique()})}) or ""
+            )
+    assert len(made_in) == 4
+    assert threading.get_ident() not in made_in

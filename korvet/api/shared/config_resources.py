@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -24,8 +25,9 @@ from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.client_metrics import UnknownConfig, subscription
 from korvet.configs.groups import GROUP_CONFIGS
 from korvet.configs.listeners import broker_config
-from korvet.configs.topics import TOPIC_CONFIGS
+from korvet.configs.topics import TOPIC_CONFIGS, VALUE_SCHEMA
 from korvet.configs.types import Config, group_problem, is_integer, problem, topic_problem
+from korvet.configs.value_schema import is_made, is_value_schema
 from korvet.errors import KorvetError
 from korvet.security import acl as security
 from korvet.security.acl import Operation
@@ -165,7 +167,7 @@ async def _alter_topic(ctx: Context, resource: Any, make_change: MakeChange, val
     change = make_change(resource, topic.configs, TOPIC_CONFIGS)
     if not isinstance(change, ConfigChange):
         return change
-    why = topic_problem(change.applied_to(topic.configs), TOPIC_CONFIGS)
+    why = await topic_misconfigured(ctx, change.applied_to(topic.configs))
     if why is not None:
         return ErrorCode.invalid_config, why
     if validate_only:
@@ -174,6 +176,14 @@ async def _alter_topic(ctx: Context, resource: Any, make_change: MakeChange, val
         return await catalog.configure(topic, change), None
     except KorvetError as error:
         return change_failure(ctx, error)
+
+
+async def topic_misconfigured(ctx: Context, configs: Mapping[str, str | None]) -> str | None:
+    """The reason why a topic cannot have these configs, or None. A schema is made in a thread, which takes a while."""
+    schema = configs.get(VALUE_SCHEMA) or ""
+    if not is_made(schema):
+        await ctx.frontend.log.in_thread(partial(is_value_schema, schema))
+    return topic_problem(configs, TOPIC_CONFIGS)
 
 
 async def _alter_group(ctx: Context, resource: Any, make_change: MakeChange, validate_only: bool) -> Outcome:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from korvet.configs.topics import VALUE_SCHEMA
 from korvet.configs.types import split
-from korvet.configs.value_schema import ValueSchema, value_schema
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
 from korvet.wire.batch import GZIP, LZ4, SNAPPY, ZSTD
@@ -21,7 +21,8 @@ class Limits:
     max_ahead_ms: int
     is_log_append_time: bool
     is_compacted: bool = False
-    value_schema: ValueSchema | None = None
+    value_schema: str = ""
+    """The text of the values' schema; without one empty."""
     codec: int | None = None
     """The codec of all batches; None leaves it to the producer."""
     level: int | None = None
@@ -38,7 +39,7 @@ class Limits:
     """Whether a batch needs nothing but its append."""
 
     def __post_init__(self) -> None:
-        self.opens_batches = self.value_schema is not None or self.codec is not None or self.is_record
+        self.opens_batches = bool(self.value_schema) or self.codec is not None or self.is_record
         self.is_plain = not self.opens_batches and not self.is_compacted and self.copies == 1
 
 
@@ -63,7 +64,7 @@ def limits_of(catalog: Catalog, topic: Topic) -> Limits:
         int(catalog.setting(topic, "message.timestamp.after.max.ms")),
         catalog.setting(topic, "message.timestamp.type") == "LogAppendTime",
         "compact" in split(catalog.setting(topic, "cleanup.policy")),
-        value_schema(catalog.setting(topic, "korvet.value.schema")),
+        catalog.setting(topic, VALUE_SCHEMA),
         codec,
         level,
         is_record,

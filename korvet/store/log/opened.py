@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from korvet.codes import INVALID_RECORD, MESSAGE_TOO_LARGE
 from korvet.configs.schema_keywords import PATIENCE, OutOfPatience, spend
-from korvet.configs.value_schema import ValueSchema
+from korvet.configs.value_schema import ValueSchema, is_made, value_schema
 from korvet.store.log.judge import MOST_ERRORS, Dated, date, date_at_once, is_short, judge_keys
 from korvet.store.log.limits import Limits
 from korvet.store.log.partition import Partition
@@ -106,7 +106,11 @@ async def refused_for_values(
     log: Partitions, partition: Partition, batch: Batch, data: bytes | memoryview
 ) -> Refusal | None:
     """The reason why a batch is refused for its records' values; None if it is taken, or if the topic has no schema."""
-    schema = log.limits(partition).value_schema
+    text = log.limits(partition).value_schema
+    try:
+        schema = value_schema(text) if is_made(text) else await log.in_thread(partial(value_schema, text))
+    except ValueError as error:
+        return Refusal(INVALID_RECORD, f"The topic's schema cannot be used: {error}", tells_log_start=True)
     if schema is None:
         return None
     if is_short(batch):

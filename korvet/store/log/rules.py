@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from korvet.configs.topics import VALUE_SCHEMA
 from korvet.configs.types import split
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
@@ -14,6 +15,6 @@ def rules_of(catalog: Catalog, topic: Topic) -> str:
     flags = (
         catalog.setting(topic, "message.timestamp.type") == "LogAppendTime",
         "compact" in split(catalog.setting(topic, "cleanup.policy")),
-        bool(catalog.setting(topic, "korvet.value.schema")),
+        bool(catalog.setting(topic, VALUE_SCHEMA)),
     )
     return " ".join([catalog.setting(topic, "max.message.bytes"), *(str(int(flag)) for flag in flags)])
