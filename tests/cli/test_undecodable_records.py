@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
 from crc32c import crc32c
 
 from korvet.cli import run
-from korvet.cli.kafka.client import Client
-from korvet.cli.kafka.offsets import TopicPartition
-from korvet.cli.kafka.produce import Producer
 from korvet.cli.kafka.records import (
     CODECS,
     Record,
@@ -24,6 +22,7 @@ from korvet.cli.kafka.records import (
 from korvet.wire.batch import HEADER, HEADER_BYTES, LENGTH_FROM, Batch
 from tests.api.raw import created
 from tests.cli.records import store
+from tests.pipeline import unreadable
 from tests.support.broker import KorvetServer
 from tests.support.times import MIDNIGHT_MS
 
@@ -60,6 +59,17 @@ def test_batch_that_was_changed_is_not_decoded() -> None:
     assert isinstance(after, Stored)
 
 
+def test_gzip_of_two_members_is_read() -> None:
+    whole = write_batch([Unsent(None, b"a", [], MIDNIGHT_MS), Unsent(None, b"b", [], MIDNIGHT_MS)], CODECS["none"])
+    (stored,) = read_batches(whole)
+    assert isinstance(stored, Stored)
+    body, half = whole[HEADER_BYTES:], (len(whole) - HEADER_BYTES) // 2
+    joined = gzip.compress(body[:half]) + gzip.compress(body[half:])
+    (stored,) = read_batches(_with_body(stored.batch._replace(attributes=CODECS["gzip"]), joined))
+    assert isinstance(stored, Stored)
+    assert [record.value for record in read_records(stored) if isinstance(record, Record)] == [b"a", b"b"]
+
+
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compressed_garbage_is_undecodable(codec: str) -> None:
     (stored,) = read_batches(write_batch([Unsent(None, b"a" * 100, [], MIDNIGHT_MS)], CODECS[codec]))
@@ -75,11 +85,9 @@ def test_undecodable_records_are_named_and_the_others_shown(
     broker: KorvetServer, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     created(broker.port, name)
-    with Client(broker.bootstrap) as client:
-        producer = Producer(client, [TopicPartition(name, 0)], 0)
-        producer.send([Unsent(None, b"before", [], MIDNIGHT_MS)])
-        producer._ask(TopicPartition(name, 0), garbled([b"good"], b"\x7f\xff"))
-        producer.send([Unsent(None, b"behind", [], MIDNIGHT_MS)])
+    store(broker, name, b"before")
+    unreadable.store(broker.bootstrap, name, garbled([b"good"], b"\x7f\xff"))
+    store(broker, name, b"behind")
     code = run(["topics", "consume", name, "-b", broker.bootstrap])
     out, err = capsys.readouterr()
     assert (code, out) == (1, "before\ngood\nbehind\n")
