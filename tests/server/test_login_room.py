@@ -38,7 +38,10 @@ async def test_login_has_its_deadline_while_its_request_waits() -> None:
 async def test_connections_before_a_login_are_bounded_by_address() -> None:
     async with serving(Script(), sasl=["PLAIN"], login_s=NEVER_S) as running:
         running.server.not_logged_in._most = 10
-        other = await asyncio.open_connection("127.0.0.1", running.port, local_addr=("127.0.0.2", 0))
+        try:
+            other = await asyncio.open_connection("127.0.0.1", running.port, local_addr=("127.0.0.2", 0))
+        except OSError:
+            pytest.skip("this machine has one address of the loopback")
         silent = [await asyncio.open_connection("127.0.0.1", running.port) for _ in range(30)]
         with anyio.fail_after(60):
             assert [await reader.read() for reader, _ in silent[:21]] == [b""] * 21

@@ -34,11 +34,11 @@ def test_expression_of_re2_is_compiled(regex: str) -> None:
     compiled(regex)
 
 
-@pytest.mark.parametrize("regex", [r"\pL" * 101, r"\PL" * 101, "x{3}" * 1001, "x" * 32_768])
+@pytest.mark.parametrize("regex", [r"\pL" * 51, r"\PL" * 51, "x{3}" * 1001, "x?" * 1001, "x" * 10_001])
 def test_expression_that_takes_long_is_refused_before_it_is_compiled(
     regex: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RE2 takes seconds to refuse 32 KB of these patterns, and nothing else runs meanwhile."""
+    """RE2 takes seconds for 32 KB of some of these patterns, and nothing else runs meanwhile."""
     monkeypatch.setattr("korvet.patterns.re2.compile", pytest.fail)
     with pytest.raises(ValueError, match=TOO_LARGE):
         compiled(regex)
