@@ -348,6 +348,7 @@ def test_header_of_a_library_that_computes_it_is_believed(
     assert (first["max_time"], second["max_time"]) == (now + 1 if is_believed else now + 9, now + 9)
 
 
+@kafka("LogValidatorTest.testUnmatchedNumberOfRecords")
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("claimed", [2, 4])
 def test_batch_of_more_or_fewer_records_than_its_header_says_is_refused(
