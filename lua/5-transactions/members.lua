@@ -30,14 +30,13 @@ function transaction.kept_of(t, names)
   return #names > 0 and redis.call('HMGET', t.keys[1], unpack(names)) or {}
 end
 
--- Whether a member is in the transaction, and whether its server changed since it joined.
-function transaction.is_held(kept, now)
-  if not kept then
-    return false, false
-  end
+-- Whether a member's topic was deleted and made again since it joined, and whether its server changed. As in Kafka the
+-- new topic's partition is in the transaction under its name.
+function transaction.changes(kept, now)
   local topic_id, history = string.match(kept, '^(%S*) ?(.*)$')
   local topic_id_now, history_now = string.match(now, '^(%S*) ?(.*)$')
-  return topic_id == topic_id_now, history ~= '' and history_now ~= '' and history ~= history_now
+  local is_new = topic_id ~= topic_id_now
+  return is_new, not is_new and history ~= '' and history_now ~= '' and history ~= history_now
 end
 
 -- Add members as [name, `topic_id history`, ...]; a transaction begins if none is open.
@@ -51,19 +50,22 @@ function transaction.take_in(t, transactional_id, members)
   group.in_batches('HSET', t.keys[1], members)
 end
 
--- A code for each member, and the members that are not in the transaction yet.
+-- A code for each member, and the members to write: those that come in, and those of topics that were made again.
 function transaction.judge_members(t, names, now, adds)
   local is_ongoing, kept = t.fields.state == 'Ongoing', transaction.kept_of(t, names)
-  local codes, lacking = {}, {}
+  local codes, written = {}, {}
   for at, name in ipairs(names) do
-    local is_held, is_moved = transaction.is_held(is_ongoing and kept[at], now[at])
-    codes[at] = (is_held and not is_moved or adds and not is_held) and code.NONE or code.TRANSACTION_ABORTABLE
-    if not is_held then
-      lacking[#lacking + 1] = name
-      lacking[#lacking + 1] = now[at]
+    local is_held, is_new, is_moved = is_ongoing and kept[at], false, false
+    if is_held then
+      is_new, is_moved = transaction.changes(is_held, now[at])
+    end
+    codes[at] = (is_held or adds) and not is_moved and code.NONE or code.TRANSACTION_ABORTABLE
+    if is_new or adds and not is_held then
+      written[#written + 1] = name
+      written[#written + 1] = now[at]
     end
   end
-  return codes, lacking
+  return codes, written
 end
 
 -- txn_add: take partitions and groups into a transaction, or verify that they are in it
@@ -72,7 +74,8 @@ end
 -- ARGV[1] transactional_id   ARGV[2] producer_id   ARGV[3] producer_epoch   ARGV[4] mode   add or verify
 -- ARGV[5] outages: `served_until from-to ...` or ''
 -- ARGV[6..] members: `topic:partition`, `topic_id history`, ... of partitions and group, ` history`, ... of groups;
--- history is the replication id of a member's server, and may be missing together with the space before it
+-- history is the replication id of a member's server, and may be missing together with the space before it. A partition
+-- is known by its name: that of a topic that was made again gets its new topic_id, in both modes
 -- Returns {code, ordinal or -1, [code, ...]} with a code for each member; with CONCURRENT_TRANSACTIONS {code, -1, [],
 -- decision, now_ms}
 -- Bound: 1000 members
@@ -99,9 +102,9 @@ function transaction.add(keys, args)
     end
     return { code.TRANSACTION_ABORTABLE, -1, {} }
   end
-  local codes, lacking = transaction.judge_members(t, names, kept, adds)
-  if adds and (#lacking > 0 or t.fields.state ~= 'Ongoing') then
-    transaction.take_in(t, asked.transactional_id, lacking)
+  local codes, written = transaction.judge_members(t, names, kept, adds)
+  if #written > 0 or adds and t.fields.state ~= 'Ongoing' then
+    transaction.take_in(t, asked.transactional_id, written)
   end
   return { code.NONE, t.fields.state == 'Ongoing' and t.fields.ordinal or -1, codes }
 end

@@ -16,6 +16,7 @@ from korvet.store.keys import TRANSACTION_SHARDS
 from korvet.store.log.markers import Ending
 from korvet.store.log.partition import Meta
 from korvet.store.outages import Outages
+from korvet.store.topics import create_topic, delete_topic
 from korvet.store.transactions.transactions import Transactions
 from korvet.store.transactions.types import ProducerId
 from tests.store.logs import NAMESPACE, Front, batch, header
@@ -191,3 +192,23 @@ async def test_transaction_is_complete_when_its_markers_are_written(both: list[T
     assert (described.state, described.partitions) == ("CompleteCommit", [])
     metas = await one.log.metas([one.log.partition(topic, index) for index in range(2)])
     assert [meta.end if isinstance(meta, Meta) else -1 for meta in metas] == [1, 1]
+
+
+async def test_front_end_that_missed_a_topics_new_life_marks_the_new_topic(
+    both: list[Transactions], one: Front, other: Front
+) -> None:
+    """A marker that went to the former topic would leave the new one's records uncommitted for ever."""
+    topic, name = await one.topic(1), new_name()
+    _, producer_id, epoch = await both[0].init(name, 60_000, *NOBODY)
+    await both[0].add(name, producer_id, epoch, [one.log.partition(topic, 0)])
+    await other.catalog.refresh()
+    await delete_topic(one.catalog, one.log, topic)
+    _, again = await create_topic(one.catalog, one.log, topic.name, 1, {})
+    assert again is not None
+    known = other.catalog.topic(topic.name)
+    assert known is not None
+    assert known.id == topic.id
+    assert (await both[1].end(name, producer_id, epoch, is_commit=True, version=1)).code == 0
+    (meta,) = await one.log.metas([one.log.partition(again, 0)])
+    assert isinstance(meta, Meta)
+    assert (meta.end, meta.stable) == (1, 1)

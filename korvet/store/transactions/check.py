@@ -17,7 +17,6 @@ import structlog
 
 from korvet.errors import KorvetError, StoreError
 from korvet.store.catalog.catalog import Catalog
-from korvet.store.catalog.topic import Topic
 from korvet.store.contract import GONE
 from korvet.store.groups.groups import Groups
 from korvet.store.groups.replies import text, topic_partition
@@ -65,18 +64,17 @@ class Check:
         return ""
 
     async def _ask_partition(self, name: TopicPartition, topic_id: str, joined: str) -> int:
-        """A partition's code; 0 if it was deleted, because nobody misses its part of the transaction."""
+        """A partition's code; 0 if it was deleted, because nobody misses its part of the transaction.
+
+        If its topic was made again since it came in, its history then tells nothing.
+        """
         for is_fresh in (False, True):
-            topic = self._topic(name, topic_id)
-            if topic is not None:
-                partition = self._log.partition(topic, name[1])
-                code = await self._log.check(partition, joined, self._producer_id, self._ordinal)
+            topic = self._catalog.topic(name[0])
+            if topic is not None and name[1] < topic.partitions:
+                partition, known = self._log.partition(topic, name[1]), joined if topic.id.hex == topic_id else ""
+                code = await self._log.check(partition, known, self._producer_id, self._ordinal)
                 if code != GONE or is_fresh:
                     return code
             if not is_fresh:
                 await self._catalog.refresh()
         return 0
-
-    def _topic(self, name: TopicPartition, topic_id: str) -> Topic | None:
-        topic = self._catalog.topic(name[0])
-        return topic if topic is not None and topic.id.hex == topic_id and name[1] < topic.partitions else None

@@ -6,15 +6,15 @@ Anybody may repeat each step. Each step carries the transaction's ordinal, so no
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import structlog
 
 from korvet.errors import KorvetError
 from korvet.store.catalog.catalog import Catalog
-from korvet.store.catalog.topic import Topic
+from korvet.store.contract import GONE
 from korvet.store.groups.groups import Groups
 from korvet.store.groups.types import TopicPartition
 from korvet.store.log.log import Log
@@ -80,11 +80,12 @@ class Decisions:
         ending = Ending(
             decision.ordinal, decision.producer_id, decision.producer_epoch, decision.is_commit, decision.now_ms
         )
-        present = {(topic.name, index): topic for topic, index in await self._present(decision.partitions)}
-        names, calls = [], []
+        await self._know(decision.partitions)
+        names: list[str] = []
+        calls: list[Callable[[], Awaitable[object]]] = []
         for partition, _ in decision.partitions:
             names.append(f"p:{partition[0]}:{partition[1]}")
-            calls.append(partial(self._mark, present.get(partition), partition[1], ending))
+            calls.append(partial(self._mark, *partition, ending))
         for group_id in decision.groups:
             names.append(f"g:{group_id}")
             release = partial(self._groups.held_offsets.release, is_commit=decision.is_commit)
@@ -93,19 +94,22 @@ class Decisions:
         done = [name for name, outcome in found if not isinstance(outcome, KorvetError)]
         return done, [outcome for _, outcome in found if isinstance(outcome, KorvetError)]
 
-    async def _mark(self, topic: Topic | None, index: int, ending: Ending) -> None:
-        if topic is not None:
-            await self._log.mark(self._log.partition(topic, index), ending)
-
-    async def _present(self, partitions: Sequence[tuple[TopicPartition, str]]) -> list[tuple[Any, int]]:
-        """The partitions whose topics still exist; the catalog is read if its cache lacks one."""
+    async def _mark(self, name: str, index: int, ending: Ending) -> None:
+        """End the transaction in a partition, if there is one. As in Kafka that is the partition of this name, also if
+        its topic was deleted and made again."""
         for is_fresh in (False, True):
-            present = []
-            for (name, index), topic_id in partitions:
-                topic = self._catalog.topic(name)
-                if topic is not None and topic.id.hex == topic_id and index < topic.partitions:
-                    present.append((topic, index))
-            if is_fresh or len(present) == len(partitions):
-                break
+            topic = self._catalog.topic(name)
+            if topic is None or index >= topic.partitions:
+                return
+            code = await self._log.mark(self._log.partition(topic, index), ending)
+            if code != GONE or is_fresh:
+                return
             await self._catalog.refresh()
-        return present
+
+    async def _know(self, partitions: Sequence[tuple[TopicPartition, str]]) -> None:
+        """Read the catalog if its cache has not the topics that came into the transaction."""
+        for (name, index), topic_id in partitions:
+            topic = self._catalog.topic(name)
+            if topic is None or topic.id.hex != topic_id or index >= topic.partitions:
+                await self._catalog.refresh()
+                return

@@ -129,8 +129,18 @@ def test_member_is_verified_if_it_is_in_the_open_transaction(app: Transactional)
     producer, ordinal = app.begun("t:0", groups=["g"])
     verified = app.add(producer, {"t:0": TOPIC_ID, "t:1": TOPIC_ID}, ["g", "h"], mode="verify")
     assert verified == (NONE, ordinal, [NONE, TRANSACTION_ABORTABLE] * 2, None)
-    assert app.add(producer, {"t:0": "b" * 32}, mode="verify").codes == [TRANSACTION_ABORTABLE]
     assert app.describe()["partitions"] == [b"t:0", TOPIC_ID.encode()]
+
+
+@pytest.mark.parametrize("mode", ["add", "verify"])
+def test_partition_of_a_topic_made_again_is_in_the_transaction_by_its_name(app: Transactional, mode: str) -> None:
+    producer, ordinal = app.begun("t:0")
+    made_again = {"t:0": "b" * 32 + " " + "c" * 40}
+    assert app.add(producer, made_again, mode=mode) == (NONE, ordinal, [NONE], None)
+    assert app.describe()["partitions"] == [b"t:0", b"b" * 32]
+    # From then on the history of the new partition's server counts.
+    moved = {"t:0": "b" * 32 + " " + "d" * 40}
+    assert app.add(producer, moved, mode=mode).codes == [TRANSACTION_ABORTABLE]
 
 
 def test_no_member_is_verified_if_no_transaction_is_open(app: Transactional) -> None:

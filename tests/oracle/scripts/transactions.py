@@ -401,4 +401,48 @@ MARKERS: Final = (
     script("a commit of an administrator", "write_txn_markers", *OPEN, marked(transaction_result=True), *SEEN),
 )  # fmt: skip
 
-SCRIPTS: Final = (*INIT, *ADD, *END, *PRODUCE, *OFFSETS, *DESCRIBE, *MARKERS)
+
+def remade(name: str, version: int, *steps: Step, commit: bool = True) -> Script:
+    """A transaction of a topic that is deleted and made again before its end."""
+    delete = Step(api="delete_topics", version=5, body={"topic_names": ["$t"], "timeout": 10_000})
+    asked = {"topics": [{"name": "$t"}], "allow_auto_topic_creation": False}
+    gone = Step(
+        api="metadata",
+        version=12,
+        body=asked,
+        errors=None,
+        until=("topics[0].error_code", "UNKNOWN_TOPIC_OR_PARTITION"),
+    )
+    opens = (*new_topic(), READY, init(), *([add()] if version < 12 else []), send(version=version))
+    ending = (end(version=4 if version < 12 else 5, commit=commit), state(f"Complete{'Commit' if commit else 'Abort'}"))
+    return script(
+        f"of a topic made again {name} {version}",
+        "end_txn",
+        *(*opens, delete, gone, *new_topic(), *steps, *ending, *SEEN, PRODUCERS, DESCRIBED),
+        versions=(4 if version < 12 else 5,),
+    )
+
+
+PRODUCERS: Final = Step(
+    api="describe_producers",
+    body={"topics": [{"name": "$t", "partition_indexes": [0]}]},
+    ignore=("topics[].partitions[].active_producers[].last_timestamp",),
+)
+DESCRIBED: Final = Step(api="describe_transactions", body={"transactional_ids": [ID]})
+
+REMADE: Final = (
+    *(
+        remade(f"{'commit' if commit else 'abort'}", version, commit=commit)
+        for version in (11, 12)
+        for commit in (True, False)
+    ),
+    *(
+        remade(f"that is written to {commit}", 11, send(sequence=1), *SEEN[:2], commit=commit)
+        for commit in (True, False)
+    ),
+    remade("that is added", 11, add(), send(sequence=0), *SEEN[:2]),
+    remade("that is written to", 12, send("OUT_OF_ORDER_SEQUENCE_NUMBER", version=12, sequence=1), *SEEN[:2]),
+    remade("that is begun", 12, send(version=12, sequence=0), *SEEN[:2], commit=False),
+)
+
+SCRIPTS: Final = (*INIT, *ADD, *END, *PRODUCE, *OFFSETS, *DESCRIBE, *MARKERS, *REMADE)
