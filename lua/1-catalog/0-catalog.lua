@@ -20,20 +20,20 @@ end
 
 -- Write and publish the next version: the last writes of every change.
 function catalog.publish(meta_key)
-  local version = redis.call('HINCRBY', meta_key, 'version', 1)
-  redis.call('SPUBLISH', meta_key, value.integer(version))
+  local version = calls.call('HINCRBY', meta_key, 'version', 1)
+  calls.call('SPUBLISH', meta_key, value.integer(version))
 end
 
 -- Fail on a key of the wrong type before anything is written.
 function catalog.check_keys(keys)
   for _, key in ipairs(keys) do
-    redis.call('HLEN', key)
+    calls.call('HLEN', key)
   end
 end
 
 function catalog.make_keys(keys)
-  redis.call('HSETNX', keys[2], '', '')
-  redis.call('HSETNX', keys[3], '', '')
+  calls.call('HSETNX', keys[2], '', '')
+  calls.call('HSETNX', keys[3], '', '')
 end
 
 -- About so many topics are in a page.
@@ -53,7 +53,7 @@ end
 
 -- The fields of a hash as names and values in turn.
 function catalog.fields(key)
-  return catalog.named(redis.call('HGETALL', key))
+  return catalog.named(calls.call('HGETALL', key))
 end
 
 -- A page of a hash, and the cursor of the next one: the replication id of this server and HSCAN's own cursor, which
@@ -64,7 +64,7 @@ function catalog.page(key, cursor)
   if replid and replid ~= own then
     return nil
   end
-  local scanned = redis.call('HSCAN', key, from or '0', 'COUNT', catalog.PAGE)
+  local scanned = calls.call('HSCAN', key, from or '0', 'COUNT', catalog.PAGE)
   return catalog.named(scanned[2]), scanned[1] ~= '0' and own .. ':' .. scanned[1] or '0'
 end
 
@@ -84,7 +84,7 @@ function catalog.read(keys, args)
   local asked = value.arguments(args, 'catalog_read: known_version:int cursor?')
   local cursor = asked.cursor
   local is_first = not cursor or cursor == '0'
-  local meta = redis.call('HMGET', keys[1], 'version', 'cluster_id')
+  local meta = calls.call('HMGET', keys[1], 'version', 'cluster_id')
   local version = tonumber(meta[1] or 0)
   local cluster_id = meta[2] or ''
   if is_first and version == asked.known_version then
@@ -114,11 +114,11 @@ redis.register_function{
 function catalog.init(keys, args)
   local asked = value.arguments(args, 'catalog_init: cluster_id')
   catalog.check_keys(keys)
-  local cluster_id = redis.call('HGET', keys[1], 'cluster_id')
+  local cluster_id = calls.call('HGET', keys[1], 'cluster_id')
   if not cluster_id then
     cluster_id = asked.cluster_id
     catalog.make_keys(keys) -- first write
-    redis.call('HSET', keys[1], 'cluster_id', cluster_id)
+    calls.call('HSET', keys[1], 'cluster_id', cluster_id)
     catalog.publish(keys[1])
   end
   return { code.NONE, cluster_id }
@@ -146,11 +146,11 @@ function catalog.configure(keys, args)
   for name in pairs(old) do
     local is_kept = change.replace and catalog.is_owned(name)
     if new[name] == nil and not is_kept then
-      redis.call('HDEL', keys[3], name)
+      calls.call('HDEL', keys[3], name)
     end
   end
   for name, setting in pairs(new) do
-    redis.call('HSET', keys[3], name, setting)
+    calls.call('HSET', keys[3], name, setting)
   end
   catalog.publish(keys[1])
   return { code.NONE }
@@ -168,9 +168,9 @@ redis.register_function{
 -- KEYS[3] configs hash  name -> cluster-wide dynamic setting
 -- Returns {0, producer_id}; the greater of the last one + 1 and the microseconds since 1970
 function catalog.producer_id(keys)
-  local last = tonumber(redis.call('HGET', keys[1], 'last_producer_id') or -1)
+  local last = tonumber(calls.call('HGET', keys[1], 'last_producer_id') or -1)
   local producer_id = math.max(last + 1, clock.now_us())
-  redis.call('HSET', keys[1], 'last_producer_id', value.integer(producer_id)) -- first write
+  calls.call('HSET', keys[1], 'last_producer_id', value.integer(producer_id)) -- first write
   return { code.NONE, producer_id }
 end
 redis.register_function{

@@ -3,7 +3,7 @@ local topic = {}
 
 -- A topic of this name and id that is not being deleted, or nil.
 function topic.live(topics_key, name, id)
-  local text = redis.call('HGET', topics_key, name)
+  local text = calls.call('HGET', topics_key, name)
   local found = text and cjson.decode(text)
   if found and found.id == id and not found.deleting then
     return found
@@ -14,7 +14,7 @@ end
 function topic.store(keys, name, stored)
   local text = cjson.encode(stored)
   catalog.make_keys(keys) -- first write
-  redis.call('HSET', keys[2], name, text)
+  calls.call('HSET', keys[2], name, text)
   catalog.publish(keys[1])
   return text
 end
@@ -27,13 +27,13 @@ end
 -- Whether some more topics and partitions would be more than a tenant may have. Bounds are numbers, or nil for none.
 function topic.exceeds(topics_key, more_topics, more_partitions, most_topics, most_partitions)
   -- One field is that of the empty name.
-  if most_topics and math.max(0, redis.call('HLEN', topics_key) - 1) + more_topics > most_topics then
+  if most_topics and math.max(0, calls.call('HLEN', topics_key) - 1) + more_topics > most_topics then
     return true
   elseif not most_partitions then
     return false
   end
   local partitions = more_partitions
-  for _, text in ipairs(redis.call('HVALS', topics_key)) do
+  for _, text in ipairs(calls.call('HVALS', topics_key)) do
     -- Decoding each topic would hold Redis for long.
     partitions = partitions + tonumber(string.match(text, '"partitions":(%d+)') or 0)
   end
@@ -55,7 +55,7 @@ function topic.create(keys, args)
     'topic_create: name id partitions:int configs most_topics:int? most_partitions:int?')
   local configs = cjson.decode(asked.configs)
   catalog.check_keys(keys)
-  local existing = redis.call('HGET', keys[2], asked.name)
+  local existing = calls.call('HGET', keys[2], asked.name)
   if existing then
     return { code.TOPIC_ALREADY_EXISTS, existing }
   end
@@ -146,7 +146,7 @@ function topic.delete(keys, args)
   local asked = value.arguments(args, 'topic_delete: name id step:begin|finish')
   local name = asked.name
   catalog.check_keys(keys)
-  local text = redis.call('HGET', keys[2], name)
+  local text = calls.call('HGET', keys[2], name)
   local found = text and cjson.decode(text)
   local is_it = found and found.id == asked.id
   if asked.step == 'begin' then
@@ -161,7 +161,7 @@ function topic.delete(keys, args)
     if not found.deleting then
       return { code.UNKNOWN_TOPIC_OR_PARTITION }
     end
-    redis.call('HDEL', keys[2], name) -- first write
+    calls.call('HDEL', keys[2], name) -- first write
     catalog.publish(keys[1])
   end
   return { code.NONE }

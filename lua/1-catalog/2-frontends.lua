@@ -38,7 +38,7 @@ end
 
 -- All leases by address, and all fields.
 function frontend.read(key)
-  local fields = value.pairs(redis.call('HGETALL', key))
+  local fields = value.pairs(calls.call('HGETALL', key))
   local leases = {}
   for address, text in pairs(fields) do
     leases[address] = address ~= '' and string.sub(address, 1, 1) ~= '@' and frontend.parsed(text) or nil
@@ -114,9 +114,9 @@ function frontend.write(key, fields, leases)
       flat[#flat + 1], flat[#flat + 2] = name, fields[name]
     end
   end
-  redis.call('HSET', key, unpack(flat)) -- first write
+  calls.call('HSET', key, unpack(flat)) -- first write
   for address, lease in pairs(leases) do
-    redis.call('HSET', key, address, value.integer(lease.id) .. ' ' .. value.integer(lease.lease_end))
+    calls.call('HSET', key, address, value.integer(lease.id) .. ' ' .. value.integer(lease.lease_end))
   end
 end
 
@@ -124,9 +124,9 @@ end
 function frontend.write_listeners(key, fields, address, listeners)
   local name = frontend.LISTENERS .. address
   if address ~= '' and listeners ~= '' and fields[name] ~= listeners then
-    redis.call('HSET', key, name, listeners)
+    calls.call('HSET', key, name, listeners)
   elseif fields[name] and listeners == '' then
-    redis.call('HDEL', key, name)
+    calls.call('HDEL', key, name)
   end
 end
 
@@ -239,10 +239,10 @@ function frontend.renew(keys, args)
   frontend.write(key, fields, wakes and leases or { [asked.address] = own }) -- first write
   frontend.write_listeners(key, fields, asked.address, asked.listeners or '')
   for _, loser in ipairs(losers) do
-    redis.call('HDEL', key, loser, frontend.LISTENERS .. loser)
+    calls.call('HDEL', key, loser, frontend.LISTENERS .. loser)
   end
   if wakes then
-    redis.call('SPUBLISH', key, 'active')
+    calls.call('SPUBLISH', key, 'active')
   end
   return reply
 end
@@ -265,10 +265,10 @@ function frontend.leave(keys, args)
   local _, holder = frontend.turn(fields)
   local lease, now = leases[address], value.now_ms()
   if asked.sweeper and holder == asked.sweeper then
-    redis.call('HDEL', keys[1], frontend.TURN) -- first write
+    calls.call('HDEL', keys[1], frontend.TURN) -- first write
   end
   if lease and lease.lease_end > now then
-    redis.call('HSET', keys[1], address, value.integer(lease.id) .. ' ' .. value.integer(now))
+    calls.call('HSET', keys[1], address, value.integer(lease.id) .. ' ' .. value.integer(now))
   end
   return { code.NONE }
 end

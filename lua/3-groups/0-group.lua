@@ -12,6 +12,8 @@
 --   first deadline; retention; expires_at while the group is Empty.
 -- * clock: the time of the last change. If the clock is behind it, all times of the group move back as far.
 -- * resumed: the end of the last outage that the deadlines count.
+-- * size: the number of members. If the members hash has another one, somebody changed it by hand: all members go, and
+--   join again.
 -- * transactions: the number of open transactions that commit offsets of the group.
 -- * catalog_version: while no client leads the group. It was of the consumer protocol and did not rebalance since. It
 --   rebalances when the catalog has another version.
@@ -38,8 +40,11 @@ local group = {
     { 'join_deadline', true }, { 'sync_deadline', true }, { 'next_due', true }, { 'retention', true },
     { 'expires_at', true }, { 'transactions', true }, { 'type' }, { 'target_epoch', true }, { 'settled', true },
     { 'consumers', true }, { 'assignor' }, { 'catalog_version' }, { 'policy' }, { 'max_size', true },
-    { 'metadata_bytes', true }, { 'clock', true }, { 'resumed', true },
+    { 'metadata_bytes', true }, { 'clock', true }, { 'resumed', true }, { 'size', true },
   },
+  -- The fields that every group has, and those that every group of the consumer protocol has.
+  NEEDED = { 'state', 'id', 'locator', 'generation', 'state_since', 'retention' },
+  NEEDED_BY_CONSUMERS = { 'target_epoch', 'settled', 'consumers' },
   -- The time by which the keys outlive expires_at: only a backstop, for every function takes the group as gone by then.
   BACKSTOP = 86400000,
   KEYS = 5,
@@ -93,7 +98,23 @@ function group.has_expired(expires_at, transactions, now)
   return expires_at and tonumber(expires_at) <= now and tonumber(transactions or 0) == 0
 end
 
--- The group, read from its keys. An expired group is read as none, and `save` removes its remains.
+-- Whether somebody removed fields of a group's hash by hand.
+function group.is_cut(fields)
+  for _, name in ipairs(next(fields) and group.NEEDED or {}) do
+    if fields[name] == nil then
+      return true
+    end
+  end
+  for _, name in ipairs(fields.type == 'consumer' and group.NEEDED_BY_CONSUMERS or {}) do
+    if fields[name] == nil then
+      return true
+    end
+  end
+  return false
+end
+
+-- The group, read from its keys. An expired group is read as none, and `save` removes its remains. So is one whose hash
+-- was cut.
 function group.open(keys)
   local names = {}
   for at, field in ipairs(group.FIELDS) do
@@ -110,10 +131,14 @@ function group.open(keys)
   }
   if group.has_expired(fields.expires_at, fields.transactions, g.now) then
     g.fields, g.was, g.expired = {}, nil, true
+  elseif group.is_cut(fields) then
+    g.fields, g.was, g.is_cut = {}, nil, true
   elseif fields.state then
     g.size = redis.call('HLEN', keys[2])
     g.pending = redis.call('ZCARD', keys[3]) - g.size
+    g.is_damaged = g.fields.size and g.fields.size ~= g.size
     group.turn_back(g)
+    group.mend_sessions(g)
   end
   return g
 end
@@ -134,6 +159,19 @@ function group.turn_back(g)
   if group.is_consumer(g) then
     group.consumer.turn_back(g, back)
   end
+end
+
+-- Begin the sessions of members anew whose sessions were removed by hand, so that no dead member stays.
+function group.mend_sessions(g)
+  if g.pending >= 0 or g.is_damaged then
+    return
+  end
+  group.each(g, function(id, record)
+    if not redis.call('ZSCORE', g.keys[3], id) then
+      g.deadlines[id] = g.now + group.session_timeout(record)
+    end
+  end)
+  g.pending = 0
 end
 
 -- The group of a function that gets further keys beside the group's own.
@@ -181,7 +219,7 @@ end
 function group.found(g, id, locator, retention)
   if not g.expired then
     local call, keys = redis.call, g.keys
-    g.has_remains = call('HLEN', keys[2]) + call('ZCARD', keys[3]) + call('HLEN', keys[4]) > 0
+    g.has_remains = call('HLEN', keys[2]) + call('ZCARD', keys[3]) + call('HLEN', keys[4]) > 0 or g.is_cut
     call('HLEN', keys[5])
   end
   g.is_new, g.is_complete = true, true
@@ -314,6 +352,14 @@ function group.static_member(g, instance_id)
   return id or nil
 end
 
+-- Free the instance id of a member that goes, unless another member has it since.
+function group.release_instance(g, id, member)
+  if member.instance_id ~= '' and (group.static_member(g, member.instance_id) or id) == id then
+    g.static[member.instance_id] = false
+    g.static_changed = true
+  end
+end
+
 -- Begin the session of a member anew, or of an id that has yet to join.
 function group.renew(g, id, timeout)
   g.deadlines[id] = g.now + timeout
@@ -409,10 +455,7 @@ function group.remove(g, id)
   if member.synced == g.fields.generation and g.fields.synced then
     group.set(g, 'synced', g.fields.synced - 1)
   end
-  if member.instance_id ~= '' then
-    g.static[member.instance_id] = false
-    g.static_changed = true
-  end
+  group.release_instance(g, id, member)
   if g.fields.leader == id then
     group.set(g, 'leader', nil)
   end

@@ -104,9 +104,10 @@ function group.session_end(g, id, score)
   return g.deadlines[id] or tonumber(score)
 end
 
--- Whether every session of a large group is over, and this call moved none. Then no member has to be read.
+-- Whether all members go: the members hash was damaged, or every session of a large group is over, and this call moved
+-- none. Then no member has to be read.
 function group.is_deserted(g)
-  return g.size > group.BATCH and not next(g.deadlines)
+  return g.is_damaged or g.size > group.BATCH and not next(g.deadlines)
     and redis.call('ZCOUNT', g.keys[3], '-inf', g.now) == redis.call('ZCARD', g.keys[3])
 end
 

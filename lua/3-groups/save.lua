@@ -89,7 +89,7 @@ function group.save(g, offsets, begin)
   if g.expired then
     redis.call('UNLINK', unpack(g.keys)) -- first write
   elseif g.has_remains or g.is_deserted then
-    redis.call('UNLINK', g.keys[2], g.keys[3], g.keys[4])
+    redis.call('UNLINK', g.keys[2], g.keys[3], g.keys[4], g.is_cut and g.keys[1] or g.keys[4])
   end
   if not group.exists(g) then
     return
@@ -105,6 +105,7 @@ function group.save(g, offsets, begin)
   group.save_sessions(g)
   group.set(g, 'next_due', group.first_deadline(g))
   group.set(g, 'clock', g.now)
+  group.set(g, 'size', g.size)
   group.save_fields(g)
   group.save_expiry(g)
   if g.announced then

@@ -274,10 +274,7 @@ function consumer.remove(g, id)
   consumer.disown(g, member)
   g.further['target:' .. id] = false
   g.further['settled:' .. id] = false
-  if member.instance_id ~= '' then
-    g.static[member.instance_id] = false
-    g.static_changed = true
-  end
+  group.release_instance(g, id, member)
   g.members[id] = false
   g.written[id] = true
   g.deadlines[id] = false

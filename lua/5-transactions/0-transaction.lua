@@ -63,6 +63,16 @@ local transaction = {
   MEMBERS = 500,
 }
 
+-- Whether somebody removed fields by hand. There is no such id then, and the next producer takes it anew.
+function transaction.is_cut(keys, fields)
+  for _, name in ipairs({ 'state', 'producer_id', 'producer_epoch', 'timeout_ms', 'updated_ms' }) do
+    if fields[name] == nil then
+      return redis.call('EXISTS', keys[1]) == 1
+    end
+  end
+  return false
+end
+
 -- Move the times of an id back if the clock went back.
 function transaction.turn_back(t)
   t.back_ms = value.set_back_ms(t.fields.updated_ms, t.now)
@@ -87,6 +97,9 @@ function transaction.open(keys)
   for at, field in ipairs(transaction.FIELDS) do
     fields[field[1]] = values[at] and (field[2] and tonumber(values[at]) or values[at]) or nil
     count = count + (values[at] and 1 or 0)
+  end
+  if transaction.is_cut(keys, fields) then
+    return { keys = keys, now = value.now_ms(), fields = {}, size = 0, back_ms = 0, is_cut = true }
   end
   local t = { keys = keys, now = value.now_ms(), fields = fields, size = redis.call('HLEN', keys[1]) - count }
   transaction.turn_back(t)
@@ -141,6 +154,9 @@ function transaction.move(t, transactional_id, state, fields, due)
     t.fields[name] = field
   end
   t.fields.state, t.fields.updated_ms = state, t.now
+  if t.is_cut then
+    redis.call('UNLINK', t.keys[1]) -- first write
+  end
   redis.call('HSET', t.keys[1], unpack(changes)) -- first write
   redis.call('ZADD', t.keys[2], value.integer(due), transactional_id)
   if fields.ordinal then

@@ -28,7 +28,7 @@ from tests.wire.whole import Whole
 
 pytestmark = pytest.mark.anyio
 
-CORRUPT, UNKNOWN_SERVER_ERROR = 2, -1
+CORRUPT, UNKNOWN_SERVER_ERROR, OUT_OF_RANGE, OUT_OF_ORDER = 2, -1, 1, 45
 ALWAYS = Compaction(min_lag_ms=0, max_lag_ms=2**62, min_dirty_ratio=0, delete_retention_ms=1000)
 
 
@@ -172,6 +172,46 @@ async def test_key_of_the_wrong_type_fails_its_partition_alone(one: Front, which
     assert [(line["partition"], line["repair"]) for line in lines] == [(0, f"redis-cli DEL '{key}'")]
     await repair(one, lines[0])
     assert (await one.append(bad, batch(1)))[0] == 0
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+@pytest.mark.parametrize("lost", ["all", "end"])
+async def test_reader_of_lost_entries_gets_an_error_until_the_log_is_trimmed(
+    one: Front, lost: str, is_committed: bool
+) -> None:
+    """A deleted stream, or one whose newest entries were deleted."""
+    partition = await one.partition()
+    for _ in range(2):
+        await one.append(partition, batch(1))
+    first = Want(partition, 0 if lost == "all" else 1, EVERYTHING, is_committed=is_committed)
+    await command(one, *(("DEL", partition.keys.log) if lost == "all" else ("XDEL", partition.keys.log, "2-0")))
+    one.log.forget()
+    with capture_logs() as lines:
+        for _ in range(3):
+            (read,) = await one.log.read([first], EVERYTHING)
+            assert read.code == UNKNOWN_SERVER_ERROR
+    (line,) = lines
+    name = partition.topic.name
+    assert line["reason"].startswith(f"{partition.keys.log} has lost its entries from offset {first.offset} to 2")
+    assert line["repair"] == f"korvet topics trim '{name}' --partition 0 --before 2 --execute"
+    assert (await one.log.trim(partition, 2))[0] == 0
+    (read,) = await one.log.read([first], EVERYTHING)
+    assert read.code == OUT_OF_RANGE
+    assert (await one.append(partition, batch(1)))[:2] == (0, 2)
+    assert offsets(await one.read(partition, 2)) == [2]
+
+
+@pytest.mark.parametrize("which", ["producers", "open", "aborted", "transactions"])
+async def test_partition_goes_on_without_a_deleted_key(one: Front, which: str) -> None:
+    partition = await one.partition()
+    await one.append(partition, batch(1, producer=7, sequence=0))
+    keys = dict(
+        zip(("log", "meta", "producers", "open", "aborted", "transactions"), partition.transaction_keys, strict=True)
+    )
+    await command(one, "DEL", keys[which])
+    assert (await one.append(partition, batch(1, producer=7, sequence=1)))[0] in (0, OUT_OF_ORDER)
+    assert (await one.append(partition, batch(1, producer=8, sequence=0)))[0] == 0
+    assert offsets(await one.read(partition, 0))[0] == 0
 
 
 @pytest.mark.parametrize("field", ["end", "epochs", "epoch", "run_id", "first_open"])

@@ -44,10 +44,10 @@ class Scene:
         self.transactions = Transactions(NAMESPACE, front.store, front.catalog, front.log, groups)
         self.group_id = new_group()
 
-    async def opened(self) -> tuple[str, int, int]:
+    async def opened(self, timeout_ms: int = 60_000) -> tuple[str, int, int]:
         """A new transactional id whose transaction wrote to every partition and committed an offset of the group."""
         name = f"txn-{uuid4().hex[:8]}"
-        _, producer_id, epoch = await self.transactions.init(name, 60_000, -1, -1)
+        _, producer_id, epoch = await self.transactions.init(name, timeout_ms, -1, -1)
         member = Member(self.transactions, name, producer_id, epoch, True)
         data = records(1, producer_id=producer_id, producer_epoch=epoch, sequence=0, attributes=TRANSACTIONAL)
         for index in range(self.topic.partitions):
@@ -379,3 +379,14 @@ async def test_sweep_aborts_an_overdue_transaction_although_the_clock_went_back(
     with anyio.fail_after(30):
         while await scene.state(name) != "CompleteAbort":
             await sweep(scene.transactions)
+
+
+async def test_transaction_whose_deadline_somebody_deleted_is_aborted_in_time(scene: Scene) -> None:
+    """The look for open transactions finds it in its partitions, and gives its id a deadline again."""
+    name, _, _ = await scene.opened(timeout_ms=1)
+    await scene.delete(NAMESPACE.transaction(name).deadlines)
+    await sweep(scene.transactions)
+    assert await scene.state(name) == "Ongoing"
+    await scene.transactions.close_hanging()
+    await sweep(scene.transactions)
+    await scene.until_aborted(name)

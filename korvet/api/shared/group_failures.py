@@ -7,6 +7,7 @@ from typing import Final
 
 import structlog
 
+from korvet.api.shared.data_failures import reason_of
 from korvet.codes import (
     COORDINATOR_NOT_AVAILABLE,
     POLICY_VIOLATION,
@@ -33,7 +34,7 @@ def failure_code(error: KorvetError, api: str) -> int:
         return COORDINATOR_NOT_AVAILABLE
     if isinstance(error, TooMany):
         return POLICY_VIOLATION
-    log.error("the store's answer cannot be used", api=api, reason=str(error))
+    log.error("the store's answer cannot be used", api=api, **reason_of(error))
     return UNKNOWN_SERVER_ERROR
 
 

@@ -23,6 +23,7 @@ _KINDS = (b"stream", b"hash", b"hash", b"zset", b"zset", b"hash")
 """Types of a partition's keys, in their order."""
 _FOREIGN_ENTRY = re.compile(r"entry (\d+-\d+) is not one of korvet's")
 _UNREADABLE_FIELD = re.compile(r"field (\S+) of (\S+) cannot be read")
+_LOST = re.compile(r"has lost its entries from offset \d+ to (\d+)")
 _BEHIND_THE_END = "equal or smaller than the target stream top item"
 
 
@@ -72,6 +73,9 @@ class Damage:
             return entry, f"redis-cli FCALL korvet_log_repair 2 '{keys.log}' '{keys.meta}' {entry}"
         if field := _UNREADABLE_FIELD.search(str(error)):
             return "", f"redis-cli HDEL '{field[2]}' {field[1]}"
+        if lost := _LOST.search(str(error)):
+            at = f"--partition {partition.index} --before {lost[1]}"
+            return "", f"korvet topics trim '{partition.topic.name}' {at} --execute"
         if "WRONGTYPE" in str(error):
             wrong = await self._of_the_wrong_type(partition.transaction_keys)
             return "", f"redis-cli DEL {' '.join(repr(key) for key in wrong)}" if wrong else ""

@@ -217,7 +217,7 @@ async def _taken_of_known(log: Partitions, want: Want, room: Room) -> PartitionR
 
 async def _take(log: Partitions, want: Want, asked: _Asked, room: Room) -> PartitionRead:
     partition = want.partition
-    missing: CorruptEntry | None = None
+    missing: StoreError | None = None
     is_certain = False
     for _ in range(_ATTEMPTS):
         reply = await asked.entries if asked.entries is not None else ()
@@ -232,7 +232,8 @@ async def _take(log: Partitions, want: Want, asked: _Asked, room: Room) -> Parti
                 partition.recent.clear()
                 partition.since = asked.since
             learn_ends(log, partition, meta, asked.since)
-            found = _judge(want, meta) or await _read_reply(log, want, meta, reply, asked, room)
+            found = _judge(want, meta) or _lost(want, meta, asked, reply)
+            found = found or await _read_reply(log, want, meta, reply, asked, room)
             if isinstance(found, PartitionRead):
                 return found
             missing = found
@@ -258,6 +259,13 @@ def _judge(want: Want, meta: Meta) -> PartitionRead | None:
     if not meta.start <= want.offset <= meta.end:
         return PartitionRead(index, OFFSET_OUT_OF_RANGE)
     return None
+
+
+def _lost(want: Want, meta: Meta, asked: _Asked, reply: Sequence[Any]) -> StoreError | None:
+    """The error if the log has no entry behind the offset. A second look tells this from an append meanwhile."""
+    if asked.entries is None or asked.last_id != "+" or reply or want.offset >= meta.end:
+        return None
+    return StoreError(f"{want.partition.keys.log} has lost its entries from offset {want.offset} to {meta.end}")
 
 
 async def _read_reply(

@@ -40,8 +40,11 @@ class Hanging:
     A failure of one partition or group keeps no other one from being closed.
     """
 
-    def __init__(self, describe: Describe, catalog: Catalog, log: Log, groups: Groups) -> None:
+    def __init__(
+        self, describe: Describe, tend: Callable[[str], Awaitable[None]], catalog: Catalog, log: Log, groups: Groups
+    ) -> None:
         self._describe = describe
+        self._tend = tend
         self._catalog = catalog
         self._log = log
         self._groups = groups
@@ -109,4 +112,8 @@ class Hanging:
         known = await self._describe(transactional_id)
         if known is None or known.ordinal != ordinal:
             return False
-        return known.state == _COMMITTED if known.state in _ENDED else None
+        if known.state in _ENDED:
+            return known.state == _COMMITTED
+        # Its shard may have lost its deadline, by somebody's hand. Then no sweep would find it.
+        await self._tend(transactional_id)
+        return None

@@ -348,7 +348,7 @@ class Transactions:
 
         :raises StoreUnavailable, StoreFull:
         """
-        await Hanging(self.describe, self._catalog, self._log, self._groups).close()
+        await Hanging(self.describe, self.tend, self._catalog, self._log, self._groups).close()
 
     # ------------------------------------------------------------------ administration
 

@@ -1,0 +1,223 @@
+"""Keys of groups and transactional ids that somebody deleted, cut or replaced by hand: the next calls heal them.
+
+A key of another type is named by the error. It is healed as a deleted one once the operator has deleted it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from tests.lua.consumer import ConsumerGroup, of
+from tests.lua.group import NONE, UNKNOWN_MEMBER_ID, Group, plain
+from tests.lua.test_group_redis_groups import READER, find, note
+from tests.lua.transaction import Transactional
+
+GROUP_KEYS = range(5)
+"""Of group, members, sessions, static and offsets."""
+SESSION_S = 10
+
+
+def _delete(server: redis.Redis, key: str) -> None:
+    server.delete(key)
+
+
+def _cut(server: redis.Redis, key: str) -> None:
+    """Remove half of a key, at least one element."""
+    if server.type(key) == b"zset":
+        server.zremrangebyrank(key, 0, 0)
+    elif server.type(key) == b"hash" and not key.endswith(":group"):
+        server.hdel(key, *list(server.hkeys(key))[:1])
+
+
+HURTS: dict[str, Callable[[redis.Redis, str], None]] = {"deleted": _delete, "cut": _cut}
+hurt_by = pytest.mark.parametrize("hurt", HURTS.values(), ids=HURTS)
+
+
+def _rejoin(group: Group, members: list[str]) -> None:
+    """Members do what clients do: they beat, and join again when they are told to, until both are in one generation."""
+    ids: list[str] = list(members)
+    for _ in range(4 * SESSION_S):
+        if group.state == "Stable" and all(group.heartbeat(id, group.generation) == NONE for id in ids):
+            assert group.describe().member_ids == set(ids)
+            return
+        for at, id in enumerate(ids):
+            if group.heartbeat(id, -1) == UNKNOWN_MEMBER_ID:
+                ids[at] = id = group.known(session_s=SESSION_S)
+            joined = group.join(id, session_s=SESSION_S, rebalance_s=SESSION_S)
+            if joined.is_leader:
+                group.assign(joined)
+        answers = [group.wait(id) for id in ids if group.state == "CompletingRebalance"]
+        for answer in answers:
+            if answer.is_leader:
+                group.assign(answer)
+        group.pass_time(1)
+    pytest.fail(f"the group is {group.describe()}")
+
+
+@hurt_by
+@pytest.mark.parametrize("key", GROUP_KEYS)
+def test_classic_group_is_stable_again(group: Group, key: int, hurt: Callable[[redis.Redis, str], None]) -> None:
+    members = group.stable(2, session_s=SESSION_S)
+    assert group.commit({"t:0": "5 -1 aa "}, members[0], 2) == NONE
+    hurt(group.server, group.keys[key])
+    _rejoin(group, members)
+    assert group.fetch("t:0") == {"t:0": "" if key == GROUP_KEYS[-1] else "5 -1 aa "}
+
+
+FIELDS = (
+    "id", "locator", "state", "state_since", "generation", "protocol_type", "protocol", "leader", "protocols",
+    "rebalance_timeout", "session_timeout", "attempt", "joined", "synced", "assigned", "next_due", "retention",
+    "metadata_bytes", "clock", "size",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_classic_group_is_stable_again_without_a_field(group: Group, field: str) -> None:
+    members = group.stable(2, session_s=SESSION_S)
+    group.server.hdel(group.keys[0], field)
+    _rejoin(group, members)
+
+
+@hurt_by
+@pytest.mark.parametrize("key", GROUP_KEYS)
+def test_dead_member_of_a_damaged_group_leaves_it(
+    group: Group, key: int, hurt: Callable[[redis.Redis, str], None]
+) -> None:
+    """The administrator can delete the group then."""
+    group.stable(2, session_s=SESSION_S)
+    hurt(group.server, group.keys[key])
+    for _ in range(8):
+        group.heartbeat("nobody", 1)
+        group.pass_time(SESSION_S)
+    assert group.state in ("Empty", "Dead")
+    group.delete()
+    assert group.exists() == []
+
+
+@hurt_by
+@pytest.mark.parametrize("key", GROUP_KEYS)
+def test_consumer_group_assigns_all_again(
+    consumers: ConsumerGroup, key: int, hurt: Callable[[redis.Redis, str], None]
+) -> None:
+    consumers.targets = {"a": of(foo=[0]), "b": of(foo=[1])}
+    epochs = {id: consumers.enter(id, "foo").epoch for id in "ab"}
+    hurt(consumers.server, consumers.keys[key])
+    _settle(consumers, epochs)
+
+
+CONSUMER_FIELDS = (
+    "type", "target_epoch", "settled", "consumers", "assignor", "catalog_version", "policy", "state", "state_since",
+    "generation", "next_due", "retention", "topics", "size",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("field", CONSUMER_FIELDS)
+def test_consumer_group_assigns_all_again_without_a_field(consumers: ConsumerGroup, field: str) -> None:
+    consumers.targets = {"a": of(foo=[0]), "b": of(foo=[1])}
+    epochs = {id: consumers.enter(id, "foo").epoch for id in "ab"}
+    assert consumers.server.hdel(consumers.keys[0], field)
+    _settle(consumers, epochs)
+
+
+def _settle(consumers: ConsumerGroup, epochs: dict[str, int]) -> None:
+    """Members do what clients do, until each owns its target."""
+    owned: dict[str, str | None] = {}
+    for _ in range(12):
+        for id in "ab":
+            beat = consumers.beat(id, epochs[id])
+            if beat.code != NONE:
+                beat = consumers.enter(id, "foo")
+            epochs[id], owned[id] = beat.epoch, beat.assignment if beat.assignment is not None else owned.get(id)
+            consumers.beat(id, epochs[id], "foo", rebalance_s=5, owned=owned[id] or "")
+        consumers.pass_time(1)
+    assert consumers.owners() == {one.replace(" ", ""): id for id, one in consumers.targets.items()}
+
+
+def test_static_member_keeps_its_place_when_the_one_before_it_expires(group: Group) -> None:
+    """The table of instances was lost, so the instance joined as a new member beside its former one."""
+    former = group.join(instance="i", session_s=SESSION_S)
+    group.assign(former)
+    group.server.delete(group.keys[3])
+    assert group.heartbeat(former.member, 1, "i") == UNKNOWN_MEMBER_ID
+    member = group.join(instance="i", session_s=3 * SESSION_S).member
+    group.pass_time(2 * SESSION_S)
+    assert group.heartbeat(member, group.generation, "i") == NONE
+    assert group.describe().member_ids == {member}
+
+
+@pytest.mark.parametrize("key", GROUP_KEYS)
+def test_error_names_a_groups_key_of_another_type(group: Group, key: int) -> None:
+    (member,) = group.stable(session_s=SESSION_S)
+    group.server.delete(group.keys[key])
+    group.server.set(group.keys[key], "text")
+    named = f"WRONGTYPE Operation against {group.keys[key]}, which holds the wrong kind of value"
+    with pytest.raises(redis.ResponseError, match=named):
+        group.heartbeat(member, 1)
+        group.join(instance="i")
+        group.fetch("t:0")
+
+
+@pytest.mark.parametrize("key", [0, 1], ids=["id", "deadlines"])
+def test_transactional_id_goes_on(app: Transactional, key: int) -> None:
+    producer, _ = app.begun()
+    app.server.delete(app.keys[key])
+    if key == 0:
+        assert app.end(producer).code != NONE
+    # The sweep of what partitions hold open tends the id.
+    app.expire()
+    app.pass_time(60)
+    if key == 1:
+        assert app.due() == ["app"]
+        decision = app.expire()
+        assert decision is not None
+        app.complete(decision.ordinal)
+    assert app.init().code == NONE
+
+
+@pytest.mark.parametrize("field", ["state", "producer_id", "producer_epoch", "timeout_ms", "updated_ms"])
+def test_transactional_id_without_a_field_begins_anew(app: Transactional, field: str) -> None:
+    producer, _ = app.begun()
+    app.server.hdel(app.keys[0], field)
+    assert app.end(producer).code != NONE
+    assert app.init().code == NONE
+    assert app.describe()["partitions"] == []
+
+
+@pytest.mark.parametrize("key", [0, 1], ids=["id", "deadlines"])
+def test_error_names_a_transactions_key_of_another_type(app: Transactional, key: int) -> None:
+    app.begun()
+    app.server.delete(app.keys[key])
+    app.server.set(app.keys[key], "text")
+    with pytest.raises(redis.ResponseError, match=f"WRONGTYPE Operation against {app.keys[key]}, which"):
+        app.init()
+
+
+def test_reader_is_noted_anew(group: Group) -> None:
+    note(group, "g", "t:0")
+    group.server.set(READER, "text")
+    with pytest.raises(redis.ResponseError, match=f"WRONGTYPE Operation against {READER}, which"):
+        find(group, "t:0")
+    group.server.delete(READER)
+    note(group, "g", "t:0")
+    assert find(group, "t:0") == ["g"]
+
+
+SECURITY = "korvet:{default:@security}:"
+READS = {
+    "korvet_users_read": (f"{SECURITY}users", "0"),
+    "korvet_acls_read": (f"{SECURITY}acls", "0"),
+    "korvet_quotas_read": (f"{SECURITY}quotas", "0"),
+    "korvet_tenants_read": ("korvet:{@tenants}:tenants", "0"),
+    "korvet_frontend_renew": ("korvet:{default:@catalog}:frontends", "a:1", "3000"),
+}
+
+
+@pytest.mark.parametrize("function", READS)
+def test_error_names_a_key_of_another_type_beside_groups(server: redis.Redis, function: str) -> None:
+    key, *args = READS[function]
+    server.set(key, "text")
+    with pytest.raises(redis.ResponseError, match=f"{plain(key)}, which holds the wrong kind of value"):
+        server.fcall(function, 1, key, *args)
