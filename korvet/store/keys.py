@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from typing import NamedTuple
 from urllib.parse import quote
 from zlib import crc32
@@ -16,6 +17,7 @@ from zlib import crc32
 GROUP_INDEX_SHARDS = 16
 TRANSACTION_SHARDS = 16
 QUOTA_SHARDS = 16
+_MOST_BUCKET_NAME = 128
 
 
 class PartitionKeys(NamedTuple):
@@ -208,9 +210,11 @@ class Namespace:
         return f"{self._transaction_shard(shard)}:deadlines"
 
     def quota_bucket(self, name: str) -> str:
-        """The key of a bucket of a quota, which lies in its shard."""
-        shard = crc32(name.encode()) % QUOTA_SHARDS
-        return f"korvet:{{{_encoded(self.name)}:@quota:{shard:02d}}}:{_encoded(name)}"
+        """The key of a bucket of a quota, which lies in its shard. Long names, as clients make up, are digested."""
+        shard, text = crc32(name.encode()) % QUOTA_SHARDS, _encoded(name)
+        if len(text) > _MOST_BUCKET_NAME:
+            text = sha256(name.encode()).hexdigest()
+        return f"korvet:{{{_encoded(self.name)}:@quota:{shard:02d}}}:{text}"
 
     @property
     def connections(self) -> ConnectionKeys:

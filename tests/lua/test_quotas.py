@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
+from korvet.store.keys import Namespace
 from tests.lua.log import listening
 
 KEY = "korvet:{default:@security}:quotas"
@@ -130,3 +131,9 @@ def test_figures_that_are_none_change_nothing(server: redis.Redis, figures: tupl
     with pytest.raises(redis.ResponseError, match="three arguments for each key"):
         server.fcall("korvet_quotas_use", 2, *BUCKETS, "1", "1", "1")
     assert not server.exists(*BUCKETS)
+
+
+def test_bucket_of_a_long_client_id_has_a_short_key_of_its_own() -> None:
+    keys = {Namespace("n").quota_bucket(f"{kind} client-id={1000 * letter}") for kind in "ab" for letter in "é€"}
+    assert len(keys) == 4 and max(map(len, keys)) < 128
+    assert Namespace("n").quota_bucket("client-id=a").endswith(":client-id%3Da")
