@@ -35,6 +35,7 @@ from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.groups.types import TopicPartition
+from korvet.store.topics import INTERNAL_TOPICS
 
 _BATCHED_SINCE: Final = 4
 _ABORTABLE_SINCE: Final = 4
@@ -61,7 +62,7 @@ def _check(ctx: Context, rights: Rights, request: Any) -> needs.Steps:
         if ctx.frontend.turns.is_due():
             yield
         topic = known(name)
-        if name in denied:
+        if name in denied or name in INTERNAL_TOPICS:
             codes[name, index] = TOPIC_AUTHORIZATION_FAILED
         elif topic is None or not 0 <= index < topic.partitions:
             codes[name, index] = UNKNOWN_TOPIC_OR_PARTITION
@@ -135,6 +136,9 @@ async def _known(ctx: Context, topics: Any) -> Mapping[str, Topic | int]:
 
 
 def _missing(known: Mapping[str, Topic | int], partition: TopicPartition) -> int:
+    """The code for a partition that cannot come in; 0 if it can. Nobody may write to an internal topic."""
+    if partition[0] in INTERNAL_TOPICS:
+        return TOPIC_AUTHORIZATION_FAILED
     topic = known.get(partition[0])
     if isinstance(topic, int):
         return topic

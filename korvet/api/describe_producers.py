@@ -12,9 +12,10 @@ from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import read_failure_code
 from korvet.api.shared.topic_lookup import known_topics
-from korvet.codes import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
+from korvet.codes import INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
+from korvet.store.topics import name_problem
 from korvet.wire.markers import COORDINATOR_EPOCH
 
 _NO_EPOCH: Final = -1
@@ -41,7 +42,8 @@ async def handle(ctx: Context, request: Any) -> Answer:
             {
                 "name": name,
                 "partitions": [
-                    await _described(ctx, known.get(name), index) async for index in ctx.paced(dict.fromkeys(indexes))
+                    await _described(ctx, name, known.get(name), index)
+                    async for index in ctx.paced(dict.fromkeys(indexes))
                 ],
             }
             async for name, indexes in ctx.paced(asked.items())
@@ -49,9 +51,11 @@ async def handle(ctx: Context, request: Any) -> Answer:
     }
 
 
-async def _described(ctx: Context, topic: Topic | int | None, index: int) -> dict[str, Any]:
+async def _described(ctx: Context, name: str, topic: Topic | int | None, index: int) -> dict[str, Any]:
     if isinstance(topic, int):
         return _answer(index, topic)
+    if topic is None and (illegal := name_problem(name)) is not None:
+        return {**_answer(index, INVALID_TOPIC_EXCEPTION), "error_message": illegal}
     if topic is None:
         return _answer(index, UNKNOWN_TOPIC_OR_PARTITION)
     if not 0 <= index < topic.partitions:

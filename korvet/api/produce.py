@@ -36,6 +36,7 @@ from korvet.api.shared.data_failures import failure_code
 from korvet.api.shared.produced import JOINS_SINCE, NO_TIMESTAMP, Outcome, Pending, Produced, unknown_code
 from korvet.codes import (
     INVALID_REQUIRED_ACKS,
+    INVALID_TOPIC_EXCEPTION,
     KAFKA_STORAGE_ERROR,
     NOT_ENOUGH_REPLICAS,
     TOPIC_AUTHORIZATION_FAILED,
@@ -48,6 +49,7 @@ from korvet.store.log.judge import date_at_once, is_short, judge, judge_keys
 from korvet.store.log.limits import Limits
 from korvet.store.log.opened import opened_for
 from korvet.store.log.partition import Partition
+from korvet.store.topics import INTERNAL_TOPICS
 from korvet.store.transactions.transactions import Member
 from korvet.wire.batch import (
     CODEC_MASK,
@@ -267,6 +269,8 @@ def _judge(
     """The outcome as far as it is known without an append, and the partition if it exists."""
     if topic is None or not 0 <= index < topic.partitions:
         return PartitionAnswer(index, unknown_code(ctx, topic)), None
+    if topic.name in INTERNAL_TOPICS:
+        return PartitionAnswer(index, INVALID_TOPIC_EXCEPTION), None
     partition = ctx.frontend.log.partition(topic, index)
     if isinstance(batch, Refusal):
         return PartitionAnswer(index, batch.code, message=batch.message), partition

@@ -60,6 +60,19 @@ def test_config_tool_prints_brokers_as_for_kafka(tools: Tools, topic: str) -> No
     }
 
 
+def test_config_tool_prints_one_brokers_configs_as_for_kafka(tools: Tools) -> None:
+    one = ("--entity-type", "brokers", "--entity-name", "1")
+    tools.same(CONFIGS, "--alter", *one, "--add-config", "log.cleaner.threads=2,message.max.bytes=2000000")
+    try:
+        assert "message.max.bytes=2000000" in tools.same(CONFIGS, "--describe", *one)
+        tools.same(CONFIGS, "--alter", *one, "--add-config", "log.cleaner.threads=many", code=1)
+        tools.same(CONFIGS, "--alter", *one, "--delete-config", "message.max.bytes")
+        assert "message.max.bytes" not in tools.same(CONFIGS, "--describe", *one)
+    finally:
+        tools.same(CONFIGS, "--alter", *one, "--delete-config", "log.cleaner.threads")
+    tools.same(CONFIGS, "--describe", *one)
+
+
 def test_config_tool_prints_quotas_as_for_kafka(tools: Tools) -> None:
     user, client = (("--entity-type", kind, "--entity-name", unique("quota")) for kind in ("users", "clients"))
     for one in (user, client, (*user, *client), (*user, "--entity-type", "clients", "--entity-default")):

@@ -11,11 +11,14 @@ from tests.oracle.scripts.steps import (
     offsets_body,
     produce_body,
 )
+from tests.oracle.scripts.transactions import ID, READY, init
 from tests.oracle.values import Plus
 
 API: Final = "produce"
 NOW: Final = "$now"
 PRODUCER: Final = "$producer"
+INTERNAL: Final = "__share_group_state"
+"""An internal topic of Kafka's that neither broker has made."""
 
 
 def _produce(records: Any, *errors: str, partition: int = 0, acks: int = -1) -> Step:
@@ -242,6 +245,53 @@ IDEMPOTENT: Final = (
         api=API,
         versions=(9,),
         steps=(*new_topic(), NEW_PRODUCER, _produce(_idempotent(2**31 - 2, 3)), _produce(_idempotent(1)), _read()),
+    ),
+    Script(
+        name="produce to an internal topic",
+        api=API,
+        versions=(9, 13),
+        steps=(
+            Step(
+                api="create_topics",
+                version=7,
+                body={
+                    "topics": [{"name": INTERNAL, "num_partitions": 1, "replication_factor": 1, "configs": []}],
+                    "timeout": 10_000,
+                },
+                errors=None,
+            ),
+            Step(
+                api="metadata",
+                version=12,
+                body={"topics": [{"name": INTERNAL}], "allow_auto_topic_creation": False},
+                save={"i_id": "topics[0].topic_id"},
+                until=("", None),
+            ),
+            Step(
+                api=API,
+                body=produce_body({0: [Batch(timestamp=NOW)]}, INTERNAL, "$i_id"),
+                errors=("INVALID_TOPIC_EXCEPTION",),
+            ),
+            *new_topic(),
+            READY,
+            init(),
+            Step(
+                api="add_partitions_to_txn",
+                version=3,
+                body={
+                    "v3_and_below_transactional_id": ID,
+                    "v3_and_below_producer_id": "$pid",
+                    "v3_and_below_producer_epoch": "$epoch",
+                    "v3_and_below_topics": [{"name": name, "partitions": [0]} for name in (INTERNAL, "$t")],
+                },
+            ),
+            Step(
+                api="describe_producers",
+                body={"topics": [{"name": name, "partition_indexes": [0]} for name in ("bad name", "", INTERNAL)]},
+                errors=("INVALID_TOPIC_EXCEPTION",),
+            ),
+            Step(api="delete_topics", version=5, body={"topic_names": [INTERNAL], "timeout": 10_000}),
+        ),
     ),
     Script(
         name="produce duplicate topics in one request",
