@@ -19,8 +19,11 @@ from korvet.api.shared.context import Context
 from korvet.codes import INVALID_RECORD
 from korvet.configs.topics import VALUE_SCHEMA
 from korvet.configs.value_schema import ValueSchema
+from korvet.store.keys import Namespace
 from korvet.store.log import opened
+from korvet.store.log.log import Log
 from korvet.store.log.partition import Partition
+from korvet.store.log.shared import Shared
 from korvet.store.topics import create_topic
 from korvet.wire.batch import GZIP, LZ4, SNAPPY, ZSTD, Refusal
 from korvet.wire.compacted import MOST_RECORDS
@@ -230,3 +233,26 @@ async def test_schema_is_made_beside_the_loop_when_it_is_set(redis_server: Serve
             )
     assert len(made_in) == 4
     assert threading.get_ident() not in made_in
+
+
+@pytest.mark.anyio
+async def test_tenant_whose_batches_take_long_leaves_a_thread_to_another(redis_server: Server) -> None:
+    async with front(redis_server.url) as one:
+        shared = Shared(one.store, one.wakeups)
+        hostile, victim = (
+            Log(Namespace(name), one.store, one.catalog, one.wakeups, shared) for name in ("hostile", "victim")
+        )
+        begun, go_on = list[int](), threading.Event()
+
+        def judge() -> None:
+            begun.append(1)
+            go_on.wait(30)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(10):
+                tasks.start_soon(hostile.in_thread, judge)
+            while len(begun) < 2:
+                await anyio.sleep(0.01)
+            assert await victim.in_thread(lambda: len(begun)) == 2
+            go_on.set()
+    assert len(begun) == 10
