@@ -1,4 +1,4 @@
-"""The supervisor of ``--workers N``: N front-end processes on the same ports, each restarted when it dies."""
+"""The supervisor of ``--workers N``: N front-end processes on the same ports, each restarted when it dies or hangs."""
 
 from __future__ import annotations
 
@@ -26,6 +26,18 @@ _BACKOFF_S = (0.2, 5.0)
 _STOP_S = 8.0
 _STEADY_S = 10.0
 _MOST_LINE_BYTES = 16 << 20
+_HANGS_S = 10
+"""The seconds after which a worker that wrote no line is replaced, before ``/livez`` would give all of them up. Kafka's
+broker.session.timeout.ms is 9 s."""
+
+
+class _Heard:
+    """Whether a worker accepted connections once, and wrote a line since `is_lately` was cleared."""
+
+    __slots__ = ("accepts", "is_lately")
+
+    def __init__(self) -> None:
+        self.accepts = self.is_lately = False
 
 
 async def supervise(
@@ -81,7 +93,9 @@ async def _keep_up(
                 await _tell(process, live.settings.to_json() + "\n")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_stop_when, stop, process)
-                tasks.start_soon(_listen, process, number, accepts, board)
+                heard = _Heard()
+                tasks.start_soon(_listen, process, number, accepts, board, heard)
+                tasks.start_soon(_kill_if_it_hangs, process, number, heard)
                 await process.wait()
                 tasks.cancel_scope.cancel()
         finally:
@@ -115,14 +129,31 @@ async def _tell(process: Process, line: str) -> None:
         await process.stdin.send(line.encode())
 
 
-async def _listen(process: Process, number: int, accepts: Callable[[int], None], board: Board) -> None:
-    """Hear a worker's lines: that it is ready, and its figures."""
+async def _kill_if_it_hangs(process: Process, number: int, heard: _Heard) -> None:
+    """Kill a worker that accepted connections and now is silent. Its clients go to others, and another one is started.
+
+    A second counts only if this process took part in it. So a machine that slept costs no worker its life.
+    """
+    silent_s = 0
+    while silent_s < _HANGS_S:
+        heard.is_lately = False
+        await anyio.sleep(1)
+        silent_s = silent_s + 1 if heard.accepts and not heard.is_lately else 0
+    log.error("a worker hangs; it is killed", worker=number, silent_s=silent_s)
+    with suppress(ProcessLookupError):
+        process.kill()
+
+
+async def _listen(process: Process, number: int, accepts: Callable[[int], None], board: Board, heard: _Heard) -> None:
+    """Hear a worker's lines: that it is ready, that it is alive, and its figures."""
     assert process.stdout is not None
     lines = BufferedByteReceiveStream(process.stdout)
     with suppress(anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.DelimiterNotFound):
         while True:
             line = await lines.receive_until(b"\n", _MOST_LINE_BYTES)
+            heard.is_lately = True
             if line == b"ready":
+                heard.accepts = True
                 accepts(number)
             elif line.startswith(figures.PREFIX):
                 board.heard(number, line.removeprefix(figures.PREFIX))

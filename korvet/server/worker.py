@@ -1,12 +1,13 @@
 """A worker process of ``korvet serve --workers N``: the supervisor starts ``python -m korvet.server.worker``.
 
 The first line of its stdin is its orders as JSON, and each later line is new settings. The worker writes ``ready`` to
-stdout when it accepts connections. It drains and ends on SIGTERM. It does the same when stdin is closed, for then its
-supervisor is gone.
+stdout when it accepts connections, and then ``alive`` each second that its loop turns. It drains and ends on SIGTERM.
+It does the same when stdin is closed, for then its supervisor is gone.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -44,6 +45,7 @@ async def _work(order: dict[str, Any]) -> None:
     def ready(served: Serving) -> None:
         serving.set()
         out.write(b"ready\n")
+        tasks.start_soon(_show_life, out)
         if served.process.pushes is not None:
             served.process.pushes.send_to(out)
             tasks.start_soon(tell, served, out)
@@ -59,6 +61,14 @@ async def _work(order: dict[str, Any]) -> None:
             tasks.start_soon(_obey_supervisor, live, stop, serving, tasks.cancel_scope)
             await serve_listeners(live, order["redis_url"], bound, stop, ready, number=order["worker"])
             tasks.cancel_scope.cancel()
+
+
+async def _show_life(out: asyncio.WriteTransport) -> None:
+    """Write a line each second, unless the supervisor does not read."""
+    while True:
+        if out.get_write_buffer_size() == 0:
+            out.write(b"alive\n")
+        await anyio.sleep(1)
 
 
 async def _obey_supervisor(live: Live, stop: anyio.Event, serving: anyio.Event, scope: anyio.CancelScope) -> None:

@@ -1,6 +1,9 @@
-"""The supervisor's own life: its workers end with it."""
+"""The supervisor and its workers' lives: they end with it, and it replaces one that hangs."""
 
 from __future__ import annotations
+
+import os
+import signal
 
 import anyio
 import anyio.lowlevel
@@ -12,6 +15,8 @@ from korvet.server import supervisor
 from korvet.server.board import Board
 from korvet.server.live import Live
 from korvet.server.settings import ListenerSettings, ServeSettings
+from tests.support.ports import free_port
+from tests.support.redis import Server
 
 pytestmark = pytest.mark.anyio
 
@@ -37,3 +42,29 @@ async def test_worker_ends_if_the_supervisor_is_cancelled_before_it_gave_any_ord
         worker.kill()
         await worker.aclose()
     assert has_ended
+
+
+async def test_worker_that_hangs_is_replaced_and_one_that_serves_is_not(
+    valkey_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A front-end is stopped: its connections would stay, and its clients would wait for answers."""
+    begun: list[Process] = []
+    spawn, port, stop, ready = supervisor._spawn, free_port(), anyio.Event(), anyio.Event()
+
+    async def spawned() -> Process:
+        begun.append(await spawn())
+        return begun[-1]
+
+    monkeypatch.setattr(supervisor, "_spawn", spawned)
+    monkeypatch.setattr(supervisor, "_HANGS_S", 3)
+    live = Live(ServeSettings(listeners=(ListenerSettings(port=port),), workers=2))
+    board = Board(2, stop.is_set, Clients(10))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.supervise, live, valkey_server.url, [port], stop, ready.set, board)
+        with anyio.fail_after(60):
+            await ready.wait()
+            os.kill(begun[0].pid, signal.SIGSTOP)
+            while len(begun) < 3:
+                await anyio.sleep(0.05)
+        assert (begun[0].returncode, begun[1].returncode) == (-signal.SIGKILL, None)
+        stop.set()
