@@ -9,6 +9,7 @@ that occurs twice in an object is refused, because its readers may take either m
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -119,7 +120,7 @@ class ValueSchema:
         """
         try:
             error = next(self._validator.iter_errors(found), None)
-            return None if error is None else _short(f"{error.json_path}: {error.message}")
+            return None if error is None else _short(f"{error.json_path}: {_in_json(error)}")
         except RecursionError:
             raise ValueError(_TOO_DEEP) from None
         except UnicodeEncodeError:
@@ -269,6 +270,15 @@ def _members(schema: Any, wanted: str) -> Iterator[Any]:
             yield schema[wanted]
         for item in schema.values():
             yield from _members(item, wanted)
+
+
+def _in_json(error: Any) -> str:
+    """A validator's message, with the value and the keyword's in JSON instead of Python: null and not None."""
+    message: str = error.message
+    for value in (error.instance, error.validator_value):
+        if not isinstance(value, str) and len(shown := repr(value)) <= len(message):
+            message = message.replace(shown, json.dumps(value, ensure_ascii=False), 1)
+    return message
 
 
 def _short(reason: str) -> str:

@@ -84,7 +84,12 @@ LINE = {"type": "record", "name": "Line", "fields": [{"name": "n", "type": "int"
         ({"type": "map", "values": "long"}, {"a": 1}, "string", '{"a":1}'),
         ({"type": "long", "logicalType": "timestamp-micros"}, NOON, "timestamp", NOON),
         ({"type": "int", "logicalType": "date"}, NOON.date(), "date", NOON.date()),
-        ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, Decimal("1.50"), "string", "1.50"),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+            Decimal("1.50"),
+            "decimal(38,2)",
+            Decimal("1.50"),
+        ),
         ({"type": "string", "logicalType": "uuid"}, UUID(int=1), "string", str(UUID(int=1))),
     ],
 )

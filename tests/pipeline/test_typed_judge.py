@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -43,6 +44,7 @@ def member(schema: Any, text: str | bytes) -> Any:
 
 INTEGER = {"type": "integer"}
 NUMBER = {"type": "number"}
+CENTS = {"type": "number", "multipleOf": 0.01}
 STRING = {"type": "string"}
 DATE = {"type": "string", "format": "date"}
 DATE_TIME = {"type": "string", "format": "date-time"}
@@ -59,6 +61,16 @@ POINTS = {"type": "array", "items": {"type": "object", "properties": {"x y": INT
         (NUMBER, "-0.0", -0.0),
         (NUMBER, "1.7976931348623157e308", 1.7976931348623157e308),
         (STRING, '"\\u00fc\\u0000\\ud83d\\ude00"', "ü\0😀"),
+        (INTEGER, "9007199254740993.0", 9007199254740993),
+        (NUMBER, "0.30000000000000004", 0.30000000000000004),
+        (NUMBER, "0.1000000000000000055511151231257827021181583404541015625", 0.1),
+        (CENTS, "0.07", Decimal("0.07")),
+        (CENTS, "-3", Decimal("-3.00")),
+        (CENTS, "999999999999999999999999999999999999.99", Decimal("999999999999999999999999999999999999.99")),
+        ({"multipleOf": 1e-9, **NUMBER}, "12345678901234567890.123456789", Decimal("12345678901234567890.123456789")),
+        ({"format": "decimal", **NUMBER}, "12345678901234567890.123456789", "12345678901234567890.123456789"),
+        ({}, "[12345678901234567890.123456789, 1.5]", "[12345678901234567890.123456789,1.5]"),
+        ({}, '{"ü": 1234567890123456789e10}', '{"ü":1234567890123456789e10}'),
         (DATE, '"0001-01-01"', date(1, 1, 1)),
         (DATE_TIME, '"2024-02-29T23:30:00.123456789-01:30"', datetime(2024, 3, 1, 1, 0, 0, 123456, UTC)),
         (DATE_TIME, '"2024-02-29t23:30:00z"', datetime(2024, 2, 29, 23, 30, tzinfo=UTC)),
@@ -83,6 +95,14 @@ def test_judge_makes_a_row_of_a_value_that_fits(schema: Any, text: str, expected
         (INTEGER, '"1"', "$.it: '1' is not of type 'integer'"),
         (NUMBER, "1e400", "$.it: Infinity is not a number that a double holds"),
         (NUMBER, "9" * 400, f"$.it: {'9' * 59}… is not a number that a double holds"),
+        (NUMBER, "9007199254740993", "$.it: 9007199254740993 is not a number that a double holds without rounding"),
+        (NUMBER, "0.12345678901234567891", "$.it: 0.12345678901234567891 is not a number that a double holds without"),
+        (INTEGER, "9007199254740993.1", "$.it: 9007199254740993.1 is not an integer of 64 bits"),
+        (CENTS, "0.071", "$.it: 0.071 is not a multiple of 0.01"),
+        (CENTS, "1e300", "$.it: 1e+300 is not a number of decimal(38,2)"),
+        (CENTS, "1e400", "$.it: Infinity is not a multiple of 0.01"),
+        ({"type": ["object", "null"]}, "true", "$.it: true is not of type 'object', 'null'"),
+        ({"enum": [True, None]}, '{"a": null}', '$.it: {"a": null} is not one of [true, null]'),
         (NUMBER, "NaN", "not JSON: NaN is not a JSON value"),
         (STRING, '"\\ud800"', "$.it: a text holds half of a surrogate pair"),
         ({}, '["\\ud800"]', "$.it: a text holds half of a surrogate pair"),
@@ -209,7 +229,8 @@ Fitting = tuple[Any, st.SearchStrategy[Any]]
 """A schema, and values that fit it and its column."""
 SCALARS: list[Fitting] = [
     (INTEGER, st.integers(-(1 << 63), (1 << 63) - 1)),
-    (NUMBER, st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(1 << 80), 1 << 80)),
+    (NUMBER, st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(1 << 80), 1 << 80).map(float).map(int)),
+    (CENTS, st.integers(-(1 << 52), 1 << 52).map(lambda cents: cents / 100) | st.integers(-(1 << 80), 1 << 80)),
     (STRING, TEXT),
     ({"type": "boolean"}, st.booleans()),
     (DATE, st.dates().map(date.isoformat)),
@@ -261,6 +282,8 @@ def same_by_type(kind: DataType, found: Any, written: Any) -> bool:
         return len(found) == len(written) and all(map(reads_back, [element] * len(found), found, written))
     if isinstance(kind, StructType):
         return all(reads_back(field, found[field.name], written.get(field.name)) for field in kind)
+    if isinstance(found, Decimal):
+        return found == Decimal(str(written))
     if isinstance(found, datetime):
         return found == datetime.fromisoformat(written)
     if isinstance(found, date):
@@ -314,6 +337,11 @@ HOSTILE = [
         f"{'9' * 400}",
         "9223372036854775808",
         '{"a": "b", "a": "b"}',
+        "9007199254740993",
+        "9007199254740993.0",
+        "0.12345678901234567",
+        "1.23456789012345678",
+        "12345678901234567890.12",
     ],
     *['"x", "x": "x"', '"x"} {"x": "x"', "[" * 200 + "]" * 200, '{"a": [{"b": 1, "b": 1}]}', "true", "01", '"\t"'],
 ]

@@ -21,6 +21,7 @@ _GETTERS: Final[Mapping[str, _Reader]] = {
     "BinaryType": lambda column, at: column.getBinary(at),
     "BooleanType": lambda column, at: column.getBoolean(at),
     "DateType": lambda column, at: (_EPOCH + datetime.timedelta(days=column.getInt(at))).date(),
+    "DecimalType": lambda column, at: column.getDecimal(at),
     "DoubleType": lambda column, at: column.getDouble(at),
     "IntegerType": lambda column, at: column.getInt(at),
     "LongType": lambda column, at: column.getLong(at),

@@ -12,7 +12,6 @@ import base64
 import json
 from collections.abc import Mapping
 from datetime import date, time
-from decimal import Decimal
 from functools import partial
 from io import BytesIO
 from typing import Any, Final
@@ -26,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.registry import Registered
-from korvet.pipeline.typed.columns import columns
+from korvet.pipeline.typed.columns import DECIMAL_DIGITS, columns
 from korvet.pipeline.typed.convert import Convert, row_converter
 from korvet.pipeline.typed.judge import ValueJudge
 from korvet.pipeline.typed.table import named
@@ -193,9 +192,13 @@ class _Translation:
             case "map":
                 self._repeated(schema["values"], level)
                 return {"type": "object"}
+            case "fixed" if logical == "decimal":
+                return _of_decimal(schema)
             case "enum" | "fixed":
                 return _STRING
-        if (kind, logical) in (("bytes", "decimal"), ("string", "uuid")):
+        if (kind, logical) == ("bytes", "decimal"):
+            return _of_decimal(schema)
+        if (kind, logical) == ("string", "uuid"):
             return _STRING
         return _LOGICAL.get((kind, logical)) or self.of(kind, level + 1)
 
@@ -249,8 +252,15 @@ for _name in ("bytes-decimal", "fixed-decimal"):
     fastavro.read.LOGICAL_READERS[_name] = partial(_decimal, fastavro.read.LOGICAL_READERS[_name])
 
 
+def _of_decimal(schema: Any) -> dict[str, Any]:
+    """A number with the decimal's unit; a text if it has more digits than a column."""
+    if schema.get("precision", DECIMAL_DIGITS + 1) > DECIMAL_DIGITS:
+        return _STRING
+    return {"type": "number", "multipleOf": float(f"1e-{schema.get('scale', 0)}")}
+
+
 def _plain(value: Any) -> Any:
-    """A value of Avro as one of JSON: bytes in base 64, times and decimals as texts."""
+    """A value of Avro as one of JSON: bytes in base 64, times as texts. Decimals stay."""
     match value:
         case dict():
             return {name: _plain(each) for name, each in value.items()}
@@ -260,6 +270,6 @@ def _plain(value: Any) -> Any:
             return base64.b64encode(value).decode()
         case date() | time():
             return value.isoformat()
-        case Decimal() | UUID():
+        case UUID():
             return str(value)
     return value

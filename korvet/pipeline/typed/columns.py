@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 from jsonschema import Draft202012Validator
@@ -19,6 +20,7 @@ from pyspark.sql.types import (
     BooleanType,
     DataType,
     DateType,
+    DecimalType,
     DoubleType,
     LongType,
     NullType,
@@ -50,6 +52,10 @@ _KINDS: Final = {
 _ALL: Final = frozenset[str]().union(*_KINDS.values())
 _FORMATS: Final[dict[str, DataType]] = {"date-time": TimestampType(), "date": DateType()}
 _STRINGS: Final[tuple[DataType, ...]] = (StringType(), *_FORMATS.values())
+_DECIMAL_FORMATS: Final = ("decimal", "decimal128")
+"""Of the OpenAPI format registry: numbers of a precision and scale that the schema does not tell."""
+DECIMAL_DIGITS: Final = 38
+"""The most digits of a decimal column."""
 _OBJECT: Final = {"type": "object"}
 _ANYTHING: Final[dict[str, Any]] = {}
 _NOTHING: Final[dict[str, Any]] = {"enum": []}
@@ -58,8 +64,9 @@ _NOTHING: Final[dict[str, Any]] = {"enum": []}
 def columns(schema_text: str) -> StructType:
     """A table's columns for the properties of a schema, all nullable.
 
-    An integer is a long, a number a double. A string is a timestamp or date if its format says so. An object with
-    properties is a struct, and an array of one type an array. All else is a string of JSON, with `JSON_TEXT` in its
+    An integer is a long, a number a double. A number is a decimal if multipleOf tells its scale, and JSON's text if its
+    format is one of decimals. A string is a timestamp or date if its format says so. An object with properties is a
+    struct, and an array of one type an array. All else is a string of JSON, with `JSON_TEXT` in its
     metadata. Such are values of several types, values that refer to themselves, and values deeper than `MOST_LEVELS`.
     If the whole value has alternatives, the columns are the properties that all of them share.
 
@@ -166,7 +173,7 @@ class _Reader:
             case ["integer"]:
                 return LongType()
             case ["fraction"] | ["fraction", "integer"]:
-                return DoubleType()
+                return _number(parts)
             case ["string"]:
                 return _string(parts)
             case ["array"]:
@@ -234,6 +241,15 @@ def _kind(value: Any) -> str:
     return "object"
 
 
+def _number(parts: Iterable[_Part]) -> DataType | None:
+    """A double; a decimal if there is a unit with few digits, and None, for the text, if the format wants decimals."""
+    units = [Decimal(str(unit)) for part in parts if (unit := part.schema.get("multipleOf"))]
+    scales = [max(0, -int(unit.normalize().as_tuple().exponent)) for unit in units]
+    if scales and max(scales) <= DECIMAL_DIGITS:
+        return DecimalType(DECIMAL_DIGITS, max(scales))
+    return None if any(part.schema.get("format") in _DECIMAL_FORMATS for part in parts) else DoubleType()
+
+
 def _string(parts: Iterable[_Part]) -> DataType:
     formats = [_FORMATS[said] for part in parts if (said := part.schema.get("format")) in _FORMATS]
     return formats[0] if formats and all(each == formats[0] for each in formats) else StringType()
@@ -248,6 +264,8 @@ def _common(alternatives: Sequence[DataType | None], is_top: bool) -> DataType |
         return first
     if all(isinstance(each, LongType | DoubleType) for each in found):
         return DoubleType()
+    if all(isinstance(each, LongType | DecimalType) for each in found):
+        return DecimalType(DECIMAL_DIGITS, max(each.scale for each in found if isinstance(each, DecimalType)))
     if all(each in _STRINGS for each in found):
         return StringType()
     if is_top and isinstance(first, StructType):

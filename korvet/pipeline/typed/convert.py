@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any, Final
 
 from pyspark.sql.types import (
@@ -18,6 +19,7 @@ from pyspark.sql.types import (
     BooleanType,
     DataType,
     DateType,
+    DecimalType,
     DoubleType,
     LongType,
     StringType,
@@ -27,6 +29,7 @@ from pyspark.sql.types import (
 )
 
 from korvet.pipeline.typed.columns import fold
+from korvet.pipeline.typed.numbers import Written, json_text
 from korvet.pipeline.typed.table import is_json_text, property_name
 
 Convert = Callable[[Any], Any]
@@ -108,6 +111,8 @@ def _converter(kind: DataType, wanted: DataType) -> Convert:
     if isinstance(kind, ArrayType):
         inner = wanted if isinstance(wanted, ArrayType) else kind
         return _array(_converter(kind.elementType, inner.elementType))
+    if isinstance(kind, DecimalType):
+        return _decimal(kind)
     return _SCALARS.get(type(kind)) or _no_converter(kind)
 
 
@@ -140,9 +145,10 @@ def _nothing(_: Any) -> None:
 
 def _long(value: Any) -> int:
     number = value
-    if type(value) is float and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _LONG:
         # To JSON Schema, 1.0 is an integer.
-        number = int(value)
+        exact = value.exact if isinstance(value, Written) else value
+        number = int(exact) if exact == int(exact) else value
     if type(number) is not int or not -_LONG <= number < _LONG:
         raise _misfit(value, "an integer of 64 bits")
     return number
@@ -151,12 +157,34 @@ def _long(value: Any) -> int:
 def _double(value: Any) -> float:
     if type(value) is int:
         try:
-            return float(value)
+            number = float(value)
         except OverflowError:
             raise _misfit(value, "a number that a double holds") from None
-    if type(value) is not float or math.isinf(value):
+        if int(number) != value:
+            raise _misfit(value, _ROUNDED)
+        return number
+    if not isinstance(value, float) or math.isinf(value):
         raise _misfit(value, "a number that a double holds")
-    return value
+    if type(value) is Written and not value.is_double:
+        raise _misfit(value, _ROUNDED)
+    return float(value)
+
+
+def _decimal(kind: DecimalType) -> Convert:
+    unit = Decimal(1).scaleb(-kind.scale)
+    # It tells if digits would be lost, and if there are too many.
+    context = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
+
+    def to_decimal(value: Any) -> Decimal:
+        if type(value) not in _NUMBERS or (isinstance(value, float) and math.isinf(value)):
+            raise _misfit(value, f"a number of {kind.simpleString()}")
+        exact = value.exact if type(value) is Written else Decimal(repr(value) if type(value) is float else value)
+        try:
+            return exact.quantize(unit, context=context)
+        except (Inexact, InvalidOperation):
+            raise _misfit(value, f"a number of {kind.simpleString()}") from None
+
+    return to_decimal
 
 
 def _boolean(value: Any) -> bool:
@@ -166,6 +194,9 @@ def _boolean(value: Any) -> bool:
 
 
 def _string(value: Any) -> str:
+    if type(value) is Decimal:
+        # A column of Avro's decimals that korvet up to 0.7 made.
+        return str(value)
     if type(value) is not str:
         raise _misfit(value, "a string")
     return value if value.isascii() else _encodable(value)
@@ -173,7 +204,7 @@ def _string(value: Any) -> str:
 
 def _json_text(value: Any) -> str:
     try:
-        return _encodable(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+        return _encodable(json_text(value))
     except Misfit:
         raise
     except ValueError:
@@ -212,6 +243,8 @@ def _date(value: Any) -> date:
     raise _misfit(value, "a date")
 
 
+_NUMBERS: Final = (int, float, Written, Decimal)
+_ROUNDED: Final = "a number that a double holds without rounding; multipleOf in the schema makes a column of decimals"
 _SCALARS: Final[dict[type[DataType], Convert]] = {
     BooleanType: _boolean,
     DateType: _date,
@@ -220,13 +253,14 @@ _SCALARS: Final[dict[type[DataType], Convert]] = {
     StringType: _string,
     TimestampType: to_timestamp,
 }
+LONG: Final[Convert] = _long
 AS_IT_IS: Final[Mapping[Convert, type]] = {_boolean: bool, _double: float, _long: int, _string: str}
 """Converters that return each value of their type as it is, if it is finite and Arrow's type can hold it."""
 
 
 def _misfit(value: Any, what: str) -> Misfit:
     try:
-        shown = json.dumps(value)
+        shown = value.text if type(value) is Written else json.dumps(value, default=str)
     except RecursionError:
         shown = "a value that is nested too deeply"
     if len(shown) > _MOST_SHOWN:

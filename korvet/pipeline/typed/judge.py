@@ -18,8 +18,9 @@ from korvet.configs.schema_keywords import PATIENCE, OutOfPatience
 from korvet.configs.value_schema import ValueSchema
 from korvet.pipeline.typed.columns import columns
 from korvet.pipeline.typed.convert import member_converters, row_converter
+from korvet.pipeline.typed.numbers import may_round, with_texts
 from korvet.pipeline.typed.shapes import Rows, Shapes
-from korvet.pipeline.typed.table import named
+from korvet.pipeline.typed.table import has_exact_numbers, named
 
 MOST_REASON: Final = 500
 MOST_KEYWORDS: Final = 10_000_000
@@ -90,7 +91,8 @@ class Judge(ValueJudge):
         self._convert = row_converter(own, wanted)
         shortcut = self._schema.member_shortcut
         members = member_converters(own, wanted)
-        self._shapes = None if shortcut is None else Shapes(shortcut, members, self._own)
+        is_exact = has_exact_numbers(own)
+        self._shapes = None if shortcut is None else Shapes(shortcut, members, self._own, is_exact=is_exact)
 
     def verdicts(self, values: pa.Array) -> pa.StructArray:
         PATIENCE.begin(most_keywords=MOST_KEYWORDS)
@@ -104,7 +106,8 @@ class Judge(ValueJudge):
             return None
         PATIENCE.begin_again()
         try:
-            row: Row = self._convert(self._schema.parsed(value))
+            parsed = self._schema.parsed(value)
+            row: Row = self._convert(with_texts(value) if may_round(value) else parsed)
         except OutOfPatience:
             raise ValueError(f"it takes more than {MOST_KEYWORDS} keywords to judge") from None
         return row

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from korvet.configs.json_values import MOST_LEVELS, UNREADABLE, decode_quickly, quotation_marks
 from korvet.configs.schema_keywords import PATIENCE
 from korvet.configs.schema_shortcut import MemberShortcut
-from korvet.pipeline.typed.convert import AS_IT_IS, Convert, Misfit, to_timestamp
+from korvet.pipeline.typed.convert import AS_IT_IS, LONG, Convert, Misfit, to_timestamp
+from korvet.pipeline.typed.numbers import EXACT, OF_DOUBLE
 
 Rows = tuple[list[int], pa.StructArray]
 """The indexes of values, and their rows."""
@@ -26,6 +27,7 @@ Rows = tuple[list[int], pa.StructArray]
 _FEWEST: Final = 16
 """Values of a shape: fewer are not worth it."""
 _NESTED: Final = frozenset({dict, list})
+_FRACTIONS: Final = _NESTED | {float}
 _UTC_TIME: Final = r"^\d{4}-\d\d-\d\dT([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?Z$"
 _FIRST_US: Final = -62_135_596_800_000_000
 """The begin of the year 1 in microseconds of Unix time; Python's times begin there, and Arrow's before."""
@@ -36,10 +38,13 @@ class Shapes:
 
     :param members: for each column, the property and the converter of its values.
     :param row: the type of a row.
+    :param is_exact: it has columns in which each digit of a number counts.
     """
 
-    def __init__(self, shortcut: MemberShortcut, members: Sequence[tuple[str, Convert]], row: pa.StructType) -> None:
-        self._shortcut, self._members, self._row = shortcut, members, row
+    def __init__(
+        self, shortcut: MemberShortcut, members: Sequence[tuple[str, Convert]], row: pa.StructType, *, is_exact: bool
+    ) -> None:
+        self._shortcut, self._members, self._row, self._is_exact = shortcut, members, row, is_exact
 
     def rows(self, values: Sequence[bytes | None]) -> list[Rows]:
         """The rows of values that surely fit; each value is in one of the lists at most."""
@@ -73,6 +78,8 @@ class Shapes:
             return None
         columns: list[Sequence[Any]] = list(zip(*(found[at].values() for at in indexes), strict=True))
         surely = _names_occur_once([values[at] for at in indexes], columns, kinds)
+        if not _FRACTIONS.isdisjoint(kinds):
+            surely = [a and not b for a, b in zip(surely, self._may_round(indexes, values), strict=True)]
         for index, check in checks:
             surely = [is_sure and _passes(check, value) for is_sure, value in zip(surely, columns[index], strict=True)]
         if not all(surely):
@@ -88,6 +95,12 @@ class Shapes:
         if not arrays:
             return indexes, pa.array([()] * len(indexes), self._row)
         return indexes, pa.StructArray.from_arrays(arrays, fields=list(self._row))
+
+    def _may_round(self, indexes: Sequence[int], values: Sequence[Any]) -> list[bool]:
+        """Whether each text may have a number that is not its double."""
+        texts = pa.array([values[at] for at in indexes], pa.binary())
+        found: list[bool] = pc.match_substring_regex(texts, EXACT if self._is_exact else OF_DOUBLE).to_pylist()
+        return found
 
 
 def _names_occur_once(values: Sequence[bytes], columns: Sequence[Sequence[Any]], kinds: Sequence[type]) -> list[bool]:
@@ -124,6 +137,8 @@ def _array(kind: type, column: Sequence[Any], convert: Convert, wanted: pa.DataT
     """
     if kind is type(None):
         return pa.nulls(length, wanted)
+    if kind is float and convert is LONG:
+        raise Misfit("a fraction, which may have been rounded to an integer")
     if AS_IT_IS.get(convert) is kind:
         made = pa.array(column, wanted)
         if kind is float and not pc.all(pc.is_finite(made), min_count=0).as_py():

@@ -18,11 +18,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import DateType, StructField, StructType
 
+from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS
 from korvet.pipeline.registry import Registered, registry
 from korvet.pipeline.typed.columns import columns
 from korvet.pipeline.typed.judge import Judge, ValueJudge, verdict
-from korvet.pipeline.typed.table import ABOUT, grown, is_wider, named, without_about
+from korvet.pipeline.typed.table import ABOUT, grown, inexact_longs, is_wider, named, without_about
 
 _VERDICT: Final = "verdict"
 
@@ -74,8 +75,20 @@ def _avro_table_type(found: Mapping[int, Registered], table: StructType | None) 
 
 
 def widened(rows: DataFrame, wanted: StructType) -> DataFrame | None:
-    """A typed table's rows in their new `table_type`; None if the table can grow into it without being written anew."""
-    return rows.to(wanted) if is_wider(without_about(wanted), without_about(rows.schema)) else None
+    """A typed table's rows in their new `table_type`; None if the table can grow into it without being written anew.
+
+    :raises PipelineError: if it has integers that would be rounded.
+    """
+    before, after = without_about(rows.schema), without_about(wanted)
+    if not is_wider(after, before):
+        return None
+    for rounded in inexact_longs(before, after, ""):
+        if rows.where(rounded).limit(1).count():
+            raise PipelineError(
+                f"integers become numbers by the schema, and a double would round some of the table ({rounded}): give "
+                "the schema multipleOf, for decimals, or run 'korvet pipeline retype', which makes dead letters of them"
+            )
+    return rows.to(wanted)
 
 
 @dataclass(frozen=True, slots=True)

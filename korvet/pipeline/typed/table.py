@@ -10,6 +10,7 @@ from pyspark.sql.types import (
     BooleanType,
     DataType,
     DateType,
+    DecimalType,
     DoubleType,
     IntegerType,
     LongType,
@@ -68,7 +69,8 @@ def without_about(table: StructType) -> StructType:
 def grown(table: StructType, wanted: StructType) -> StructType:
     """The table's columns and the wanted ones that it lacks, also in structs and arrays of structs.
 
-    A long whose property is a number now becomes a double. All other columns keep their types.
+    A long whose property is a number now becomes a double, or a decimal that holds all longs. All other columns keep
+    their types.
     """
     by_name = {fold(field.name): field for field in wanted.fields}
     fields = []
@@ -85,6 +87,8 @@ def _grown_type(table: DataType, wanted: DataType) -> DataType:
         return grown(table, wanted)
     if isinstance(table, ArrayType) and isinstance(wanted, ArrayType):
         return ArrayType(_grown_type(table.elementType, wanted.elementType))
+    if isinstance(table, LongType) and isinstance(wanted, DecimalType) and wanted.precision - wanted.scale >= 19:
+        return wanted
     return wanted if isinstance(table, LongType) and isinstance(wanted, DoubleType) else table
 
 
@@ -95,6 +99,38 @@ def is_wider(grown: DataType, table: DataType) -> bool:
     if isinstance(table, ArrayType) and isinstance(grown, ArrayType):
         return is_wider(grown.elementType, table.elementType)
     return grown != table
+
+
+def inexact_longs(before: DataType, after: DataType, place: str) -> list[str]:
+    """An expression of SQL for each column of longs that become doubles: whether a row has one that would be rounded.
+
+    :param place: the expression of the value with these types.
+    """
+    if isinstance(before, StructType) and isinstance(after, StructType):
+        found: list[str] = []
+        for field in before:
+            member = f"{place}.{_quoted(field.name)}".removeprefix(".")
+            found += inexact_longs(field.dataType, after[field.name].dataType, member)
+        return found
+    if isinstance(before, ArrayType) and isinstance(after, ArrayType):
+        name = f"x{len(place)}"
+        inner = inexact_longs(before.elementType, after.elementType, name)
+        return [f"exists({place}, {name} -> coalesce({each}, false))" for each in inner]
+    if isinstance(before, LongType) and isinstance(after, DoubleType):
+        return [f"cast(cast({place} as double) as decimal(38, 0)) <> {place}"]
+    return []
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
+
+
+def has_exact_numbers(kind: DataType) -> bool:
+    """Whether there are columns in which each digit of a number counts: decimals, and texts of JSON."""
+    if isinstance(kind, StructType):
+        return any(is_json_text(field) or has_exact_numbers(field.dataType) for field in kind)
+    return has_exact_numbers(kind.elementType) if isinstance(kind, ArrayType) else isinstance(kind, DecimalType)
 
 
 def is_json_text(field: StructField) -> bool:

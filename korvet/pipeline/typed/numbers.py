@@ -1,0 +1,74 @@
+"""Numbers of JSON texts that a double does not tell: the text stays beside the double."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any, Final
+
+import re2
+
+DOUBLE_DIGITS: Final = 17
+"""So many digits tell any double. More of them say more than a double has, unless they are its exact value."""
+
+
+def _longer_than(digits: int) -> str:
+    """A pattern of fractions, and of integers with an exponent, of more digits. RE2 knows no look-ahead."""
+    points = (rf"\d{{{before}}}\.\d{{{digits + 1 - before}}}" for before in range(1, digits + 1))
+    return "|".join((*points, rf"\d{{{digits + 1}}}[eE.]"))
+
+
+EXACT: Final = _longer_than(15)
+"""A text without it has no fraction that a double rounds."""
+OF_DOUBLE: Final = _longer_than(DOUBLE_DIGITS)
+"""A text without it has no fraction of more digits than tell a double."""
+_EXACT: Final = re2.compile(EXACT.encode())
+
+
+class Written(float):
+    """A number with a fraction or an exponent, and its text."""
+
+    __slots__ = ("text",)
+    text: str
+
+    @property
+    def exact(self) -> Decimal:
+        return Decimal(self.text)
+
+    @property
+    def is_double(self) -> bool:
+        """Whether the double is what the text says, as far as a double's text goes."""
+        exact = self.exact
+        return len(exact.normalize().as_tuple().digits) <= DOUBLE_DIGITS or exact == Decimal(float(self))
+
+
+def may_round(value: bytes) -> bool:
+    """Whether a JSON text may have a fraction that is not its double; true also of some texts with none."""
+    return _EXACT.search(value) is not None
+
+
+def with_texts(value: bytes) -> Any:
+    """A value of JSON that was read before, with `Written` for each fraction and exponent."""
+    return json.loads(value, parse_float=_written)
+
+
+def _written(text: str) -> Written:
+    number = Written(text)
+    number.text = text
+    return number
+
+
+def json_text(value: Any) -> str:
+    """The JSON text of a value, with the numbers as they were written.
+
+    :raises ValueError: if it has a number beyond those of a double.
+    """
+    if type(value) is Written:
+        return value.text
+    if type(value) is dict:
+        members = (f"{json.dumps(name, ensure_ascii=False)}:{json_text(each)}" for name, each in value.items())
+        return f"{{{','.join(members)}}}"
+    if type(value) is list:
+        return f"[{','.join(map(json_text, value))}]"
+    # A decimal is of Avro, and stays a text there.
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)
