@@ -62,12 +62,14 @@ class IcebergConfig:
 
     :param catalog: the URI of a REST catalog (http, https) or of a database (sqlite, postgresql), or a catalog's name
         in pyiceberg's own configuration.
+    :param catalog_name: a database holds catalogs by their names, and readers find only what has the name they give.
     :param topics: only these topics; none: all topics.
     """
 
     lake: str
     catalog: str
     topics: tuple[str, ...] = ()
+    catalog_name: str = "korvet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +113,7 @@ def publish(spark: SparkSession, config: IcebergConfig) -> IcebergResult:
 
     :raises PipelineError: if there is no such catalog, if the lake has no such tables, or if packages are missing.
     """
-    catalog, lake = _catalog(config.catalog), Lake(config.lake)
+    catalog, lake = _catalog(config.catalog, config.catalog_name), Lake(config.lake)
     done, failed = {}, {}
     for topic in config.topics or files.directories(spark, config.lake):
         for name, path in (
@@ -128,13 +130,13 @@ def publish(spark: SparkSession, config: IcebergConfig) -> IcebergResult:
     return IcebergResult(tables=done, failed=failed)
 
 
-def _catalog(named: str) -> Catalog:
+def _catalog(named: str, name_in_database: str) -> Catalog:
     try:
         from pyiceberg.catalog import load_catalog
     except ImportError:
         raise PipelineError("Iceberg: packages are missing; install korvet[iceberg]") from None
     if "://" in named:
-        return _explained("the Iceberg catalog", partial(load_catalog, "korvet", uri=named))
+        return _explained("the Iceberg catalog", partial(load_catalog, name_in_database, uri=named))
     return _explained(f"the Iceberg catalog {named}", partial(load_catalog, named))
 
 
@@ -159,6 +161,8 @@ def _delta(spark: SparkSession, path: str) -> _Delta | None:
             f"run REORG TABLE delta.`{path}` APPLY (PURGE) before"
         )
     root = files.uri(spark, path)
+    if not {"#", "?"}.isdisjoint(root):
+        raise PipelineError(f"{path}: Iceberg's clients cannot open files whose path has # or ?; move the lake")
     paths = [unquote(row["path"]) for row in added]
     return _Delta(
         uri=root,
@@ -171,6 +175,11 @@ def _delta(spark: SparkSession, path: str) -> _Delta | None:
 
 def _follow(catalog: Catalog, name: tuple[str, str], delta: _Delta) -> TablePublished:
     """Give a table the columns of the Delta table, and its files in one commit."""
+    if type(catalog).__name__ == "SqlCatalog" and "" in name[0].split("."):
+        raise PipelineError(
+            f"a database that has the namespace {name[0]!r} lists none any more, since nothing is between its dots; "
+            "use a REST catalog"
+        )
     # A text would become a level for each dot in the topic's name.
     catalog.create_namespace_if_not_exists(name[:1])
     table = _table(catalog, name, delta)

@@ -84,7 +84,7 @@ _VERBS: Final[dict[str, dict[str, Any]]] = {
         "file-size": {**_NUMBER, "default": 128},
         "expire-after": _DURATION,
     },
-    "iceberg": {"topics": _NAMES, "catalog": _TEXT},
+    "iceberg": {"topics": _NAMES, "catalog": _TEXT, "catalog-name": {**_TEXT, "default": "korvet"}},
 }
 SETTINGS_TABLES: Final = ("spark", "kafka")
 """Tables whose names have dots, as Spark's and Kafka clients' settings do."""

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -16,8 +16,9 @@ from korvet.pipeline import iceberg
 from korvet.pipeline.archive import ArchiveConfig, archive
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.iceberg import IcebergConfig, TablePublished, publish
-from korvet.pipeline.lake import RAW_COLUMNS, Lake, Proven
+from korvet.pipeline.lake import RAW_COLUMNS, Lake, Proven, proofs
 from korvet.pipeline.lake.maintain import MaintainConfig, maintain
+from korvet.pipeline.lake.proofs import PROPERTY
 from korvet.pipeline.lake.table import Table
 from tests.pipeline.sourcing import create, produce
 from tests.support.broker import KorvetServer
@@ -240,3 +241,27 @@ def test_catalog_that_is_not_there_is_one_sentence(scene: Scene) -> None:
     scene.append(1)
     with pytest.raises(PipelineError, match="the Iceberg catalog nowhere: Iceberg's client failed"):
         publish(scene.spark, IcebergConfig(lake=scene.lake.location, catalog="nowhere"))
+
+
+def test_database_keeps_its_list_of_namespaces_and_has_the_catalog_by_the_name_that_was_given(tmp_path: Path) -> None:
+    uri, nothing = f"sqlite:///{tmp_path}/catalog.db", cast(Any, None)
+    catalog = iceberg._catalog(uri, "sales")
+    catalog.create_namespace(("a.b",))
+    for topic in (".dot", "a..b", "dot."):
+        with pytest.raises(PipelineError, match="use a REST catalog"):
+            iceberg._follow(catalog, (topic, "raw"), nothing)
+    assert iceberg._catalog(uri, "sales").list_namespaces() and not iceberg._catalog(uri, "others").list_namespaces()
+
+
+def test_lake_whose_path_iceberg_cannot_open_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "a#lake 100%"))
+    Table(spark, lake.raw("t"), {}).begin(
+        RAW_COLUMNS, Proven(topic="t", topic_id="id", generation=1, batch_id=-1, offsets={0: 7})
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proofs, "KEEP_AFTER_S", 0.0)
+        assert not maintain(spark, MaintainConfig(lake=lake.location)).failed
+    found = publish(spark, IcebergConfig(lake=lake.location, catalog=f"sqlite:///{tmp_path}/catalog.db"))
+    assert "cannot open files whose path has # or ?" in str(found.failed[lake.raw("t")])
+    log = Path(lake.raw("t"), "_delta_log")
+    assert any(PROPERTY in commit.read_text() for commit in log.glob("*.json"))

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.lake import RAW_COLUMNS, Lake, Loss, Proven
+from korvet.pipeline.lake.proofs import APPLICATION
 from korvet.pipeline.lake.table import Table
 from korvet.pipeline.report import (
     Day,
@@ -74,6 +75,10 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     append(spark, found, "orders", [NOON + second for second in seconds[:3]])
     append(spark, found, "orders", [NOON + second for second in seconds[3:]])
     append(spark, found, "clicks", [NOON + timedelta(seconds=5)])
+    # The size of a topic's other tables counts, and their records do not.
+    letters = raw_rows(spark, "clicks", [NOON + timedelta(seconds=5)]).withColumn("reason", F.lit("no JSON"))
+    writer = letters.coalesce(1).write.format("delta").partitionBy("date").option("txnAppId", f"{APPLICATION}id")
+    writer.option("txnVersion", 1).save(found.dead_letters("clicks"))
     return found
 
 
@@ -99,12 +104,12 @@ def test_report_counts_records_and_bytes_of_its_intervals(whole: Report) -> None
 
 def test_report_counts_records_bytes_and_files_of_each_day(whole: Report, lake: Lake) -> None:
     assert [(day.topic, day.date, day.records, day.files) for day in whole.days] == [
-        ("clicks", date(2026, 3, 1), 1, 1),
+        ("clicks", date(2026, 3, 1), 1, 2),
         ("orders", date(2026, 2, 28), 1, 1),
         ("orders", date(2026, 3, 1), 5, 2),
     ]
     for day in whole.days:
-        files = Path(lake.raw(day.topic), f"date={day.date}").glob("*.parquet")
+        files = Path(lake.location, day.topic).glob(f"*/date={day.date}/*.parquet")
         assert day.bytes == sum(file.stat().st_size for file in files)
 
 

@@ -21,10 +21,17 @@ _FAILED = 1
     metavar="URI|NAME",
     help="A REST catalog (http://…), a database (sqlite:///FILE), or a catalog's name in pyiceberg's configuration.",
 )
+@click.option(
+    "--catalog-name",
+    default="korvet",
+    show_default=True,
+    metavar="NAME",
+    help="The catalog's name in a database, which its readers have to give.",
+)
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic's tables. May be given again.")
 @as_json
 @common
-def iceberg(common: Common, lake: str, catalog: str, topics: tuple[str, ...], as_json: bool) -> None:
+def iceberg(common: Common, lake: str, catalog: str, catalog_name: str, topics: tuple[str, ...], as_json: bool) -> None:
     """Give a catalog of Iceberg the lake's tables as they are now, over the same files.
 
     Run it again after an archive or maintenance. If it is cut off, run it again.
@@ -39,7 +46,7 @@ def iceberg(common: Common, lake: str, catalog: str, topics: tuple[str, ...], as
     with spark_session(common, "iceberg") as spark:
         from korvet.pipeline.iceberg import IcebergConfig, publish
 
-        result = publish(spark, IcebergConfig(lake=lake, catalog=catalog, topics=topics))
+        result = publish(spark, IcebergConfig(lake=lake, catalog=catalog, catalog_name=catalog_name, topics=topics))
     tables = [done for _, done in sorted(result.tables.items())]
     if as_json:
         show_json([asdict(done) for done in tables])

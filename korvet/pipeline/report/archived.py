@@ -18,7 +18,7 @@ from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import files
 from korvet.pipeline.lake.java import newest_snapshot
 from korvet.pipeline.lake.layout import ARCHIVED, Lake
-from korvet.pipeline.lake.proofs import Unproven, read_proven
+from korvet.pipeline.lake.proofs import Unproven, is_archived, read_proven
 from korvet.pipeline.report.figures import Day, Interval, TopicLoss
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -65,12 +65,23 @@ def intervals(
     ]
 
 
-def days(spark: SparkSession, tables: Mapping[str, str]) -> list[Day]:
-    """Each table's records and size by the day of archiving, from its Delta log alone: Spark reads none of its files.
+def days(spark: SparkSession, lake: Lake, topics: Iterable[str]) -> list[Day]:
+    """Each topic's records, and the size of all its tables, by the day of archiving.
+
+    Delta's logs alone tell them: Spark reads none of the files.
 
     :raises PipelineError: if a table cannot be read.
     """
-    parts = [_files_of(spark, topic, path) for topic, path in tables.items()]
+    parts = []
+    for topic in topics:
+        parts.append(_files_of(spark, topic, lake.raw(topic)))
+        others = (lake.typed(topic), lake.dead_letters(topic), lake.latest(topic))
+        # The raw table has all records.
+        parts += [
+            _files_of(spark, topic, path).withColumn("records", F.lit(0).cast("long"))
+            for path in others
+            if is_archived(spark, path)
+        ]
     if not parts:
         return []
     rows = (
@@ -134,7 +145,11 @@ def _files_of(spark: SparkSession, topic: str, path: str) -> DataFrame:
     return rows.select(
         F.lit(topic).alias("topic"),
         # The tables of earlier versions are partitioned by the records' own days.
-        F.coalesce(*(F.col("partitionValues")[name] for name in (ARCHIVED, "date"))).cast("date").alias("date"),
+        F.coalesce(
+            *(F.col("partitionValues")[name].cast("date") for name in (ARCHIVED, "date")),
+            # The table of newest records has no partitions, and its files are written by merges of the day.
+            F.when(F.size("partitionValues") == 0, F.timestamp_millis("modificationTime").cast("date")),
+        ).alias("date"),
         F.get_json_object("stats", "$.numRecords").cast("long").alias("records"),
         "size",
     )

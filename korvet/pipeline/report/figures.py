@@ -81,7 +81,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Day:
-    """A day of a topic's archive: the records that it wrote, their files, and their bytes on disk.
+    """A day of a topic's archive: the records that it wrote, and the files of all its tables with their bytes on disk.
 
     ``records`` is None if a file's entry in Delta's log does not tell them.
     """

@@ -48,7 +48,7 @@ def report(spark: SparkSession, config: ReportConfig) -> Report:
         interval_s=interval_s,
         lags=tuple(behind),
         intervals=tuple(intervals(spark, tables, config.since, config.until, interval_s)),
-        days=tuple(days(spark, tables)),
+        days=tuple(days(spark, Lake(config.lake), tables)),
         unreadable=tuple(unreadable),
         losses=tuple(losses(spark, tables)),
         unarchived=tuple(waiting),
