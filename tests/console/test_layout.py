@@ -23,7 +23,7 @@ def test_no_page_is_wider_than_a_phone(broker: KorvetServer, browser: Browser) -
     committed(broker, group, name, 0)
     paths = ["", "topics", "groups", "transactions", "security", "lake", "tenants", "redis", "broker?id=1"]
     paths += [f"topic?name={name}", f"records?name={name}", f"partition?name={name}&partition=0"]
-    paths += [f"record?name={name}&partition=0&offset=0", f"group?id={group}"]
+    paths += [f"record?name={name}&partition=0&offset=0", f"group?id={group}", f"topic?name={'t' * 249}"]
     flags = ["--bootstrap-server", broker.bootstrap, "--redis", redis_url(broker), "--allow-changes"]
     with running_console(*flags) as url, browser.new_context(viewport={"width": NARROW, "height": 800}) as context:
         page = context.new_page()
@@ -31,7 +31,12 @@ def test_no_page_is_wider_than_a_phone(broker: KorvetServer, browser: Browser) -
         for path in paths:
             page.goto(f"{url}/{path}", timeout=WITHIN_MS)
             widths[path] = page.evaluate("document.documentElement.scrollWidth")
-    assert widths == dict.fromkeys(paths, NARROW)
+        for button in ("Show the plan", "Delete this group"):
+            page.goto(f"{url}/group?id={group}")
+            page.get_by_role("button", name=button).click()
+            expect(page.locator("form.bar")).to_have_count(1)
+            widths[button] = page.evaluate("document.documentElement.scrollWidth")
+    assert widths == dict.fromkeys(widths, NARROW)
 
 
 def test_times_have_one_switch_for_all_pages(broker: KorvetServer, console: str, browser: Browser) -> None:

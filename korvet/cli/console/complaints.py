@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable
 from math import inf
 
-from korvet.cli.output import say_error
+import structlog
+
+log = structlog.get_logger()
 
 
 class Complaints:
@@ -26,4 +28,5 @@ class Complaints:
             if now < self._next_at:
                 return
             self._next_at = now + self._every_s
-        say_error(text)
+        # The log does not wait for a pipe that nobody reads, as a line on stderr would.
+        log.error(text)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import anyio
 import click
+import structlog
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
@@ -28,6 +29,8 @@ from korvet.security.tls import Certificates, TlsFiles
 from korvet.server.accepting import Accepting
 
 MOST_CONNECTIONS: Final = 256
+log = structlog.get_logger()
+
 _BACKLOG: Final = 64
 _LOOK_S: Final = 10
 _ARRIVES_S: Final = 10.0
@@ -162,7 +165,7 @@ class _Uncounted:
 
 
 def _complain(reason: str) -> None:
-    click.echo(f"korvet: the console cannot take a connection: {reason}", err=True)
+    log.error("the console cannot take a connection", reason=reason)
 
 
 class _Bounded(H11Protocol):
