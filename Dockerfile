@@ -4,19 +4,19 @@ ARG BASE=docker.io/library/python:3.13-slim
 FROM ${BASE} AS build
 WORKDIR /src
 # The dependencies are a layer of their own, which changes of the code leave as it is.
-COPY pyproject.toml ./
+COPY requirements.lock requirements-build.lock ./
 # A pip.conf that names an index of yours: --secret id=pip,src=pip.conf
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
-    python3 -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' \
-      > dependencies.txt \
- && python3 -m venv /opt/korvet \
- && /opt/korvet/bin/python -m pip install --no-cache-dir --disable-pip-version-check --quiet -r dependencies.txt
-COPY README.md LICENSE ./
+    for each in korvet build; do python3 -m venv /opt/$each || exit 1; done \
+ && pip="-m pip install --no-cache-dir --disable-pip-version-check --quiet --require-hashes" \
+ && /opt/korvet/bin/python $pip -r requirements.lock \
+ && /opt/build/bin/python $pip -r requirements-build.lock
+COPY pyproject.toml README.md LICENSE ./
 COPY korvet korvet
 COPY lua lua
 COPY pyspark_korvet pyspark_korvet
-RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
-    /opt/korvet/bin/python -m pip install --no-cache-dir --disable-pip-version-check --quiet --no-deps . \
+RUN /opt/build/bin/python -m hatchling build -t wheel -d dist \
+ && /opt/korvet/bin/python -m pip install --no-cache-dir --disable-pip-version-check --quiet --no-index --no-deps dist/* \
  && /opt/korvet/bin/korvet --version \
  && rm -rf /opt/korvet/lib/python3*/site-packages/pip* /opt/korvet/bin/pip*
 

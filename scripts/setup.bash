@@ -1,5 +1,5 @@
 # The scripts beside it source this file; they set `root` to the clone. It makes .venv in the clone on first use, and
-# keeps it in step with pyproject.toml. It installs the outside tools of the tests if that is allowed.
+# keeps it in step with pyproject.toml and the locks. It installs the outside tools of the tests if that is allowed.
 # shellcheck shell=bash
 
 venv="$root/.venv"
@@ -68,7 +68,7 @@ prepare_environment() {
   local kind=$1 stamp
   # A link leads to another clone's environment, which would be emptied for this one.
   [ ! -L "$venv" ] || die "$venv is a symbolic link: remove the link and try again, so that this clone gets its own"
-  stamp="$root $(cksum <"$root/pyproject.toml")"
+  stamp="$root $(cat "$root"/pyproject.toml "$root"/requirements*.lock | cksum)"
   is_prepared "$kind" "$stamp" && return
   local python
   python=$(find_python) || exit 1
@@ -109,11 +109,22 @@ build_environment() {
   for each in "${kinds[@]}"; do
     rm -f "$venv/.korvet-$each"
   done
-  PIP_USER=0 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$what" ||
-    die "could not install korvet's dependencies: see pip's lines above, mend that and try again"
+  if [ "$kind" = base ] && [ -z "${KORVET_UNLOCKED:-}" ]; then
+    pip_install --require-hashes -r "$root/requirements.lock" -r "$root/requirements-build.lock" ||
+      die "could not install what requirements.lock names: see pip's lines above, mend that and try again. If your" \
+        "index lacks one of these versions, KORVET_UNLOCKED=1 takes those that it has, whatever their hashes"
+    pip_install --no-deps --no-build-isolation --editable "$root" || die "could not install korvet: see pip's lines above"
+  else
+    pip_install --editable "$what" ||
+      die "could not install korvet's dependencies: see pip's lines above, mend that and try again"
+  fi
   for each in "${kinds[@]}"; do
     printf '%s\n' "$stamp" >"$venv/.korvet-$each"
   done
+}
+
+pip_install() {
+  PIP_USER=0 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
 }
 
 # need_tools COMMAND:DEBIAN-PACKAGE…: installs missing tools by apt as root (in CI also through sudo), else names them.

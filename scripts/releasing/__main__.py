@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from scripts.releasing.build import ReleaseError, agreed_version, build, is_clean
+from scripts.releasing.sbom import write_sbom
 from scripts.releasing.trial import install, try_out
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +36,7 @@ def main() -> int:
 
 
 def release(output: Path, *, uncommitted: bool) -> list[str]:
-    """Build into ``output`` and try the wheel; the packages' lines for a list of checksums.
+    """Build into ``output`` and try the wheel; the lines of packages and bill for a list of checksums.
 
     :raises ReleaseError: the tree has changes, versions disagree, or the installed wheel does not work.
     :raises CalledProcessError: a tool failed.
@@ -47,7 +48,8 @@ def release(output: Path, *, uncommitted: bool) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="korvet-release-") as name:
         directory = Path(name)
         try_out(install(packages.wheel, directory), directory, version)
-    return [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path}" for path in (packages.sdist, packages.wheel)]
+    made = (packages.sdist, packages.wheel, write_sbom(ROOT, version, output))
+    return [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path}" for path in made]
 
 
 if __name__ == "__main__":

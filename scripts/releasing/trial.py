@@ -19,16 +19,21 @@ ANSWER_WITHIN_S = 120.0
 RECORDS = ["first", "second", "third"]
 
 
-def install(wheel: Path, directory: Path) -> Path:
+def install(wheel: Path, directory: Path, requirements: Path | None = None) -> Path:
     """Install the wheel into a new environment below ``directory``; the path of its command.
 
+    :param requirements: its dependencies; without any the newest ones.
     :raises CalledProcessError: pip failed.
     """
     environment = directory / "environment"
     _run([sys.executable, "-m", "venv", "--without-pip", str(environment)], directory, within_s=ANSWER_WITHIN_S)
     pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install", "--quiet"]
     # Python compiles what the trial imports, which is a small part of what pip would compile.
-    _run([*pip, "--disable-pip-version-check", "--no-compile", str(wheel)], directory, within_s=INSTALL_WITHIN_S)
+    pip += ["--disable-pip-version-check", "--no-compile"]
+    if requirements is not None:
+        _run([*pip, "-r", str(requirements)], directory, within_s=INSTALL_WITHIN_S)
+        pip.append("--no-deps")
+    _run([*pip, str(wheel)], directory, within_s=INSTALL_WITHIN_S)
     return environment / "bin" / "korvet"
 
 

@@ -23,7 +23,7 @@ def test_release_builds_packages_that_work_in_an_empty_environment(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     lines = (line.split("  ") for line in done.stdout.splitlines())
     told = {path: digest for digest, path in lines}
-    names = [f"korvet-{korvet.__version__}{suffix}" for suffix in (".tar.gz", "-py3-none-any.whl")]
+    names = [f"korvet-{korvet.__version__}{suffix}" for suffix in (".tar.gz", "-py3-none-any.whl", ".cdx.json")]
     assert [Path(path).name for path in told] == names
     for path, digest in told.items():
         assert hashlib.sha256(Path(path).read_bytes()).hexdigest() == digest
