@@ -14,11 +14,13 @@ from typing import Any, Final
 import re2
 
 MOST_CHARACTERS: Final = 10_000
-_MOST_BYTES: Final = 512 << 10
+"""The longest expression."""
+MOST_COMPILED_BYTES: Final = 512 << 10
 """The memory of a compiled expression."""
 _MOST_KEPT: Final = 256
 """Some compiled expressions take a good part of a megabyte. Most take some microseconds to compile again."""
-_MOST_COSTLY: Final = 1000
+MOST_COST: Final = 1000
+"""The repetitions of an expression, and `_UNICODE_CLASS` for each Unicode class."""
 _UNICODE_CLASS: Final = 20
 """The cost of a Unicode class, where a repetition costs one. RE2 takes up to 0.1 ms for a class, and for repetitions in
 a row the square of their number."""
@@ -54,11 +56,11 @@ def _known(text: str, *, captures: bool) -> Any:
 
 @lru_cache(maxsize=_MOST_KEPT)
 def _compiled_or_why(text: str, captures: bool) -> Any:
-    if len(text) > MOST_CHARACTERS or _cost(text) > _MOST_COSTLY:
+    if len(text) > MOST_CHARACTERS or _cost(text) > MOST_COST:
         return _TOO_LARGE
     options = re2.Options()
     options.log_errors = False
-    options.max_mem = _MOST_BYTES
+    options.max_mem = MOST_COMPILED_BYTES
     options.never_capture = not captures  # with a thousand groups, a name would take 400 ms
     compile_: Callable[..., Any] = re2.compile
     try:

@@ -31,7 +31,7 @@ _MOST_SHOWN: Final = 200
 _LONG_VALUE_BYTES: Final = 4096
 _MOST_KEYWORDS: Final = 10_000
 """The most keywords that a schema may look at to judge ``null``: each level of references may double them."""
-_MOST_KEYWORDS_AT_ONCE: Final = 50_000
+MOST_KEYWORDS_AT_ONCE: Final = 50_000
 """The most keywords that a schema may look at for one part of a value, with all parts of it to which that leads."""
 _MOST_KEYWORDS_OF_CHECK: Final = 100_000
 """The most keywords for the check of a schema by its dialect's: half a second of a thread."""
@@ -324,6 +324,6 @@ def is_value_schema(value: Value) -> str | None:
     except ValueError as error:
         return str(error)
     # Only here: a schema that was set before this bound stays.
-    if schema is not None and schema.most_at_once > _MOST_KEYWORDS_AT_ONCE:
-        return f"a part of a value may take more than {_MOST_KEYWORDS_AT_ONCE} keywords: references multiply"
+    if schema is not None and schema.most_at_once > MOST_KEYWORDS_AT_ONCE:
+        return f"a part of a value may take more than {MOST_KEYWORDS_AT_ONCE} keywords: references multiply"
     return None

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 MOST_NAMES: Final = 10_000
+"""The addresses whose failed logins are counted."""
 
 
 class Attempts:

@@ -23,7 +23,9 @@ from korvet.store.seldom import Seldom
 from korvet.store.threads import FairThreads, Rotation
 
 MOST_AT_ONCE: Final = 100
+"""The logins by password that an address may fail at once."""
 EVERY_S: Final = 0.1
+"""The time after which an address may fail one more."""
 _THREADS: Final = 3
 _MOST_THREADS_OF_ONE: Final = 2
 _MOST_KNOWN: Final = 10_000

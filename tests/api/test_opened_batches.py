@@ -136,7 +136,7 @@ async def test_judgement_ends_at_once_when_its_client_is_gone(
             ended.set()
 
     monkeypatch.setattr(opened, "MOST_CPU_S", 60.0)
-    monkeypatch.setattr(opened, "_KEYWORDS_OF_BATCH", float("inf"))
+    monkeypatch.setattr(opened, "MOST_KEYWORDS_OF_BATCH", float("inf"))
     monkeypatch.setattr(opened, "_refusal_in_time", judging)
     async with front(redis_server.url) as one:
         partition, data = await endless(one), keyed((b"k", b'{"x": 1}'))
@@ -152,7 +152,7 @@ async def test_judgement_ends_at_once_when_its_client_is_gone(
 async def test_costly_value_is_judged_beside_the_loop_and_ends(
     redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opened, "_KEYWORDS_OF_BATCH", 10_000)
+    monkeypatch.setattr(opened, "MOST_KEYWORDS_OF_BATCH", 10_000)
     async with front(redis_server.url) as one:
         partition = await endless(one)
         for value, is_too_much in ((b"{}", False), (b'{"x": 1}', True), (b"{}", False)):

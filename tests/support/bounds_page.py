@@ -26,7 +26,7 @@ from tests.support.largest import Location, locations, versions
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "bounds.md"
-PACKAGES: Final = ("wire", "api", "configs", "store", "quotas", "security", "server", "metrics")
+PACKAGES: Final = ("wire", "api", "configs", "store", "quotas", "security", "server", "metrics", "patterns")
 _NAME: Final = re.compile(r"(MOST|MAX|LONGEST)_[A-Z0-9_]+")
 _SETTING: Final = re.compile(r"(^|\.)(max|min|size)(\.|$)|timeout|korvet\.(max|read|queued|unfinished)|num\.partitions")
 _CALLED: Final = re.compile(r"`korvet\.([a-z_.]+)\.([A-Z_]+)`")
@@ -112,7 +112,7 @@ class Bound(NamedTuple):
 def bounds() -> Iterator[Bound]:
     """The bounds of the packages that serve clients."""
     for package in PACKAGES:
-        for path in sorted((ROOT / "korvet" / package).rglob("*.py")):
+        for path in sorted((ROOT / "korvet" / package).rglob("*.py")) or [ROOT / "korvet" / f"{package}.py"]:
             module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
             for name, text in _documented(path):
                 value: Any = getattr(importlib.import_module(module), name)

@@ -31,10 +31,12 @@ T = TypeVar("T")
 MOST_CPU_S: Final = 10.0
 """The time for judging a batch by a schema, beside the loop; clients wait for 30 s."""
 _LOOP_CPU_S: Final = 0.005
-_KEYWORDS_OF_BATCH: Final = 200_000
-_KEYWORDS_OF_VALUE: Final = 10_000
-_KEYWORDS_OF_BYTE: Final = 100
-"""The keywords that a schema may look at for a batch, for each value and each byte: few bytes take little time."""
+MOST_KEYWORDS_OF_BATCH: Final = 200_000
+"""The keywords that a schema may look at for a batch, beside those for its values: few bytes take little time."""
+MOST_KEYWORDS_OF_VALUE: Final = 10_000
+"""The keywords that a schema may look at for each value more."""
+MOST_KEYWORDS_OF_BYTE: Final = 100
+"""The keywords that a schema may look at for each byte of a value more."""
 
 
 class Opened(NamedTuple):
@@ -143,13 +145,13 @@ def _refusal(
 ) -> Refusal | None:
     """:raises OutOfPatience: if it takes longer than ``cpu_s`` of this thread's time, or if nobody waits any more."""
     wrong: list[tuple[int, str]] = []
-    PATIENCE.begin(most_keywords=_KEYWORDS_OF_BATCH, cpu_s=cpu_s, given_up=given_up)
+    PATIENCE.begin(most_keywords=MOST_KEYWORDS_OF_BATCH, cpu_s=cpu_s, given_up=given_up)
     try:
         for index, value in enumerate(values(batch, data)):
             spend()
             if value is None:
                 continue
-            PATIENCE.allow(_KEYWORDS_OF_VALUE + _KEYWORDS_OF_BYTE * len(value))
+            PATIENCE.allow(MOST_KEYWORDS_OF_VALUE + MOST_KEYWORDS_OF_BYTE * len(value))
             problem = schema.problem(value)
             if problem is not None:
                 wrong.append((index, problem))
