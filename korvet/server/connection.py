@@ -133,8 +133,9 @@ class Connection(Receiver):
     def _be_refused(self, error: KorvetError) -> None:
         self._crowd.lines.write("warning", "connection refused", client=self.client, reason=str(error))
         self._frontend.audit.login_failed(
-            user="", host=self.client, listener=self.kind[0], mechanism=CERTIFICATE, reason=str(error)
-        )
+            user=self._headers.principal, host=self.client, listener=self.kind[0], mechanism=CERTIFICATE,
+            reason=str(error),
+        )  # fmt: skip
         self.close()
         self.abort()
 
