@@ -142,9 +142,9 @@ def test_first_user_is_added_listed_and_removed_on_the_command_line(broker: Korv
     assert described(broker, name) == {name: {SHA_512: 8192}}
     listed = json.loads(run_users(broker, "list", "--json").stdout)
     assert {"user": name, "mechanism": "SCRAM-SHA-512", "iterations": 8192} in listed
-    assert run_users(broker, "remove", name).returncode == 0
+    assert run_users(broker, "remove", name, "--execute").returncode == 0
     assert described(broker, name) == {name: "RESOURCE_NOT_FOUND"}
-    again = run_users(broker, "remove", name)
+    again = run_users(broker, "remove", name, "--execute")
     assert (again.returncode, name in again.stderr) == (1, True)
 
 

@@ -142,7 +142,7 @@ def test_session_of_a_deleted_user_ends(broker: KorvetServer, connect: Connect, 
     name = f"u-{uuid4().hex[:8]}"
     add_user(broker, name)
     assert session.log_in(name)["error_code"] == "NONE"
-    users(broker, "remove", name)
+    users(broker, "remove", name, "--execute")
     assert session.is_closed()
     again = connect()
     assert again.log_in(name)["error_code"] == "SASL_AUTHENTICATION_FAILED" and again.is_closed()
