@@ -20,7 +20,7 @@ exit ${FAKE_EXIT:-0}
 
 
 class Clone:
-    """A clone with the scripts, a pyproject.toml and a virtual environment that does nothing."""
+    """A clone with the scripts, a pyproject.toml, locks and a virtual environment that does nothing."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -29,6 +29,8 @@ class Clone:
             shutil.copy(ROOT / "scripts" / name, root / "scripts" / name)
         self.pyproject = root / "pyproject.toml"
         self.pyproject.write_text("[project]\n")
+        for name in ("requirements.lock", "requirements-build.lock"):
+            (root / name).touch()
         self.bin = root / ".venv" / "bin"
         self.bin.mkdir(parents=True)
         self._program("python", FAKE_PYTHON)
@@ -103,7 +105,7 @@ def test_changed_pyproject_installs_again(clone: Clone) -> None:
 def test_failed_installation_is_tried_again(clone: Clone) -> None:
     code, out, err = clone.run(FAKE_EXIT="1")
     assert (code, out) == (1, "")
-    assert "could not install korvet's dependencies" in err
+    assert "could not install what requirements.lock names" in err
     assert clone.run()[0] == 0
     assert clone.installs == 2
 
