@@ -74,6 +74,9 @@ class SaslConnection(Connection):
         self.abort()
 
     def _be_too_late(self) -> None:
+        if self._login.state is State.FAILED:
+            # It gets its answer after connection.failed.authentication.delay.ms, and then its end.
+            return
         self._tell("connection closed: its login took too long", most_s=f"{self._crowd.limits.login_s:g}")
         self.abort()
 
