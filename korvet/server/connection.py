@@ -44,7 +44,8 @@ from korvet.wire.codec import (
 from korvet.wire.proxy_header import ProxyHeader
 
 _LINGER_S = 5.0
-"""The time that a client has to read the last answers of a connection that closes."""
+"""The time that a client has to read the last answers of a connection that closes, and the time for the requests of a
+client that left without waiting for answers."""
 NO_HEADER = ProxyHeader(size_bytes=0)
 NO_MECHANISM = "none"
 """The mechanism of a connection without a login."""
@@ -177,7 +178,13 @@ class Connection(Receiver):
         self._transport = self._answers.transport = None
         if self._throttled is not None:
             self._throttled.cancel()
-        self.close()
+        if self._is_closing or not self._queue.has_unanswered:
+            self.close()
+        else:
+            # As in Kafka its requests are handled (Selector.maybeReadFromClosingChannel).
+            self._draining, self._puts_off = True, False
+            self._scope.deadline = self._loop.time() + _LINGER_S
+            self._wake()
         self._frames.discard()
         if self._is_served:
             self._answers.release()
@@ -455,6 +462,7 @@ class Connection(Receiver):
 
     def abort(self) -> None:
         """Close at once."""
+        self._is_closing = True
         if self._transport is not None:
             self._transport.abort()
 

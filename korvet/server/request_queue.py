@@ -55,6 +55,11 @@ class RequestQueue:
         self.charged_bytes += request.charge
         self._crowd.charged_bytes += request.charge
 
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether a request has not started whose client waits for no answer, and so may have left behind it."""
+        return self._held_back > 0 and any(one.is_held_back and one.is_unanswered for one in self.requests)
+
     def settle(self) -> Request:
         """Remove the first request, which has its answer, and give its charge back."""
         answered = self.requests.popleft()

@@ -88,6 +88,11 @@ class Request:
         """Whether its API has ``start``, but the request has not started."""
         return self.api is not None and self.api.start is not None and self.started is None
 
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether its client wants no answer, as for a Produce with acks=0."""
+        return getattr(self.request, "acks", None) == 0
+
 
 class Seen(NamedTuple):
     """A frame's header as it was read; the next header is mostly the same, except for its correlation id."""

@@ -141,6 +141,15 @@ def test_acks_0_is_not_answered_and_keeps_its_order(broker: KorvetServer) -> Non
         assert connection.receive()["responses"][0]["partition_responses"][0]["base_offset"] == 10
 
 
+def test_records_of_a_client_that_leaves_at_once_with_acks_0_are_appended(broker: KorvetServer) -> None:
+    topic, count = created(broker.port), 1000
+    with connected(broker.port) as connection:
+        for _ in range(5):
+            # So many records of an unknown library are looked at in a thread.
+            connection.send("produce", 12, **produce_request(topic, records(count), acks=0))
+    until(lambda: fetch(broker.port, topic, wanted(0))[0]["high_watermark"] == 5 * count)
+
+
 @pytest.mark.parametrize("data", [records(damage="crc"), bytes(100), records(attributes=0x10)])
 def test_an_error_with_acks_0_closes_the_connection(broker: KorvetServer, data: bytes) -> None:
     topic = created(broker.port)
