@@ -144,8 +144,8 @@ def page() -> str:
             "A request that names as many things as a limit grants is within the bound on its elements.\n\n",
             _table(("limit", "things", "largest request", "elements", "bound"), _granted()),
             "\n## Limits of a tenant\n\n",
-            "An operator may set each of these for [a tenant](tenants.md): "
-            + ", ".join(f"`{limit}`" for limit in Limit) + ".\n",
+            "An operator may set each of these for [a tenant](tenants.md):\n\n",
+            *(f"- `{limit}`\n" for limit in Limit),
             "\n## Settings\n\n",
             _table(("setting", "default"), _settings()),
             "\n## Constants\n\n",
