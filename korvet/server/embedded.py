@@ -45,7 +45,7 @@ _MALLOC = ":".join(
 )
 """Settings of glibc that keep freed memory, in huge pages: fresh pages are most of the cost of large batches."""
 _GIB = 1 << 30
-_OURS = {"korvet.lock", "appendonlydir"}
+_OURS = {"korvet.lock", "appendonlydir", "lost+found"}
 _OTHERS = 0o077
 """The rights of other users."""
 _LEAST_MEMORY_BYTES = 256 << 20
