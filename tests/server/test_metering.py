@@ -28,7 +28,8 @@ def metering(principal: str) -> tuple[Metering, Meters]:
     """That of a Produce of a client; alice alone has a quota."""
     settings = {Entity(user="alice"): {REQUEST: 1.0}}
     meters = Meters(Rules(settings, Windows(), NO_CEILINGS), lambda: None)
-    context = SimpleNamespace(principal=principal, client_id="c", version=12)
+    frontend = SimpleNamespace(store=SimpleNamespace(asked_s=0.0))
+    context = SimpleNamespace(frontend=frontend, principal=principal, client_id="c", version=12)
     return Metering(meters, registry()[PRODUCE], cast(Context, context)), meters
 
 
