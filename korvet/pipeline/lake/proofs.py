@@ -34,6 +34,7 @@ PROPERTY: Final = "korvet.proof"
 """The property of a table whose proof may outlive the commit that told it."""
 KEEP_AFTER_S: Final = 3600.0
 """The age at which a commit's proof becomes the property as well. A busy table's commits are never so old."""
+_NO_TRANSACTION: Final = -1
 _VERSION: Final = 1
 GENERATION_BITS: Final = 32
 """The low bits of a transaction's version, which hold the batch's number; the generation is above them."""
@@ -169,12 +170,13 @@ def keep_proven(spark: SparkSession, table: str) -> None:
     :raises Unproven, PipelineError: as `read_proven`.
     """
     found = _find(spark, table)
-    if found is None or found.is_property or time.time() - found.told_ms / 1000 < KEEP_AFTER_S:
+    # A commit of the future is of a clock that was wrong.
+    if found is None or found.is_property or abs(time.time() - found.told_ms / 1000) < KEEP_AFTER_S:
         return
     try:
-        transaction = _last(newest_snapshot(spark, table))
-        assert transaction is not None
-        spark.sql(_statement(files.uri(spark, table), found.proven.to_json(transaction[1])))
+        last = _last(newest_snapshot(spark, table))
+        transaction = _NO_TRANSACTION if last is None else last[1]
+        spark.sql(_statement(files.uri(spark, table), found.proven.to_json(transaction)))
     except (Py4JJavaError, PySparkException) as error:
         raise PipelineError(f"{table}: its proof cannot be kept: {failure(error)}") from None
 
@@ -188,15 +190,16 @@ def is_archived(spark: SparkSession, table: str) -> bool:
 def _find(spark: SparkSession, table: str) -> Found | None:
     try:
         snapshot = delta_snapshot(spark, table)
-        last = None if snapshot is None else _last(snapshot)
-        if last is None:
+        if snapshot is None:
             return None
-        found = found_in(_property(snapshot), last[1], _commits(spark, table, int(snapshot.version())))
-        where = "" if found is not None else files.uri(spark, table)
+        last = _last(snapshot)
+        transaction = _NO_TRANSACTION if last is None else last[1]
+        found = found_in(_property(snapshot), transaction, _commits(spark, table, int(snapshot.version())))
+        if found is not None or last is None:
+            return found
+        where = files.uri(spark, table)
     except (Py4JJavaError, PySparkException) as error:
         raise _unreadable(table, error) from None
-    if found is not None:
-        return found
     application, version = last
     proven = Proven(
         topic=table.rstrip("/").split("/")[-2],
