@@ -17,7 +17,7 @@ from tests.security.test_acl import allows, rule
 
 TESTS = Path(__file__).resolve().parents[1]
 PAGE = TESTS.parent / "docs" / "internals.md"
-ATTACKS = 26
+ATTACKS = 27
 
 
 def rows() -> list[str]:
