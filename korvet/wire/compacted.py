@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from korvet.wire.batch import CODEC_MASK, DELETE_HORIZON, HEADER_BYTES, LOG_APPEND_TIME, Batch, sealed
 from korvet.wire.compress import compressed
-from korvet.wire.records import UndecodableRecords, decompressed, read_varint, varint
+from korvet.wire.records import UndecodableRecords, decompressed, java_long, read_varint, varint
 
 MOST_RECORDS = 500_000
 """The bound on a batch's records: an opened record takes some 300 bytes, and a few kilobytes may hold millions."""
@@ -114,13 +114,13 @@ def rebuilt(batch: Batch, plain: bytes, kept: Sequence[Record], horizon_ms: int 
     attributes, base = batch.attributes, batch.base_timestamp
     if horizon_ms is not None and horizon_ms != delete_horizon_ms(batch):
         shift = base - horizon_ms
-        parts = [_moved(plain, record, record.timestamp_delta + shift) for record in kept]
+        parts = [_moved(plain, record, java_long(record.timestamp_delta + shift)) for record in kept]
         attributes, base = attributes | DELETE_HORIZON, horizon_ms
     else:
         parts = [plain[record.start : record.end] for record in kept]
     newest = batch.max_timestamp
     if not attributes & LOG_APPEND_TIME:
-        newest = max(batch.base_timestamp + record.timestamp_delta for record in kept)
+        newest = max(java_long(batch.base_timestamp + record.timestamp_delta) for record in kept)
     body = compressed(attributes & CODEC_MASK, b"".join(parts))
     changed = batch._replace(
         attributes=attributes,

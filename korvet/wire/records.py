@@ -92,8 +92,9 @@ def first_at_or_after(batch: Batch, data: bytes, timestamp: int, from_delta: int
         deltas = [from_delta] if is_whole else [delta for delta, _ in _deltas(batch, data) if delta >= from_delta]
         return (deltas[0], batch.max_timestamp) if deltas else None
     for offset_delta, timestamp_delta in _deltas(batch, data):
-        if offset_delta >= from_delta and batch.base_timestamp + timestamp_delta >= timestamp:
-            return offset_delta, batch.base_timestamp + timestamp_delta
+        found = java_long(batch.base_timestamp + timestamp_delta)
+        if offset_delta >= from_delta and found >= timestamp:
+            return offset_delta, found
     return None
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from korvet.wire import records
 from korvet.wire.batch import CRC_FROM, GZIP, HEADER, HEADER_BYTES, LZ4, SNAPPY, ZSTD, Batch
+from korvet.wire.compacted import opened, rebuilt
 from korvet.wire.compress import compressed
 from korvet.wire.records import DamagedStream, UndecodableRecords, dated, decompressed, first_at_or_after
 from tests.oracle.batches import Batch as Script
@@ -68,6 +69,18 @@ def test_records_may_be_out_of_order() -> None:
     batch, data = built("none", step_ms=-10)
     assert first_at_or_after(batch, data, TIME) == (0, TIME)
     assert first_at_or_after(batch, data, TIME - 25, 3) is None
+
+
+@pytest.mark.parametrize("horizon_ms", [None, TIME])
+def test_times_wrap_as_in_java(horizon_ms: int | None) -> None:
+    _, data = built("none")
+    batch = Batch._make(HEADER.unpack_from(data))._replace(base_timestamp=(1 << 63) - 15)
+    found = (2, 5 - (1 << 63))
+    assert first_at_or_after(batch, data, -1 << 63, 2) == found
+    plain, kept = opened(batch, data)
+    rewritten, data = rebuilt(batch, plain, kept, horizon_ms)
+    assert rewritten.max_timestamp == (1 << 63) - 5
+    assert first_at_or_after(rewritten, data, -1 << 63, 2) == found
 
 
 def test_log_append_time_is_the_time_of_every_record() -> None:

@@ -32,7 +32,7 @@ from korvet.wire.batch import (
     sealed,
 )
 from korvet.wire.compress import compressed
-from korvet.wire.records import UndecodableRecords, decompressed, read_varint, varint
+from korvet.wire.records import UndecodableRecords, decompressed, java_long, read_varint, varint
 
 Headers = Sequence[tuple[bytes, bytes | None]]
 CODECS: Final = {"none": 0, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
@@ -152,7 +152,8 @@ def _record(batch: Batch, plain: bytes, at: int) -> tuple[Record, int]:
         name, at = _text(plain, at, end)
         content, at = _text(plain, at, end)
         headers.append((name or b"", content))
-    timestamp = batch.max_timestamp if batch.attributes & LOG_APPEND_TIME else batch.base_timestamp + timestamp_delta
+    is_append_time = batch.attributes & LOG_APPEND_TIME
+    timestamp = batch.max_timestamp if is_append_time else java_long(batch.base_timestamp + timestamp_delta)
     return Record(batch.base_offset + offset_delta, timestamp, key, value, headers), end
 
 
