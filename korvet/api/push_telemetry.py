@@ -5,6 +5,7 @@ Source: ClientMetricsManager.processPushTelemetryRequest
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -30,6 +31,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
     code = _refusal(instance, request, telemetry.most_bytes)
     instance.is_terminating = request.terminating
     if code is ErrorCode.none and request.metrics and telemetry.receiver is not None:
+        instance.taken_at = monotonic()
         push = Push(
             namespace=ctx.frontend.namespace.name,
             client=traits,

@@ -47,14 +47,16 @@ class Instance:
     pushed_at: float = -inf
     is_terminating: bool = False
     last_error: ErrorCode = ErrorCode.none
+    taken_at: float = -inf
+    """The time of the last push that was unpacked."""
     waits_until: float = -inf
-    """The earliest time of a push, after one by another instance of the same connection."""
+    """The earliest time of a push, after one that was unpacked of another instance of the same connection."""
 
     def follow(self, earlier: Instance) -> None:
         """Come after an instance of the same connection: one that takes new ids may push no more often."""
-        self.waits_until = earlier.waits_until
+        self.waits_until, self.taken_at = earlier.waits_until, earlier.taken_at
         if earlier.id != self.id:
-            self.waits_until = max(self.waits_until, earlier.pushed_at + self.interval_ms / 1000)
+            self.waits_until = max(self.waits_until, earlier.taken_at + self.interval_ms / 1000)
 
     def may_get(self) -> bool:
         """Note a question for the subscriptions, unless it comes before the next push is due."""
