@@ -330,18 +330,19 @@ def _append(ctx: Context, request: Any, job: _Job, *, is_opened: bool) -> Outcom
         batch, records = stamped(batch, records, batch.attributes & ~LOG_APPEND_TIME, batch.max_timestamp)
     if records is not job.records:
         job = job._replace(batch=batch, records=records)
-    return _send(ctx, request, job, limits.copies, append_time)
+    return _send(ctx, request, job, limits, append_time)
 
 
-def _send(ctx: Context, request: Any, job: _Job, copies: int, append_time: int) -> Outcome:
-    """Send a batch to Redis if there is room for it, and enough replicas if its answer waits for ``copies``."""
+def _send(ctx: Context, request: Any, job: _Job, limits: Limits, append_time: int) -> Outcome:
+    """Send a batch to Redis if there is room for it, and enough replicas if its answer waits for them."""
     log, partition, batch = ctx.frontend.log, job.partition, job.batch
     size_bytes = sum(one.size_bytes for one in job.split) if job.split else len(job.records)
     if not log.reserve.take(partition.keys.log, size_bytes):
         log.reserve.note_full(True)
         partition.in_flight.refuse(batch, "redis is nearly at maxmemory")
         return PartitionAnswer(partition.index, KAFKA_STORAGE_ERROR)
-    is_held = copies > 1 and request.acks == ALL
+    copies = limits.copies
+    is_held = (copies > 1 or limits.is_synced) and request.acks == ALL
     if is_held and lacks_replicas(ctx, request, partition):
         why = f"Fewer servers are in sync than min.insync.replicas={copies}"
         partition.in_flight.refuse(batch, why)
@@ -350,7 +351,7 @@ def _send(ctx: Context, request: Any, job: _Job, copies: int, append_time: int) 
     appending = log.append(partition, batch, job.records, _membership(ctx, request, batch), entries)
     if not is_held:
         return Pending(partition, appending, append_time=append_time)
-    held = log.replicas.hold(partition, appending.reply, copies)
+    held = log.replicas.hold(partition, appending.reply, copies, on_disk=limits.is_synced)
     return Pending(partition, appending, append_time=append_time, held=held, timeout_s=request.timeout.total_seconds())
 
 

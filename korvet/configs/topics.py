@@ -129,6 +129,14 @@ TOPIC_CONFIGS: Final = table(
             "only archived ones. Archived records are below the offset that the group korvet.archive committed.",
         ),
         Config(
+            name="korvet.acks.fsync",
+            kind=Kind.BOOLEAN,
+            default="false",
+            synonym="korvet.acks.fsync",
+            documentation="Whether acks=all and commits of transactions wait until Redis has flushed to its disk. "
+            "This needs Redis 7.2 or Valkey, with appendonly yes.",
+        ),
+        Config(
             name="korvet.storage",
             kind=Kind.STRING,
             default="batch",

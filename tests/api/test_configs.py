@@ -96,7 +96,7 @@ def test_a_topic_has_all_of_kafkas_configs_and_korvets(
 ) -> None:
     name = created(broker.port, retention_ms="7")
     (result,) = describe(broker, (TOPIC, name, keys), version=version)
-    assert (result["error_code"], result["error_message"], len(result["configs"])) == ("NONE", "", 37)
+    assert (result["error_code"], result["error_message"], len(result["configs"])) == ("NONE", "", 38)
     (retention,) = [config for config in result["configs"] if config["name"] == "retention.ms"]
     assert (retention["value"], retention["read_only"], retention["config_source"]) == ("7", False, 1)
     assert retention["synonyms"] == [{"name": "retention.ms", "value": "7", "source": 1}]

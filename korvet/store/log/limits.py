@@ -32,6 +32,8 @@ class Limits:
     """Whether a value that is a JSON object is laid out in its members."""
     copies: int = 1
     """min.insync.replicas: how many servers must hold a batch, the primary among them, before acks=all is answered."""
+    is_synced: bool = False
+    """korvet.acks.fsync: whether acks=all waits for the server's disk."""
 
     opens_batches: bool = field(init=False)
     """Whether batches are opened before they are appended."""
@@ -40,7 +42,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         self.opens_batches = bool(self.value_schema) or self.codec is not None or self.is_record
-        self.is_plain = not self.opens_batches and not self.is_compacted and self.copies == 1
+        is_held = self.copies > 1 or self.is_synced
+        self.is_plain = not self.opens_batches and not self.is_compacted and not is_held
 
 
 def keeps_unarchived(catalog: Catalog, topic: Topic) -> bool:
@@ -70,4 +73,5 @@ def limits_of(catalog: Catalog, topic: Topic) -> Limits:
         is_record,
         is_record and catalog.setting(topic, "korvet.value.format") == "json",
         int(catalog.setting(topic, "min.insync.replicas")),
+        catalog.setting(topic, "korvet.acks.fsync") == "true",
     )

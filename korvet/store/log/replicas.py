@@ -1,9 +1,14 @@
-"""Acknowledgments by Redis's replicas, for which acks=all waits if min.insync.replicas is above one.
+"""Acknowledgments by Redis's replicas and by its disk. acks=all waits for replicas if min.insync.replicas is above one,
+and for the disk with korvet.acks.fsync. So does the commit of a transaction.
 
 Redis's WAIT tells how many replicas have the last write of its own connection, and holds up all commands behind it. So
 each server has a connection for WAIT alone, and all appends that wait there share rounds: a tiny write
 (`korvet_log_touch`) and one WAIT. The write comes after the appends were answered, hence behind them in the stream that
 replicas get. min.insync.replicas counts the primary, as Kafka counts the leader.
+
+**The disk.** WAITAOF (Redis 7.2, Valkey) tells whether the server has flushed its append-only file, up to the last
+write of its own connection. A round asks it between the touch and WAIT, if an append waits for it. With appendfsync
+everysec the answer comes with the next flush, so that all appends of a second share it.
 
 **Joining.** An append joins when its reply arrives, not when its request asks for the outcome. So pipelined requests of
 a connection wait together.
@@ -22,15 +27,15 @@ INFO also tells how many replicas there are; that knowledge is at most `_KNOWN_S
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import anyio
 import structlog
 
-from korvet.errors import SlotMoving, StoreUnavailable
-from korvet.redis.client import Store
+from korvet.errors import SlotMoving, StoreError, StoreUnavailable
+from korvet.redis.client import Argument, Store
 from korvet.redis.link import Link
 from korvet.redis.resp import fail, pack_command
 from korvet.store.contract import GONE
@@ -44,6 +49,10 @@ _KNOWN_S = 5.0
 _SLICE_MS = 200
 SILENT_S = 10
 """A replica that was silent for so long is not in sync; Redis's min-replicas-max-lag has the same default."""
+_TOUCHED_MS = 60_000
+_NO_DISK = (
+    "the server cannot tell what is on its disk: korvet.acks.fsync needs Redis 7.2 or Valkey, with appendonly yes"
+)
 _INFO = pack_command(("INFO", "replication"))
 _UNKNOWN_TARGET = -1
 _TOLD_EVERY_S = 60.0
@@ -81,13 +90,16 @@ def read_replication(info: bytes) -> Replication:
 
 
 class Held:
-    """An append that a front-end acknowledges only when enough servers have it."""
+    """An append that a front-end acknowledges only when enough servers have it, and perhaps the server's disk."""
 
-    __slots__ = ("copies", "future", "history", "joined_at", "partition", "target")
+    __slots__ = ("awaits_disk", "copies", "future", "history", "joined_at", "key", "target", "touch")
 
-    def __init__(self, partition: Partition, copies: int, history: str) -> None:
-        self.partition = partition
+    def __init__(self, key: str, touch: Sequence[Argument], copies: int, history: str, *, awaits_disk: bool) -> None:
+        self.key = key
+        self.touch = touch
+        """A command that writes at the key's server without a change."""
         self.copies = copies
+        self.awaits_disk = awaits_disk
         self.history = history
         """The history of the server to which the append was sent first."""
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -116,7 +128,7 @@ class Replicas:
 
     def known(self, partition: Partition) -> int | None:
         """The number of replicas in sync at a partition's server; None if it is unknown, see `ask`."""
-        server = self._server(partition)
+        server = self._server(partition.keys.meta)
         if server is None:
             return None
         age_s = self._now() - server.known_at
@@ -145,7 +157,7 @@ class Replicas:
 
         :raises StoreUnavailable, StoreError: if it cannot be asked.
         """
-        server = self._server(partition)
+        server = self._server(partition.keys.meta)
         asked = None if server is None else self._inform(server, partition)
         if asked is not None:
             await asyncio.shield(asked)
@@ -157,11 +169,29 @@ class Replicas:
 
     # ------------------------------------------------------------------ after the append
 
-    def hold(self, partition: Partition, reply: asyncio.Future[Any], copies: int) -> Held:
-        """Have an append that was just sent wait for ``copies`` servers, from its reply on."""
-        held = Held(partition, copies, self._store.history(partition.keys.log))
+    def hold(self, partition: Partition, reply: asyncio.Future[Any], copies: int, *, on_disk: bool = False) -> Held:
+        """Have an append that was just sent wait for ``copies`` servers, and the disk if asked, from its reply on."""
+        key = partition.keys.meta
+        touch = ("FCALL", "korvet_log_touch", 1, key, partition.topic_id)
+        held = Held(key, touch, copies, self._store.history(key), awaits_disk=on_disk)
         reply.add_done_callback(partial(self._answered, held))
         return held
+
+    async def flushed(self, touched_keys: Iterable[str], timeout_s: float) -> bool:
+        """Wait until the disks of the keys' servers have all that these servers have answered; false after the time.
+
+        :param touched_keys: of any type, which nothing else uses: they are written.
+        :raises StoreUnavailable: with its outcome unknown, if a server was lost or is another one by now.
+        :raises StoreError: if a server cannot tell.
+        """
+        waiting: dict[Link | None, Held] = {}
+        for key in touched_keys:
+            link = self._store.confirmation(key)
+            if link not in waiting:
+                touch = ("SET", key, "", "PX", _TOUCHED_MS)
+                waiting[link] = Held(key, touch, 1, self._store.history(key), awaits_disk=True)
+                self._join(waiting[link])
+        return all([await self.confirmed(held, timeout_s) for held in waiting.values()])
 
     def _answered(self, held: Held, reply: asyncio.Future[Any]) -> None:
         if not reply.cancelled() and reply.exception() is None and reply.result().startswith(b"0 "):
@@ -169,7 +199,7 @@ class Replicas:
 
     def _join(self, held: Held) -> None:
         held.joined_at = self._now()
-        server = self._server(held.partition)
+        server = self._server(held.key)
         if server is None:
             _lose(held, "no cluster node is known for the partition")
         else:
@@ -197,8 +227,8 @@ class Replicas:
 
     # ------------------------------------------------------------------ servers
 
-    def _server(self, partition: Partition) -> _Server | None:
-        link = self._store.confirmation(partition.keys.meta)
+    def _server(self, key: str) -> _Server | None:
+        link = self._store.confirmation(key)
         if link is None:
             return None
         server = self._servers.get(link)
@@ -277,10 +307,9 @@ class _Server:
             else:
                 _lose(held, "another server answers, or none")
         if self._round:
-            partition = self._round[0].partition
-            self._send(self._touched, "FCALL", "korvet_log_touch", 1, partition.keys.meta, partition.topic_id)
+            self._send(self._touched, *self._round[0].touch)
 
-    def _send(self, callback: Callable[[asyncio.Future[Any]], None], *command: str | int) -> None:
+    def _send(self, callback: Callable[[asyncio.Future[Any]], None], *command: Argument) -> None:
         reply: asyncio.Future[Any] = self._loop.create_future()
         reply.add_done_callback(callback)
         self._link.send(reply, pack_command(command))
@@ -293,9 +322,29 @@ class _Server:
             self._begin_again()
         elif error is not None:
             self._fail(error)
+        elif any(held.awaits_disk for held in self._round):
+            self._send(self._flushed, "WAITAOF", 1, 0, _SLICE_MS)
         else:
+            self._wait_for_replicas()
+
+    def _flushed(self, reply: asyncio.Future[Any]) -> None:
+        error = reply.exception()
+        if error is not None:
+            is_final = isinstance(error, StoreError)
+            self._fail(StoreError(f"{_NO_DISK} ({error})") if is_final else error)
+            return
+        if reply.result()[0] > 0:
+            for held in self._round:
+                held.awaits_disk = False
+        self._wait_for_replicas()
+
+    def _wait_for_replicas(self) -> None:
+        self._settle(lambda _: 0)
+        if any(held.copies > 1 for held in self._round):
             copies = min(held.copies for held in self._round)
             self._send(self._waited, "WAIT", copies - 1, _SLICE_MS)
+        else:
+            self._begin_again()
 
     def _waited(self, reply: asyncio.Future[Any]) -> None:
         error = reply.exception()
@@ -324,7 +373,7 @@ class _Server:
     def _settle(self, acknowledged: Callable[[Held], int]) -> None:
         """Release the appends that enough servers have, and the appends for which no request waits any more."""
         for held in self._round:
-            if held.copies <= acknowledged(held) + 1:
+            if held.copies <= acknowledged(held) + 1 and not held.awaits_disk:
                 held.has_enough()
         self._round = [held for held in self._round if not held.future.done()]
 

@@ -18,10 +18,11 @@ import anyio
 import structlog
 
 from korvet.codes import CONCURRENT_TRANSACTIONS, POLICY_VIOLATION, TRANSACTION_ABORTABLE, TRANSACTIONAL_ID_NOT_FOUND
-from korvet.errors import KorvetError
+from korvet.errors import KorvetError, StoreUnavailable
 from korvet.redis.client import Named, Purpose, Store
 from korvet.store.calls import Calls
 from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.topic import Topic
 from korvet.store.contract import CHECK, FRESH_ID
 from korvet.store.groups.groups import Groups
 from korvet.store.groups.replies import named, text
@@ -47,6 +48,7 @@ _PAUSES_S: Final = (0.02,) * 5
 """As add.partitions.to.txn.retry.backoff.ms, up to add.partitions.to.txn.retry.backoff.max.ms."""
 _KEYS_KEPT: Final = 10_000
 _MOST_DUE: Final = 100
+_DISK_WITHIN_S: Final = 10.0
 _MOST_MEMBERS: Final = 1000
 """Arguments of one call; two for each member that comes into a transaction."""
 
@@ -93,6 +95,8 @@ class Transactions:
         self._refused = Seldom(
             "new transactional ids are refused: there are as many as korvet.max.transactional.ids allows"
         )
+        self._synced: tuple[int, Sequence[Topic]] = -1, ()
+        """The topics with korvet.acks.fsync, and the catalog's generation when they were looked for."""
         self._decisions = Decisions(self._complete, catalog, log, groups)
 
     def _call(self, function: str, transactional_id: str, **named: Named) -> Awaitable[Any]:
@@ -146,7 +150,10 @@ class Transactions:
     async def end(
         self, transactional_id: str, producer_id: int, producer_epoch: int, *, is_commit: bool, version: int
     ) -> ProducerId:
-        """Decide how a transaction ends, and finish the decision. With version 2 the answer has the next epoch."""
+        """Decide how a transaction ends, and finish the decision. With version 2 the answer has the next epoch.
+
+        :raises StoreUnavailable: also if a commit may not be on the disk yet, for which `korvet.acks.fsync` waits.
+        """
 
         checked = ""
 
@@ -172,7 +179,28 @@ class Transactions:
         answer = await self._ended(transactional_id, end)
         if is_commit and answer.code == TRANSACTION_ABORTABLE:
             log.warning("a transaction is aborted because a part of it may be lost", transactional_id=transactional_id)
+        elif is_commit and answer.code == 0:
+            await self._reach_the_disk(transactional_id)
         return answer
+
+    async def _reach_the_disk(self, transactional_id: str) -> None:
+        """Wait for the disks of the servers that hold a transactional id and topics with korvet.acks.fsync, if any.
+
+        The members of a transaction that was committed before are not known any more. So a repeated call waits for all
+        these servers, and so does the first one.
+        """
+        generation, topics = self._synced
+        if generation != self._catalog.generation:
+            every = self._catalog.topics()
+            topics = [one for one in every if self._catalog.setting(one, "korvet.acks.fsync") == "true"]
+            self._synced = self._catalog.generation, topics
+        if not topics:
+            return
+        touched = [self._namespace.transaction_touched(transactional_id)]
+        if self._store.url.kind == "cluster":
+            touched += (self._namespace.touched(one.name, index) for one in topics for index in range(one.partitions))
+        if not await self._log.replicas.flushed(touched, _DISK_WITHIN_S):
+            raise StoreUnavailable("the commit is not on the disk yet", outcome_unknown=True)
 
     async def _checked(
         self, transactional_id: str, producer_id: int, ordinal: int, size: int, cursor: bytes, flat: Sequence[bytes]

@@ -1,0 +1,99 @@
+"""korvet.acks.fsync: acks=all and commits of transactions are answered when Redis has flushed them to its disk."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+
+import pytest
+
+from tests.api.data import batches_of, fetch, produce, records, wanted
+from tests.api.raw import created
+from tests.api.transactions import producer
+from tests.kafka.waiting import poll_until
+from tests.support.broker import KorvetServer, running_broker
+from tests.support.redis import Server, running_server
+
+WITHIN_S = 30
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """Valkey with an append-only file, by default one that it flushes when the test says so."""
+    with running_server(
+        "valkey", options={"appendonly": "yes", "appendfsync": getattr(request, "param", "no")}
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def broker(server: Server) -> Iterator[KorvetServer]:
+    with running_broker(redis_url=server.url) as broker:
+        yield broker
+
+
+def code(port: int, topic: str, acks: int) -> str:
+    answer = produce(port, topic, records(1), acks=acks, timeout=500)
+    return str(answer["error_code"])
+
+
+def test_nothing_is_acknowledged_before_it_is_on_the_disk(server: Server, broker: KorvetServer) -> None:
+    port = broker.port
+    topic, other = created(port, korvet_acks_fsync="true"), created(port)
+    assert [code(port, topic, -1), code(port, topic, 1)] == ["NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NONE"]
+    assert code(port, other, -1) == "NONE"
+    with server.client() as client, ThreadPoolExecutor(1) as threads:
+        client.config_set("appendfsync", "always")
+        assert code(port, topic, -1) == "NONE"
+        mine = producer(port)
+        assert mine.send(topic)["error_code"] == "NONE"
+        client.config_set("appendfsync", "no")
+        ended = threads.submit(mine.end)
+        poll_until(lambda: committed(port, topic) == 5, "it is committed")
+        assert not ended.done()
+        client.config_set("appendfsync", "always")
+        assert ended.result(WITHIN_S) == "NONE"
+
+
+def committed(port: int, topic: str) -> int:
+    """The batches and markers that readers of committed records get."""
+    (part,) = fetch(port, topic, wanted(0), isolation_level=1)
+    return len(batches_of(part))
+
+
+@pytest.mark.parametrize("server", ["everysec"], indirect=True)
+def test_transactions_that_were_reported_committed_survive_kill_9(server: Server, broker: KorvetServer) -> None:
+    """A lost one would have its offset given out again."""
+    topic = created(broker.port, korvet_acks_fsync="true")
+    offsets, ends = list[int](), threading.Event()
+
+    def commit_all_the_time() -> None:
+        mine = None
+        while not ends.is_set():
+            with suppress(OSError, AssertionError):
+                mine = mine or producer(broker.port)
+                offset = mine.sent(topic)
+                if mine.end() == "NONE":
+                    offsets.append(offset)
+                    continue
+            mine = None
+
+    def commits(more: int) -> bool:
+        return len(offsets) >= more or done.done()
+
+    with ThreadPoolExecutor(1) as threads:
+        done = threads.submit(commit_all_the_time)
+        try:
+            for _ in range(3):
+                poll_until(partial(commits, len(offsets) + 5), "some are committed")
+                server.restart(crash=True)
+            poll_until(partial(commits, len(offsets) + 5), "some are committed")
+        finally:
+            ends.set()
+        done.result(WITHIN_S)
+    assert offsets == sorted(set(offsets))
+    (part,) = fetch(broker.port, topic, wanted(offsets[-1]))
+    assert part["high_watermark"] >= offsets[-1] + 2
