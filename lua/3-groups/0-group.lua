@@ -166,11 +166,11 @@ function group.mend_sessions(g)
   if g.pending >= 0 or g.is_damaged then
     return
   end
-  group.each(g, function(id, record)
+  for id, timeout in pairs(group.timeouts(g)) do
     if not redis.call('ZSCORE', g.keys[3], id) then
-      g.deadlines[id] = g.now + group.session_timeout(record)
+      group.renew(g, id, timeout)
     end
-  end)
+  end
   g.pending = 0
 end
 

@@ -113,7 +113,7 @@ end
 
 -- Take out all members at once.
 function group.desert(g)
-  g.members, g.is_complete, g.is_deserted, g.announced = {}, true, true, true
+  g.members, g.deadlines, g.is_complete, g.is_deserted, g.announced = {}, {}, true, true, true
   g.size, g.pending, g.supporters, g.has_counted = 0, 0, {}, true
   group.set(g, 'leader', nil)
   group.set(g, 'joined', 0)
