@@ -34,8 +34,8 @@ def repair(data_dir: Path, execute: bool) -> None:
     Example:  korvet repair --data-dir data
               korvet repair --data-dir data --execute
     """
-    from korvet.server.append_only_file import note_size
-    from korvet.server.append_only_repair import DIRECTORY, cut, find_damage
+    from korvet.server.append_only_file import DIRECTORY, note_size
+    from korvet.server.append_only_repair import cut, find_damage
     from korvet.server.embedded import without_server
 
     with without_server(data_dir) as binary:

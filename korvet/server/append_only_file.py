@@ -28,6 +28,7 @@ log = structlog.get_logger()
 Ask = Callable[[bytes, float], Awaitable[bytes]]
 """Asks an inline command, within seconds; the answer is empty if there is none."""
 
+DIRECTORY = "appendonlydir"
 _LEAST_BYTES = 1 << 30
 _LOOK_S = 10.0
 _LONGEST_S = 3600.0

@@ -24,8 +24,8 @@ from pathlib import Path
 import redis
 
 from korvet.errors import KorvetError
+from korvet.server.append_only_file import DIRECTORY
 
-DIRECTORY = "appendonlydir"
 _MANIFEST = "appendonly.aof.manifest"
 _START_S = 10.0
 _LONGEST_LINE = 64

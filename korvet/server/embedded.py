@@ -27,8 +27,7 @@ import structlog
 from anyio.abc import Process, TaskStatus
 
 from korvet.errors import KorvetError
-from korvet.server.append_only_file import rewrite_when_due, warn_of_missing_end
-from korvet.server.append_only_repair import DIRECTORY
+from korvet.server.append_only_file import DIRECTORY, rewrite_when_due, warn_of_missing_end
 from korvet.server.machine import memory_bytes
 
 log = structlog.get_logger()

@@ -15,12 +15,12 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from operator import add
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from kio.schema.errors import ErrorCode
-from prometheus_client import ProcessCollector
 
 import korvet
 from korvet.api.shared.context import Frontend
@@ -38,11 +38,12 @@ from korvet.server.requests import CHARGE_BYTES
 from korvet.store.library import library_version
 from korvet.store.memory import UNLIMITED
 
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
 PREFIX: Final = b"figures "
 _TICKS: Final = 4
 _TICK_S: Final = 0.25
-_PROCESS: Final = ProcessCollector(registry=None)
-"""The process metrics that all of Prometheus's clients tell, on systems with /proc."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +120,18 @@ def read_samples(serving: Serving, lag: LoopLag) -> Samples:
     samples = Samples()
     for name, labels, value in _figures(serving, lag):
         samples.set(f"korvet_{name}", value, *labels)
-    for metric in _PROCESS.collect():
+    for metric in _process_collector().collect():
         for sample in metric.samples:
             samples.set(sample.name, sample.value, str(serving.number))
     return samples
+
+
+@cache
+def _process_collector() -> Collector:
+    """The process metrics that all of Prometheus's clients report, on systems with /proc."""
+    from prometheus_client import ProcessCollector
+
+    return ProcessCollector(registry=None)
 
 
 _Figure = tuple[str, tuple[str, ...], Any]
