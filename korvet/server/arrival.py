@@ -121,6 +121,9 @@ class Arrival:
 
         :raises OSError: the client has left.
         """
+        if not self.client:
+            # It has reset its connection, so it has no address any more.
+            return False
         try:
             door = self._door
             header = await self._header() if door.listener.proxy_protocol else NO_HEADER
@@ -157,12 +160,12 @@ class Arrival:
         return None
 
     async def _read_header(self) -> ProxyHeader | None:
-        if not self._door.trusts(self.client):
-            raise Refused("its address is none of proxy-protocol-from, so no load balancer sent its header")
         while True:
             peeked = await self._peek()
             if not peeked:
                 return None
+            if not self._door.trusts(self.client):
+                raise Refused("its address is none of proxy-protocol-from, so no load balancer sent its header")
             header = parse_proxy_header(self._seen + peeked)
             size = len(peeked) if header is None else header.size_bytes - len(self._seen)
             self._seen += self._socket.recv(size)

@@ -20,7 +20,7 @@ from korvet.security.mapping import PrincipalRules
 from korvet.security.protocol import ClientAuth
 from korvet.security.tls import Certificates, TlsFiles
 from korvet.wire.proxy_header import V2_BEGIN
-from tests.server.script import BEGUN, PLAIN, REPEATED, SILENT, STARTED, Running, Script, named, serving
+from tests.server.script import BEGUN, PLAIN, REPEATED, SILENT, STARTED, Running, Script, named, serving, until
 from tests.support.certificates import Authority, Pair
 from tests.support.haproxy import running_haproxy
 
@@ -190,6 +190,23 @@ async def test_header_counts_from_the_balancers_that_the_listener_names() -> Non
         async with serving(script, proxy_protocol=True, door=door) as running:
             assert await principal(script, running.port, None, sent) == expected
             assert (await principal(script, running.port, None, LOCAL) is None) == (expected is REFUSED)
+
+
+async def test_address_that_no_listener_trusts_connects_and_leaves_without_a_line() -> None:
+    """A kubelet's probe closes its connection, other health checks reset it: then it has no address any more."""
+    door = {"balancers": (ip_network("10.0.0.1"),)}
+    with capture_logs() as lines:
+        async with serving(Script(), proxy_protocol=True, door=door) as running:
+
+            def probe() -> None:
+                for at in range(60):
+                    with socket.create_connection(("127.0.0.1", running.port)) as client:
+                        if at % 2:
+                            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+            await anyio.to_thread.run_sync(probe)
+            await until(lambda: not running.server.strangers and not running.server.connection_quotas.open)
+    assert lines == []
 
 
 async def test_certificates_are_in_the_audit_log_with_their_outcome(authority: Authority, tmp_path: Path) -> None:
