@@ -51,7 +51,7 @@ class Relay:
     def __init__(self, socket: Path, *, is_proxied: bool) -> None:
         self._socket = str(socket)
         self._is_proxied = is_proxied
-        self._under_way = Guests(_MOST_UNDER_WAY)
+        self._under_way = Guests(lambda: _MOST_UNDER_WAY)
         self._told_at = -inf
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

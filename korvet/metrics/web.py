@@ -207,7 +207,7 @@ async def serve(told: Told, bound: socket.socket, others: ASGIApp | None = None,
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
         application(told, others, hostnames),
-        http=partial(_Guarded, Guests(_MOST_CONNECTIONS)),  # type: ignore[arg-type]
+        http=partial(_Guarded, Guests(lambda: _MOST_CONNECTIONS)),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         interface="asgi3",

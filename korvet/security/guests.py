@@ -28,10 +28,10 @@ class Guest:
 class Guests:
     """Those that are there.
 
-    :param most: how many there may be.
+    :param most: tells how many there may be now.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: Callable[[], int]) -> None:
         self._most = most
         self._by_origin: dict[str, dict[Guest, None]] = {}
         self._count = 0
@@ -39,11 +39,11 @@ class Guests:
     def has_room_for(self, address: str) -> bool:
         """Whether one more of an address takes no place of an address that has fewer, or as many."""
         own = len(self._by_origin.get(origin_of(address), ()))
-        return self._count < self._most or own + 1 < max(map(len, self._by_origin.values()))
+        return self._count < self._most() or own + 1 < max(map(len, self._by_origin.values()))
 
     def add(self, guest: Guest) -> Guest:
         """Count one more. If there are too many, another one ends."""
-        if self._count >= self._most:
+        while self._count >= self._most():
             self._push_out()
         self._by_origin.setdefault(guest.origin, {})[guest] = None
         self._count += 1

@@ -110,7 +110,7 @@ class Crowd:
         self.handshakes = Handshakes(limits.handshakes, limits.handshake_patience_s)
         self.connection_quotas = ConnectionQuotas(bounds)
         self.guesses = Guesses()
-        self.not_logged_in = Guests(max(1, self.connection_quotas.most // 2))
+        self.not_logged_in = Guests(lambda: max(1, self.connection_quotas.most // 2))
         """Connections before the end of a TLS handshake or of a login: half of what the process may have."""
         self.credentials = Views()
         self.tokens = tokens

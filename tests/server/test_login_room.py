@@ -8,6 +8,7 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
+from korvet.server.connection_quotas import Bound, Bounds
 from tests.server.script import PLAIN, Script, named, serving, until
 from tests.support.wire import raw_client
 
@@ -37,7 +38,7 @@ async def test_login_has_its_deadline_while_its_request_waits() -> None:
 
 async def test_connections_before_a_login_are_bounded_by_address() -> None:
     async with serving(Script(), sasl=["PLAIN"], login_s=NEVER_S) as running:
-        running.server.not_logged_in._most = 10
+        running.server.take(Bounds(process=Bound(most=20)))
         try:
             other = await asyncio.open_connection("127.0.0.1", running.port, local_addr=("127.0.0.2", 0))
         except OSError:

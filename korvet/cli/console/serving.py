@@ -105,7 +105,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, listening: socket.socket) -> None:
         super().__init__(config)
         self._listening = listening
-        self._connections = Guests(MOST_CONNECTIONS)
+        self._connections = Guests(lambda: MOST_CONNECTIONS)
 
     async def main_loop(self) -> None:
         async with anyio.create_task_group() as tasks:
