@@ -1,8 +1,9 @@
-"""A bound on guesses at passwords, which locks nobody out who knows one.
+"""A bound on guesses at passwords, which locks nobody out whose address has no guesser.
 
 An address may fail some logins at once. Beyond that its logins wait, and some of them are judged each second, those of
 each user in turn. A user who logged in from an address before counts apart there, so that guesses at other users do not
-delay him. Nobody is refused for the failures of others, and what is not judged tells a guesser nothing.
+delay him. What is not judged tells a guesser nothing, also not whether there is such a user: so names that nobody has
+take turns like others, and hundreds of them keep a newcomer at their address waiting for as long as a login may take.
 
 Keys are derived in threads, which addresses get in rotation.
 """
