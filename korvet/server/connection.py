@@ -21,6 +21,7 @@ from korvet.api import Answer, Api, Begun
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.errors import KorvetError, MalformedRequest
 from korvet.quotas.meters import Meters
+from korvet.security.guests import Guest
 from korvet.security.principal import ANONYMOUS, Principal
 from korvet.security.sasl import State
 from korvet.server.answers import Answers, encoded, error_code
@@ -474,12 +475,20 @@ class Connection(Receiver):
 class HealthCheck(Connection):
     """A connection of a load balancer that speaks for itself. It gets ApiVersions, and nothing else.
 
-    Anybody may claim to be that, without TLS, a certificate or a login.
+    Anybody may claim to be that, without TLS, a certificate or a login. So it counts as a connection before its login.
     """
 
     def __init__(self, crowd: Crowd, listener: Listener, frontend: Frontend, header: ProxyHeader) -> None:
         super().__init__(crowd, listener, frontend, header)
         self._frames.bound(min(crowd.limits.sasl_receive_bytes, crowd.limits.max_frame_bytes))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._guest = self._crowd.not_logged_in.add(Guest(self.client, self.abort))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._crowd.not_logged_in.remove(self._guest)
+        super().connection_lost(exc)
 
     def _take(self, frame: bytes | memoryview) -> None:
         if bytes(frame[:2]) == _API_VERSIONS:

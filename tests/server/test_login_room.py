@@ -9,12 +9,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from korvet.server.connection_quotas import Bound, Bounds
+from korvet.wire.proxy_header import V2_BEGIN
 from tests.server.script import PLAIN, Script, named, serving, until
 from tests.support.wire import raw_client
 
 pytestmark = pytest.mark.anyio
 
 NEVER_S = 600.0
+LOCAL = V2_BEGIN + b"\x20\x00\x00\x00"
 
 
 async def test_connection_that_does_not_log_in_in_time_is_closed() -> None:
@@ -50,6 +52,19 @@ async def test_connections_before_a_login_are_bounded_by_address() -> None:
             other[1].write(named(PLAIN, "a"))
             assert await other[0].readexactly(4)
         for _, writer in (other, *silent):
+            writer.close()
+
+
+async def test_health_checks_of_balancers_are_bounded_as_connections_before_a_login() -> None:
+    """Attack: anybody who reaches the listener may claim to be one, and keep silent."""
+    async with serving(Script(), sasl=["PLAIN"], proxy_protocol=True) as running:
+        running.server.take(Bounds(process=Bound(most=20)))
+        checks = [await asyncio.open_connection("127.0.0.1", running.port) for _ in range(30)]
+        with anyio.fail_after(60):
+            for _, writer in checks:
+                writer.write(LOCAL)
+            await until(lambda: len(running.server.connections) == 10)
+        for _, writer in checks:
             writer.close()
 
 
