@@ -49,7 +49,7 @@ def _refusal(instance: Instance, request: Any, most_bytes: int) -> ErrorCode:
     """The reason why a push is not taken, in the order of Kafka's checks."""
     if instance.is_terminating:
         return ErrorCode.invalid_request
-    if not instance.may_push() and not request.terminating:
+    if not instance.may_push(is_last=request.terminating):
         return ErrorCode.throttling_quota_exceeded
     if request.subscription_id != instance.subscription_id:
         return ErrorCode.unknown_subscription_id

@@ -107,10 +107,11 @@ def test_new_instance_ids_do_not_lift_the_push_interval(server: KorvetServer) ->
     """Attack: a connection that takes a new id for each push, each of which is decompressed."""
     with subscribed(server, metrics="i.", interval_ms="3600000") as (client, told):
         assert client.push(told, pushed(gauge("n", point(1)))) == "NONE"
-        for _ in range(20):
+        for is_last in (False, True) * 10:
             answer = client.ask("get_telemetry_subscriptions", client_instance_id=None)
             client.id = answer["client_instance_id"]
-            assert client.push(answer, pushed(gauge("n", point(1)))) == "THROTTLING_QUOTA_EXCEEDED"
+            refused = client.push(answer, pushed(gauge("n", point(1))), terminating=is_last)
+            assert refused == "THROTTLING_QUOTA_EXCEEDED"
 
 
 def test_subscriptions_match_clients_by_all_their_patterns(server: KorvetServer) -> None:

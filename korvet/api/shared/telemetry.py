@@ -66,10 +66,10 @@ class Instance:
             return True
         return False
 
-    def may_push(self) -> bool:
-        """Note a push, unless it comes too early; the one behind a question may come at any time."""
+    def may_push(self, *, is_last: bool = False) -> bool:
+        """Note a push, unless it comes too early; the one behind a question, or an id's last, may come at any time."""
         now = monotonic()
-        may = self.got_at > self.pushed_at or now - self.pushed_at >= self.interval_ms / 1000
+        may = is_last or self.got_at > self.pushed_at or now - self.pushed_at >= self.interval_ms / 1000
         if may := may and now >= self.waits_until:
             self.pushed_at = now
         return may
