@@ -81,8 +81,14 @@ class Patience(threading.local):
     def check(self) -> None:
         """:raises OutOfPatience:"""
         self.checks += 1
+        if self.checks > self.most_checks:
+            raise OutOfPatience
+        self.check_time()
+
+    def check_time(self) -> None:
+        """:raises OutOfPatience:"""
         is_given_up = self.given_up is not None and self.given_up.is_set()
-        if is_given_up or self.checks > self.most_checks or time.thread_time() > self.until_s:
+        if is_given_up or time.thread_time() > self.until_s:
             raise OutOfPatience
 
 
@@ -109,6 +115,15 @@ def pattern(text: str) -> Any:
         return compiled(text)
     except ValueError as error:
         raise ValueError(f"{text!r} is not a pattern of RE2: {error}") from None
+
+
+def _search(text: str) -> Any:
+    """The search of a pattern, which may have to be compiled again: that takes as long as thousands of keywords.
+
+    :raises OutOfPatience:
+    """
+    PATIENCE.check_time()
+    return pattern(text).search
 
 
 @lru_cache(maxsize=16)
@@ -161,7 +176,7 @@ def _counted(keyword: _Keyword) -> _Keyword:
 def _pattern(validator: Validator, value: str, instance: Any, _: Mapping[str, Any]) -> Iterator[Any]:
     from jsonschema.exceptions import ValidationError
 
-    if validator.is_type(instance, "string") and not pattern(value).search(instance):
+    if validator.is_type(instance, "string") and not _search(value)(instance):
         yield ValidationError(f"{instance!r} does not match {value!r}")
 
 
@@ -169,7 +184,7 @@ def _pattern_properties(validator: Any, value: Mapping[str, Any], instance: Any,
     if not validator.is_type(instance, "object"):
         return
     for text, subschema in value.items():
-        search = pattern(text).search
+        search = _search(text)
         for name, member in instance.items():
             spend()
             if search(name):
@@ -183,7 +198,7 @@ def _additional_properties(usual: _Keyword) -> _Keyword:
         patterns = schema.get("patternProperties")
         if not patterns or not validator.is_type(instance, "object"):
             return usual(validator, value, instance, schema)
-        searches = [pattern(text).search for text in patterns]
+        searches = [_search(text) for text in patterns]
         left = {name: member for name, member in instance.items() if not any(search(name) for search in searches)}
         return usual(validator, value, left, {"properties": schema.get("properties", {})})
 

@@ -35,6 +35,8 @@ MOST_KEYWORDS_AT_ONCE: Final = 50_000
 """The most keywords that a schema may look at for one part of a value, with all parts of it to which that leads."""
 _MOST_KEYWORDS_OF_CHECK: Final = 100_000
 """The most keywords for the check of a schema by its dialect's: half a second of a thread."""
+MOST_PATTERNS: Final = 100
+"""The most patterns: RE2 takes up to 10 ms for each, with Python's lock, and few of all schemas are kept compiled."""
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _OF_THE_SAME: Final = ("not", "if", "then", "else")
 _ALL_OF_THE_SAME: Final = ("allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies")
@@ -238,12 +240,12 @@ def _check_keywords(schema: Any) -> None:
         raise ValueError("a part of the schema has a $schema of its own")
     if any(isinstance(item, dict) for kinds in _members(schema, "type") if isinstance(kinds, list) for item in kinds):
         raise ValueError("a type that is a schema, as in draft 3, cannot be used; anyOf of draft 4 can")
-    by_pattern = [names for names in _members(schema, "patternProperties") if isinstance(names, dict)]
-    for text in (*_texts(schema, ("pattern",)), *(text for names in by_pattern for text in names)):
+    for text in _patterns(schema):
         try:
             pattern(text)
         except ValueError as error:
             raise ValueError(_short(str(error))) from None
+    by_pattern = any(isinstance(names, dict) for names in _members(schema, "patternProperties"))
     if by_pattern and next(_members(schema, "unevaluatedProperties"), None) is not None:
         raise ValueError("patternProperties and unevaluatedProperties cannot be used in one schema")
 
@@ -253,6 +255,12 @@ def _failures() -> tuple[type[Exception], ...]:
     from referencing.exceptions import Unresolvable
 
     return Unresolvable, ArithmeticError
+
+
+def _patterns(schema: Any) -> Iterator[str]:
+    yield from _texts(schema, ("pattern",))
+    for names in _members(schema, "patternProperties"):
+        yield from names if isinstance(names, dict) else ()
 
 
 def _texts(schema: Any, names: tuple[str, ...]) -> Iterator[str]:
@@ -319,11 +327,21 @@ def _schema_or_why(text: str) -> ValueSchema | str:
 
 def is_value_schema(value: Value) -> str | None:
     """The check of the config."""
+    if _has_too_many_patterns(str(value)):
+        return f"a schema has at most {MOST_PATTERNS} patterns"
     try:
         schema = value_schema(str(value))
     except ValueError as error:
         return str(error)
-    # Only here: a schema that was set before this bound stays.
+    # Only here: a schema that was set before these bounds stays.
     if schema is not None and schema.most_at_once > MOST_KEYWORDS_AT_ONCE:
         return f"a part of a value may take more than {MOST_KEYWORDS_AT_ONCE} keywords: references multiply"
     return None
+
+
+def _has_too_many_patterns(text: str) -> bool:
+    try:
+        return len(text) <= MOST_BYTES and len(set(_patterns(parsed_text(text)))) > MOST_PATTERNS
+    except (ValueError, RecursionError):
+        # Making the schema tells what is wrong.
+        return False

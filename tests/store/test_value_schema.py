@@ -172,6 +172,25 @@ def test_references_that_double_come_to_an_end() -> None:
         judged(schema, {"x": 1}, cpu_s=0.02)
 
 
+def by_patterns(count: int) -> str:
+    return json.dumps({"patternProperties": {f"a{number}": True for number in range(count)}})
+
+
+def test_schema_of_many_patterns_cannot_be_set() -> None:
+    assert is_value_schema(by_patterns(100)) is None
+    assert is_value_schema(by_patterns(101)) == "a schema has at most 100 patterns"
+    assert value_schema(by_patterns(101)) is not None, "one that was set before this bound stays"
+
+
+def test_time_is_looked_at_before_each_pattern() -> None:
+    """Of thousands few are kept compiled, and an object without members takes no step between two of them."""
+    schema = ValueSchema(by_patterns(300))
+    PATIENCE.begin(cpu_s=-1)
+    with pytest.raises(OutOfPatience):
+        schema.problem(b"{}")
+    PATIENCE.begin()
+
+
 def test_schema_whose_references_multiply_anywhere_cannot_be_set() -> None:
     """`null` reaches none of these parts; the value [1] reached 2^60."""
     deep = {"$defs": doubling(60)}
