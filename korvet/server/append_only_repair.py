@@ -170,7 +170,7 @@ def _commands(binary: Path) -> frozenset[bytes]:
 def _good_bytes(data: mmap.mmap | bytes, known: frozenset[bytes], ends: dict[bytes, int]) -> int:
     """The bytes up to the end of the last good command. Notes the ends of logs in ``ends``.
 
-    If something else than a command follows a command, that one is the wrong one: it had more words.
+    If a word follows a command, that one is the wrong one: it had more words.
     """
     at = good = before = 0
     is_open = False
@@ -180,7 +180,7 @@ def _good_bytes(data: mmap.mmap | bytes, known: frozenset[bytes], ends: dict[byt
         while at < len(data):
             if data[at : at + 1] == b"#":
                 _, at = _line(data, at, b"#")
-            elif data[at : at + 1] != b"*":
+            elif data[at : at + 1] == b"$":
                 return before
             else:
                 words, at = _command(data, at)

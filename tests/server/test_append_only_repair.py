@@ -82,7 +82,10 @@ def test_whole_files_are_left_as_they_are(data: Path, capsys: pytest.CaptureFixt
     assert not cut_files(data)
 
 
-@pytest.mark.parametrize(("word", "where"), [("number of words", 1), ("command", 8), ("size of the command", 5)])
+@pytest.mark.parametrize(
+    ("word", "where"),
+    [("beginning", 0), ("number of words", 1), ("command", 8), ("size of the command", 5)],
+)
 async def test_server_that_does_not_start_names_the_repair_which_says_what_is_lost_and_cuts(
     data: Path, capsys: pytest.CaptureFixture[str], word: str, where: int
 ) -> None:
@@ -101,6 +104,17 @@ async def test_server_that_does_not_start_names_the_repair_which_says_what_is_lo
     (rest,) = cut_files(data)
     assert (path.stat().st_size, rest.stat().st_size, rest.stat().st_mode & 0o077) == (at, size - at, 0)
     assert await entries(data) == 50
+
+
+async def test_zeros_behind_the_last_command_are_cut_off_alone(data: Path) -> None:
+    """A file system may leave them after a power cut."""
+    size = newest(data).stat().st_size
+    with open(newest(data), "ab") as file:
+        file.write(bytes(4096))
+    damage = find_damage(data, BINARY)
+    assert damage is not None and (damage.kept_bytes, damage.lost) == (size, [])
+    cut(damage)
+    assert await entries(data) == ENTRIES
 
 
 async def test_damaged_transaction_is_cut_off_as_a_whole(data: Path) -> None:
