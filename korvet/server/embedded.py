@@ -44,7 +44,8 @@ _MALLOC = ":".join(
 )
 """Settings of glibc that keep freed memory, in huge pages: fresh pages are most of the cost of large batches."""
 _GIB = 1 << 30
-_OURS = {"korvet.lock", "appendonlydir", "lost+found"}
+_OURS = ("korvet.", "valkey.", "temp-", "cut-", "appendonlydir", "lost+found")
+"""The beginnings of the names of what lies in a data directory."""
 _OTHERS = 0o077
 """The rights of other users."""
 _LEAST_MEMORY_BYTES = 256 << 20
@@ -147,7 +148,7 @@ def _shut_others_out(data_dir: Path) -> None:
     A directory that holds other things, too, keeps its own rights.
     """
     found = list(data_dir.iterdir())
-    ours = [path for path in found if path.name in _OURS or path.name.startswith(("valkey.", "temp-", "cut-"))]
+    ours = [path for path in found if path.name.startswith(_OURS)]
     for path in (*(data_dir,) * (ours == found), *ours, *(data_dir / "appendonlydir").glob("*")):
         try:
             # A link in it may lead anywhere.

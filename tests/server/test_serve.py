@@ -18,6 +18,8 @@ import pytest
 import redis
 
 from korvet.server import tether
+from korvet.server.append_only_file import note_size
+from korvet.server.append_only_repair import DIRECTORY
 from korvet.server.settings import ListenerSettings, ServeSettings
 from tests.support.broker import KorvetServer, is_alive, running_broker
 from tests.support.redis import free_port, running_server
@@ -87,6 +89,7 @@ def test_nobody_else_may_read_the_embedded_servers_data_new_or_there_already(dir
             found = [data, *data.rglob("*")]
             assert [path for path in found if stat.S_IMODE(path.lstat().st_mode) & 0o077 and path.is_file()] == []
             assert {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_dir()} == {0o700}
+            note_size(data / DIRECTORY)
             server.stop()
             # As an earlier korvet left it, and with a link of somebody else's.
             for path in filter(Path.exists, found):
