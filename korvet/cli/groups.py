@@ -249,7 +249,7 @@ def delete(names: tuple[str, ...], execute: bool, cluster: Cluster) -> str | Non
             rows = group_rows(client, listed)
             show_table(["GROUP", "STATE", "MEMBERS", "LAG"], [(one.group, one.state, *rest) for one, *rest in rows])
             return next(filter(None, (deletion_hindrance(client, one.group) for one in described)), None)
-        for name in names:
+        for name in dict.fromkeys(names):
             delete_group(client, name)
             click.echo(f"deleted group {name}")
     return None

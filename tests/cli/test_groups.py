@@ -345,7 +345,7 @@ def test_group_is_deleted(korvet: Korvet, ask: Ask, group: str) -> None:
     code, out, err = korvet("groups", "delete", group)
     assert (code, out.splitlines()[1].split()) == (1, [group, "Empty", "0", "6"])
     assert err == "nothing was changed; add --execute to do it\n"
-    assert korvet("groups", "delete", group, "--execute") == (0, f"deleted group {group}\n", "")
+    assert korvet("groups", "delete", group, group, "--execute") == (0, f"deleted group {group}\n", "")
     assert group not in [item["group"] for item in ask("groups", "list")]
     code, _, err = korvet("groups", "delete", group, "--execute")
     advice = "see all groups with: korvet groups list"
