@@ -109,8 +109,7 @@ async def test_server_that_does_not_start_names_the_repair_which_says_what_is_lo
 async def test_zeros_behind_the_last_command_are_cut_off_alone(data: Path) -> None:
     """A file system may leave them after a power cut."""
     size = newest(data).stat().st_size
-    with open(newest(data), "ab") as file:
-        file.write(bytes(4096))
+    newest(data).write_bytes(newest(data).read_bytes() + bytes(4096))
     damage = find_damage(data, BINARY)
     assert damage is not None and (damage.kept_bytes, damage.lost) == (size, [])
     cut(damage)
