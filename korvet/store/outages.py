@@ -100,6 +100,9 @@ class _Server:
         :param others: ``served_until from-to …``: the last time that any front-end was served before, and its outages;
             or empty.
         """
+        if self.served_until_ms - now_ms > LIMIT_MS:
+            # The clock went back. Outages of its former time would make those to come old.
+            self.outages = tuple(outage for outage in self.outages if outage.end_ms <= now_ms)
         told, *spans = others.split() or ["0"]
         served_until_ms = max(self.served_until_ms, int(told) if int(told) <= now_ms else 0)
         if self.history not in ("", history):
@@ -107,7 +110,7 @@ class _Server:
         elif now_ms - served_until_ms > LIMIT_MS:
             self.add([Outage(served_until_ms, now_ms)])
         if spans:
-            self.add(_spans(spans))
+            self.add(outage for outage in _spans(spans) if outage.end_ms <= now_ms)
         self.history = history
         self.served_until_ms = now_ms
         self.text = self.tell(now_ms)

@@ -261,6 +261,16 @@ async def test_closest_of_more_than_eight_outages_merge() -> None:
     assert sum(end - start for start, end in told) == 20 * 4_000 + 3_000
 
 
+async def test_outages_of_a_clock_that_went_back_hide_no_later_one() -> None:
+    """All that is left of them is what Redis tells: they end after now, and an hour before them everything is old."""
+    now_ms, later_ms = 10_000_000, 20_000_000
+    told = f"{later_ms}-{later_ms + 4_000}"
+    server = module._Server(later_ms + 5_000, [module.Outage(later_ms, later_ms + 4_000)])
+    server.served(now_ms, "same", f"{later_ms + 5_000} {told}")
+    server.served(now_ms + 5_000, "same", f"{now_ms} {told} {now_ms}-{now_ms + 5_000}")
+    assert spans(server.text) == [(now_ms, now_ms + 5_000)]
+
+
 async def test_standing_connections_learn_of_another_replication_id(redis_server: Server) -> None:
     """A server that is demoted and promoted again keeps its run id. It keeps its connections unless asked for more."""
     with running_server(redis_server.kind, options={"enable-debug-command": "yes"}) as server:
