@@ -9,7 +9,8 @@ compression of its own or storage by records. Compressed or long batches for a c
 Some libraries do not compute a batch's greatest timestamp from all records: franz-go writes the last record's, Sarama
 -1. Kafka computes it for every batch, which costs more than all else here. So korvet believes the libraries that are
 known to compute it (`korvet.api.shared.telemetry.Peer`), and looks into the batches of all others: in a thread if these
-take long. A client that lied about its library would have its own records deleted early, and nobody else's.
+take long. A client that lied about its library would have its own records deleted early, and nobody else's. Nobody is
+believed if the topic bounds the age of records, for a header does not tell the oldest one's.
 
 With acks=all and min.insync.replicas above 1 the answer waits for Redis's replicas (`korvet.store.log.replicas`).
 Batches are appended as they came. A batch of a topic with message.timestamp.type=LogAppendTime gets a new header.
@@ -42,6 +43,7 @@ from korvet.codes import (
     TOPIC_AUTHORIZATION_FAILED,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
+from korvet.configs.types import LONG_MAX
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
@@ -151,7 +153,7 @@ async def _opened(ctx: Context, request: Any, plan: _Plan) -> _Plan:
     for job in jobs:
         records = job.records[: job.batch.size_bytes]
         limits = log.limits(job.partition)
-        is_open = limits.opens_batches or limits.is_compacted or not _is_believed(ctx, job.batch)
+        is_open = limits.opens_batches or limits.is_compacted or not _is_believed(ctx, job.batch, limits)
         if not is_open or refusal(job.batch, records, limits.max_message_bytes) is not None:
             left.append(job)
             continue
@@ -209,7 +211,8 @@ def _plan(ctx: Context, request: Any, plan: _Plan, row: _Row, part: Any, *, may_
         return False
     if partition is not None and not isinstance(batch, Refusal):
         job = _Job(outcomes, len(outcomes), partition, batch, part.records)
-        must_be_dated = may_wait and request.acks in _VALID_ACKS and not _is_believed(ctx, batch)
+        is_judged = may_wait and request.acks in _VALID_ACKS
+        must_be_dated = is_judged and not _is_believed(ctx, batch, ctx.frontend.log.limits(partition))
         dated = _dated(ctx, job, len(jobs)) if must_be_dated else job
         if dated is None:
             return False
@@ -236,9 +239,10 @@ def _has_to_wait(ctx: Context, request: Any, partition: Partition, batch: Batch 
     return not limits.is_plain and (_must_be_opened(limits, batch) or lacks_replicas(ctx, request, partition) is None)
 
 
-def _is_believed(ctx: Context, batch: Batch) -> bool:
-    """Whether the header's greatest timestamp is that of the records."""
-    return ctx.peer.dates_batches and batch.max_timestamp >= batch.base_timestamp
+def _is_believed(ctx: Context, batch: Batch, limits: Limits) -> bool:
+    """Whether the header's greatest timestamp is that of the records, and the topic has no bound on their least."""
+    is_dated = ctx.peer.dates_batches and batch.max_timestamp >= batch.base_timestamp
+    return is_dated and limits.max_behind_ms == LONG_MAX
 
 
 def _dated(ctx: Context, job: _Job, before: int) -> _Job | Refusal | None:

@@ -372,6 +372,18 @@ def test_header_of_a_library_that_computes_it_is_believed(
     assert (first["max_time"], second["max_time"]) == (now + 1 if is_believed else now + 9, now + 9)
 
 
+@pytest.mark.parametrize("name", ["apache-kafka-java", "sarama"])
+def test_age_of_each_record_is_bounded_whatever_the_library(broker: KorvetServer, name: str) -> None:
+    topic, now = created(broker.port, message_timestamp_before_max_ms="3600000"), now_ms()
+    with connected(broker.port) as connection:
+        connection.ask("api_versions", 3, client_software_name=name, client_software_version="1")
+        codes = []
+        for second in (now - 1, now - 86_400_000):
+            answer = connection.ask("produce", 12, **produce_request(topic, dated_batch(now, now, second)))
+            codes.append(answer["responses"][0]["partition_responses"][0]["error_code"])
+    assert codes == ["NONE", "INVALID_TIMESTAMP"]
+
+
 @kafka("LogValidatorTest.testUnmatchedNumberOfRecords")
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("claimed", [2, 4])
