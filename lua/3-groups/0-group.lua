@@ -110,7 +110,7 @@ function group.is_cut(fields)
       return true
     end
   end
-  return false
+  return fields.state == 'Empty' and fields.expires_at == nil
 end
 
 -- The group, read from its keys. An expired group is read as none, and `save` removes its remains. So is one whose hash

@@ -24,7 +24,7 @@ end
 -- looked at now and then, to move its expiry, and if it has no offsets yet.
 function group.takes_any_commit(keys, generation, retention)
   local fields = redis.call('HMGET', keys[1], 'state', 'expires_at', 'next_due')
-  if fields[1] ~= 'Empty' or tonumber(generation) >= 0 then
+  if fields[1] ~= 'Empty' or not fields[2] or tonumber(generation) >= 0 then
     return false
   end
   local now, expires_at = value.now_ms(), tonumber(fields[2])

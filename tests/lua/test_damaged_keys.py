@@ -92,6 +92,19 @@ def test_classic_group_is_stable_again_without_a_field(group: Group, field: str)
     _rejoin(group, members)
 
 
+EMPTY_FIELDS = ("id", "locator", "state", "state_since", "generation", "retention", "expires_at", "clock", "size")
+
+
+@pytest.mark.parametrize("field", EMPTY_FIELDS)
+def test_empty_group_takes_commits_and_members_without_a_field(group: Group, field: str) -> None:
+    assert group.commit({"t:0": "5 -1 aa "}) == NONE
+    assert group.server.hdel(group.keys[0], field)
+    assert group.commit({"t:0": "6 -1 aa "}) == NONE
+    assert group.fetch("t:0") == {"t:0": "6 -1 aa "}
+    group.server.hdel(group.keys[0], field)
+    _rejoin(group, ["a", "b"])
+
+
 @hurt_by
 @pytest.mark.parametrize("key", GROUP_KEYS)
 def test_dead_member_of_a_damaged_group_leaves_it(
