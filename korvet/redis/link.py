@@ -267,7 +267,11 @@ class Link(Owner):
     async def _connect(self) -> Connection:
         address = await self._locate()
         connection, server = await connect(self, address, self._login, self.name, is_first=not self.run_id)
-        await self._ask_limits(connection)
+        try:
+            await self._ask_limits(connection)
+        except BaseException:
+            connection.abort()
+            raise
         self._live = self._gate = connection
         self._given_up = ""
         self.address = address

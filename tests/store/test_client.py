@@ -17,7 +17,7 @@ from korvet.errors import SlotMoving, StoreError, StoreFull, StoreUnavailable
 from korvet.quotas.entity import REQUEST, Entity
 from korvet.quotas.meters import Meters
 from korvet.quotas.rules import Rules, Windows
-from korvet.redis import connecting
+from korvet.redis import connecting, link
 from korvet.redis.client import Purpose, Store
 from korvet.redis.error_replies import as_exception
 from korvet.server.metering import Metering
@@ -354,3 +354,48 @@ async def test_call_with_more_arguments_than_its_bound_is_not_sent(server: Serve
     async with open_store(server.url) as store:
         with pytest.raises(StoreError, match="korvet_version takes 0 arguments, not 1"):
             await store.fcall(Purpose.COORDINATE, "korvet_version", (), "surplus")
+
+
+async def test_server_that_tells_no_limits_costs_one_connection_at_a_time(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one behind a proxy that swallows CONFIG: each try ends its connection before the next one."""
+    monkeypatch.setattr(link, "CONNECT_TIMEOUT_S", 0.5)
+    opened: list[asyncio.StreamWriter] = []
+    asked: list[bool] = []
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(writer)
+        answers, questions = await asyncio.open_unix_connection(server.url.removeprefix("unix://"))
+
+        async def answer() -> None:
+            while data := await answers.read(65_536):
+                writer.write(data)
+
+        answering = asyncio.create_task(answer())
+        while data := await reader.read(65_536):
+            asked.append(b"proto-max-bulk-len" in data)
+            if not asked[-1]:
+                questions.write(data)
+        opened.remove(writer)
+        answering.cancel()
+        for one in (writer, questions):
+            one.close()
+
+    proxy = await asyncio.start_server(relay, "127.0.0.1", 0)
+    async with proxy:
+        with anyio.CancelScope() as scope:
+
+            async def stop() -> None:
+                await until(lambda: sum(asked) > 2)
+                scope.cancel()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(stop)
+                async with open_store(f"redis://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"):
+                    await anyio.sleep_forever()
+        try:
+            await until(lambda: not opened, within_s=10)
+        finally:
+            for one in opened:
+                one.close()
