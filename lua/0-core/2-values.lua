@@ -25,10 +25,13 @@ function value.now_ms()
   return math.floor(clock.now_us() / 1000)
 end
 
+-- The ms by which a time server may set the clock back at any time. That ends nothing.
+value.CORRECTION_MS = 1000
+
 -- Whether a deadline that was set to so many ms is still to come. One that lies further ahead was set before the clock
 -- went back, and is over.
 function value.is_running(deadline, now, lasts_ms)
-  return deadline > now and deadline <= now + lasts_ms
+  return deadline > now and deadline <= now + lasts_ms + value.CORRECTION_MS
 end
 
 -- The ms by which the clock went back since a unit noted a time; 0 if it did not. So much earlier are the unit's times.

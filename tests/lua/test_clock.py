@@ -11,6 +11,7 @@ from tests.lua.consumer import ConsumerGroup, of
 from tests.lua.group import NONE, REBALANCE_IN_PROGRESS, RETENTION_S, Group
 from tests.lua.log import Log
 from tests.lua.test_connections import COUNTERS, LEASES
+from tests.lua.test_frontends import Registry
 from tests.lua.test_group_redis_groups import find, note
 from tests.lua.test_log_compaction import begin
 from tests.lua.transaction import EXPIRATION_MS, Transactional
@@ -146,15 +147,31 @@ def test_compaction_of_a_dead_front_end_holds_no_other_up(log: Log, set_clock: C
     assert begin(log, "other") == [0, b"ready"]
 
 
-def test_connections_of_a_dead_front_end_do_not_count(server: redis.Redis, set_clock: Callable[[float], None]) -> None:
-    def others_of(front_end: str) -> object:
-        return server.fcall("korvet_connections_count", 2, LEASES, COUNTERS[0], front_end, 60_000, 3)[2]
+def others_of(server: redis.Redis, front_end: str) -> object:
+    """The connections that other front-ends have."""
+    return server.fcall("korvet_connections_count", 2, LEASES, COUNTERS[0], front_end, 60_000, 3)[2]
 
+
+def test_connections_of_a_dead_front_end_do_not_count(server: redis.Redis, set_clock: Callable[[float], None]) -> None:
     set_clock(4_000_000_000)
-    others_of("dead")
-    assert others_of("alive") == [3]
+    others_of(server, "dead")
+    assert others_of(server, "alive") == [3]
     set_clock(4_000_000_000 - HOUR_S)
-    assert others_of("alive") == [0]
+    assert others_of(server, "alive") == [0]
+
+
+def test_clock_that_is_set_back_by_some_ms_ends_no_lease(log: Log, set_clock: Callable[[float], None]) -> None:
+    """As time servers do. Metadata would lack the other front-end, or both would do the same work."""
+    registry = Registry(log.server, set_clock)
+    begin(log, "first")
+    registry.renew("first:9092")
+    assert registry.has_turn("first")
+    others_of(log.server, "first")
+    registry.pass_time(-0.005)
+    assert begin(log, "second") == [0, b"busy"]
+    assert set(registry.renew("second:9092").live.values()) == {"first:9092", "second:9092"}
+    assert not registry.has_turn("second")
+    assert others_of(log.server, "second") == [3]
 
 
 def test_reader_note_of_before_is_over(group: Group) -> None:
