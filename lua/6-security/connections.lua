@@ -44,8 +44,8 @@ function connections.count(keys, args)
   local ends_ms = tonumber(redis.call('ZSCORE', keys[1], asked.front_end) or 0)
   redis.call('ZREMRANGEBYSCORE', keys[1], '-inf', value.integer(now)) -- first write
   if asked.lease_ms > 0 then
-    local latest = now + asked.lease_ms + value.CORRECTION_MS
-    redis.call('ZREMRANGEBYSCORE', keys[1], '(' .. value.integer(latest), '+inf')
+    local last_end = now + asked.lease_ms + value.CORRECTION_MS
+    redis.call('ZREMRANGEBYSCORE', keys[1], '(' .. value.integer(last_end), '+inf')
     redis.call('ZADD', keys[1], value.integer(now + asked.lease_ms), asked.front_end)
     redis.call('PEXPIRE', keys[1], value.integer(connections.LASTS_MS))
   else
