@@ -106,6 +106,7 @@ class Arrival:
         self._socket = accepted
         self._seen = b""
         self._is_aborted = False
+        self._guest: Guest | None = None
         self.client = ""
         with suppress(OSError):
             self.client = host_of(accepted.getpeername())
@@ -133,11 +134,11 @@ class Arrival:
             if not header.is_local and not await _is_let_in(self._crowd, door.listener, door.frontend, self.client):
                 return False
             if self._door.tls is not None:
-                guest = self._crowd.not_logged_in.add(Guest(self.client, self.abort))
+                self._guest = self._crowd.not_logged_in.add(Guest(self.client, self.abort))
                 try:
                     return await self._encrypt(header, self._door.tls.context)
                 finally:
-                    self._crowd.not_logged_in.remove(guest)
+                    self._crowd.not_logged_in.remove(self._guest)
             principal = self._told_principal(header)
         except MalformedRequest as error:
             self._tell("malformed request; closing", str(error))
@@ -245,7 +246,9 @@ class Arrival:
                     break
 
     def _shown_principal(self, session: ssl.SSLObject | None) -> Principal:
-        assert session is not None
+        assert session is not None and self._guest is not None
+        # Its handshake is over; from here a connection with a login counts as itself.
+        self._crowd.not_logged_in.remove(self._guest)
         if self._door.listener.sasl:
             # There a certificate only lets its client in, and the login tells who it is.
             return ANONYMOUS

@@ -19,6 +19,7 @@ from structlog.testing import capture_logs
 from korvet.security.mapping import PrincipalRules
 from korvet.security.protocol import ClientAuth
 from korvet.security.tls import Certificates, TlsFiles
+from korvet.server.connection_quotas import Bound, Bounds
 from korvet.wire.proxy_header import V2_BEGIN
 from tests.server.script import BEGUN, PLAIN, REPEATED, SILENT, STARTED, Running, Script, named, serving, until
 from tests.support.certificates import Authority, Pair
@@ -190,6 +191,14 @@ async def test_header_counts_from_the_balancers_that_the_listener_names() -> Non
         async with serving(script, proxy_protocol=True, door=door) as running:
             assert await principal(script, running.port, None, sent) == expected
             assert (await principal(script, running.port, None, LOCAL) is None) == (expected is REFUSED)
+
+
+async def test_connection_with_tls_and_a_login_takes_one_place_of_those_before_a_login(authority: Authority) -> None:
+    script, pair = Script(), authority.server()
+    door = {"tls": Certificates(TlsFiles(str(pair.cert), str(pair.key)), "tls")}
+    async with serving(script, sasl=["PLAIN"], door=door) as running:
+        running.server.take(Bounds(process=Bound(most=2)))
+        assert await anyio.to_thread.run_sync(asked, running.port, trusting(authority))
 
 
 async def test_address_that_no_listener_trusts_connects_and_leaves_without_a_line() -> None:
