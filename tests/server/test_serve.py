@@ -18,8 +18,7 @@ import pytest
 import redis
 
 from korvet.server import tether
-from korvet.server.append_only_file import note_size
-from korvet.server.append_only_repair import DIRECTORY
+from korvet.server.append_only_file import DIRECTORY, note_size
 from korvet.server.settings import ListenerSettings, ServeSettings
 from tests.support.broker import KorvetServer, is_alive, running_broker
 from tests.support.redis import free_port, running_server
