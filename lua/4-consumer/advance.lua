@@ -46,20 +46,19 @@ function consumer.desert(g)
   consumer.raise(g)
 end
 
--- Take out the members whose sessions are over, or that did not give up partitions in time.
+-- Take out the members whose sessions are over, or that did not give up partitions in time. A session without a member
+-- was left when somebody changed the keys by hand.
 -- Source: GroupMetadataManager.scheduleConsumerGroupSessionTimeout, scheduleConsumerGroupRebalanceTimeout
 function consumer.advance(g)
   if group.is_deserted(g) then
     consumer.desert(g)
-  end
-  local due = g.is_deserted and {} or group.due_sessions(g)
-  local gone = {}
-  for at = 1, #due, 2 do
-    if group.session_end(g, due[at], due[at + 1]) <= g.now then
-      gone[#gone + 1] = due[at]
+  else
+    local gone, strays = group.overdue(g)
+    for _, id in ipairs(strays) do
+      group.remove_pending(g, id)
     end
+    consumer.fence(g, gone)
   end
-  consumer.fence(g, gone)
   if group.is_consumer(g) then
     consumer.note_state(g)
   end

@@ -167,6 +167,19 @@ def test_consumer_group_assigns_all_again_without_a_field(consumers: ConsumerGro
     _settle(consumers, epochs)
 
 
+@pytest.mark.parametrize("of_whom", ["nobody", "a renamed member"])
+def test_session_without_a_member_ends_in_a_consumer_group(consumers: ConsumerGroup, of_whom: str) -> None:
+    consumers.targets = {"a": of(foo=[0]), "b": of(foo=[1])}
+    epochs = {id: consumers.enter(id, "foo").epoch for id in "ab"}
+    if of_whom == "nobody":
+        consumers.server.zadd(consumers.keys[2], {"nobody": 0})
+    else:
+        consumers.server.hset(consumers.keys[1], "c", consumers.server.hget(consumers.keys[1], "b") or b"")
+        consumers.server.hdel(consumers.keys[1], "b")
+    consumers.pass_time(consumers.session_s + 1)
+    _settle(consumers, epochs)
+
+
 def _settle(consumers: ConsumerGroup, epochs: dict[str, int]) -> None:
     """Members do what clients do, until each owns its target."""
     owned: dict[str, str | None] = {}
