@@ -49,7 +49,7 @@ _KNOWN_S = 5.0
 _SLICE_MS = 200
 SILENT_S = 10
 """A replica that was silent for so long is not in sync; Redis's min-replicas-max-lag has the same default."""
-_TOUCHED_MS = 60_000
+_LONGEST_SLICE_MS = 6400
 _NO_DISK = (
     "the server cannot tell what is on its disk: korvet.acks.fsync needs Redis 7.2 or Valkey, with appendonly yes"
 )
@@ -188,7 +188,8 @@ class Replicas:
         for key in touched_keys:
             link = self._store.confirmation(key)
             if link not in waiting:
-                touch = ("SET", key, "", "PX", _TOUCHED_MS)
+                # A full server takes it, as it takes the end of a transaction.
+                touch = ("FCALL", "korvet_probe", 1, key)
                 waiting[link] = Held(key, touch, 1, self._store.history(key), awaits_disk=True)
                 self._join(waiting[link])
         return all([await self.confirmed(held, timeout_s) for held in waiting.values()])
@@ -259,6 +260,8 @@ class _Server:
         """The appends for the next round."""
         self._round: list[Held] = []
         """The appends of the round that is under way; empty if there is none."""
+        self._disk_slice_ms = _SLICE_MS
+        """It doubles while flushes last longer: the touch of each round is a later write, for a later flush."""
         link.on_up = self._schedule
 
     @property
@@ -323,7 +326,7 @@ class _Server:
         elif error is not None:
             self._fail(error)
         elif any(held.awaits_disk for held in self._round):
-            self._send(self._flushed, "WAITAOF", 1, 0, _SLICE_MS)
+            self._send(self._flushed, "WAITAOF", 1, 0, self._disk_slice_ms)
         else:
             self._wait_for_replicas()
 
@@ -334,8 +337,11 @@ class _Server:
             self._fail(StoreError(f"{_NO_DISK} ({error})") if is_final else error)
             return
         if reply.result()[0] > 0:
+            self._disk_slice_ms = _SLICE_MS
             for held in self._round:
                 held.awaits_disk = False
+        else:
+            self._disk_slice_ms = min(2 * self._disk_slice_ms, _LONGEST_SLICE_MS)
         self._wait_for_replicas()
 
     def _wait_for_replicas(self) -> None:
