@@ -59,7 +59,7 @@ ALERTED = {
 LOGGED = {
     "tlsv1 alert unknown ca",
     "sslv3 alert certificate unknown",
-    "certificate verify failed",
+    "certificate verify failed: unable to get local issuer certificate",
     "the client left; it may not trust the listener's certificate",
 }
 """The reasons in the log. It has at most five lines in ten seconds, and clients before may try on."""
