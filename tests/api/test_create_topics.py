@@ -33,7 +33,7 @@ def test_topics_are_created_with_partitions_or_the_clusters_default(broker: Korv
     assert [partitions_of(broker, name) for name in (three, default)] == [3, 1]
     if version >= 5:
         assert [(one["num_partitions"], one["replication_factor"]) for one in results] == [(3, 1), (1, 1)]
-        assert len(results[0]["configs"]) == 37
+        assert len(results[0]["configs"]) == 38
     if version >= 7:
         assert results[0]["topic_id"] is not None
 
