@@ -34,9 +34,9 @@ def repair(data_dir: Path, execute: bool) -> None:
     Example:  korvet repair --data-dir data
               korvet repair --data-dir data --execute
     """
-    from korvet.server.append_only_file import DIRECTORY, note_size
-    from korvet.server.append_only_repair import cut, find_damage
-    from korvet.server.embedded import without_server
+    from korvet.server.processes.append_only_file import DIRECTORY, note_size
+    from korvet.server.processes.append_only_repair import cut, find_damage
+    from korvet.server.processes.embedded import without_server
 
     with without_server(data_dir) as binary:
         damage = find_damage(data_dir, binary)

@@ -15,7 +15,7 @@ from korvet.errors import ConfigError
 from korvet.settings.choices import CONSOLES, LOG_FORMATS, LOG_LEVELS
 
 if TYPE_CHECKING:
-    from korvet.server.settings import ListenerSettings, ServeSettings
+    from korvet.server.ground.settings import ListenerSettings, ServeSettings
     from korvet.settings.file import ConfigFile
 
 MAX_PORT = 65535
@@ -77,7 +77,7 @@ def serve(config_file: Path | None, **flags: Any) -> None:
     Example:  korvet serve --redis redis://127.0.0.1:6379 --listen 0.0.0.0:9092 --advertised broker.example:9092
     """
     settings = read_settings(flags, config_file, shown := _shown_names())
-    from korvet.server.main import run
+    from korvet.server.processes.main import run
 
     def read_again() -> ServeSettings | None:
         return None if config_file is None else read_settings(flags, config_file, shown)
@@ -108,8 +108,8 @@ def make_settings(flags: Mapping[str, Any], config: ConfigFile, shown: Mapping[s
     :param shown: flag -> its name in errors; by default its name on the command line.
     :raises ConfigError: if an address, a Redis URL or the namespace is wrong, or listeners exclude each other.
     """
-    from korvet.server.connection_quotas import bounds_of
-    from korvet.server.settings import (
+    from korvet.server.bounds.connection_quotas import bounds_of
+    from korvet.server.ground.settings import (
         ServeSettings,
         check_listener_configs,
         check_listeners,
@@ -173,7 +173,7 @@ def _check_redis(url: str, flag: str) -> None:
 def _make_listener(table: Mapping[str, Any], shown: Mapping[str, str]) -> ListenerSettings:
     """A listener from values by the names of flags; ``shown`` has the flags' names in errors."""
     from korvet.security.protocol import ClientAuth, NamespaceFrom, Security
-    from korvet.server.settings import ListenerSettings
+    from korvet.server.ground.settings import ListenerSettings
 
     if "namespace" in table and "namespace-from" in table:
         raise ConfigError(f"{shown['namespace']}: a listener has 'namespace' or 'namespace-from', not both")

@@ -60,7 +60,7 @@ class Clients:
         self._dropped: Counter[tuple[str, str]] = Counter()
 
     def take(self, told: Mapping[str, Any]) -> None:
-        """Take a push, as `korvet.server.pushes` writes it."""
+        """Take a push, as `korvet.server.tenants.pushes` writes it."""
         client, namespace = told["client"], told["namespace"]
         self._expire()
         for reason, count in told["dropped"].items():

@@ -1,7 +1,8 @@
 """The SASL login of one connection, as states without I/O: what is allowed next, who logged in, and until when.
 
 START -> HANDSHAKEN -> READY or FAILED. A READY connection may log in again (KIP-368): a handshake makes it HANDSHAKEN
-again, with the same mechanism and user. `korvet.server.sasl_connection` holds frames back while a step is judged.
+again, with the same mechanism and user. `korvet.server.conversation.sasl_connection` holds frames back while a step is
+judged.
 
 Source: SaslServerAuthenticator, KafkaChannel.maybeBeginServerReauthentication; KIP-43, KIP-152, KIP-368
 """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from korvet.server.main import run
-from korvet.server.settings import ServeSettings
+from korvet.server.ground.settings import ServeSettings
+from korvet.server.processes.main import run
 
 if __name__ == "__main__":
     sys.exit(run(ServeSettings.from_json(sys.argv[1])))

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from korvet.cli import main
 from korvet.redis.resp import Connection as RedisConnection
-from korvet.server.answers import Answers
-from korvet.server.receiver import Receiver
+from korvet.server.conversation.answers import Answers
+from korvet.server.conversation.receiver import Receiver
 
 ARRIVED: Final = "arrived"
 ASKED: Final = "asked"

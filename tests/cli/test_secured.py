@@ -17,7 +17,7 @@ import pytest
 from korvet.cli import run
 from korvet.cli.cluster import named_cluster
 from korvet.security.protocol import ClientAuth, Security
-from korvet.server.settings import ListenerSettings
+from korvet.server.ground.settings import ListenerSettings
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority, Pair
 from tests.support.issuer import Issuer

@@ -22,7 +22,7 @@ from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.topics import create_topic
 from korvet.cli.serve import make_settings, parse_address
 from korvet.errors import ConfigError
-from korvet.server.settings import ListenerSettings, ServeSettings
+from korvet.server.ground.settings import ListenerSettings, ServeSettings
 from korvet.settings.file import ConfigFile
 from tests.kafka.waiting import poll_until
 from tests.support.broker import UNINSTALLED

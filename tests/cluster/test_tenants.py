@@ -12,7 +12,7 @@ import pytest
 
 from korvet.cli.tenant_redis_user import front_ends_line, tenant_line
 from korvet.security.protocol import NamespaceFrom, Security
-from korvet.server.settings import ListenerSettings
+from korvet.server.ground.settings import ListenerSettings
 from tests.cluster.test_failover import caught_up
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import Server

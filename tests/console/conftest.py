@@ -24,8 +24,8 @@ from korvet.metrics.lags import Lags
 from korvet.metrics.samples import Samples
 from korvet.security.acl import Acl, Operation, PatternType, Permission, ResourceType
 from korvet.security.protocol import Security
-from korvet.server.settings import ListenerSettings
-from korvet.server.sockets import bind, port_of
+from korvet.server.ground.settings import ListenerSettings
+from korvet.server.ground.sockets import bind, port_of
 from korvet.store.security.users import CredentialKey
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.tools import find_tool

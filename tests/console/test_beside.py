@@ -19,7 +19,7 @@ from starlette.types import Message
 from korvet.cli.serve import make_settings
 from korvet.errors import ConfigError
 from korvet.metrics.relay import Relay
-from korvet.server.settings import ServeSettings
+from korvet.server.ground.settings import ServeSettings
 from korvet.settings.file import ConfigFile
 from tests.console.test_login import ask, failed_logins, log_in
 from tests.kafka.waiting import poll_until

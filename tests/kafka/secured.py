@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from korvet.security.protocol import ClientAuth, NamespaceFrom, Security
-from korvet.server.settings import ListenerSettings
+from korvet.server.ground.settings import ListenerSettings
 from tests.kafka.builds import driver_command
 from tests.kafka.client import ClientError
 from tests.kafka.process import Driver

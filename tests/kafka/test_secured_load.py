@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from korvet.security.authorizer import STANDARD
 from korvet.security.protocol import Security
-from korvet.server.settings import ListenerSettings
+from korvet.server.ground.settings import ListenerSettings
 from tests.kafka.drivers.settings import confluent_settings
 from tests.kafka.secured import PASSWORD, USER, Connect, Fleet, Visitors, add_user, running_fleet
 from tests.kafka.waiting import poll_until

@@ -12,7 +12,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from korvet.api.shared.telemetry import Push
 from korvet.configs.client_metrics import Traits
 from korvet.metrics.otlp import MOST_SERIES, Series, Undecodable, decode
-from korvet.server.pushes import Pushes
+from korvet.server.tenants.pushes import Pushes
 from korvet.wire.batch import GZIP, LZ4, SNAPPY, ZSTD
 from korvet.wire.compress import compressed
 from tests.metrics.otlp import DELTA, attributes, gauge, point, pushed, total

@@ -15,7 +15,7 @@ from korvet.metrics.clients import Pushed
 from korvet.metrics.lags import Lags
 from korvet.metrics.samples import Samples
 from korvet.metrics.web import serve
-from korvet.server.sockets import bind, port_of
+from korvet.server.ground.sockets import bind, port_of
 
 pytestmark = pytest.mark.anyio
 WITHIN_S = 60.0

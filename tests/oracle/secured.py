@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from korvet.security.authorizer import STANDARD
 from korvet.security.protocol import Security
-from korvet.server.settings import ListenerSettings
+from korvet.server.ground.settings import ListenerSettings
 from tests.api.raw import ask
 from tests.oracle.script import PASSWORD
 from tests.support.broker import running_broker

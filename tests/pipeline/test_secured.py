@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from korvet.cli import run
 from korvet.pipeline.failures import failure
 from korvet.security.protocol import NamespaceFrom, Security
-from korvet.server.settings import ListenerSettings
+from korvet.server.ground.settings import ListenerSettings
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority
 from tests.support.delta import delta_rows

@@ -62,7 +62,7 @@ def test_each_korvet_is_measured_with_the_workers_that_were_asked_for(name: str,
     (start,) = starters([name], before=ROOT, workers=2)
     with start(tmp_path) as target:
         commands = [process.cmdline() for process in psutil.Process(target.pids[0]).children(recursive=True)]
-    assert sum("korvet.server.worker" in command for command in commands) == 2
+    assert sum("korvet.server.processes.worker" in command for command in commands) == 2
 
 
 def work(job: dict[str, object]) -> dict[str, float]:

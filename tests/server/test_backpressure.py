@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from korvet.api import Answer
-from korvet.server.connection import Connection
+from korvet.server.conversation.connection import Connection
 from tests.server.script import PLAIN, Script, named, padded, serving, until
 from tests.support.wire import raw_client
 

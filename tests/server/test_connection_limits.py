@@ -21,11 +21,12 @@ from korvet.quotas.entity import CONNECTION, Entity
 from korvet.quotas.meters import Meters
 from korvet.quotas.rules import Rules, Windows
 from korvet.security.tls import Certificates, TlsFiles
-from korvet.server import accepting, machine
-from korvet.server.connection import Connection
-from korvet.server.connection_quotas import Bound, Bounds
-from korvet.server.machine import FreedMemory
-from korvet.server.settings import limits_of
+from korvet.server.bounds import accepting
+from korvet.server.bounds.connection_quotas import Bound, Bounds
+from korvet.server.conversation.connection import Connection
+from korvet.server.ground import machine
+from korvet.server.ground.machine import FreedMemory
+from korvet.server.ground.settings import limits_of
 from tests.api.data import (
     connected,
     fetch_request,

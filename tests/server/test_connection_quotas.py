@@ -21,9 +21,9 @@ from korvet.quotas.bucket import Limit
 from korvet.quotas.entity import CONNECTION, DEFAULT, Entity
 from korvet.quotas.meters import Meters
 from korvet.quotas.rules import Rules, Windows
-from korvet.server.accepting import Accepting
-from korvet.server.connection_quotas import UNLIMITED, Bound, Bounds, ConnectionQuotas, bounds_of
-from korvet.server.sockets import bind, port_of
+from korvet.server.bounds.accepting import Accepting
+from korvet.server.bounds.connection_quotas import UNLIMITED, Bound, Bounds, ConnectionQuotas, bounds_of
+from korvet.server.ground.sockets import bind, port_of
 from tests.server.script import PLAIN, Script, named, serving, until
 from tests.support.ported import kafka
 from tests.support.wire import raw_client

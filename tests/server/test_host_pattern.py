@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from korvet.errors import ConfigError
-from korvet.server.host_pattern import HostPattern, Told
+from korvet.server.ground.host_pattern import HostPattern, Told
 
 WITH_NODE = HostPattern("b{node}-{namespace}.kafka.example")
 names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", fullmatch=True)

@@ -16,7 +16,7 @@ FEATURES = (
 the embedded server and the command line."""
 PROGRAM = f"""
 import sys
-import korvet.api, korvet.server.main, korvet.server.worker
+import korvet.api, korvet.server.processes.main, korvet.server.processes.worker
 korvet.api.registry()
 print({{name.partition('.')[0] for name in sys.modules}} & set({FEATURES!r}))
 """

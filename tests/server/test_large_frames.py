@@ -8,8 +8,8 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from korvet.server import server
-from korvet.server.large_frames import LargeFrames
+from korvet.server.bounds.large_frames import LargeFrames
+from korvet.server.door import server
 from tests.server.script import PLAIN, Script, named, serving, until
 from tests.support.wire import raw_client, request
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from korvet.server.settings import ListenerSettings
+from korvet.server.ground.settings import ListenerSettings
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import running_server
 

@@ -9,7 +9,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from korvet.server.settings import ListenerSettings
+from korvet.server.ground.settings import ListenerSettings
 from tests.support.broker import KorvetServer, running_broker
 
 WITHIN_S = 30.0

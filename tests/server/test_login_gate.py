@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from korvet.security.protocol import Security
-from korvet.server.settings import ListenerSettings
+from korvet.server.ground.settings import ListenerSettings
 from tests.oracle.messages import request_frame
 from tests.server.sasl_session import PASSWORD, WITHIN_S, Session, final_message
 from tests.server.test_sasl import add_user

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from korvet.server.connection_quotas import Bound, Bounds
+from korvet.server.bounds.connection_quotas import Bound, Bounds
 from korvet.wire.proxy_header import V2_BEGIN
 from tests.server.script import PLAIN, Script, named, serving, until
 from tests.support.wire import raw_client

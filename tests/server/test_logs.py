@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from korvet.server import logs
-from korvet.server.logs import configure_logging
+from korvet.server.ground import logs
+from korvet.server.ground.logs import configure_logging
 
 CLIENT_ID = "\x1b[2J\u202ea\nbé"
 """A client id that clears a terminal's screen, reverses the direction of writing, and begins a line."""

@@ -14,7 +14,7 @@ from korvet.api.shared.context import Context
 from korvet.quotas.entity import REQUEST, Entity
 from korvet.quotas.meters import Meters
 from korvet.quotas.rules import NO_CEILINGS, Rules, Windows
-from korvet.server.metering import Metering
+from korvet.server.conversation.metering import Metering
 from korvet.store.threads import FairThreads
 from tests.support.memory import MEGABYTE, collector_stopped, traced_memory
 

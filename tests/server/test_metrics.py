@@ -20,8 +20,8 @@ import psutil
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from korvet.server.figures import kafka_name
-from korvet.server.settings import ListenerSettings, ServeSettings
+from korvet.server.ground.settings import ListenerSettings, ServeSettings
+from korvet.server.processes.figures import kafka_name
 from tests.api.quotas import limit
 from tests.oracle.batches import Batch, encode
 from tests.oracle.messages import request_frame
@@ -62,7 +62,7 @@ def send(server: KorvetServer, data: bytes) -> None:
 
 def workers(server: KorvetServer) -> set[int]:
     children = psutil.Process(server.pid).children()
-    return {child.pid for child in children if "korvet.server.worker" in child.cmdline()}
+    return {child.pid for child in children if "korvet.server.processes.worker" in child.cmdline()}
 
 
 def test_requests_of_all_workers_are_added_up(server: KorvetServer) -> None:

@@ -18,13 +18,13 @@ from korvet.api.shared.nodes import FixedNodes, Node
 from korvet.cli import tenant_deletion
 from korvet.redis.client import Purpose
 from korvet.security.scram import LoginRefused, make_credential
-from korvet.server import namespaces as module
-from korvet.server.choice import Choice, ChosenRealm, Destination
-from korvet.server.connection import Connection
-from korvet.server.crowd import Crowd
-from korvet.server.namespaces import Namespaces, NoEntry
-from korvet.server.sasl_connection import SaslConnection
-from korvet.server.settings import limits_of
+from korvet.server.bounds.crowd import Crowd
+from korvet.server.conversation.connection import Connection
+from korvet.server.conversation.sasl_connection import SaslConnection
+from korvet.server.ground.settings import limits_of
+from korvet.server.tenants import namespaces as module
+from korvet.server.tenants.choice import Choice, ChosenRealm, Destination
+from korvet.server.tenants.namespaces import Namespaces, NoEntry
 from korvet.store import tenants
 from korvet.store.every import RETRY_S
 from korvet.store.keys import TENANTS, Namespace

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from korvet.server import embedded
+from korvet.server.processes import embedded
 from tests.support.broker import KorvetServer, is_alive
 
 pytestmark = pytest.mark.anyio

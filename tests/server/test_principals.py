@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from korvet.security.mapping import PrincipalRules
 from korvet.security.protocol import ClientAuth
 from korvet.security.tls import Certificates, TlsFiles
-from korvet.server.connection_quotas import Bound, Bounds
+from korvet.server.bounds.connection_quotas import Bound, Bounds
 from korvet.wire.proxy_header import V2_BEGIN
 from tests.server.script import BEGUN, PLAIN, REPEATED, SILENT, STARTED, Running, Script, named, serving, until
 from tests.support.certificates import Authority, Pair

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from korvet.metrics.families import FAMILIES, Kind
 from korvet.security.protocol import Security
-from korvet.server.settings import ListenerSettings
+from korvet.server.ground.settings import ListenerSettings
 from korvet.store.keys import Namespace
 from tests.api.telemetry import subscribed
 from tests.metrics.otlp import DELTA, gauge, point, pushed, total

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from korvet.server.settings import ListenerSettings
+from korvet.server.ground.settings import ListenerSettings
 from korvet.wire.proxy_header import V2_BEGIN
 from tests.oracle.messages import parse_answer, request_frame
 from tests.support.broker import KorvetServer, running_broker

@@ -15,7 +15,7 @@ import confluent_kafka
 import pytest
 
 from korvet.security.protocol import Security
-from korvet.server.settings import ListenerSettings
+from korvet.server.ground.settings import ListenerSettings
 from tests.api.data import connected, fetch_request, produce_request, records, wanted
 from tests.api.quotas import Client, client, limit
 from tests.api.raw import ask, created, unique

@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError
 from confluent_kafka import Consumer, Producer
 
 from korvet.security.protocol import Security
-from korvet.server.settings import ListenerSettings
+from korvet.server.ground.settings import ListenerSettings
 from tests.oracle.messages import request_frame
 from tests.server.sasl_session import PASSWORD, Session
 from tests.server.test_tls import plain

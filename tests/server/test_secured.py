@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 
 from korvet.security.protocol import ClientAuth, Security
-from korvet.server.settings import ListenerSettings
+from korvet.server.ground.settings import ListenerSettings
 from tests.server.sasl_session import PASSWORD
 from tests.server.test_sasl import MECHANISMS, WITHIN_S, add_user
 from tests.support.broker import KorvetServer, running_broker

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from korvet.server import tether
-from korvet.server.append_only_file import DIRECTORY, note_size
-from korvet.server.settings import ListenerSettings, ServeSettings
+from korvet.server.ground.settings import ListenerSettings, ServeSettings
+from korvet.server.processes import tether
+from korvet.server.processes.append_only_file import DIRECTORY, note_size
 from tests.support.broker import KorvetServer, is_alive, running_broker
 from tests.support.redis import free_port, running_server
 from tests.support.wire import request

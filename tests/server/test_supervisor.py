@@ -11,10 +11,10 @@ import pytest
 from anyio.abc import Process
 
 from korvet.metrics.clients import Clients
-from korvet.server import supervisor
-from korvet.server.board import Board
-from korvet.server.live import Live
-from korvet.server.settings import ListenerSettings, ServeSettings
+from korvet.server.ground.settings import ListenerSettings, ServeSettings
+from korvet.server.processes import supervisor
+from korvet.server.processes.board import Board
+from korvet.server.processes.live import Live
 from tests.support.ports import free_port
 from tests.support.redis import Server
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from korvet.server.systemd import Notices
+from korvet.server.processes.systemd import Notices
 from tests.support.broker import running_broker
 
 WITHIN_S = 60.0

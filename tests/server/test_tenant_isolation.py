@@ -14,7 +14,7 @@ import pytest
 
 from korvet.api import registry
 from korvet.security.protocol import NamespaceFrom, Security
-from korvet.server.settings import ListenerSettings
+from korvet.server.ground.settings import ListenerSettings
 from tests.api.data import now_ms, records
 from tests.oracle.batches import Batch, encode
 from tests.oracle.messages import request_frame

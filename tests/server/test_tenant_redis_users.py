@@ -17,11 +17,11 @@ from korvet.cli.tenant_redis_user import front_ends_line, tenant_line
 from korvet.errors import KorvetError, StoreError, StoreUnavailable
 from korvet.redis.client import Purpose
 from korvet.security.protocol import NamespaceFrom, Security
-from korvet.server import machine
-from korvet.server import namespaces as module
-from korvet.server.connection_quotas import Bound, Bounds, ConnectionQuotas
-from korvet.server.namespaces import Namespaces, NoEntry
-from korvet.server.settings import ListenerSettings
+from korvet.server.bounds.connection_quotas import Bound, Bounds, ConnectionQuotas
+from korvet.server.ground import machine
+from korvet.server.ground.settings import ListenerSettings
+from korvet.server.tenants import namespaces as module
+from korvet.server.tenants.namespaces import Namespaces, NoEntry
 from korvet.store.keys import Namespace
 from korvet.store.topics import create_topic
 from tests.server.visitors import AlwaysTurn, Visitor, create, opened

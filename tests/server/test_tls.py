@@ -28,8 +28,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from korvet.errors import ConfigError
 from korvet.security.protocol import ClientAuth, Security
 from korvet.security.tls import CIPHER_SUITES
-from korvet.server.handshakes import Handshakes
-from korvet.server.settings import ListenerSettings, check_security
+from korvet.server.bounds.handshakes import Handshakes
+from korvet.server.ground.settings import ListenerSettings, check_security
 from tests.api.raw import unique
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority, Pair

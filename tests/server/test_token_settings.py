@@ -11,9 +11,9 @@ import pytest
 
 from korvet.errors import ConfigError
 from korvet.security.protocol import NamespaceFrom, Security
-from korvet.server.live import _merged
-from korvet.server.settings import ListenerSettings, ServeSettings, check_sasl
-from korvet.server.token_settings import token_settings
+from korvet.server.ground.settings import ListenerSettings, ServeSettings, check_sasl
+from korvet.server.ground.token_settings import token_settings
+from korvet.server.processes.live import _merged
 from tests.support.issuer import RULES, Issuer
 
 URL = "sasl.oauthbearer.jwks.endpoint.url"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from korvet.security.protocol import NamespaceFrom, Security
-from korvet.server.settings import ListenerSettings
+from korvet.server.ground.settings import ListenerSettings
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority
 from tests.support.issuer import Issuer

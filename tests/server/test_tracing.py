@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from korvet.errors import ConfigError
-from korvet.server.tracing import endpoint
+from korvet.server.ground.tracing import endpoint
 from tests.api.raw import ask, created, unique
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.otlp import Receiver, receiver, values

@@ -11,9 +11,9 @@ import anyio.lowlevel
 import redis
 
 from korvet.security.protocol import NamespaceFrom
-from korvet.server.namespaces import Namespaces
-from korvet.server.process import Process
-from korvet.server.settings import ListenerSettings, ServeSettings
+from korvet.server.ground.settings import ListenerSettings, ServeSettings
+from korvet.server.tenants.namespaces import Namespaces
+from korvet.server.tenants.process import Process
 from korvet.store import library
 from korvet.store.keys import TENANTS
 from korvet.store.library import open_store

@@ -20,7 +20,7 @@ from korvet.quotas.rules import Rules, Windows
 from korvet.redis import connecting, link
 from korvet.redis.client import Purpose, Store
 from korvet.redis.error_replies import as_exception
-from korvet.server.metering import Metering
+from korvet.server.conversation.metering import Metering
 from korvet.store import library
 from korvet.store.keys import Namespace
 from korvet.store.library import open_store
@@ -85,7 +85,7 @@ async def test_time_of_redis_for_a_request_is_estimated_by_its_calls_and_counts_
 
         metering = Metering(meters, registry()[8], context)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("korvet.server.metering.thread_time", lambda: 0.0)
+            patch.setattr("korvet.server.conversation.metering.thread_time", lambda: 0.0)
             assert await metering.call(ask) == 0
         metering.answered([])
         assert [round(used, 4) for _, used in meters.reports(9)] == [round(20e-6 + 1002e-6 + 0.11e6 * 2e-9, 4)]

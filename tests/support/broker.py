@@ -25,7 +25,7 @@ from typing import IO
 import pytest
 import redis
 
-from korvet.server.settings import ListenerSettings, ServeSettings
+from korvet.server.ground.settings import ListenerSettings, ServeSettings
 from tests.support.ports import free_port
 from tests.support.prefork import Forked, fork_front_end
 

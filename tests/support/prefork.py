@@ -179,8 +179,8 @@ def main() -> None:
     import korvet.api
     import korvet.metrics.web
     import korvet.redis.discovery
-    from korvet.server.main import run
-    from korvet.server.settings import ServeSettings
+    from korvet.server.ground.settings import ServeSettings
+    from korvet.server.processes.main import run
 
     # Front-ends import it as they start their loop.
     import_module("uvloop")

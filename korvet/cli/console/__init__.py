@@ -101,7 +101,7 @@ def console(
     """
     from korvet.cli.console.sources import Sources
     from korvet.cli.console.start import Way, start, tls_files
-    from korvet.server.logs import configure_logging
+    from korvet.server.ground.logs import configure_logging
 
     tls = tls_files(tls_cert, tls_key, is_terminated=tls_terminated)
     way = Way(

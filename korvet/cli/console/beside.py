@@ -20,9 +20,9 @@ from korvet.cli.console.start import LOOPBACK, Way, show
 from korvet.cli.kafka.address import Address
 from korvet.errors import ConfigError, KorvetError
 from korvet.security.protocol import Security
-from korvet.server.console import ANYWHERE, own_listener
-from korvet.server.logs import configure_logging
-from korvet.server.settings import ListenerSettings, ServeSettings
+from korvet.server.ground.logs import configure_logging
+from korvet.server.ground.settings import ListenerSettings, ServeSettings
+from korvet.server.processes.console import ANYWHERE, own_listener
 from korvet.settings.kafka_client import librdkafka_settings
 
 _MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")

@@ -26,7 +26,7 @@ from korvet.cli.kafka.address import Address
 from korvet.errors import KorvetError
 from korvet.security.guests import Guest, Guests
 from korvet.security.tls import Certificates, TlsFiles
-from korvet.server.accepting import Accepting
+from korvet.server.bounds.accepting import Accepting
 
 MOST_CONNECTIONS: Final = 256
 log = structlog.get_logger()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 import structlog
 
 from korvet.cli.pipeline.options import Common
-from korvet.server.logs import configure_logging
+from korvet.server.ground.logs import configure_logging
 
 if TYPE_CHECKING:
     from rich.console import Console

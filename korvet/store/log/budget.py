@@ -4,7 +4,7 @@ A reader reserves before it asks, and each connection's `Share` holds the bytes 
 A reader that asks while much is free gets much. The less is free, the smaller the pieces, down to a slice
 (`SLICE_BYTES` at most) and a quarter of that. So many slow readers together do not take everything, and every other
 reader still gets some. If nothing is free, readers wait in their order. The server cuts off a client that holds up
-others (`korvet.server.unread`).
+others (`korvet.server.bounds.unread`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,503 @@
+"""One client connection: frames in, answers out, in the order of the requests.
+
+Bytes come through an ``asyncio.BufferedProtocol`` (`.receiver`), and each frame becomes a request in a
+queue (`.request_queue`). One task of the connection takes the requests in their order, awaits each one's
+answer and writes it. A begun request is answered when its reply comes, without the task. A client that does not read
+its answers stops its own task. docs/internals.md tells more, under "one module per API key".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from functools import partial
+from time import monotonic
+from typing import Any, cast
+
+import anyio
+
+from korvet.api import Answer, Api, Begun
+from korvet.api.shared.context import Context, Frontend, Listener
+from korvet.errors import KorvetError, MalformedRequest
+from korvet.quotas.meters import Meters
+from korvet.security.guests import Guest
+from korvet.security.principal import ANONYMOUS, Principal
+from korvet.security.sasl import State
+from korvet.server.bounds.crowd import Crowd
+from korvet.server.conversation.answers import Answers, encoded, error_code
+from korvet.server.conversation.metering import Metering
+from korvet.server.conversation.notes import Notes
+from korvet.server.conversation.receiver import Receiver
+from korvet.server.conversation.request_queue import TURN_S
+from korvet.server.conversation.requests import Headers, Request
+from korvet.server.ground.host_pattern import Told
+from korvet.server.ground.sockets import peer_of, port_of_peer
+from korvet.server.tenants.choice import Choice, Destination, split_principal
+from korvet.wire.codec import (
+    API_VERSIONS_KEY,
+    Buffers,
+    encode_error,
+    encode_response,
+    frame_response,
+    has_top_level_error,
+)
+from korvet.wire.proxy_header import ProxyHeader
+
+_LINGER_S = 5.0
+"""The time that a client has to read the last answers of a connection that closes, and the time for the requests of a
+client that left without waiting for answers."""
+NO_HEADER = ProxyHeader(size_bytes=0)
+NO_MECHANISM = "none"
+"""The mechanism of a connection without a login."""
+CERTIFICATE = "TLS"
+"""The mechanism by which the audit log tells of a client's certificate."""
+
+_API_VERSIONS = API_VERSIONS_KEY.to_bytes(2)
+
+Identify = Callable[[ssl.SSLObject | None], Principal]
+"""Tells the principal of a connection by its TLS session; raises a KorvetError if the listener refuses it."""
+
+
+def anonymous(_session: ssl.SSLObject | None) -> Principal:
+    """The principal of a client that shows nothing."""
+    return ANONYMOUS
+
+
+class Connection(Receiver):
+    """A connection from accept to close. `serve` is its task.
+
+    :param header: a load balancer's words about the client; empty without a load balancer.
+    :param identify: tells its principal, once it is there.
+    :param choice: tells its namespace, if its listener lets clients choose; the front-end is the lobby's until then.
+    """
+
+    def __init__(
+        self,
+        crowd: Crowd,
+        listener: Listener,
+        frontend: Frontend,
+        header: ProxyHeader = NO_HEADER,
+        identify: Identify = anonymous,
+        choice: Choice | None = None,
+    ) -> None:
+        super().__init__(crowd)
+        self._frontend = frontend
+        self._choice = choice
+        self._header = header
+        self._told: Told | None = None
+        self._destination: Destination | None = None
+        """The namespace to enter before the first request."""
+        share = crowd.answers.share()
+        self._answers = Answers(share)
+        self._headers = Headers(crowd, listener, frontend, header.target_port, share)
+        self._scope = anyio.CancelScope()
+        self._work: asyncio.Future[None] | None = None
+        self._is_served = False
+        self._puts_off = False
+        """Whether queued requests wait for the end of a throttle."""
+        self._identify = identify
+        self.client = header.client_host or ""
+        self.kind = (listener.name, NO_MECHANISM)
+
+    # ------------------------------------------------------------------ called by the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's.
+        transport = cast(asyncio.Transport, transport)
+        self._transport = self._answers.transport = transport
+        session = transport.get_extra_info("ssl_object")
+        # With the lowest limit the transport also tells of an answer's last bytes: they keep all of it in memory.
+        # At 0 a TLS transport would pause with nothing to write.
+        transport.set_write_buffer_limits(high=0 if session is None else 1)
+        self.client = self._headers.client = self.client or peer_of(transport)
+        # A load balancer's header has no port of its client.
+        self._headers.peer.port = None if self._header.client_host else port_of_peer(transport)
+        self._answers.joins_small = session is not None
+        self._crowd.opened(self)
+        try:
+            principal = self._identify(session)
+            if self._choice is not None:
+                self._told = self._choice.told(session, self._header)
+                principal = self._choose(self._choice, principal)
+            self._headers.principal = str(principal)
+            if principal != ANONYMOUS and self._destination is None:
+                self._note_certificate()
+        except KorvetError as error:
+            self._be_refused(error)
+
+    def _note_certificate(self) -> None:
+        """Tell the audit log of a client that a certificate names."""
+        self._frontend.audit.logged_in(
+            principal=self._headers.principal, host=self.client, listener=self.kind[0], mechanism=CERTIFICATE
+        )
+
+    def _be_refused(self, error: KorvetError) -> None:
+        self._crowd.lines.write("warning", "connection refused", client=self.client, reason=str(error))
+        self._frontend.audit.login_failed(
+            user=self._headers.principal, host=self.client, listener=self.kind[0], mechanism=CERTIFICATE,
+            reason=str(error),
+        )  # fmt: skip
+        self.close()
+        self.abort()
+
+    # ------------------------------------------------------------------ the namespace that it chooses
+
+    def _choose(self, choice: Choice, principal: Principal) -> Principal:
+        """Choose the namespace that a client without a login names; its principal there. Nothing is read before."""
+        self._destination, principal = split_principal(choice, principal, self._told)
+        self._frames.is_held = True
+        self._is_reading = False
+        if self._transport is not None:
+            self._transport.pause_reading()
+        return principal
+
+    async def _enter(self, choice: Choice, destination: Destination) -> None:
+        try:
+            frontend = await choice.enter(destination, self)
+        except KorvetError as error:
+            self._be_refused(error)
+            return
+        if self._transport is not None:
+            self._join(choice, frontend)
+            self._note_certificate()
+            self._go_on()
+
+    def _join(self, choice: Choice, frontend: Frontend) -> None:
+        """Have requests go to the namespace that was entered."""
+        node = None if self._told is None else self._told.node
+        self._frontend = frontend
+        target = self._header.target_port if node is None else node
+        self._headers.join(frontend, choice.listener(frontend.namespace.name), target)
+
+    def _leave(self) -> None:
+        """Leave the namespace that was entered, which need not be joined yet."""
+        if self._choice is not None:
+            self._choice.namespaces.leave(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = self._answers.transport = None
+        if self._throttled is not None:
+            self._throttled.cancel()
+        if self._is_closing or not self._queue.has_unanswered:
+            self.close()
+        else:
+            # As in Kafka its requests are handled (Selector.maybeReadFromClosingChannel).
+            self._draining, self._puts_off = True, False
+            self._scope.deadline = self._loop.time() + _LINGER_S
+            self._wake()
+        self._frames.discard()
+        if self._is_served:
+            self._answers.release()
+        if self._headers.is_of_client:
+            self._frontend.activity.left()
+        self._leave()
+        self._crowd.closed(self)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._answers.pause()
+        self._crowd.unread.add(self)
+
+    def resume_writing(self) -> None:
+        self._answers.resume()
+        self._crowd.unread.discard(self)
+
+    # ------------------------------------------------------------------ called by the receiver
+
+    def _take(self, frame: bytes | memoryview) -> None:
+        request = self._headers.request(frame)
+        if request is None:
+            self.close()
+            return
+        meters = self._frontend.quotas.meters
+        if meters is None:
+            self._queue.add(request)
+        else:
+            self._add_metered(request, meters, len(frame))
+        if request.begun is None:
+            self._wake()
+        else:
+            request.begun.reply.add_done_callback(self._replied)
+
+    def _add_metered(self, request: Request, meters: Meters, size_bytes: int) -> None:
+        """Queue a request of a namespace with quotas. If it uses up its client's quota, it is the last for a while."""
+        api, context, login = request.api, request.context, self._headers.login
+        is_nobodys = login is not None and login.state is not State.READY
+        if api is None or context is None or is_nobodys:
+            self._queue.add(request)
+            return
+        if request.notes is None:
+            request.notes = Notes()
+        metering = request.notes.metering = Metering(meters, api, context)
+        self._throttle(metering.arrived(size_bytes))
+        metering.call(self._queue.add, request)
+
+    def _replied(self, reply: asyncio.Future[Any]) -> None:
+        """Answer a begun request while the task waits for work."""
+        requests = self._queue.requests
+        if self._is_closing or self._work is None or self._work.done() or not requests:
+            return
+        first = requests[0]
+        begun = first.begun
+        if begun is None or begun.reply is not reply:
+            return
+        if self._answers.writable is None and self._finish(first, begun):
+            self._settle()
+        else:
+            self._wake()
+
+    def _end_throttle(self) -> None:
+        self._puts_off = False
+        super()._end_throttle()
+
+    def _refuse(self, error: MalformedRequest) -> None:
+        self._crowd.lines.write("warning", "malformed request; closing", client=self.client, reason=str(error))
+        self.close()
+
+    def _resumed(self) -> None:
+        self._frontend.store.doubt.begin()
+
+    # ------------------------------------------------------------------ the task
+
+    async def serve(self) -> None:
+        """Answer requests until the connection is closed. Runs as one task of the server's group."""
+        try:
+            with self._scope:
+                if self._choice is not None and self._destination is not None:
+                    await self._enter(self._choice, self._destination)
+                turn_ends = 0.0
+                while True:
+                    if not self._may_go_on():
+                        if not await self._next():
+                            break
+                        turn_ends = monotonic() + TURN_S
+                    elif monotonic() > turn_ends:
+                        await asyncio.sleep(0)
+                        turn_ends = monotonic() + TURN_S
+                    await self._answer(self._queue.first)
+                    self._settle()
+        finally:
+            self._is_closing = self._is_served = True
+            self._queue.discard()
+            self._answers.flush()
+            if self._transport is not None:
+                self._transport.close()
+            else:
+                self._answers.release()
+                # The task may have entered after the connection was lost.
+                self._leave()
+
+    def _may_go_on(self) -> bool:
+        is_there = bool(self._queue.requests) and self._answers.writable is None
+        return is_there and not (self._is_closing or self._puts_off)
+
+    async def _next(self) -> bool:
+        """Wait until there is a request and the client reads; false when the connection has to close."""
+        while True:
+            if self._answers.writable is not None:
+                await self._answers.writable
+            elif self._is_closing:
+                return False
+            elif self._queue.requests and (not self._puts_off or self._queue.first.is_under_way):
+                return True
+            elif self._draining:
+                return False
+            else:
+                self._work = self._loop.create_future()
+                try:
+                    await self._work
+                finally:
+                    self._work = None
+
+    async def _answer(self, queued: Request) -> None:
+        if queued.answer_frame is not None:
+            self._write(queued, [queued.answer_frame])
+            return
+        api, context = queued.api, queued.context
+        assert api is not None and context is not None
+        try:
+            if queued.begun is not None and await self._finished(queued, queued.begun):
+                return
+            if queued.header is not None:
+                await queued.read(self._frontend.turns, queued.header)
+            notes = queued.notes
+            if notes is not None and notes.metering is not None:
+                answer = await self._metered(queued, notes.metering)
+            elif queued.started is not None:
+                answer = await queued.started
+            else:
+                answer = await api.handle(context, queued.request)
+            if isinstance(answer, list):
+                self._write(queued, frame_response(api.key, context.version, queued.correlation_id, answer))
+            elif answer is not None:
+                frame = await encoded(self._frontend.turns, api.key, context.version, queued.correlation_id, answer)
+                self._write(queued, [frame])
+            if notes is not None:
+                notes.answered(answer)
+        except Exception as error:
+            self._failed(queued, api, context, error)
+
+    async def _finished(self, queued: Request, begun: Begun) -> bool:
+        """Wait for the reply to a begun request, and answer it; false if its API's ``handle`` has to serve it."""
+        if not begun.reply.done():
+            # The call goes on if this task is cancelled, as with asyncio.wait, which costs a system call more.
+            came = self._loop.create_future()
+            begun.reply.add_done_callback(partial(_note, came))
+            await came
+        return self._finish(queued, begun)
+
+    async def _metered(self, queued: Request, metering: Metering) -> Answer:
+        """The answer to a request, of which all use counts."""
+        started = queued.started
+        answer = await (metering.serve(queued.request) if started is None else metering.timed(started))
+        self._count(metering, answer)
+        return answer
+
+    def _finish(self, queued: Request, begun: Begun) -> bool:
+        """Answer a begun request that has its reply; false if its API's ``handle`` has to serve it."""
+        api, context, notes = queued.api, queued.context, queued.notes
+        assert api is not None and context is not None
+        queued.begun = None
+        try:
+            answer = begun.finish(begun.reply)
+            if notes is not None and notes.metering is not None and answer is not None:
+                self._count(notes.metering, answer)
+            if isinstance(answer, list):
+                self._write(queued, frame_response(api.key, context.version, queued.correlation_id, answer))
+            elif answer is not None:
+                self._write(queued, [encode_response(api.key, context.version, queued.correlation_id, answer)])
+            if notes is not None:
+                notes.answered(answer)
+        except Exception as error:
+            self._failed(queued, api, context, error)
+            return True
+        return answer is not None
+
+    def _count(self, metering: Metering, answer: Answer) -> None:
+        """Count a request's answer, and throttle its client if that is over a quota: requests behind it wait, too."""
+        wait_s = metering.answered(answer)
+        if wait_s > 0:
+            self._throttle(wait_s)
+            self._puts_off = self._throttled is not None
+
+    def _write(self, queued: Request, frame: Buffers) -> None:
+        notes, is_last = queued.notes, len(self._queue.requests) == 1
+        if notes is None:
+            self._answers.write(frame, is_last=is_last)
+        else:
+            notes.sent(self._answers.write(notes.told(frame), is_last=is_last))
+
+    def _failed(self, queued: Request, api: Api, context: Context, error: Exception) -> None:
+        """Answer a handler's exception if the response has an error code, else close the connection."""
+        if isinstance(error, MalformedRequest):
+            self._refuse(error)
+            return
+        code = error_code(error)
+        self._crowd.report(error, api.name, self.client)
+        if queued.notes is not None:
+            queued.notes.failed(code)
+        if has_top_level_error(api.key, context.version):
+            self._write(queued, [encode_error(api.key, context.version, queued.correlation_id, code)])
+        else:
+            self.close()
+
+    def _settle(self) -> None:
+        """Remove the answered request, read on, and start the requests that it held back."""
+        answered = self._queue.settle()
+        if answered.notes is not None:
+            self._note_end(answered, answered.notes)
+        if self._crowd.paused:
+            self._crowd.let_read()
+        if not self._is_reading:
+            self.read_on()
+        self._queue.start_behind(answered)
+
+    def _note_end(self, answered: Request, notes: Notes) -> None:
+        notes.ended(answered.charge)
+        if notes.trace is not None and self._crowd.tracing is not None:
+            self._crowd.tracing.answered(notes.trace, answered.api, answered.context, answered.request)
+
+    # ------------------------------------------------------------------ looked at by the crowd
+
+    @property
+    def waits_with(self) -> object | None:
+        """The request for which others wait; None if none waits, or if Redis has to answer."""
+        if len(self._queue.requests) < 2 or (self._queue.first.started is not None and self._answers.writable is None):
+            return None
+        return self._queue.first
+
+    @property
+    def unsent_bytes(self) -> int:
+        """The bytes that its client has to read before it gets more answers."""
+        return self._answers.unsent_bytes
+
+    @property
+    def moved_at(self) -> float:
+        """When its client last sent or took something, on the loop's clock."""
+        return max(self.active_at, self._answers.sent_at)
+
+    def is_expired(self, now: float, max_idle_s: float) -> bool:
+        """Whether the client sent nothing and took nothing for ``max_idle_s``, and does not wait for an answer."""
+        idle_s = now - self.moved_at
+        if self._is_closing:
+            return idle_s > _LINGER_S
+        return idle_s > max_idle_s and (not self._queue.requests or self._answers.writable is not None)
+
+    # ------------------------------------------------------------------ the end
+
+    def drain(self) -> None:
+        """Take no more requests, answer the queued ones, then close."""
+        self._draining = True
+        if self._transport is not None and self._is_reading:
+            self._is_reading = False
+            self._transport.pause_reading()
+        self._end_throttle()
+        self._wake()
+
+    def close(self) -> None:
+        self._is_closing = True
+        self._scope.cancel()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._is_closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _wake(self) -> None:
+        if self._work is not None and not self._work.done():
+            self._work.set_result(None)
+
+
+class HealthCheck(Connection):
+    """A connection of a load balancer that speaks for itself. It gets ApiVersions, and nothing else.
+
+    Anybody may claim to be that, without TLS, a certificate or a login. So it counts as a connection before its login.
+    """
+
+    def __init__(self, crowd: Crowd, listener: Listener, frontend: Frontend, header: ProxyHeader) -> None:
+        super().__init__(crowd, listener, frontend, header)
+        self._frames.bound(min(crowd.limits.sasl_receive_bytes, crowd.limits.max_frame_bytes))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._guest = self._crowd.not_logged_in.add(Guest(self.client, self.abort))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._crowd.not_logged_in.remove(self._guest)
+        super().connection_lost(exc)
+
+    def _take(self, frame: bytes | memoryview) -> None:
+        if bytes(frame[:2]) == _API_VERSIONS:
+            super()._take(frame)
+        else:
+            self._refuse(MalformedRequest("a load balancer's health check that asks for more than ApiVersions"))
+
+
+def _note(came: asyncio.Future[None], _reply: asyncio.Future[Any]) -> None:
+    """Tell a task, which may have ended, that a reply came."""
+    if not came.done():
+        came.set_result(None)

@@ -1,0 +1,264 @@
+"""A connection's queued requests, and the reading of their headers."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Awaitable, Mapping
+from typing import Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import Answer, Api, Begun
+from korvet.api.api_versions import supported
+from korvet.api.shared.context import Context, Frontend, Listener
+from korvet.api.shared.telemetry import Peer
+from korvet.api.shared.turns import Turns
+from korvet.metrics.requests import RequestFigures
+from korvet.security.principal import ANONYMOUS
+from korvet.security.rights import Rights
+from korvet.security.sasl import Login
+from korvet.server.bounds.crowd import Crowd
+from korvet.server.conversation import unserved
+from korvet.server.conversation.notes import Notes
+from korvet.server.ground.tracing import Trace
+from korvet.store.log.budget import Share
+from korvet.wire.codec import (
+    API_VERSIONS_KEY,
+    RequestHeader,
+    decode_header,
+    decode_request,
+    encode_error,
+    encode_response,
+    has_top_level_error,
+    is_known,
+)
+
+CHARGE_BYTES = 2048
+"""The memory of a request's objects, which counts beside its bytes."""
+_LARGE_BYTES = 16 << 10
+"""The size above which a request is decoded in a turn of its own, for it may have thousands of elements."""
+_MOST_REPEATED_BYTES = 512
+"""The size up to which a connection keeps a request that its client may send again."""
+_MAX_CONTEXTS = 64
+_read_correlation_id = struct.Struct(">i").unpack_from
+
+
+class Request:
+    """A queued request: it is started or begun, waits for its turn, or has its answer already (``answer_frame``).
+
+    A large one that waits for its turn is a ``header`` and a ``frame``, and is decoded in its turn.
+    """
+
+    __slots__ = (
+        "answer_frame", "api", "begun", "charge", "context", "correlation_id", "frame", "header", "notes", "request",
+        "started",
+    )  # fmt: skip
+
+    def __init__(self, correlation_id: int, charge: int) -> None:
+        self.correlation_id = correlation_id
+        self.charge = charge
+        self.api: Api | None = None
+        self.context: Context | None = None
+        self.request: Any = None
+        self.header: RequestHeader | None = None
+        self.frame: bytes | memoryview | None = None
+        self.started: Awaitable[Answer] | None = None
+        self.begun: Begun | None = None
+        self.answer_frame: bytes | None = None
+        self.notes: Notes | None = None
+        """None if nobody wants any."""
+
+    async def read(self, turns: Turns, header: RequestHeader) -> None:
+        """Decode a large request with this header, in a turn of its own.
+
+        :raises MalformedRequest: if its bytes do not fit the schema.
+        """
+        await turns.turn()
+        frame, self.frame = self.frame, None
+        assert frame is not None
+        self.request = decode_request(header, memoryview(frame))
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether nothing has to be begun for its answer."""
+        return self.started is not None or self.begun is not None or self.answer_frame is not None
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether its API has ``start``, but the request has not started."""
+        return self.api is not None and self.api.start is not None and self.started is None
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether its client wants no answer, as for a Produce with acks=0."""
+        return getattr(self.request, "acks", None) == 0
+
+
+class Seen(NamedTuple):
+    """A frame's header as it was read; the next header is mostly the same, except for its correlation id."""
+
+    key_and_version: bytes
+    client_id_and_tags: bytes
+    header: RequestHeader
+    api: Api | None
+    context: Context | None
+    figures: RequestFigures | None
+    is_noted: bool
+    """Whether somebody wants figures or traces."""
+
+
+_NOTHING_SEEN = Seen(b"like no frame", b"", RequestHeader(0, 0, 0, None, 0), None, None, None, False)
+
+
+class _Repeated(NamedTuple):
+    """A frame's bytes behind its correlation id, and the request in them."""
+
+    content: bytes
+    request: Any
+
+
+_NOTHING_REPEATED = _Repeated(b"", None)
+
+
+class Headers:
+    """The headers of one connection's frames.
+
+    :param target: as `Context` has it.
+    """
+
+    def __init__(self, crowd: Crowd, listener: Listener, frontend: Frontend, target: int | None, share: Share) -> None:
+        self.client = ""
+        """The client's address."""
+        self.principal = str(ANONYMOUS)
+        """The identity of the client, fixed before its first request."""
+        self.peer = Peer()
+        self.login: Login | None = None
+        """The login of a connection of a listener with SASL."""
+        self.is_of_client = False
+        """Whether it asked for more than ApiVersions, which a load balancer's health check asks for as well."""
+        self._seen = _NOTHING_SEEN
+        self._repeated = _NOTHING_REPEATED
+        self._crowd = crowd
+        self._listener = listener
+        self._frontend = frontend
+        self._target = target
+        self._share = share
+        self._api_versions = b""
+        self._contexts: dict[tuple[int, int, str | None], Context] = {}
+
+    def log_in(self, principal: str) -> None:
+        """Have later requests come from a principal, as in ``User:alice``."""
+        if principal != self.principal:
+            self.principal = principal
+            self._contexts.clear()
+            self._seen = _NOTHING_SEEN
+
+    def join(self, frontend: Frontend, listener: Listener, target: int | None) -> None:
+        """Have later requests go to another front-end."""
+        if self.is_of_client:
+            self._frontend.activity.left()
+            frontend.activity.came()
+        self._frontend, self._listener, self._target = frontend, listener, target
+        self._contexts.clear()
+        self._seen = _NOTHING_SEEN
+
+    def request(self, frame: bytes | memoryview) -> Request | None:
+        """The request of a frame; None if korvet does not serve it and Kafka has no answer for that.
+
+        :raises MalformedRequest: if the frame holds no request.
+        """
+        seen = self._seen
+        if frame[:4] != seen.key_and_version or frame[8 : seen.header.body_at] != seen.client_id_and_tags:
+            seen = self._see(frame)
+        request = Request(_read_correlation_id(frame, 4)[0], len(frame) + CHARGE_BYTES)
+        api = seen.api
+        if api is None or seen.context is None:
+            request.answer_frame = self._unserved(request.correlation_id)
+            return None if request.answer_frame is None else request
+        request.api = api
+        request.context = seen.context
+        if seen.is_noted:
+            request.notes = Notes(seen.figures, None if self._crowd.tracing is None else Trace())
+        if api.start is None and len(frame) > _LARGE_BYTES:
+            request.header, request.frame = seen.header, frame
+        elif api.is_repeated:
+            request.request = self._repeated_request(frame)
+        else:
+            request.request = decode_request(seen.header, memoryview(frame))
+        return request
+
+    def _repeated_request(self, frame: bytes | memoryview) -> Any:
+        """The request of a frame with the last header. It is mostly the last request again, which need not be read."""
+        if frame[8:] == self._repeated.content:
+            return self._repeated.request
+        request = decode_request(self._seen.header, memoryview(frame))
+        if len(frame) <= _MOST_REPEATED_BYTES:
+            self._repeated = _Repeated(bytes(frame[8:]), request)
+        return request
+
+    def _see(self, frame: bytes | memoryview) -> Seen:
+        header = decode_header(memoryview(frame))
+        if header.api_key != API_VERSIONS_KEY and not self.is_of_client:
+            self.is_of_client = True
+            self._frontend.activity.came()
+        api = self._crowd.apis.get(header.api_key)
+        if api is not None and not api.lowest <= header.version <= api.highest:
+            api = None
+        requests = self._crowd.requests
+        self._seen = Seen(
+            key_and_version=bytes(frame[:4]),
+            client_id_and_tags=bytes(frame[8 : header.body_at]),
+            header=header,
+            api=api,
+            context=None if api is None else self._context(header),
+            figures=None if api is None or requests is None else requests.of(api.name, header.version),
+            is_noted=requests is not None or self._crowd.tracing is not None,
+        )
+        self._repeated = _NOTHING_REPEATED
+        if header.api_key == API_VERSIONS_KEY:
+            self._api_versions = bytes(frame[: unserved.MOST_BYTES])
+        return self._seen
+
+    def _unserved(self, correlation_id: int) -> bytes | None:
+        """The answer to the last header, whose API or version is not served; None if Kafka has no answer for it."""
+        header, apis = self._seen.header, self._crowd.apis
+        answer = _unsupported(header, correlation_id, apis)
+        if answer is None or header.api_key != API_VERSIONS_KEY:
+            event, values = unserved.told(header, apis.get(header.api_key), self._api_versions)
+            event = event if answer is not None else f"{event}; closing"
+            self._crowd.lines.write("warning", event, client=self.client, **values)
+        return answer
+
+    def _context(self, header: RequestHeader) -> Context:
+        key = (header.api_key, header.version, header.client_id)
+        context = self._contexts.get(key)
+        if context is None:
+            if len(self._contexts) >= _MAX_CONTEXTS:
+                self._contexts.clear()
+            authorizer = self._frontend.authorizer
+            name = self._crowd.apis[header.api_key].name
+            context = self._contexts[key] = Context(
+                frontend=self._frontend,
+                listener=self._listener,
+                principal=self.principal,
+                login=self.login,
+                client_host=self.client,
+                target=self._target,
+                client_id=header.client_id,
+                api_key=header.api_key,
+                version=header.version,
+                share=self._share,
+                peer=self.peer,
+                rights=None if authorizer is None else Rights(authorizer, self.principal, self.client, name),
+            )
+        return context
+
+
+def _unsupported(header: RequestHeader, correlation_id: int, apis: Mapping[int, Api]) -> bytes | None:
+    """The answer to an API or version that is not served; None if Kafka has none."""
+    api, version, code = apis.get(header.api_key), header.version, ErrorCode.unsupported_version
+    if api is not None and api.key == API_VERSIONS_KEY:
+        return encode_response(API_VERSIONS_KEY, 0, correlation_id, supported(code))
+    if api is not None and is_known(api.key, version) and has_top_level_error(api.key, version):
+        return encode_error(api.key, version, correlation_id, code)
+    return None

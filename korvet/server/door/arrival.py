@@ -1,0 +1,283 @@
+"""A connection from its accept to its first request: a load balancer's header, then TLS, as its listener demands.
+
+Both are awaited on the bare socket, before any transport or frame buffer is made. The header is taken from the socket
+to its last byte and no further, so the bytes behind it are the transport's: a ClientHello or a request. A silent
+client costs a socket. A health check connects and leaves, with or without a header; the log has no line for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from contextlib import ExitStack, closing, suppress
+from functools import partial
+
+import anyio
+
+from korvet.api.shared.context import Frontend, Listener
+from korvet.errors import KorvetError, MalformedRequest
+from korvet.security.guests import Guest
+from korvet.security.identity import Refused, of_balancer, of_certificate
+from korvet.security.principal import ANONYMOUS, Principal
+from korvet.security.protocol import ClientAuth
+from korvet.security.tls import reason_of
+from korvet.security.tls_alert import alert_caught
+from korvet.server.bounds.crowd import Crowd
+from korvet.server.conversation.connection import CERTIFICATE, NO_HEADER, Connection, HealthCheck, Identify
+from korvet.server.conversation.sasl_connection import SaslConnection
+from korvet.server.door.door import Door
+from korvet.server.ground.sockets import host_of
+from korvet.wire.proxy_header import ProxyHeader, client_tls, parse_proxy_header
+
+_PEEKED_BYTES = 4096
+_DRAINED_BYTES = 65_536
+_LAST_WORDS_S = 1.0
+"""The longest that a client may stay which was told why its handshake failed."""
+_MOST_READS = 16
+_TLS_HANDSHAKE = 0x16
+"""The first byte of a ClientHello's record."""
+
+
+async def open_plain(crowd: Crowd, listener: Listener, frontend: Frontend, accepted: socket.socket) -> None:
+    """Make a connection whose client begins with a request."""
+    is_connected = False
+    try:
+        _prepare(accepted)
+        if await _is_let_in(crowd, listener, frontend, host_of(accepted.getpeername())):
+            make = partial(_kind_of(listener), crowd, listener, frontend)
+            await asyncio.get_running_loop().connect_accepted_socket(make, accepted)
+            is_connected = True
+    except OSError:
+        # The client has left.
+        pass
+    finally:
+        if not is_connected:
+            accepted.close()
+            crowd.connection_quotas.left(listener.name)
+
+
+async def open_arrival(crowd: Crowd, door: Door, accepted: socket.socket) -> None:
+    """Make a connection whose client begins with something else."""
+    arrival = Arrival(crowd, door, accepted)
+    crowd.strangers.add(arrival)
+    is_connected = False
+    try:
+        _prepare(accepted)
+        is_connected = await arrival.open()
+    except OSError:
+        # The client has left.
+        pass
+    except Exception as error:
+        crowd.report(error, "connection", arrival.client)
+    finally:
+        crowd.strangers.discard(arrival)
+        if not is_connected:
+            accepted.close()
+            crowd.connection_quotas.left(door.listener.name)
+
+
+async def _is_let_in(crowd: Crowd, listener: Listener, frontend: Frontend, client: str) -> bool:
+    """Whether an address may connect once more. If not, this tells it after the time for which it has to wait."""
+    meters = frontend.quotas.meters
+    wait_s = 0.0 if meters is None else meters.connection_wait_s(client)
+    if wait_s:
+        crowd.connection_quotas.forget_new(listener.name)
+        crowd.lines.write("warning", "connection refused: its address has made as many as it may", client=client)
+        await anyio.sleep(wait_s)
+    return not wait_s
+
+
+def _kind_of(listener: Listener) -> type[Connection]:
+    return SaslConnection if listener.sasl else Connection
+
+
+def _prepare(accepted: socket.socket) -> None:
+    accepted.setblocking(False)
+    accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+class Arrival:
+    """An accepted socket whose client is not known yet."""
+
+    def __init__(self, crowd: Crowd, door: Door, accepted: socket.socket) -> None:
+        self._crowd = crowd
+        self._door = door
+        self._socket = accepted
+        self._seen = b""
+        self._is_aborted = False
+        self._guest: Guest | None = None
+        self.client = ""
+        with suppress(OSError):
+            self.client = host_of(accepted.getpeername())
+
+    def abort(self) -> None:
+        """Make `open` end soon."""
+        self._is_aborted = True
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    async def open(self) -> bool:
+        """Go on to the connection; false if there is none.
+
+        :raises OSError: the client has left.
+        """
+        if not self.client:
+            # It has reset its connection, so it has no address any more.
+            return False
+        try:
+            door = self._door
+            header = await self._header() if door.listener.proxy_protocol else NO_HEADER
+            if header is None:
+                return False
+            self.client = header.client_host or self.client
+            if not header.is_local and not await _is_let_in(self._crowd, door.listener, door.frontend, self.client):
+                return False
+            if self._door.tls is not None:
+                self._guest = self._crowd.not_logged_in.add(Guest(self.client, self.abort))
+                try:
+                    return await self._encrypt(header, self._door.tls.context)
+                finally:
+                    self._crowd.not_logged_in.remove(self._guest)
+            principal = self._told_principal(header)
+        except MalformedRequest as error:
+            self._tell("malformed request; closing", str(error))
+            return False
+        except KorvetError as error:
+            self._tell("connection refused", str(error))
+            self._note_refusal(str(error))
+            return False
+        await self._connect(self._make(header, lambda _session: principal), None)
+        return True
+
+    # ------------------------------------------------------------------ a load balancer's header
+
+    async def _header(self) -> ProxyHeader | None:
+        """The header; None if the client leaves or falls silent before it is whole."""
+        with anyio.move_on_after(self._crowd.limits.proxy_header_s):
+            return await self._read_header()
+        if self._seen:
+            raise MalformedRequest(f"a PROXY protocol header that ends after {len(self._seen)} bytes")
+        return None
+
+    async def _read_header(self) -> ProxyHeader | None:
+        while True:
+            peeked = await self._peek()
+            if not peeked:
+                return None
+            if not self._door.trusts(self.client):
+                raise Refused("its address is none of proxy-protocol-from, so no load balancer sent its header")
+            header = parse_proxy_header(self._seen + peeked)
+            size = len(peeked) if header is None else header.size_bytes - len(self._seen)
+            self._seen += self._socket.recv(size)
+            if header is not None:
+                return header
+
+    async def _peek(self) -> bytes:
+        """The bytes that have arrived, which stay in the socket; none if the client has left."""
+        while True:
+            await anyio.wait_readable(self._socket)
+            with suppress(BlockingIOError):
+                return self._socket.recv(_PEEKED_BYTES, socket.MSG_PEEK)
+
+    def _told_principal(self, header: ProxyHeader) -> Principal:
+        """The principal of a client without TLS up to here.
+
+        :raises KorvetError: the load balancer does not tell what the listener demands.
+        """
+        if not self._door.is_terminated or header.is_local:
+            # A health check gets no further than its name.
+            return ANONYMOUS
+        told = of_balancer(client_tls(header), self._door.client_auth, self._door.rules)
+        return ANONYMOUS if self._door.listener.sasl else told
+
+    # ------------------------------------------------------------------ TLS
+
+    async def _encrypt(self, header: ProxyHeader, context: ssl.SSLContext) -> bool:
+        if self._crowd.has_no_room_for(self.client):
+            return False
+        with self._crowd.expecting(self.client) as expect:
+            first = b""
+            with anyio.move_on_after(self._crowd.limits.handshake_s):
+                first = await self._peek()
+            if not first:
+                return False
+            if first[0] != _TLS_HANDSHAKE:
+                self._tell("TLS handshake failed", "the client does not speak TLS, which this listener expects")
+                return False
+            with ExitStack() as stack:
+                async with self._crowd.handshakes.turn(self.abort):
+                    # The loop closes its socket as soon as the handshake has failed.
+                    kept = stack.enter_context(closing(self._socket.dup()))
+                    expect(connection := self._make(header, self._shown_principal))
+                    with alert_caught() as alert:
+                        is_done = await self._shake_hands(connection, context)
+                if alert:
+                    self._socket = kept
+                    await self._send_alert(alert)
+            return is_done
+
+    async def _shake_hands(self, connection: Connection, context: ssl.SSLContext) -> bool:
+        try:
+            await self._connect(connection, context)
+        except ssl.SSLError as error:
+            self._tell("TLS handshake failed", reason_of(error))
+            if self._door.client_auth is not ClientAuth.NONE:
+                self._note_refusal(f"TLS handshake failed: {reason_of(error)}")
+            return False
+        except ConnectionAbortedError:
+            self._tell("TLS handshake failed", "it took too long")
+            return False
+        except OSError:
+            if not self._is_aborted:
+                self._tell("TLS handshake failed", "the client left; it may not trust the listener's certificate")
+            return False
+        return True
+
+    async def _send_alert(self, alert: bytes | bytearray) -> None:
+        """Tell the client why, and wait until it has left: a socket that is closed with bytes unread takes it back."""
+        self._socket.setblocking(False)
+        self._socket.send(alert)
+        self._socket.shutdown(socket.SHUT_WR)
+        with anyio.move_on_after(_LAST_WORDS_S):
+            for _ in range(_MOST_READS):
+                await anyio.wait_readable(self._socket)
+                if not self._socket.recv(_DRAINED_BYTES):
+                    break
+
+    def _shown_principal(self, session: ssl.SSLObject | None) -> Principal:
+        assert session is not None and self._guest is not None
+        # Its handshake is over; from here a connection with a login counts as itself.
+        self._crowd.not_logged_in.remove(self._guest)
+        if self._door.listener.sasl:
+            # There a certificate only lets its client in, and the login tells who it is.
+            return ANONYMOUS
+        return of_certificate(session, self._door.rules)
+
+    # ------------------------------------------------------------------ the end
+
+    def _make(self, header: ProxyHeader, identify: Identify) -> Connection:
+        listener, frontend = self._door.listener, self._door.frontend
+        connection: Connection
+        if header.is_local:
+            connection = HealthCheck(self._crowd, listener, frontend, header)
+        else:
+            connection = _kind_of(listener)(self._crowd, listener, frontend, header, identify, self._door.choice)
+        connection.client = self.client
+        return connection
+
+    async def _connect(self, connection: Connection, context: ssl.SSLContext | None) -> None:
+        times = {} if context is None else {
+            "ssl_handshake_timeout": self._crowd.limits.handshake_s,
+            "ssl_shutdown_timeout": self._crowd.limits.tls_shutdown_s,
+        }  # fmt: skip
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, self._socket, ssl=context, **times)
+
+    def _note_refusal(self, reason: str) -> None:
+        """Tell the audit log of a client whose certificate was refused, or of which a balancer told the wrong thing."""
+        self._door.frontend.audit.login_failed(
+            user="", host=self.client, listener=self._door.listener.name, mechanism=CERTIFICATE, reason=reason
+        )
+
+    def _tell(self, event: str, reason: str) -> None:
+        self._crowd.lines.write("warning", event, client=self.client, reason=reason)

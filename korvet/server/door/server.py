@@ -1,0 +1,127 @@
+"""The server of one front-end process: it accepts connections, cuts off the ones that block others, and drains all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+import anyio
+import structlog
+from anyio.abc import TaskStatus
+
+from korvet.errors import ConfigError
+from korvet.server.bounds.accepting import Accepting
+from korvet.server.bounds.crowd import Crowd, Member
+from korvet.server.door.arrival import open_arrival, open_plain
+from korvet.server.door.door import Door
+from korvet.server.ground.settings import shown_address
+
+log = structlog.get_logger()
+
+_BACKLOG = 1024
+_LOOK_S = 0.25
+_STILL_PART = 0.2
+"""The part of ``stall_s`` after which a connection that does not move at all is cut off."""
+
+
+class Server(Crowd):
+    """The server of a process's connections. `serve` owns their tasks."""
+
+    async def serve(
+        self,
+        doors: Sequence[Door],
+        stop: anyio.Event,
+        *,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Accept and serve until ``stop`` is set, then drain: requests in flight get ``drain_s`` for their answers.
+
+        :raises ConfigError: if another socket listens at a door's address.
+        :raises RuntimeError: if it ends though it should not, so that the process does not stay without it.
+        """
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            try:
+                for door in doors:
+                    self._accept_at(door)
+                tasks.start_soon(self._expire_idle)
+                tasks.start_soon(self._relieve)
+                task_status.started()
+                await stop.wait()
+            finally:
+                for accepting in self._accepting:
+                    accepting.close()
+                with anyio.CancelScope(shield=True):
+                    await self._drain(doors)
+                tasks.cancel_scope.cancel()
+        if not stop.is_set():
+            raise RuntimeError("the server of connections ended, and nobody stopped it")
+
+    async def _drain(self, doors: Sequence[Door]) -> None:
+        self._draining = True
+        wakeups = {door.frontend.wakeups for door in doors}
+        for door in doors:
+            door.frontend.draining.set()
+            if door.choice is not None:
+                door.choice.namespaces.drain()
+        for one in wakeups:
+            one.wake_all()
+        for stranger in list(self.strangers):
+            stranger.abort()
+        for connection in list(self.connections):
+            connection.drain()
+        with anyio.move_on_after(self.limits.drain_s):
+            if self.connections:
+                await self._empty.wait()
+        if self.connections:
+            log.warning("connections cut off at the end of the drain", count=len(self.connections))
+        for connection in list(self.connections):
+            connection.abort()
+
+    async def _expire_idle(self) -> None:
+        """Close connections that have been idle for connections.max.idle.ms (negative: never)."""
+        max_idle_s = self.limits.max_idle_ms / 1000 if self.limits.max_idle_ms >= 0 else float("inf")
+        while True:
+            await anyio.sleep(min(5.0, max(0.05, max_idle_s / 10)))
+            now = asyncio.get_running_loop().time()
+            for connection in list(self.connections):
+                if connection.is_expired(now, max_idle_s):
+                    connection.abort()
+
+    async def _relieve(self) -> None:
+        """Cut off, again and again, connections that hold memory for which others wait, and make no progress."""
+        stall_s, looked_at = self.limits.stall_s, 0.0
+        while True:
+            await anyio.sleep(min(_LOOK_S, stall_s * _STILL_PART))
+            for connection in self.unread.find_in_the_way(self.answers.missing_bytes, stall_s):
+                self._cut_off(connection, "it does not read its answers, and others wait for the memory")
+            for connection in self.held_up.find_in_the_way(self.connections, self._excess_bytes, stall_s):
+                self._cut_off(connection, "its requests pile up behind one that waits, and others are not read")
+            now = anyio.current_time()
+            stalled = self.large_frames.find_still(now, stall_s * _STILL_PART)
+            if now - looked_at >= stall_s:
+                looked_at = now
+                stalled += self.large_frames.find_stalled()
+            for connection in self.connections.intersection(stalled):
+                self._cut_off(connection, "it sends a large request too slowly, and others wait")
+
+    def _cut_off(self, connection: Member, reason: str) -> None:
+        self.lines.write("warning", "connection cut off for want of memory", client=connection.client, reason=reason)
+        connection.abort()
+
+    def _cannot_accept(self, reason: str) -> None:
+        self.lines.write("error", "connections cannot be accepted", reason=reason)
+
+    def _accept_at(self, door: Door) -> None:
+        if door.is_plain:
+            open_ = partial(open_plain, self, door.listener, door.frontend)
+        else:
+            open_ = partial(open_arrival, self, door)
+        accepting = Accepting(self.connection_quotas, door.listener.name, self._cannot_accept, self, door.bound, open_)
+        try:
+            accepting.begin(_BACKLOG)
+        except OSError as error:
+            where = shown_address(door.listener.host, door.listener.port)
+            raise ConfigError(f"cannot listen on {where}: {(error.strerror or str(error)).lower()}") from None
+        self._accepting.append(accepting)

@@ -1,0 +1,452 @@
+"""The settings of ``korvet serve``: flags and the config file, as one frozen value."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
+from typing import Any
+
+from korvet.configs.listeners import listener_config
+from korvet.configs.oauth import NAMESPACE_CLAIM, OAUTH_URL
+from korvet.configs.types import is_per_ip_overrides, parse_per_ip_overrides
+from korvet.errors import ConfigError
+from korvet.quotas.rules import Windows
+from korvet.security.mapping import DEFAULT_RULES, PrincipalRules
+from korvet.security.protocol import ClientAuth, NamespaceFrom, Security
+from korvet.security.tls import TlsFiles, tls_problem
+from korvet.server.ground.host_pattern import HostPattern
+from korvet.server.ground.machine import memory_bytes
+from korvet.store.log.budget import DEFAULT_BUDGET_BYTES
+from korvet.store.log.shared import DEFAULT_CACHE_BYTES
+from korvet.store.registry import DEFAULT_LISTENER
+from korvet.wire.frames import DEFAULT_MAX_FRAME_BYTES
+
+_WILDCARDS = {"", "0.0.0.0", "::"}
+_IDLE_MS = 600_000
+_QUEUED_BYTES = 512 << 20
+_UNFINISHED_BYTES = 256 << 20
+_MOST = 2**31 - 1
+_NEED_TLS = {"PLAIN": "passwords", "OAUTHBEARER": "tokens"}
+_SERIES = 100_000
+_CLIENT_SERIES = 50_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSettings:
+    """One listener: its address, the address that its clients are told, and the namespace of its topics and groups.
+
+    Clients of a listener without an advertised address are told of listeners with the same ``name``, at all front-ends.
+
+    ``port`` is 0 for a free one. Each port of a load balancer, from ``advertised_port`` to ``advertised_last_port``, is
+    a node of its own. With ``proxy_protocol`` connections begin with a load balancer's header, which counts from the
+    addresses of ``proxy_protocol_from`` alone, if there are any. With ``tls_terminated``
+    that header tells of the client's TLS, which ended at the balancer.
+
+    With ``namespace_from`` clients choose the namespace, and ``namespace`` does not count.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 9092
+    advertised_host: str | None = None
+    advertised_port: int | None = None
+    advertised_last_port: int | None = None
+    namespace: str = "default"
+    namespace_from: NamespaceFrom | None = None
+    name: str = DEFAULT_LISTENER
+    proxy_protocol: bool = False
+    proxy_protocol_from: tuple[str, ...] = ()
+    security: Security = Security.PLAINTEXT
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_client_ca: str | None = None
+    tls_client_auth: ClientAuth = ClientAuth.NONE
+    tls_client_crl: str | None = None
+    tls_protocols: tuple[str, ...] = ()
+    tls_cipher_suites: tuple[str, ...] = ()
+    tls_terminated: bool = False
+    principal_rules: str = DEFAULT_RULES
+    sasl: tuple[str, ...] = ()
+
+    @property
+    def whose(self) -> str:
+        """Its namespace in words, equal for listeners with the same."""
+        return "chosen namespaces" if self.namespace_from is not None else f"namespace {self.namespace!r}"
+
+    @property
+    def tls_files(self) -> TlsFiles | None:
+        """The files of its certificates, if TLS ends here."""
+        if not self.security.has_tls or self.tls_terminated or self.tls_cert is None or self.tls_key is None:
+            return None
+        return TlsFiles(
+            self.tls_cert, self.tls_key, self.tls_client_ca, self.tls_client_auth, self.tls_client_crl,
+            self.tls_protocols, self.tls_cipher_suites,
+        )  # fmt: skip
+
+    @property
+    def balancers(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """The networks of load balancers whose headers count; none for any.
+
+        :raises ConfigError: one is none.
+        """
+        try:
+            return tuple(map(ip_network, self.proxy_protocol_from))
+        except ValueError as error:
+            raise ConfigError(f"proxy-protocol-from: {error}") from None
+
+    @property
+    def host_pattern(self) -> HostPattern | None:
+        """The pattern of the host names that clients are told, if these tell the namespace.
+
+        :raises ConfigError: it is none.
+        """
+        host = self.advertised_host
+        return None if host is None or "{" not in host else HostPattern(host)
+
+    def advertised(self, port: int) -> tuple[str, int]:
+        """The host and port that clients are told; ``port`` is the bound one.
+
+        Without an advertised address these are the listener's own. A wildcard becomes the machine's host name.
+        """
+        host = self.advertised_host or self.host
+        return (socket.gethostname() if host in _WILDCARDS else host, self.advertised_port or port)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """All settings of a broker. ``broker`` holds those with Kafka's names, as text.
+
+    ``metrics`` is the address of the HTTP port, None for no such port, and ``metrics_hostnames`` are its names.
+    ``console`` says whether that port has the console, ``console_config`` is the file of its client's settings, and
+    ``console_hostnames`` are the names at which a proxy with TLS shows it.
+
+    ``tenant_redis_passwords`` is a directory with the password of each tenant's Redis user; None if all tenants are
+    served through the user of ``redis_url``.
+    """
+
+    listeners: tuple[ListenerSettings, ...] = (ListenerSettings(),)
+    redis_url: str | None = None
+    tenant_redis_passwords: Path | None = None
+    data_dir: Path = Path("data")
+    workers: int = 1
+    metrics: tuple[str, int] | None = None
+    console: str = "off"
+    console_config: Path | None = None
+    console_hostnames: tuple[str, ...] = ()
+    metrics_hostnames: tuple[str, ...] = ()
+    log_level: str = "info"
+    log_format: str = "text"
+    broker: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def most_series(self) -> int:
+        """The most series of topics, groups and transactions that metrics tell of."""
+        return int(self.broker.get("korvet.metrics.max.series", _SERIES))
+
+    @property
+    def most_client_series(self) -> int:
+        """The most series of what clients push."""
+        return int(self.broker.get("korvet.metrics.max.client.series", _CLIENT_SERIES))
+
+    def to_json(self) -> str:
+        """The settings as JSON, for a worker process."""
+        paths = {
+            "data_dir": str(self.data_dir),
+            "console_config": _text(self.console_config),
+            "tenant_redis_passwords": _text(self.tenant_redis_passwords),
+        }
+        return json.dumps({**asdict(self), **paths, "broker": dict(self.broker)})
+
+    @classmethod
+    def from_json(cls, text: str) -> ServeSettings:
+        values = json.loads(text)
+        listeners = tuple(_listener(listener) for listener in values["listeners"])
+        metrics = None if values["metrics"] is None else (values["metrics"][0], values["metrics"][1])
+        changed = {
+            "listeners": listeners,
+            "data_dir": Path(values["data_dir"]),
+            "metrics": metrics,
+            "console_config": _path(values["console_config"]),
+            "tenant_redis_passwords": _path(values["tenant_redis_passwords"]),
+            "console_hostnames": tuple(values["console_hostnames"]),
+            "metrics_hostnames": tuple(values["metrics_hostnames"]),
+        }
+        return cls(**{**values, **changed})
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
+
+
+def _listener(values: Mapping[str, Any]) -> ListenerSettings:
+    security, auth = Security(values["security"]), ClientAuth(values["tls_client_auth"])
+    chosen = values["namespace_from"]
+    return ListenerSettings(
+        **{
+            **values,
+            "namespace_from": None if chosen is None else NamespaceFrom(chosen),
+            "security": security,
+            "tls_client_auth": auth,
+            "sasl": tuple(values["sasl"]),
+            **{name: tuple(values[name]) for name in ("proxy_protocol_from", "tls_protocols", "tls_cipher_suites")},
+        }
+    )
+
+
+def check_security(listener: ListenerSettings) -> None:
+    """Refuse a listener whose settings of TLS are incomplete, or contradict each other.
+
+    :raises ConfigError: if it is such a one, or its principal rules are wrong.
+    """
+    where = f"listener {listener.name!r}"
+    files = (listener.tls_cert, listener.tls_key, listener.tls_client_ca, listener.tls_client_crl)
+    chosen = bool(listener.tls_protocols or listener.tls_cipher_suites)
+    is_asking = listener.tls_client_auth is not ClientAuth.NONE
+    if not listener.security.has_tls:
+        wrong = any(files) or chosen or is_asking or listener.tls_terminated
+        problem = "it has settings of TLS; give it security = 'tls' or 'sasl_tls', too" if wrong else None
+    elif listener.tls_terminated:
+        problem = _terminated_problem(listener, any(files) or chosen)
+    elif listener.tls_cert is None or listener.tls_key is None:
+        problem = f"security {listener.security.value!r} needs tls-cert and tls-key"
+    elif listener.tls_client_crl is not None and not is_asking:
+        problem = "tls-client-crl needs tls-client-auth 'requested' or 'required'"
+    elif (told := listener.tls_files) is not None and (why := tls_problem(told)) is not None:
+        problem = why
+    else:
+        wrong = is_asking and listener.tls_client_ca is None
+        problem = f"tls-client-auth {listener.tls_client_auth.value!r} needs tls-client-ca" if wrong else None
+    if problem is None and listener.balancers and not listener.proxy_protocol:
+        problem = "proxy-protocol-from needs proxy-protocol"
+    if problem is not None:
+        raise ConfigError(f"{where}: {problem}")
+    PrincipalRules(listener.principal_rules)
+    why = _choice_problem(listener)
+    if why is not None:
+        raise ConfigError(f"{where}: {why}")
+
+
+def _choice_problem(listener: ListenerSettings) -> str | None:
+    """Why clients of a listener cannot choose their namespace as it says; None if they can, or have no choice."""
+    pattern = listener.host_pattern
+    match listener.namespace_from:
+        case None:
+            return None if pattern is None else "its advertised host names a namespace; give it namespace-from, too"
+        case NamespaceFrom.SNI if pattern is None or not listener.security.has_tls:
+            return "namespace-from 'sni' needs TLS, and an advertised host such as b{node}-{namespace}.kafka.example"
+        case NamespaceFrom.SNI if not listener.sasl:
+            return (
+                "namespace-from 'sni' without sasl would open every tenant to each client; use namespace-from "
+                "'principal', tls-client-auth 'required', and principal-rules that make USER@TENANT of a certificate. "
+                "The server name has to agree with it"
+            )
+        case NamespaceFrom.PRINCIPAL if not (listener.sasl or listener.tls_client_auth is ClientAuth.REQUIRED):
+            return "namespace-from 'principal' needs sasl, or tls-client-auth 'required'"
+    return None
+
+
+def _terminated_problem(listener: ListenerSettings, has_settings: bool) -> str | None:
+    if not listener.proxy_protocol:
+        return "tls-terminated needs proxy-protocol, by which the load balancer tells of the client's certificate"
+    problem = "tls-terminated leaves TLS to the load balancer, so give neither files nor protocols of it here"
+    return problem if has_settings else None
+
+
+def check_listeners(listeners: Sequence[ListenerSettings]) -> None:
+    """Refuse two listeners with one address, or two of one name in a namespace without an advertised address.
+
+    :raises ConfigError: if there are two such listeners.
+    """
+    for at, listener in enumerate(listeners):
+        check_security(listener)
+        for other in listeners[:at]:
+            if listener.port and (listener.host, listener.port) == (other.host, other.port):
+                raise ConfigError(f"two listeners on {shown_address(listener.host, listener.port)}")
+            is_leased = listener.advertised_host is other.advertised_host is None
+            if is_leased and (listener.whose, listener.name) == (other.whose, other.name):
+                raise ConfigError(
+                    f"two listeners of {listener.whose} with the name {listener.name!r} and without an "
+                    "advertised address: clients of one would be sent to the other; give each a name"
+                )
+
+
+def check_sasl(listeners: Sequence[ListenerSettings], broker: Mapping[str, str]) -> None:
+    """Refuse listeners whose security and mechanisms do not fit together.
+
+    :raises ConfigError: if there is such a listener.
+    """
+    for listener in listeners:
+        where, security = shown_address(listener.host, listener.port), listener.security
+        if security.has_sasl and not listener.sasl:
+            raise ConfigError(f"listener {where}: security {security.value!r} needs the mechanisms, in 'sasl'")
+        if listener.sasl and not security.has_sasl:
+            raise ConfigError(f"listener {where}: 'sasl' needs security 'sasl_tls' or 'sasl_plaintext'")
+        if "OAUTHBEARER" in listener.sasl and not broker.get(OAUTH_URL):
+            raise ConfigError(f"listener {where}: OAUTHBEARER needs {OAUTH_URL}, the keys that sign tokens")
+        is_by_name = listener.namespace_from is NamespaceFrom.SNI
+        if "OAUTHBEARER" in listener.sasl and is_by_name and not broker.get(NAMESPACE_CLAIM):
+            raise ConfigError(
+                f"listener {where}: OAUTHBEARER with namespace-from 'sni' needs {NAMESPACE_CLAIM}; without it every "
+                "token would open every tenant"
+            )
+        for mechanism, secrets in () if security.has_tls else _NEED_TLS.items():
+            setting = f"korvet.sasl.{mechanism.lower()}.without.tls"
+            if mechanism in listener.sasl and broker.get(setting, "false").lower() != "true":
+                raise ConfigError(
+                    f"listener {where}: {mechanism} without TLS shows {secrets} to the network; use SCRAM-SHA-512, or "
+                    f"set {setting}"
+                )
+
+
+def check_listener_configs(listeners: Sequence[ListenerSettings], broker: Mapping[str, str]) -> None:
+    """Refuse settings of a listener that is not there.
+
+    :raises ConfigError: if there is such a setting.
+    """
+    names = sorted({listener.name for listener in listeners})
+    for name in broker:
+        found = listener_config(name)
+        if found is not None and found.listener not in map(str.lower, names):
+            raise ConfigError(f"{name}: no listener has this name; there are: {', '.join(names)}")
+
+
+def check_tenants(settings: ServeSettings) -> None:
+    """Refuse passwords of tenants' Redis users that nobody could use.
+
+    :raises ConfigError: they are no directory, no listener lets clients choose, or there is no Redis with such users.
+    """
+    passwords = settings.tenant_redis_passwords
+    if passwords is None:
+        return
+    if all(listener.namespace_from is None for listener in settings.listeners):
+        raise ConfigError("tenant-redis-passwords: no listener lets clients choose a tenant; give it namespace-from")
+    if settings.redis_url is None:
+        raise ConfigError("tenant-redis-passwords: the embedded server has no such users; name a Redis with 'redis'")
+    if not passwords.is_dir():
+        raise ConfigError(f"tenant-redis-passwords: {passwords} is no directory")
+
+
+def shown_address(host: str, port: int) -> str:
+    """``HOST:PORT``, an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of a front-end process.
+
+    A request counts from its arrival to its answer, with its bytes and a flat charge for its objects. Unfinished large
+    frames have a bound of their own, and so have unread answers. While others wait for memory, a connection that makes
+    no progress for ``stall_s`` is cut off, at the latest after twice that time.
+
+    Redis takes the batches of all connections one after the other. So while Produces have more than ``produce_bytes``
+    in flight, a connection with more than ``produce_share_bytes`` of them is not read.
+
+    At most ``handshakes`` TLS handshakes run at a time. If others wait, each has ``handshake_patience_s``, else
+    ``handshake_s``. A connection has ``login_s`` for its first login.
+    """
+
+    max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
+    max_idle_ms: int = _IDLE_MS
+    connection_bytes: int = 64 << 20
+    produce_bytes: int = 16 << 20
+    produce_share_bytes: int = 1 << 20
+    process_bytes: int = _QUEUED_BYTES
+    large_frames_bytes: int = _UNFINISHED_BYTES
+    max_connections_per_ip: int = _MOST
+    max_connections_overrides: Mapping[str, int] = field(default_factory=dict)
+    answer_bytes: int = DEFAULT_BUDGET_BYTES
+    cache_bytes: int = DEFAULT_CACHE_BYTES
+    stall_s: float = 5.0
+    drain_s: float = 5.0
+    proxy_header_s: float = 5.0
+    handshakes: int = 64
+    handshake_s: float = 10.0
+    handshake_patience_s: float = 2.0
+    tls_shutdown_s: float = 3.0
+    sasl_receive_bytes: int = 524_288
+    max_reauth_ms: int = 0
+    failed_login_delay_ms: int = 100
+    login_s: float = 30.0
+
+    @property
+    def bounds_addresses(self) -> bool:
+        """Whether any address has a limit of connections."""
+        return self.max_connections_per_ip < _MOST or bool(self.max_connections_overrides)
+
+    def most_of(self, client: str) -> int | None:
+        """The most connections of an address at all front-ends; None without a limit."""
+        most = self.max_connections_overrides.get(client, self.max_connections_per_ip)
+        return most if most < _MOST else None
+
+
+def limits_of(broker: Mapping[str, str]) -> Limits:
+    """The bounds that Kafka's settings and korvet's own settings name.
+
+    :raises ConfigError: if a setting is not in its range.
+    """
+    queued = number_of(broker, "queued.max.request.bytes", -1, -1)
+    memory = memory_bytes()
+    unfinished = number_of(broker, "korvet.unfinished.request.max.bytes", -1, -1)
+    answers = number_of(broker, "korvet.queued.max.response.bytes", -1, -1)
+    cache = number_of(broker, "korvet.read.cache.max.bytes", -1, -1)
+    return Limits(
+        max_frame_bytes=number_of(broker, "socket.request.max.bytes", DEFAULT_MAX_FRAME_BYTES, 1),
+        max_idle_ms=number_of(broker, "connections.max.idle.ms", _IDLE_MS, -1),
+        process_bytes=queued if queued > 0 else min(_QUEUED_BYTES, memory // 4),
+        large_frames_bytes=unfinished if unfinished > 0 else min(_UNFINISHED_BYTES, memory // 8),
+        answer_bytes=answers if answers > 0 else min(DEFAULT_BUDGET_BYTES, memory // 8),
+        cache_bytes=cache if cache >= 0 else min(DEFAULT_CACHE_BYTES, memory // 16),
+        sasl_receive_bytes=number_of(broker, "sasl.server.max.receive.size", 524_288, 1),
+        max_reauth_ms=number_of(broker, "connections.max.reauth.ms", 0, 0),
+        failed_login_delay_ms=number_of(broker, "connection.failed.authentication.delay.ms", 100, 0),
+        max_connections_per_ip=number_of(broker, "max.connections.per.ip", _MOST, 0),
+        max_connections_overrides=_overrides(broker.get("max.connections.per.ip.overrides", "")),
+    )
+
+
+def windows_of(broker: Mapping[str, str]) -> Windows:
+    """The settings that say how much of a quota may be used at once.
+
+    :raises ConfigError: if a setting is not in its range.
+    """
+    return Windows(
+        num=number_of(broker, "quota.window.num", 11, 1),
+        size_s=number_of(broker, "quota.window.size.seconds", 1, 1),
+        controller_num=number_of(broker, "controller.quota.window.num", 11, 1),
+        controller_size_s=number_of(broker, "controller.quota.window.size.seconds", 1, 1),
+    )
+
+
+def _overrides(text: str) -> Mapping[str, int]:
+    """The numbers of addresses with their own bound: ``127.0.0.1:200,::1:300``.
+
+    :raises ConfigError: if the text has another form.
+    """
+    if (why := is_per_ip_overrides(text)) is not None:
+        raise ConfigError(f"max.connections.per.ip.overrides: {why}")
+    return parse_per_ip_overrides(text)
+
+
+def number_of(broker: Mapping[str, str], name: str, default: int, lowest: int) -> int:
+    """The number of a setting.
+
+    :raises ConfigError: if it is none, or not in its range.
+    """
+    text = broker.get(name)
+    if text is None:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        raise ConfigError(f"{name}: {text!r} is not a number") from None
+    if not lowest <= value < 2**63:
+        raise ConfigError(f"{name}: {value} is below {lowest}" if value < lowest else f"{name}: {value} is too large")
+    return value

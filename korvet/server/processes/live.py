@@ -1,0 +1,99 @@
+"""The settings in force. At SIGHUP the process reads them again, and takes those settings that can change at once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from korvet.errors import KorvetError
+from korvet.server.ground.logs import configure_logging
+from korvet.server.ground.settings import ServeSettings, limits_of, windows_of
+from korvet.server.ground.token_settings import token_settings
+
+log = structlog.get_logger()
+
+Read = Callable[[], ServeSettings | None]
+Take = Callable[[ServeSettings], Awaitable[None]]
+_AT_START: Final = {
+    "listeners": "listeners", "redis_url": "redis", "tenant_redis_passwords": "tenant-redis-passwords",
+    "data_dir": "data-dir", "workers": "workers", "metrics": "metrics",
+    "console": "console", "console_config": "console-config", "console_hostnames": "console-hostnames",
+    "metrics_hostnames": "metrics-hostnames",
+}  # fmt: skip
+_AT_ONCE: Final = {"log_level": "log-level", "log_format": "log-format"}
+
+
+class Live:
+    """The settings of one process; ``settings`` are those in force.
+
+    :param read: reads the settings with which the process would start now; None if it has no config file.
+    """
+
+    def __init__(self, settings: ServeSettings, read: Read | None = None) -> None:
+        self.settings = settings
+        self._read = read
+        self._takers: list[Take] = []
+
+    def on_change(self, take: Take) -> None:
+        """Call ``take`` with new settings."""
+        self._takers.append(take)
+
+    async def read_again(self) -> None:
+        """Read the config file again, and whatever files the takers read.
+
+        A log line names the taken settings, and the settings that need a restart.
+        A wrong file changes nothing.
+        """
+        try:
+            new = None if self._read is None else self._read()
+        except KorvetError as error:
+            log.error("config file not taken; the settings stay as they are", reason=str(error))
+            return
+        if new is None:
+            log.info("there is no config file to read again; the settings stay as they are")
+            await self.take(self.settings)
+            return
+        merged, taken, left = _merged(self.settings, new)
+        await self.take(merged)
+        told = {"taken": ", ".join(taken) or "nothing"} | ({"needs_restart": ", ".join(left)} if left else {})
+        log.info("config file read again", **told)
+
+    async def take(self, settings: ServeSettings) -> None:
+        """Put settings in force."""
+        self.settings = settings
+        configure_logging(settings.log_level, settings.log_format)
+        for take in self._takers:
+            await take(settings)
+
+
+def _merged(old: ServeSettings, new: ServeSettings) -> tuple[ServeSettings, list[str], list[str]]:
+    """Settings then in force, the changed ones as ``name=value``, and the names of settings that need a restart."""
+    broker, taken, left = _merged_broker(old.broker, new.broker)
+    for field, name in _AT_ONCE.items():
+        if getattr(old, field) != getattr(new, field):
+            taken.append(f"{name}={getattr(new, field)}")
+    left += [name for field, name in _AT_START.items() if getattr(old, field) != getattr(new, field)]
+    merged = replace(old, broker=broker, log_level=new.log_level, log_format=new.log_format)
+    return merged, taken, left
+
+
+def _at_start(broker: Mapping[str, str]) -> tuple[object, ...]:
+    """What is made of settings at the start only."""
+    return limits_of(broker), windows_of(broker), token_settings(broker)
+
+
+def _merged_broker(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[dict[str, str], list[str], list[str]]:
+    merged, taken, left = dict(old), [], []
+    for name in sorted({*old, *new}):
+        if old.get(name) == new.get(name):
+            continue
+        changed = {key: value for key, value in {**merged, name: new.get(name)}.items() if value is not None}
+        if _at_start(changed) != _at_start(merged):
+            left.append(name)
+        else:
+            merged = changed
+            taken.append(f"{name}={new[name]}" if name in new else f"{name} by default")
+    return merged, taken, left

@@ -1,0 +1,115 @@
+"""The supervisor's rounds over the topics, groups and transactions of those namespaces of which a worker has the turn
+to sweep. So one front-end of a namespace tells of them, in a process that serves no clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Final, NamedTuple
+
+import anyio
+import structlog
+from anyio.abc import TaskStatus
+
+from korvet.api.shared.context import Frontend
+from korvet.errors import KorvetError
+from korvet.metrics.rounds.round import Watched, look
+from korvet.metrics.samples import Samples
+from korvet.redis.client import Store
+from korvet.server.ground.settings import ServeSettings
+from korvet.server.processes.board import Board
+from korvet.server.tenants.process import Process
+from korvet.store.library import open_store
+
+log = structlog.get_logger()
+
+_INTERVAL_S: Final = 10.0
+_SOON_S: Final = 1.0
+
+
+class _Open(NamedTuple):
+    """A namespace that is open for rounds, until its scope is cancelled."""
+
+    watched: Watched
+    scope: anyio.CancelScope
+
+
+async def make_rounds(settings: ServeSettings, redis_url: str, board: Board) -> None:
+    """Make a round every ten seconds, or as long as it takes, until cancelled. While Redis is away there is none."""
+    while True:
+        # It is tried again as long as the workers try.
+        with suppress(KorvetError):
+            async with open_store(redis_url) as store:
+                await _make_rounds(settings, store, board)
+        await anyio.sleep(_SOON_S)
+
+
+async def _make_rounds(settings: ServeSettings, store: Store, board: Board) -> None:
+    process = Process(settings, store)
+    watched: dict[str, _Open] = {}
+    told: dict[str, Samples] = {}
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(process.outages.watch)
+        while True:
+            turns = sorted(board.turns)
+            told = {name: told[name] for name in turns if name in told}
+            board.tell_of_redis(told.values())
+            for name in watched.keys() - set(turns):
+                watched.pop(name).scope.cancel()
+            for name in turns:
+                others = {other: one for other, one in told.items() if other != name}
+                # What cannot be read is not told of; a line of the log tells of Redis.
+                told = others
+                with suppress(KorvetError):
+                    if name not in watched:
+                        watched[name] = await tasks.start(_keep_open, process, name, board)
+                    left = settings.most_series - sum(one.count for one in others.values())
+                    told = {**others, **await _look(watched[name].watched, left)}
+                board.tell_of_redis(told.values())
+            await anyio.sleep(_INTERVAL_S if turns else _SOON_S)
+
+
+async def _keep_open(process: Process, name: str, board: Board, *, task_status: TaskStatus[_Open]) -> None:
+    """Open a namespace, until the scope that it tells is cancelled.
+
+    :raises KorvetError: Redis cannot be asked.
+    """
+    with anyio.CancelScope() as scope:
+        async with _opened(process, name) as built:
+            await built.catalog.open()
+            watched = Watched(
+                namespace=built.namespace,
+                store=built.store,
+                catalog=built.catalog,
+                log=built.log,
+                groups=built.groups,
+                lags=board.lags,
+            )
+            task_status.started(_Open(watched, scope))
+            await anyio.sleep_forever()
+
+
+@asynccontextmanager
+async def _opened(process: Process, name: str) -> AsyncIterator[Frontend]:
+    if any(one.namespace == name for one in process.settings.listeners if one.namespace_from is None):
+        with process.built(name) as frontend:
+            yield frontend
+    else:
+        async with process.open_tenant(name) as frontend:
+            yield frontend
+
+
+async def _look(watched: Watched, most: int) -> Mapping[str, Samples]:
+    """The figures of a namespace by its name; nothing after an unexpected error, which must not end the broker.
+
+    :raises KorvetError: Redis cannot be asked.
+    """
+    name = watched.namespace.name
+    try:
+        return {name: await look(watched, most)}
+    except KorvetError:
+        raise
+    except Exception as error:
+        log.error("topics and groups cannot be told", namespace=name, exc_info=error)
+        return {}

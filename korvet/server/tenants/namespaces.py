@@ -1,0 +1,430 @@
+"""The namespaces of tenants that a process has open: each from its first client on, until it has had none for a while.
+
+Whoever comes first opens a namespace, and others wait for the same opening. A tenant that is suspended or deleted loses
+its clients and its front-end as soon as this process hears of it. Between openings one front-end of all now and then
+does a tenant's background work (`visit`).
+"""
+
+from __future__ import annotations
+
+import hmac
+import random
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, Protocol
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from korvet.api.shared.context import Frontend
+from korvet.errors import KorvetError
+from korvet.quotas.entity import CONNECTION, FETCH, MUTATION, PRODUCE, REQUEST
+from korvet.quotas.tally import Tally
+from korvet.redis.client import Purpose
+from korvet.security.scram import Credentials
+from korvet.server.tenants.process import Process, open_catalog, start_following, start_sweeps
+from korvet.server.tenants.visits import visit
+from korvet.store.allowance import Allowance
+from korvet.store.capacity import stored_bytes
+from korvet.store.keys import LOBBY, Namespace
+from korvet.store.registry import Registry, Turn
+from korvet.store.security.users import parse_credentials
+from korvet.store.tenants import Limit, Tenant, Tenants
+
+log = structlog.get_logger()
+
+MOST_OPEN: Final = 1000
+"""Namespaces that a process has open at a time."""
+REST_S: Final = 60.0
+"""An open namespace without clients is closed after so long."""
+VISIT_S: Final = 900.0
+"""Each tenant is visited so often."""
+_LOOK_S: Final = 5.0
+_DRAIN_S: Final = 5.0
+_MOST_CREDENTIALS: Final = 100_000
+"""That are kept of tenants, about 300 bytes each."""
+_UNKNOWN_VERSION: Final = -1
+_RATES: Final = {
+    Limit.PRODUCER_BYTE_RATE: PRODUCE,
+    Limit.CONSUMER_BYTE_RATE: FETCH,
+    Limit.REQUEST_PERCENTAGE: REQUEST,
+    Limit.CONTROLLER_MUTATION_RATE: MUTATION,
+    Limit.CONNECTION_RATE: CONNECTION,
+}
+"""A tenant's rates as quotas."""
+_NOBODY: Final = "-"
+"""A name that no tenant has."""
+
+
+class NoEntry(KorvetError):
+    """A client that may not come into a namespace."""
+
+
+class TooMany(NoEntry):
+    """One connection too many, which is closed without an answer ``wait_s`` later. Its client may try again."""
+
+    def __init__(self, reason: str, wait_s: float = 0.0) -> None:
+        super().__init__(reason)
+        self.wait_s = wait_s
+
+
+class Guest(Protocol):
+    """A connection that is in a namespace."""
+
+    client: str
+    """Its address."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
+class _Held:
+    """A namespace that is open, or on its way."""
+
+    def __init__(self, tenant: Tenant, now: float) -> None:
+        self.tenant = tenant
+        self.frontend: Frontend | None = None
+        self.allowance: Allowance | None = None
+        self.registry: Registry | None = None
+        self.guests: set[Guest] = set()
+        self.emptied = anyio.Event()
+        """Set when the last guest left."""
+        self.settled = anyio.Event()
+        """Set once the opening has succeeded or failed."""
+        self.failure: KorvetError | None = None
+        self.left_at = now
+
+    def come(self, guest: Guest) -> None:
+        if not self.guests:
+            self.emptied = anyio.Event()
+        self.guests.add(guest)
+
+    def leave(self, guest: Guest, now: float) -> None:
+        self.guests.discard(guest)
+        self.left_at = now
+        if not self.guests:
+            self.emptied.set()
+
+
+class Namespaces:
+    """The open namespaces of a process's tenants. `run` owns their tasks."""
+
+    def __init__(self, process: Process) -> None:
+        self.tenants = Tenants(process.store, process.wakeups)
+        self.draining = anyio.Event()
+        """As `Frontend.draining`, of all that are open."""
+        self.lobby = process.build(LOBBY.name)
+        """A front-end of no namespace, for connections whose namespace is not known yet. It reads quotas alone."""
+        self.tally = Tally("tenant", self._most_connections)
+        """The connections by tenant."""
+        self._process = process
+        self._has_users = any(one.sasl and one.namespace_from is not None for one in process.settings.listeners)
+        self._open: dict[str, _Held] = {}
+        self._guests: dict[Guest, _Held] = {}
+        self._visited: tuple[Tenant, anyio.CancelScope] | None = None
+        """The tenant that is being visited."""
+        self._views: dict[str, tuple[int, Credentials]] = {}
+        """Versions and credentials, by the ids of tenants."""
+        self._histories = 0
+        """The changes of history, of which each made all versions uncertain."""
+        self._told: set[str] = set()
+        self._tasks: TaskGroup | None = None
+        self.tenants.watch(self._tenants_changed)
+        process.store.on_history_change(self._distrust)
+
+    def frontends(self) -> Iterator[Frontend]:
+        """The front-ends that are open."""
+        return (held.frontend for held in list(self._open.values()) if held.frontend is not None)
+
+    def turns(self) -> Mapping[str, bool]:
+        """The namespaces that are open, and whether it is this front-end's turn to sweep them."""
+        opened = self._open.items()
+        return {name: held.registry.has_turn for name, held in opened if held.registry is not None}
+
+    def configure(self) -> None:
+        """Have the process's new settings count."""
+        for held in self._open.values():
+            if held.frontend is not None:
+                self._process.configure(held.frontend, held.tenant.super_users)
+
+    def drain(self) -> None:
+        """Let nobody in any more, have all front-ends drain, and wake all that wait there."""
+        self.draining.set()
+        for frontend in self.frontends():
+            frontend.draining.set()
+        for wakeups in {frontend.wakeups for frontend in self.frontends()}:
+            wakeups.wake_all()
+
+    # ------------------------------------------------------------------ logins
+
+    async def credentials(self, name: str | None) -> Credentials:
+        """The credentials of a namespace's users; of an unknown tenant only false ones, after the same question.
+
+        Redis is asked at each login, whether or not the tenant is there or open, so its time tells nothing.
+        """
+        tenant = None if name is None else self.tenants.active(name)
+        if name is None or tenant is None:
+            with suppress(KorvetError):
+                await self._ask_users(_NOBODY, 0)
+            return Credentials({}, self._secret_of(name or _NOBODY))
+        known = self._views.get(tenant.id, (_UNKNOWN_VERSION, Credentials({}, self._secret_of(name))))
+        histories = self._histories
+        # As in a fixed namespace, the users last known may log in while Redis is away.
+        with suppress(KorvetError):
+            _, version, flat = await self._ask_users(name, known[0])
+            if version != known[0]:
+                known = version, Credentials(parse_credentials(flat), self._secret_of(name))
+                # If history changed meanwhile, the answer may be of the former one.
+                if self._histories == histories:
+                    self._remember(tenant.id, *known)
+        return known[1]
+
+    def _distrust(self) -> None:
+        """Forget the known versions: after history went back, they may come again with other users."""
+        self._histories += 1
+        self._views.clear()
+
+    def _ask_users(self, name: str, known_version: int) -> Awaitable[Any]:
+        key = Namespace(name).security.users
+        return self._process.store.call_function(
+            Purpose.COORDINATE, "korvet_users_read", [key], known_version=known_version
+        )
+
+    def _remember(self, tenant_id: str, version: int, credentials: Credentials) -> None:
+        """Keep a view; the oldest ones go if all have too many credentials."""
+        self._views.pop(tenant_id, None)
+        self._views[tenant_id] = version, credentials
+        held = sum(len(view.known) for _, view in self._views.values())
+        while held > _MOST_CREDENTIALS and len(self._views) > 1:
+            _, view = self._views.pop(next(iter(self._views)))
+            held -= len(view.known)
+
+    def _secret_of(self, name: str) -> bytes:
+        return hmac.digest(self.tenants.secret, name.encode(), "sha256")
+
+    # ------------------------------------------------------------------ guests
+
+    async def enter(self, name: str, guest: Guest, tenant_id: str | None = None) -> Frontend:
+        """The front-end of a tenant's namespace, which is opened if it is not open. The guest `leave`s later.
+
+        :param tenant_id: of the only tenant to enter; None for any of the name.
+        :raises TooMany: the tenant has its connections already, or they come too fast.
+        :raises NoEntry: the tenant is unknown, suspended or another one, or cannot be opened now.
+        """
+        tenant = self.tenants.active(name)
+        if tenant is None or self.draining.is_set() or self._tasks is None:
+            raise NoEntry(f"there is no active tenant {name!r}")
+        if tenant_id is not None and tenant.id != tenant_id:
+            raise NoEntry(f"tenant {name} is a later one than that of the login")
+        held = self._open.get(name)
+        if held is None:
+            held = self._begin(tenant)
+        if self.tally.is_over(name, more=1):
+            raise TooMany(f"tenant {name} has {self.tally.most(name)} connections, as many as its limit allows")
+        held.come(guest)
+        self._guests[guest] = held
+        self.tally.come(name)
+        self.tally.welcome(name, guest)
+        try:
+            await held.settled.wait()
+            if held.failure is not None:
+                raise NoEntry(f"the namespace of tenant {name} cannot be opened: {held.failure}")
+            if held.frontend is None or self._open.get(name) is not held:
+                raise NoEntry(f"tenant {name} was closed meanwhile")
+            meters = held.frontend.quotas.meters
+            if meters is not None and (wait_s := meters.connection_wait_s(guest.client)):
+                raise TooMany(f"tenant {name} or this address made more connections than its rate allows", wait_s)
+        except BaseException:
+            self.leave(guest)
+            raise
+        return held.frontend
+
+    def leave(self, guest: Guest) -> None:
+        """Note that a guest's connection has ended, wherever it is in."""
+        held = self._guests.pop(guest, None)
+        if held is not None:
+            held.leave(guest, anyio.current_time())
+            self.tally.leave(held.tenant.name, guest)
+
+    def _most_connections(self, name: str) -> int | None:
+        tenant = self.tenants.active(name)
+        return None if tenant is None else tenant.limits.get(Limit.CONNECTIONS)
+
+    def _begin(self, tenant: Tenant) -> _Held:
+        if len(self._open) >= MOST_OPEN:
+            self._close_oldest()
+        held = self._open[tenant.name] = _Held(tenant, anyio.current_time())
+        assert self._tasks is not None
+        self._tasks.start_soon(self._keep, held)
+        return held
+
+    def _close_oldest(self) -> None:
+        """Make room for another namespace.
+
+        :raises NoEntry: each open one has clients.
+        """
+        empty = [held for held in self._open.values() if not held.guests and held.settled.is_set()]
+        if not empty:
+            raise NoEntry(f"{MOST_OPEN} namespaces are open, and each has clients")
+        self._close(min(empty, key=lambda held: held.left_at))
+
+    def _close(self, held: _Held) -> None:
+        """Begin to close a namespace; the next client opens it anew."""
+        if self._open.get(held.tenant.name) is held:
+            del self._open[held.tenant.name]
+        for guest in list(held.guests):
+            guest.abort()
+        if held.frontend is not None:
+            held.frontend.draining.set()
+            held.frontend.activity.on_client()
+
+    def _tenants_changed(self) -> None:
+        # A tenant may have got its first limit of connections.
+        self.tally.note_all()
+        for held in list(self._open.values()):
+            tenant = self.tenants.active(held.tenant.name)
+            if tenant is None or tenant.id != held.tenant.id:
+                self._close(held)
+                continue
+            held.tenant = tenant
+            if held.frontend is not None:
+                self._apply(held, held.frontend)
+        if self._visited is not None and not self._is_active(self._visited[0]):
+            self._visited[1].cancel()
+        for tenant_id in self._views.keys() - self.tenants.ids():
+            del self._views[tenant_id]
+
+    def _is_active(self, tenant: Tenant) -> bool:
+        """Whether clients may get into a tenant, and it is still the same one."""
+        now = self.tenants.active(tenant.name)
+        return now is not None and now.id == tenant.id
+
+    def _apply(self, held: _Held, frontend: Frontend) -> None:
+        """Have a tenant's limits and super users count."""
+        tenant = held.tenant
+        frontend.catalog.limits = tenant.limits
+        frontend.quotas.limit({key: tenant.limits[rate] for rate, key in _RATES.items() if tenant.limits.get(rate)})
+        if held.allowance is not None:
+            held.allowance.limit(tenant.limits.get(Limit.BYTES))
+        self._process.configure(frontend, tenant.super_users)
+
+    # ------------------------------------------------------------------ tasks
+
+    async def open(self) -> None:
+        """Read the tenants, and the quotas of addresses that have not chosen one yet.
+
+        :raises StoreUnavailable, StoreFull, StoreError:
+        """
+        await self.tenants.open()
+        await self.lobby.quotas.refresh()
+
+    def start_following(self, tasks: TaskGroup) -> None:
+        """Keep current what `open` read."""
+        tasks.start_soon(self.tenants.follow)
+        tasks.start_soon(self.lobby.quotas.follow)
+        tasks.start_soon(self.lobby.quotas.report)
+
+    async def run(self, turn: Turn) -> None:
+        """Keep namespaces open until `draining` is set and all have closed.
+
+        :param turn: the turn to visit.
+        """
+        async with anyio.create_task_group() as tasks, anyio.create_task_group() as looks:
+            self._tasks = tasks
+            looks.start_soon(self._close_idle)
+            looks.start_soon(self._visit_all, turn)
+            await self.draining.wait()
+            looks.cancel_scope.cancel()
+
+    async def _close_idle(self) -> None:
+        while True:
+            await anyio.sleep(_LOOK_S)
+            overdue = anyio.current_time() - REST_S
+            for held in list(self._open.values()):
+                if not held.guests and held.settled.is_set() and held.left_at < overdue:
+                    self._close(held)
+
+    async def _keep(self, held: _Held) -> None:
+        """Open a namespace, and keep it until its front-end drains."""
+        name = held.tenant.name
+        try:
+            async with self._process.open_tenant(name, held.tenant.super_users) as frontend:
+                await self._serve(held, frontend)
+        except* KorvetError as errors:
+            held.failure = _first(errors)
+            self._tell(name, held.failure)
+        except* Exception as errors:
+            held.failure = KorvetError("an unexpected error")
+            log.error("a tenant's namespace failed unexpectedly; closing it", tenant=name, exc_info=errors)
+        finally:
+            held.settled.set()
+            self._close(held)
+
+    async def _serve(self, held: _Held, frontend: Frontend) -> None:
+        await open_catalog(frontend, has_users=self._has_users)
+        registry = Registry(frontend.namespace.frontends, frontend.store, frontend.wakeups, {}, frontend.activity)
+        await registry.open(None)
+        held.registry = registry
+        stored = partial(stored_bytes, frontend.namespace, frontend.catalog, frontend.log, frontend.groups)
+        held.allowance = Allowance(held.tenant.name, frontend.log.reserve, frontend.groups.room, stored)
+        frontend.log.reserve = held.allowance
+        self._apply(held, frontend)
+        async with anyio.create_task_group() as tasks:
+            start_following(tasks, frontend, has_users=self._has_users)
+            start_sweeps(tasks, frontend, registry)
+            tasks.start_soon(held.allowance.watch)
+            held.frontend = frontend
+            if self._open.get(held.tenant.name) is not held or self.draining.is_set():
+                frontend.draining.set()
+            held.settled.set()
+            self._told.discard(held.tenant.name)
+            await registry.keep(frontend.draining)
+            if held.guests:
+                with anyio.move_on_after(_DRAIN_S):
+                    await held.emptied.wait()
+            await frontend.groups.mirror.drain()
+            tasks.cancel_scope.cancel()
+
+    def _tell(self, name: str, failure: KorvetError) -> None:
+        """Tell once that a namespace cannot be opened, until it could be."""
+        if name not in self._told:
+            self._told.add(name)
+            log.error("the namespace of a tenant cannot be opened", tenant=name, reason=str(failure))
+
+    async def _visit_all(self, turn: Turn) -> None:
+        """Visit each tenant's namespace that is not open here, one after the other, while it is this one's turn."""
+        while True:
+            await turn.turn()
+            names: Sequence[str] = random.sample(self.tenants.names(), len(self.tenants.names()))
+            for name in names:
+                await anyio.sleep(VISIT_S / len(names))
+                tenant = self.tenants.active(name)
+                if name not in self._open and tenant is not None:
+                    await self._visit(tenant)
+            if not names:
+                await anyio.sleep(_LOOK_S)
+
+    async def _visit(self, tenant: Tenant) -> None:
+        try:
+            with anyio.CancelScope() as scope:
+                self._visited = tenant, scope
+                async with self._process.open_tenant(tenant.name) as frontend:
+                    await visit(frontend)
+        except KorvetError as failure:
+            if not self._process.store.has_told(failure):
+                self._tell(tenant.name, failure)
+        except Exception as error:
+            # Damaged keys of one tenant must not end the process of all.
+            log.error("a visit to a tenant's namespace failed unexpectedly", tenant=tenant.name, exc_info=error)
+        finally:
+            self._visited = None
+
+
+def _first(errors: BaseExceptionGroup[Any]) -> KorvetError:
+    found: BaseException = errors
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    assert isinstance(found, KorvetError)
+    return found

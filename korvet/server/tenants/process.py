@@ -1,0 +1,229 @@
+"""What the namespaces of one process share, and the making of a namespace's front-end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Final
+
+import structlog
+from anyio.abc import TaskGroup
+
+from korvet.api.shared.context import Frontend
+from korvet.api.shared.telemetry import Telemetry
+from korvet.api.shared.turns import Turns
+from korvet.configs.listeners import listener_config
+from korvet.configs.oauth import OAUTH_CONFIGS
+from korvet.errors import KorvetError
+from korvet.quotas.quotas import Quotas
+from korvet.redis.client import Purpose, Store
+from korvet.redis.password_file import others_may_read
+from korvet.redis.scoped import ScopedStore
+from korvet.redis.wakeup import Wakeups
+from korvet.security.audit import Audit
+from korvet.security.authorizer import Authorizer, parse_super_users
+from korvet.server.ground.settings import ServeSettings, limits_of, windows_of
+from korvet.server.tenants.access import Access, open_access
+from korvet.server.tenants.pushes import Pushes
+from korvet.store.activity import Activity
+from korvet.store.background import transaction_sweep
+from korvet.store.background.archive_follower import ArchiveFollower
+from korvet.store.background.group_sweep import keep_swept
+from korvet.store.background.maintenance import maintain
+from korvet.store.background.record_inlets import RecordInlets
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.every import Sweeps
+from korvet.store.groups.archived import ARCHIVE_GROUP
+from korvet.store.groups.groups import Groups
+from korvet.store.keys import LOBBY, Namespace
+from korvet.store.log.budget import AnswerBudget
+from korvet.store.log.log import Log
+from korvet.store.log.shared import Shared
+from korvet.store.outages import Outages
+from korvet.store.registry import Turn
+from korvet.store.security.acls import StoredAcls
+from korvet.store.security.users import Users
+from korvet.store.transactions.transactions import Transactions
+
+log = structlog.get_logger()
+
+SUPER_USERS: Final = "super.users"
+_OPERATORS: Final = {*(one.name for one in OAUTH_CONFIGS), SUPER_USERS, "max.connections.per.ip.overrides"}
+"""The settings that tell of the operator's users, issuer and addresses."""
+
+
+class Process:
+    """The settings in force, the store, and what all namespaces share of it."""
+
+    def __init__(self, settings: ServeSettings, store: Store) -> None:
+        limits = limits_of(settings.broker)
+        fixed = next((one.namespace for one in settings.listeners if one.namespace_from is None), None)
+        self.settings = settings
+        self.store = store
+        self.outages = Outages(store, LOBBY if fixed is None else Namespace(fixed))
+        self.wakeups = Wakeups(store)
+        self.turns = Turns()
+        self.sweeps = Sweeps()
+        self.pushes = None if settings.metrics is None else Pushes()
+        self.front_ends: Callable[[], int] = lambda: 1
+        """How many front-ends there are, as last known."""
+        self.lend: Callable[[int], bool] = lambda _count: True
+        """As `korvet.server.bounds.connection_quotas.ConnectionQuotas.lend`, in a process with clients."""
+        self._has_warned = False
+        self.shared = Shared(
+            store, self.wakeups, answers=AnswerBudget(limits.answer_bytes), cache_bytes=limits.cache_bytes
+        )
+        self._access = Access(store, self.wakeups, self.shared)
+
+    @asynccontextmanager
+    async def open_tenant(self, name: str, super_users: str | None = None) -> AsyncIterator[Frontend]:
+        """As `build`, for the time of the block; with connections of its own if tenants have Redis users.
+
+        :raises KorvetError: as `open_access`, if they have; or there are too few file descriptors.
+        """
+        passwords = self.settings.tenant_redis_passwords
+        opening = nullcontext(self._access) if passwords is None else self._open_access(name, passwords)
+        async with opening as access:
+            with self.built(name, super_users, access) as frontend:
+                yield frontend
+
+    @asynccontextmanager
+    async def _open_access(self, name: str, passwords: Path) -> AsyncIterator[Access]:
+        self._warn_of(passwords / name)
+        count = len(Purpose) * len(self.store.servers)
+        if not self.lend(count):
+            raise KorvetError(
+                f"its Redis user needs {count} connections, and the process has not as many file descriptors left; "
+                "raise the limit of open files, or lower max.connections"
+            )
+        try:
+            async with open_access(self._access, name, passwords) as access:
+                yield access
+        finally:
+            self.lend(-count)
+
+    def _warn_of(self, password: Path) -> None:
+        """Tell once in the log that a password lies open."""
+        if not self._has_warned and others_may_read(password):
+            self._has_warned = True
+            log.warning("every user of the machine may read a tenant's password; chmod o-r it", file=str(password))
+
+    @contextmanager
+    def built(self, name: str, super_users: str | None = None, access: Access | None = None) -> Iterator[Frontend]:
+        """As `build`, for the time of the block: afterwards the front-end's store calls nobody back."""
+        frontend = self.build(name, super_users, access)
+        assert isinstance(frontend.store, ScopedStore)
+        try:
+            yield frontend
+        finally:
+            frontend.store.close()
+
+    def build(self, name: str, super_users: str | None = None, access: Access | None = None) -> Frontend:
+        """A namespace's front-end, which has read nothing yet.
+
+        :param super_users: those of a tenant; without any the config file's.
+        :param access: its connections; without any the process's.
+        """
+        whole, wakeups, shared = access or self._access
+        namespace, activity, audit = Namespace(name), Activity(), Audit(name)
+        store = ScopedStore(whole, namespace.prefix)
+        catalog = Catalog(namespace, store, wakeups, broker_settings(self.settings, super_users), activity)
+        partitions = Log(namespace, store, catalog, wakeups, shared)
+        groups = Groups(namespace, store, catalog, wakeups, self.outages)
+        return Frontend(
+            namespace=namespace,
+            store=store,
+            outages=self.outages,
+            catalog=catalog,
+            log=partitions,
+            groups=groups,
+            transactions=Transactions(namespace, store, catalog, partitions, groups),
+            users=Users(namespace, store, wakeups),
+            wakeups=wakeups,
+            activity=activity,
+            telemetry=Telemetry(catalog, self.pushes),
+            quotas=Quotas(namespace, store, wakeups, windows_of(self.settings.broker), lambda: self.front_ends()),
+            audit=audit,
+            authorizer=self._authorizer(namespace, store, wakeups, audit, super_users),
+            turns=self.turns,
+            sweeps=self.sweeps,
+        )
+
+    def _authorizer(
+        self, namespace: Namespace, store: Store, wakeups: Wakeups, audit: Audit, super_users: str | None
+    ) -> Authorizer | None:
+        """The judge of a namespace's requests; None if every client may do everything."""
+        if not self.settings.broker.get("authorizer.class.name"):
+            return None
+        return Authorizer(StoredAcls(namespace, store), store, wakeups, audit, *self.openness(super_users))
+
+    def openness(self, super_users: str | None = None) -> tuple[frozenset[str], bool]:
+        """The super users, and whether resources without rules are open."""
+        broker = self.settings.broker
+        is_open = broker.get("allow.everyone.if.no.acl.found", "false").lower() == "true"
+        return parse_super_users(broker.get(SUPER_USERS, "") if super_users is None else super_users), is_open
+
+    def configure(self, frontend: Frontend, super_users: str | None = None) -> None:
+        """Have the settings in force count in a namespace."""
+        frontend.catalog.take_static(broker_settings(self.settings, super_users))
+        if frontend.authorizer is not None:
+            frontend.authorizer.configure(*self.openness(super_users))
+
+
+def broker_settings(settings: ServeSettings, super_users: str | None = None) -> Mapping[str, str]:
+    """The config file's settings. With the embedded server, a new group waits for no further members by default.
+
+    :param super_users: those of a tenant. It is shown these in place of the operator's, and nothing of other clients.
+    """
+    defaults = {"group.initial.rebalance.delay.ms": "0"} if settings.redis_url is None else {}
+    if super_users is None:
+        return {**defaults, **settings.broker}
+    shown = {
+        name: value
+        for name, value in settings.broker.items()
+        if name not in _OPERATORS and listener_config(name) is None
+    }
+    return {**defaults, **shown, SUPER_USERS: super_users}
+
+
+async def open_catalog(frontend: Frontend, *, has_users: bool) -> None:
+    """Read what a namespace's front-end needs before it serves clients.
+
+    :raises KorvetError: Redis cannot be asked, or what it holds cannot be served.
+    """
+    await frontend.catalog.open()
+    await frontend.quotas.refresh()
+    if frontend.authorizer is not None:
+        await frontend.authorizer.refresh()
+    if has_users:
+        await frontend.users.open()
+
+
+def start_following(tasks: TaskGroup, frontend: Frontend, *, has_users: bool) -> None:
+    """Keep a namespace's views current, and do the work that follows its clients' requests."""
+    if has_users:
+        tasks.start_soon(frontend.users.follow)
+    tasks.start_soon(frontend.catalog.follow)
+    tasks.start_soon(frontend.quotas.follow)
+    tasks.start_soon(frontend.quotas.report)
+    if frontend.authorizer is not None:
+        tasks.start_soon(frontend.authorizer.follow)
+    tasks.start_soon(RecordInlets(frontend.namespace, frontend.catalog, frontend.log).tend)
+    tasks.start_soon(frontend.groups.mirror.run)
+    tasks.start_soon(_archive_follower(frontend).follow)
+
+
+def _archive_follower(frontend: Frontend) -> ArchiveFollower:
+    follower = ArchiveFollower(frontend.namespace, frontend.catalog, frontend.log)
+    frontend.groups.offsets.on_commit(ARCHIVE_GROUP, follower.committed)
+    return follower
+
+
+def start_sweeps(tasks: TaskGroup, frontend: Frontend, turn: Turn) -> None:
+    """Do a namespace's background work when it is this front-end's turn."""
+    activity, sweeps, transactions = frontend.activity, frontend.sweeps, frontend.transactions
+    tasks.start_soon(maintain, frontend.namespace, frontend.catalog, frontend.log, turn, activity, sweeps)
+    tasks.start_soon(keep_swept, frontend.groups, turn, sweeps["groups"])
+    tasks.start_soon(transaction_sweep.keep_swept, transactions, turn, activity, sweeps["transactions"])
+    tasks.start_soon(transaction_sweep.keep_closed, transactions, turn, activity, sweeps["hanging_transactions"])
