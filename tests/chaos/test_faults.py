@@ -66,6 +66,7 @@ def _play(fault: Fault, play: Play) -> None:
     assert shown.commits > 0
 
 
+@pytest.mark.all
 def test_chaos_command_hands_a_sentinel_primary_over_and_back_then_kills_it_and_reports_both() -> None:
     names = [fault.name for fault in _faults("sentinel")]
     faults = [word for name in names for word in ("--fault", name)]

@@ -29,7 +29,7 @@ def without_what_users_do_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(UNINSTALLED), prepend=os.pathsep)
 
 
-@pytest.fixture(params=["korvet", pytest.param("kafka", marks=pytest.mark.jvm)])
+@pytest.fixture(params=["korvet", pytest.param("kafka", marks=pytest.mark.all)])
 def bootstrap(request: pytest.FixtureRequest) -> str:
     """host:port of a running broker."""
     server: str = request.getfixturevalue("broker" if request.param == "korvet" else "kafka").bootstrap

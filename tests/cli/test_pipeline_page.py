@@ -56,6 +56,7 @@ def run_in(directory: Path, command: list[str], broker: KorvetServer) -> tuple[s
     return done.stdout, done.stderr
 
 
+@pytest.mark.all
 def test_quickstart_works_as_written(broker: KorvetServer, tmp_path: Path) -> None:
     find_tool("kcat"), find_tool("java")
     commands, notebook = quickstart()

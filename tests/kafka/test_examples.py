@@ -12,6 +12,8 @@ import pytest
 from tests.kafka.example_builds import EXAMPLES, go_example, java_example, node_example, rust_example
 from tests.support.broker import KorvetServer
 
+pytestmark = pytest.mark.all
+
 WITHIN_S = 120.0
 
 

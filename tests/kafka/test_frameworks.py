@@ -17,6 +17,8 @@ from tests.kafka.conftest import NewTopic
 from tests.kafka.process import Administrator
 from tests.kafka.waiting import poll_until
 
+pytestmark = pytest.mark.all
+
 WITHIN_S = 120.0
 AMOUNTS = [("tea", 3), ("coffee", 5), ("tea", 4), ("tea", 1), ("coffee", 2)]
 TOTALS = [("tea", 3), ("coffee", 5), ("tea", 7), ("tea", 8), ("coffee", 7)]

@@ -14,6 +14,8 @@ from tests.kafka.process import Administrator, ProcessClient
 from tests.kafka.records import Record, contents
 from tests.kafka.traits import CODECS
 
+pytestmark = pytest.mark.all
+
 TIMEOUT_MS = 60_000
 
 

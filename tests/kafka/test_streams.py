@@ -23,6 +23,8 @@ from tests.kafka.waiting import TIMEOUT_S, poll_until
 from tests.support.broker import KorvetServer
 from tests.support.redis import Server
 
+pytestmark = pytest.mark.all
+
 LINES, COUNTS, PARTITIONS = "lines", "counts", 4
 STORE = "KSTREAM-AGGREGATE-STATE-STORE-0000000003"
 WORDS = [f"word{number}" for number in range(40)]

@@ -27,6 +27,7 @@ def without_what_users_do_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(UNINSTALLED))
 
 
+@pytest.mark.all
 def test_short_run_measures_every_line(tmp_path: Path) -> None:
     written = tmp_path / "values.json"
     command = [sys.executable, "-m", "scripts.benchmark", "--rounds", "1", "--seconds", "0.1"]
@@ -45,6 +46,7 @@ def test_short_run_measures_every_line(tmp_path: Path) -> None:
     assert roles["client"][0] > 0
 
 
+@pytest.mark.all
 def test_korvet_with_metrics_is_measured_beside_the_one_without(tmp_path: Path) -> None:
     written = tmp_path / "values.json"
     command = [sys.executable, "-m", "scripts.benchmark", "--rounds", "1", "--seconds", "0.1", "--only", "latency"]
@@ -57,6 +59,7 @@ def test_korvet_with_metrics_is_measured_beside_the_one_without(tmp_path: Path) 
     assert {name for brokers in values.values() for name in brokers} == {"korvet", "metrics"}
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("name", ["korvet", "before", "metrics"])
 def test_each_korvet_is_measured_with_the_workers_that_were_asked_for(name: str, tmp_path: Path) -> None:
     (start,) = starters([name], before=ROOT, workers=2)
@@ -126,6 +129,7 @@ def test_growth_is_a_table_with_a_row_for_each_size(monkeypatch: pytest.MonkeyPa
     ]  # fmt: skip
 
 
+@pytest.mark.all
 def test_growth_of_shards_serves_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("SHARDS", (1,)), ("SECONDS", 0.2), ("REPEATS", 1), ("PRODUCERS", 2), ("MOST_BYTES", 60_000)):
         monkeypatch.setattr(growth, name, value)
@@ -165,6 +169,7 @@ def test_error_names_a_tool_that_profiles_need(tmp_path: Path) -> None:
     assert "--profile needs perf, which is not installed; install it: apt-get install linux-perf" in done.stderr
 
 
+@pytest.mark.all
 def test_idle_namespaces_and_tenants_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle, "WORKERS", 2)
     costs = list(idle.run([3], [2], settles_s=0.0, measured_s=1.0))

@@ -62,6 +62,7 @@ def test_bill_of_materials_names_all_that_is_installed(tmp_path: Path) -> None:
     assert re.search(r'"purl": "pkg:npm/htmx.org@2\.[\d.]+"', text)
 
 
+@pytest.mark.all
 def test_korvet_works_with_the_least_versions_that_are_allowed(tmp_path: Path) -> None:
     """It serves a client, and names nothing that these versions lack."""
     least = tmp_path / "least.txt"

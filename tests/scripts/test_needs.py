@@ -1,54 +1,47 @@
-"""Markers name a test's needs, which come from the names in its code."""
+"""The marker `all` comes from the names in a test's code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FunctionType
 
 import pytest
 
-from tests.support.broker import KorvetServer, running_broker
-from tests.support.needs import reached
-from tests.support.redis import Server, running_server
+from tests.support.needs import STARTS, reached
+from tests.support.redis import Server
+from tests.support.topologies import running_cluster
 
 
-def starts_in_a_closure() -> Callable[[], object]:
-    return lambda: [running_server("valkey") for _ in range(1)]
+class Fleet:
+    def __init__(self) -> None:
+        self.start: Callable[[], object] = lambda: [running_cluster() for _ in range(1)]
 
 
-def starts_by_others() -> None:
-    starts_in_a_closure()()
-    running_broker()
+def starts_by_a_class() -> None:
+    Fleet().start()
 
 
 def starts_nothing(server: Server) -> str:
     return server.url
 
 
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        (starts_in_a_closure, {Server}),
-        (starts_by_others, {Server, KorvetServer}),
-        (starts_nothing, set()),
-    ],
-)
-def test_servers_are_found_through_closures_decorators_and_functions(
-    function: FunctionType, expected: set[object]
+@pytest.mark.parametrize(("function", "expected"), [(starts_by_a_class, True), (starts_nothing, False)])
+def test_servers_are_found_through_closures_decorators_functions_and_classes(
+    function: FunctionType, expected: bool
 ) -> None:
-    assert reached(function) & {Server, KorvetServer} == expected
+    assert bool(STARTS & reached(function)) is expected
 
 
 @pytest.fixture
-def own_server() -> type[Server]:
-    """A name for code that starts a server."""
-    return Server
+def cluster() -> Iterator[object]:
+    """A name for code that starts a cluster."""
+    yield running_cluster
 
 
-def test_fixture_that_starts_a_server_marks_its_tests(own_server: type[Server], request: pytest.FixtureRequest) -> None:
-    assert request.node.get_closest_marker("servers")
+@pytest.mark.usefixtures("cluster")
+def test_fixture_that_starts_a_cluster_marks_its_tests(request: pytest.FixtureRequest) -> None:
+    assert request.node.get_closest_marker("all")
 
 
-@pytest.mark.usefixtures("valkey_server")
-def test_server_of_the_session_gives_no_marker(request: pytest.FixtureRequest) -> None:
-    assert request.node.get_closest_marker("servers") is None
+def test_second_kind_of_server_alone_marks_a_test(redis_server: Server, request: pytest.FixtureRequest) -> None:
+    assert (request.node.get_closest_marker("all") is None) is (redis_server.kind == "valkey")

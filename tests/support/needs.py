@@ -1,12 +1,12 @@
-"""Markers for a test's needs beyond Python and the session's servers; `./scripts/test quick` leaves such tests out.
+"""The marker `all`: `./scripts/test` leaves such tests out, and `./scripts/test all` runs them too.
 
-A test gets its markers from its directory, and from the names in its code and in the code of its fixtures.
+A test gets it from its directory, from what its code and its fixtures' code start, or from a parameter that repeats it
+on a second kind of server. Other tests carry it by hand.
 """
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cache
 from inspect import unwrap
 from pathlib import Path
@@ -15,23 +15,31 @@ from typing import Any
 
 import pytest
 
-from tests.support.broker import KorvetServer
-from tests.support.kafka import fetch_dependencies
-from tests.support.redis import Server
+from tests.oracle.tools import Tools
+from tests.support.haproxy import running_haproxy
+from tests.support.iceberg_catalog import running_catalog
+from tests.support.mirror import running_mirror
+from tests.support.object_store import running_object_store
+from tests.support.prometheus import running_prometheus
+from tests.support.redis import KINDS
+from tests.support.topologies import running_cluster, running_replicas, running_sentinel
 
 TESTS = Path(__file__).resolve().parents[1]
-BY_DIRECTORY: Mapping[str, str] = {"kafka": "programs", "pipeline": "spark"}
-BY_NAME: Mapping[object, str] = {
-    Server: "servers", KorvetServer: "servers", fetch_dependencies: "jvm", subprocess: "programs"
-}  # fmt: skip
-OF_SESSION = {"servers", "programs"}
-"""The needs that fixtures of the session meet for all tests, so a test with such a fixture starts nothing itself."""
+DIRECTORIES = ("cluster", "deploy")
+STARTERS: tuple[Callable[..., object], ...] = (
+    running_cluster, running_replicas, running_sentinel, running_haproxy, running_prometheus, Tools, running_catalog,
+    running_object_store, running_mirror,
+)  # fmt: skip
+STARTS = frozenset(map(unwrap, STARTERS))
+BROWSER = "browser"
+SMOKE = "test_overview_leads_to_topics_and_groups"
+"""The one test that looks at the console by a browser in each run."""
 OURS = {"tests", "scripts"}
 
 
 @cache
 def reached(function: FunctionType) -> frozenset[object]:
-    """The globals that the function's code names. Functions of tests and scripts among them are followed in turn."""
+    """The globals that the function's code names. Functions and classes of tests and scripts are followed in turn."""
     found: set[object] = set()
     waiting = [function]
     while waiting:
@@ -41,8 +49,8 @@ def reached(function: FunctionType) -> frozenset[object]:
             if named is None or named in found:
                 continue
             found.add(named)
-            if isinstance(named, FunctionType):
-                waiting.append(named)
+            methods = vars(named).values() if isinstance(named, type) else [named]
+            waiting += [one for one in methods if isinstance(one, FunctionType)]
     return frozenset(found)
 
 
@@ -55,35 +63,32 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _ours(value: Any) -> Any:
-    """A function or class of tests and scripts, undecorated, or the module subprocess; else None."""
-    if value is subprocess:
-        return value
+    """A function or class of tests and scripts, undecorated; else None."""
     if callable(value) and (getattr(value, "__module__", None) or "").partition(".")[0] in OURS:
         return unwrap(value)
     return None
 
 
-def needs(item: pytest.Function) -> set[str]:
-    """The names of the item's markers."""
-    directory, *_ = item.path.relative_to(TESTS).parts
-    found = {marker for name, marker in BY_DIRECTORY.items() if name == directory}
-    found |= _needs_of(item.function)
-    for definitions in item._fixtureinfo.name2fixturedefs.values():
-        for one in definitions:
-            if isinstance(one.func, FunctionType):
-                found |= _needs_of(one.func) - (OF_SESSION if one.scope == "session" else set())
-    return found
+def is_beyond_the_default(item: pytest.Function) -> bool:
+    """Whether a rule gives the test the marker."""
+    if item.path.relative_to(TESTS).parts[0] in DIRECTORIES:
+        return True
+    if BROWSER in item.fixturenames and item.originalname != SMOKE:
+        return True
+    if hasattr(item, "callspec") and any(value in KINDS[1:] for value in item.callspec.params.values()):
+        return True
+    fixtures = [one.func for all_of_a_name in item._fixtureinfo.name2fixturedefs.values() for one in all_of_a_name]
+    return any(_starts(one) for one in (item.function, *fixtures) if isinstance(one, FunctionType))
 
 
 @cache
-def _needs_of(function: FunctionType) -> frozenset[str]:
-    return frozenset({BY_NAME[one] for one in reached(function) if one in BY_NAME})
+def _starts(function: FunctionType) -> bool:
+    return not STARTS.isdisjoint(reached(function))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test before pytest selects tests by markers."""
     for item in items:
-        if isinstance(item, pytest.Function):
-            for name in sorted(needs(item)):
-                item.add_marker(name)
+        if isinstance(item, pytest.Function) and is_beyond_the_default(item):
+            item.add_marker("all")

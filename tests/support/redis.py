@@ -177,9 +177,7 @@ def unavailable(error: ServerUnavailable) -> None:
     pytest.skip(str(error))
 
 
-@pytest.fixture(
-    scope="session", params=[KINDS[0], *(pytest.param(kind, marks=pytest.mark.second_kind) for kind in KINDS[1:])]
-)
+@pytest.fixture(scope="session", params=KINDS)
 def redis_server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """One server of each kind for the session. Tests may leave data in it; a test that needs an empty server calls
     FLUSHALL."""
