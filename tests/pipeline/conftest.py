@@ -61,6 +61,14 @@ def object_store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
         yield store
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave tests with Spark to `./scripts/test all`, but for the scenes: each shows something that only Spark does."""
+    for item in items:
+        if "spark_jars" in getattr(item, "fixturenames", ()) and item.get_closest_marker("scene") is None:
+            item.add_marker("all")
+
+
 def reach(spark: SparkSession, store: ObjectStore) -> None:
     """Tell a session of a bucket."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()

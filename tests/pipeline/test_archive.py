@@ -26,7 +26,7 @@ def scene(spark: SparkSession, broker: KorvetServer, tmp_path: Path, request: py
     return Scene.of(spark, broker.bootstrap, request.node.name, tmp_path)
 
 
-@pytest.mark.parametrize("source", ["korvet", "kafka"])
+@pytest.mark.parametrize("source", [pytest.param("korvet", marks=pytest.mark.scene), "kafka"])
 def test_archive_writes_every_record_once_and_goes_on_where_the_table_ends(scene: Scene, source: Source) -> None:
     scene.create(3)
     scene.produce([b"first", None], partition=0)
@@ -78,6 +78,7 @@ def _leave_a_checkpoint(scene: Scene) -> None:
         (offsets / str(number)).write_text(json.dumps({scene.topic: {"0": end}}))
 
 
+@pytest.mark.scene
 def test_archive_begins_at_the_end_if_told_and_fills_a_restored_table_again(scene: Scene) -> None:
     scene.create(1)
     scene.produce(numbered(0))
@@ -124,6 +125,7 @@ def test_topic_created_anew_ends_the_running_archive_and_all_later_ones(scene: S
     assert scene.reported() == {}
 
 
+@pytest.mark.scene
 def test_records_trimmed_before_the_archive_are_an_error_or_a_warning(scene: Scene) -> None:
     scene.create(1)
     scene.produce(numbered(0))
@@ -251,6 +253,7 @@ def test_running_archive_compacts_its_tables(scene: Scene) -> None:
     assert scene.values() == [b"0", b"1", b"2"]
 
 
+@pytest.mark.scene
 def test_failing_topic_does_not_end_the_others(scene: Scene) -> None:
     other = Scene(scene.spark, scene.bootstrap, f"{scene.topic}.other", scene.directory)
     for each in (scene, other):

@@ -91,6 +91,7 @@ def test_schema_without_columns_stops_the_typed_table_alone(scene: Scene, schema
     assert not Path(scene.lake.typed(scene.topic)).exists()
 
 
+@pytest.mark.scene
 def test_typed_table_gets_later_what_a_wrong_schema_or_a_kill_kept_from_it(scene: Scene) -> None:
     scene.create(1)
     scene.produce([b'{"n": 0}'])

@@ -50,7 +50,7 @@ def twice(archived_twice: Scene, tmp_path: Path) -> Scene:
     return Scene(archived_twice.spark, archived_twice.bootstrap, archived_twice.topic, tmp_path)
 
 
-@pytest.mark.parametrize("source", ["korvet", "kafka"])
+@pytest.mark.parametrize("source", [pytest.param("korvet", marks=pytest.mark.scene), "kafka"])
 def test_archive_writes_each_value_as_a_typed_row_or_a_dead_letter(scene: Scene, source: Source) -> None:
     scene.create()
     inside = {"type": "object", "properties": {"at": {"type": "string", "format": "date-time"}}}
@@ -74,6 +74,7 @@ def test_archive_writes_each_value_as_a_typed_row_or_a_dead_letter(scene: Scene,
         assert sorted(map(str, by_spark)) == sorted(map(str, delta_rows(scene.spark, table)))
 
 
+@pytest.mark.scene
 def test_archive_with_batches_that_end_elsewhere_takes_nothing_back(twice: Scene) -> None:
     # The driver died after the typed rows were written, and before the raw records were.
     twice.forget(twice.lake.raw(twice.topic), CLAIM)
@@ -125,6 +126,7 @@ def test_archive_goes_on_after_typed_rows_alone_under_a_new_leader(
     assert len(scene.typed()) == 1
 
 
+@pytest.mark.scene
 def test_archive_takes_fractions_into_a_column_that_had_integers(scene: Scene) -> None:
     scene.create(1)
 
@@ -156,6 +158,7 @@ def test_archive_rounds_no_integers_of_a_column_that_gets_fractions(scene: Scene
     assert [row.n for row in scene.typed()] == [Decimal("9007199254740993.0"), Decimal("2.5"), Decimal("0.1")]
 
 
+@pytest.mark.scene
 def test_retype_goes_on_judges_all_by_a_new_schema_and_refuses_a_raw_table_that_lacks_a_record(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -251,6 +251,7 @@ def scene(spark: SparkSession, broker: KorvetServer, tmp_path: Path, request: py
     return Scene(spark, broker.bootstrap, f"avro.{request.node.name}", tmp_path)
 
 
+@pytest.mark.scene
 def test_archive_gives_avro_values_columns_over_a_change_of_schema(scene: Scene, registry: SchemaRegistry) -> None:
     wider = {**ORDER, "fields": [*ORDER["fields"], {"name": "amount", "type": "double"}]}
     registry.register(7, ORDER)

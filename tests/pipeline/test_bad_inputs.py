@@ -129,6 +129,7 @@ def test_archive_of_a_missing_topic_fails_at_once(spark: SparkSession, broker: K
     assert not lake.exists()
 
 
+@pytest.mark.scene
 def test_records_of_any_time_do_not_end_their_topics_archive(
     spark: SparkSession, broker: KorvetServer, lake: Path
 ) -> None:

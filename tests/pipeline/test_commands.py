@@ -70,6 +70,7 @@ def log_lines(err: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in err.splitlines()]
 
 
+@pytest.mark.scene
 def test_verbs_work_one_after_the_other(
     korvet: Callable[..., Shown], spark: SparkSession, topic: str, tmp_path: Path
 ) -> None:

@@ -92,6 +92,7 @@ def _await_listener(port: int, server: subprocess.Popen[bytes], log: Path) -> No
             time.sleep(0.2)
 
 
+@pytest.mark.all
 def test_client_of_spark_connect_reads_and_writes_topics(remote: str, broker: KorvetServer, tmp_path: Path) -> None:
     create(broker, "connect-source")
     create(broker, "connect-target")

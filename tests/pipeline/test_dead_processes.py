@@ -63,6 +63,7 @@ def test_error_names_the_process_that_died(spark: SparkSession, tmp_path: Path) 
     assert str(error).startswith("a Python process of a task of Spark died; the kernel kills processes if memory")
 
 
+@pytest.mark.scene
 def test_archive_goes_on_after_more_deaths_than_tries_of_a_task(
     spark: SparkSession, broker: KorvetServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,6 +153,7 @@ def refuse_batch(batch: DataFrame, batch_id: int) -> None:
     raise PipelineError("batch: it is not as it must be")
 
 
+@pytest.mark.scene
 def test_error_of_a_task_keeps_its_text(spark: SparkSession) -> None:
     with pytest.raises(Exception) as caught:
         spark.range(1).foreach(refuse)

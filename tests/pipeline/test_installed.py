@@ -79,6 +79,7 @@ def test_installed_korvet_serves(installed: Path, tmp_path: Path) -> None:
         server.stop()
 
 
+@pytest.mark.all
 def test_spark_finds_an_installed_korvets_data_source_and_jobs(installed: Path, tmp_path: Path) -> None:
     assert (
         run(installed, tmp_path, "-c", LOOK_FOR_SOURCES) == f"korvet {installed}/korvet/pipeline/source/__init__.py\n"

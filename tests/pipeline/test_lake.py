@@ -130,6 +130,7 @@ def test_proof_of_an_idle_table_outlives_its_commits(
     assert told.proven is not None and told.proven.offsets == {0: 501}
 
 
+@pytest.mark.scene
 def test_property_set_beside_a_batch_is_no_other_archive(spark: SparkSession, path: str, tmp_path: Path) -> None:
     table = Table(spark, path, {})
     table.append(records(spark, 0), proven(0, 1))
@@ -163,6 +164,7 @@ def test_proof_keeps_few_ranges_of_losses_and_loses_none() -> None:
     assert Proven.from_json(known.to_json()) == known
 
 
+@pytest.mark.scene
 def test_claim_makes_an_archive_the_only_writer(spark: SparkSession, path: str) -> None:
     older = Table(spark, path, {})
     older.append(records(spark, 0), proven(0, 1))
@@ -214,6 +216,7 @@ def test_archive_does_not_write_to_a_table_made_meanwhile(spark: SparkSession, p
     assert offsets(spark, path) == [0]
 
 
+@pytest.mark.scene
 def test_one_of_two_archives_makes_a_table_in_one_instant(spark: SparkSession, path: str, tmp_path: Path) -> None:
     first, second = Table(spark, path, {}), Table(spark, path, {})
     has_begun, has_lost = tmp_path / "has begun", tmp_path / "has lost"
@@ -259,6 +262,7 @@ def test_first_write_cut_off_leaves_nothing_in_the_way(spark: SparkSession, path
     assert offsets(spark, path) == [0]
 
 
+@pytest.mark.scene
 def test_file_that_is_no_table_is_one_sentence(spark: SparkSession, path: str) -> None:
     table = Path(path)
     table.parent.mkdir(parents=True)
@@ -280,6 +284,7 @@ def test_file_that_is_no_table_is_one_sentence(spark: SparkSession, path: str) -
         read_proven(spark, path)
 
 
+@pytest.mark.scene
 def test_maintenance_joins_small_files_and_deletes_old_ones_and_days_that_expired(
     spark: SparkSession, path: str
 ) -> None:

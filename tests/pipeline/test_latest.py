@@ -232,6 +232,7 @@ def test_merge_of_records_that_change_nothing_ends_with_the_proof(tables: Tables
     assert tables.latest.proven.offsets == {0: 7}
 
 
+@pytest.mark.scene
 def test_records_in_place_of_lost_ones_win_also_in_a_table_that_was_restored(tables: Tables) -> None:
     for table in (tables.latest, tables.raw):
         assert table.proven is not None
@@ -255,6 +256,7 @@ def test_archive_that_was_overtaken_merges_nothing(tables: Tables) -> None:
     assert newest(tables.spark, other.path) == {b"a": b"3", b"b": b"1"}
 
 
+@pytest.mark.scene
 def test_merge_begins_again_after_maintenance_that_expires_no_key(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ def test_offsets_behind_are_counted_where_a_source_tells_topics(
     assert tuple(behind(end, latest).values()) == told
 
 
+@pytest.mark.scene
 def test_listener_logs_and_counts_each_batch_with_the_offsets_behind_it(
     spark: SparkSession, broker: KorvetServer, tmp_path: Path
 ) -> None:

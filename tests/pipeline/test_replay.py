@@ -48,6 +48,7 @@ def make_topic(
         assert admin.create_topic(name, partitions, {"retention.ms": "-1", **(settings or {})})
 
 
+@pytest.mark.scene
 def test_replay_writes_unchanged_records_once(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
     write(numbered(spark, COUNT, PARTITIONS), tmp_path, "numbers")
     config = ReplayConfig(
@@ -91,6 +92,7 @@ def test_transaction_takes_the_rows_of_many_batches_of_arrow(
     assert {position.offset for position in ends.values()} == {COUNT // PARTITIONS + 1}
 
 
+@pytest.mark.scene
 def test_stopped_replay_goes_on(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
     make_topic(broker, "replayed-stopped")
     config = ReplayConfig(bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-stopped")
@@ -189,6 +191,7 @@ def test_replay_fails_if_its_topic_was_made_anew(spark: SparkSession, broker: Ko
     assert is_new
 
 
+@pytest.mark.scene
 def test_replay_writes_the_chosen_range(spark: SparkSession, lake: str) -> None:
     rows = read(spark, open_table(spark, Lake(lake).raw("numbers"), "numbers"), 0).persist()
     begin = datetime.fromtimestamp(BEGIN_MS / 1000, UTC)
@@ -210,6 +213,7 @@ def test_replay_writes_the_chosen_range(spark: SparkSession, lake: str) -> None:
     rows.unpersist()
 
 
+@pytest.mark.scene
 def test_only_rows_still_to_write_are_judged(spark: SparkSession) -> None:
     rows = numbered(spark, COUNT, PARTITIONS).withColumn(
         "timestamp", f.when((f.col("partition") == 2) & (f.col("offset") == 1), f.timestamp_millis(f.lit(0)))
@@ -227,6 +231,7 @@ def test_only_rows_still_to_write_are_judged(spark: SparkSession) -> None:
     assert judge(behind(rows, dict.fromkeys(range(PARTITIONS), 10**9))) is None
 
 
+@pytest.mark.scene
 def test_statistics_of_files_tell_what_reading_the_rows_would(spark: SparkSession, tmp_path: Path) -> None:
     rows = numbered(spark, COUNT, PARTITIONS, first=1)
     path = write(rows, tmp_path, "told")
@@ -322,6 +327,7 @@ def test_replay_that_read_fewer_rows_than_the_table_has_is_not_complete(
     assert replay(spark, config).complete
 
 
+@pytest.mark.scene
 def test_replay_sends_a_partition_by_one_task_in_order(spark: SparkSession, lake: str) -> None:
     rows = read(spark, open_table(spark, Lake(lake).raw("numbers"), "numbers"), 0)
     starts = {0: 50, 1: 10**9}

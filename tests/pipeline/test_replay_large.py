@@ -83,7 +83,11 @@ def test_large_rows_come_with_their_place_alone(spark: SparkSession) -> None:
     ]
 
 
-@pytest.mark.parametrize("sizes", [(50, 2000, 60), (2000, 2000, 2000), (6000, 900, 70)], ids=str)
+@pytest.mark.parametrize(
+    "sizes",
+    [pytest.param((50, 2000, 60), marks=pytest.mark.scene), (2000, 2000, 2000), (6000, 900, 70)],
+    ids=str,
+)
 @pytest.mark.usefixtures("few_bytes")
 def test_replay_with_large_rows_writes_each_once_in_order(
     spark: SparkSession, broker: KorvetServer, tmp_path: Path, sizes: tuple[int, ...]

@@ -93,6 +93,7 @@ def whole(spark: SparkSession, lake: Lake) -> Report:
     return told(spark, lake)
 
 
+@pytest.mark.scene
 def test_report_counts_records_and_bytes_of_its_intervals(whole: Report) -> None:
     assert whole.intervals == (
         Interval(topic="clicks", start=NOON, records=1, bytes=15),
@@ -102,6 +103,7 @@ def test_report_counts_records_and_bytes_of_its_intervals(whole: Report) -> None
     assert whole.lags == ()
 
 
+@pytest.mark.scene
 def test_report_counts_records_bytes_and_files_of_each_day(whole: Report, lake: Lake) -> None:
     assert [(day.topic, day.date, day.records, day.files) for day in whole.days] == [
         ("clicks", date(2026, 3, 1), 1, 2),

@@ -51,6 +51,7 @@ def test_session_with_pages_keeps_all_that_spark_keeps() -> None:
     assert not [name for name in session._own_session(None, has_pages=True) if "retained" in name]
 
 
+@pytest.mark.scene
 def test_session_like_another_has_its_settings_and_keeps_its_own(spark: SparkSession) -> None:
     name, of_a_commit = "spark.hadoop.korvet.test", "spark.databricks.delta.commitInfo.userMetadata"
     spark.conf.set(name, "given at run time")

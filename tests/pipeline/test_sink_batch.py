@@ -33,6 +33,7 @@ def error_of(frame: DataFrame, broker: KorvetServer, **options: Any) -> str:
     return str(failure(caught.value))
 
 
+@pytest.mark.scene
 def test_batch_writes_all_columns_in_any_order(spark: SparkSession, broker: KorvetServer) -> None:
     topic = create_topic(broker.bootstrap, "sink-columns", 3)
     at = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
@@ -89,6 +90,7 @@ def test_batch_writes_large_values_if_the_topic_takes_them(spark: SparkSession, 
     assert [len(one.value or b"") for one in read_topic(broker.bootstrap, topic)] == [1_040_000]
 
 
+@pytest.mark.scene
 def test_batch_with_exactly_once_writes_a_transaction_for_each_task(spark: SparkSession, broker: KorvetServer) -> None:
     topic = create_topic(broker.bootstrap, "sink-transaction", 1)
     # The topic refuses the second task's last row, so readers see nothing of that task.

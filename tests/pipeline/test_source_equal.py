@@ -109,6 +109,7 @@ def offsets(rows: list[Row], topic: str, partition: int = 0) -> list[int]:
     return [row[2] for row in rows if row[:2] == (topic, partition)]
 
 
+@pytest.mark.scene
 def test_both_sources_read_all_kinds_of_topics_alike(spark: SparkSession, stocked: KorvetServer) -> None:
     ours, stock = both(spark, stocked, {"subscribePattern": "^(codec|kind)-"})
     assert ours == stock
@@ -119,6 +120,7 @@ def test_both_sources_read_all_kinds_of_topics_alike(spark: SparkSession, stocke
     assert len(offsets(ours, "kind-odd")) == 6 and len(offsets(ours, "kind-appended")) == 2
 
 
+@pytest.mark.scene
 def test_both_sources_read_committed_records_alike(spark: SparkSession, stocked: KorvetServer) -> None:
     committed = {"subscribePattern": "kind", "kafka.isolation.level": "read_committed"}
     ours, stock = both(spark, stocked, committed)

@@ -93,6 +93,7 @@ def test_both_sources_read_one_stream_and_each_others_checkpoints(
     assert stock.run("korvet") == []
 
 
+@pytest.mark.scene
 def test_records_trimmed_under_a_query_fail_it_or_are_skipped(
     spark: SparkSession, broker: KorvetServer, tmp_path: Path
 ) -> None:

@@ -69,6 +69,7 @@ def tables(spark: SparkSession, tmp_path: Path) -> Tables:
     return Tables(spark, tmp_path)
 
 
+@pytest.mark.scene
 def test_typed_table_grows_over_three_versions_of_a_schema(batch: Batch, tables: Tables) -> None:
     coordinates: dict[str, Any] = {"x": INTEGER}
     goods: dict[str, Any] = {"sku": STRING}
