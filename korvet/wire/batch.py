@@ -44,7 +44,7 @@ DELETE_HORIZON = 0x40
 _ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | DELETE_HORIZON
 """The attributes that have a meaning. As in Kafka others go when a header is written anew."""
 
-ZSTD_SINCE_PRODUCE = 7  # KIP-110
+PRODUCE_ZSTD_SINCE = 7  # KIP-110
 _SMALLEST_LENGTH = 14  # LegacyRecord.RECORD_OVERHEAD_V0, the only lower bound Kafka knows before it knows the magic
 _LENGTH = struct.Struct(">i")
 _MAGIC_AT = 16
@@ -122,7 +122,7 @@ def read_batch(data: bytes | memoryview | None, produce_version: int) -> Batch |
         return _judge_short(data)
     if size != have and (refusal := _judge_trailer(memoryview(data)[size:])) is not None:
         return refusal
-    if produce_version < ZSTD_SINCE_PRODUCE:
+    if produce_version < PRODUCE_ZSTD_SINCE:
         codec = batch.attributes & CODEC_MASK
         if codec >= ZSTD:
             return _ZSTD_TOO_EARLY if codec == ZSTD else _UNKNOWN_CODEC_EARLY

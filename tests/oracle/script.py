@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from tests.oracle import messages
 from tests.oracle.values import resolved
-from tests.oracle.versions import supported
+from tests.oracle.versions import edges, supported
 
 NAMES: Final = ("t", "u", "w", "g", "h")
 ANSWER_WITHIN_S = 40.0
@@ -83,6 +83,11 @@ class Script:
     def played_versions(self) -> tuple[int, ...]:
         """The versions of `api` at which this script is played."""
         return self.versions or tuple(supported(self.api))
+
+    def edge_versions(self) -> frozenset[int]:
+        """The ones of them that each run plays: the first, the last, and both sides of each change."""
+        played = self.played_versions()
+        return (edges(self.api) & {*played}) | {played[0], played[-1]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,10 @@
-"""Every script, at every version that Apache Kafka 4.1.2 serves, gets the same answers from Kafka and from korvet."""
+"""Every script, at every version that Apache Kafka 4.1.2 serves, gets the same answers from Kafka and from korvet.
 
+Each run plays the versions at which an answer may change (`edges`), and `./scripts/test all` plays all of them.
+"""
+
+import ast
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -7,9 +12,16 @@ import pytest
 from tests.oracle.compare import mismatches, surprises
 from tests.oracle.script import Script, new_variables, play
 from tests.oracle.scripts import SCRIPTS
+from tests.oracle.versions import API_KEYS, edges
+from tests.support.broker import ROOT
 
 CASES = [
-    pytest.param(script, version, id=f"{script.name.replace(' ', '-')}-v{version}")
+    pytest.param(
+        script,
+        version,
+        id=f"{script.name.replace(' ', '-')}-v{version}",
+        marks=() if version in script.edge_versions() else pytest.mark.all,
+    )
     for script in SCRIPTS
     for version in script.played_versions()
 ]
@@ -27,3 +39,19 @@ def test_korvet_answers_as_kafka(script: Script, version: int, kafka_address: st
     korvet = both[1].result()
     found = mismatches(script.name, kafka, korvet)
     assert not found, "\n" + "\n".join(found)
+
+
+def test_each_run_plays_both_sides_of_every_change_of_an_api() -> None:
+    played = {(script.api, version) for script in SCRIPTS for version in script.edge_versions()}
+    assert {(api, version) for api in API_KEYS for version in edges(api)} <= played
+
+
+def test_handlers_compare_a_version_only_with_constants_by_which_it_is_played() -> None:
+    found = [
+        compared
+        for path in (ROOT / "korvet" / "api").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Compare) and re.search(r"\bversion\b", compared := ast.unparse(node))
+    ]
+    assert len(found) > 20
+    assert [compared for compared in found if not re.search(r"SINCE\b|_since\b", compared)] == []

@@ -1,6 +1,16 @@
 """The APIs that korvet implements, each with the versions that Kafka 4.1.2 serves: these the oracle compares."""
 
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from types import ModuleType
 from typing import Final
+
+from tests.support.broker import ROOT
 
 API_KEYS: Final = {
     "produce": 0, "fetch": 1, "list_offsets": 2, "metadata": 3, "offset_commit": 8, "offset_fetch": 9,
@@ -54,3 +64,45 @@ def supported(api: str) -> range:
     """The versions of an API that work, lowest first."""
     low, high = ADVERTISED[api]
     return range(_SERVED_SINCE.get(api, low), high + 1)
+
+
+@cache
+def changes(api: str) -> frozenset[int]:
+    """The versions from which on the API does something else.
+
+    They are the constants ``…SINCE`` in the code of its handler, and in what that imports of `korvet.api.shared` and
+    `korvet.wire.batch`. If the handler gives a group's function the version, they are also the numbers that functions
+    of groups compare it with. The tests of `korvet.wire` hold what else depends on a version, the form of bytes.
+    """
+    handler = import_module(f"korvet.api.{api}")
+    found: set[int] = set()
+    for module in {handler, *_judging(handler)}:
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            if isinstance(node, ast.Name) and node.id.endswith("SINCE"):
+                value = getattr(module, node.id)
+                found |= set(value.values()) if isinstance(value, Mapping) else {value}
+            elif isinstance(node, ast.keyword) and ast.unparse(node) == "version=ctx.version":
+                found |= _of_functions()
+    return frozenset(found)
+
+
+@cache
+def _of_functions() -> frozenset[int]:
+    files = [path for folder in ("3-groups", "4-consumer") for path in (ROOT / "lua" / folder).glob("*.lua")]
+    return frozenset(
+        int(number) for path in files for number in re.findall(r"\bversion [<>]=? (\d+)", path.read_text())
+    )
+
+
+def _judging(module: ModuleType) -> Iterator[ModuleType]:
+    for value in vars(module).values():
+        name = getattr(value, "__module__", "") or ""
+        if name != module.__name__ and name.startswith(("korvet.api.shared.", "korvet.wire.batch")):
+            yield (found := sys.modules[name])
+            yield from _judging(found)
+
+
+def edges(api: str) -> frozenset[int]:
+    """The lowest and the highest version of an API that work, and both sides of each of its `changes`."""
+    versions = supported(api)
+    return frozenset({versions[0], versions[-1], *changes(api), *(since - 1 for since in changes(api))} & {*versions})
