@@ -14,6 +14,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from korvet.cli.redis import ask
 from korvet.cli.rights import missing_rights
+from korvet.configs.values import BrokerValues
 from korvet.errors import StoreRefusing
 from korvet.redis.address import RedisUrl
 from korvet.redis.error_replies import as_exception
@@ -23,7 +24,6 @@ from korvet.store.library import QUESTION, State, judge, library_version
 from korvet.store.log.replicas import SILENT_S
 from korvet.store.memory import RESERVED
 from korvet.store.rights import throw_away_key, told
-from korvet.wire.frames import DEFAULT_MAX_FRAME_BYTES
 
 OLDEST_MAJOR = 7
 MIB = 1 << 20
@@ -199,9 +199,10 @@ def _memory(info: dict[str, Any], settings: dict[str, str]) -> Iterator[Finding]
 def _limits(info: dict[str, Any], settings: dict[str, str]) -> Iterator[Finding]:
     """The server's limits that break connections which all clients of a front-end share."""
     subject, found = "limits", False
+    largest = BrokerValues({}).integer("socket.request.max.bytes")
     for name in ("proto-max-bulk-len", "client-query-buffer-limit"):
-        most = int(settings.get(name, DEFAULT_MAX_FRAME_BYTES))
-        if most < DEFAULT_MAX_FRAME_BYTES:
+        most = int(settings.get(name, largest))
+        if most < largest:
             found = True
             is_low = most < 2 * MIB
             text = f"{name} is {most >> 10} KiB: larger batches are refused, whatever max.message.bytes says; raise it"

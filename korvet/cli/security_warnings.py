@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from korvet.configs.values import BrokerValues
 from korvet.security.principal import ANONYMOUS
 from korvet.security.protocol import ClientAuth, Security
 from korvet.settings.file import ConfigFile
@@ -24,13 +25,14 @@ def security_warnings(found: ConfigFile) -> Iterator[str]:
                 f"{_told(listener, at)} has logins without TLS: whoever sees the network reads the records, and with "
                 "PLAIN the passwords"
             )
-    if found.broker.get("authorizer.class.name"):
-        yield from _of_rights(found.broker, listeners)
+    values = BrokerValues(found.broker)
+    if values.text("authorizer.class.name"):
+        yield from _of_rights(values, listeners)
 
 
-def _of_rights(broker: Mapping[str, str], listeners: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    supers = broker.get("super.users", "")
-    if not supers.strip("; ") and broker.get("allow.everyone.if.no.acl.found") != "true":
+def _of_rights(broker: BrokerValues, listeners: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    supers = broker.text("super.users")
+    if not supers.strip("; ") and not broker.boolean("allow.everyone.if.no.acl.found"):
         yield (
             "rights are on, and super.users names nobody: every client is refused until rules are in Redis; name a "
             "super user, or add rules with: korvet acls add --redis URL"

@@ -11,6 +11,7 @@ from typing import Final
 from korvet.configs.oauth import OAUTH_CONFIGS
 from korvet.configs.topics import TOPIC_CONFIGS
 from korvet.configs.types import (
+    INT_MAX,
     LONG_MAX,
     Check,
     Config,
@@ -24,7 +25,6 @@ from korvet.configs.types import (
     table,
 )
 
-INT_MAX: Final = 2**31 - 1
 MOST_MEMBERS: Final = 10_000
 """The most members of a group; Kafka's default has no bound. One call completes their rebalance, in 70 ms."""
 _DAY_MS: Final = 86_400_000

@@ -16,6 +16,7 @@ from ipaddress import ip_address
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
+INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
 

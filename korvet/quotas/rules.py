@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from korvet.configs.values import BrokerValues
 from korvet.quotas.bucket import Limit
 from korvet.quotas.entity import (
     CLIENT_ID,
@@ -45,10 +46,20 @@ _ALL: Final = "tenant"
 class Windows(NamedTuple):
     """The settings that say how much may be used at once: ``quota.window.*`` and ``controller.quota.window.*``."""
 
-    num: int = 11
-    size_s: int = 1
-    controller_num: int = 11
-    controller_size_s: int = 1
+    num: int
+    size_s: int
+    controller_num: int
+    controller_size_s: int
+
+    @classmethod
+    def of(cls, broker: BrokerValues) -> Windows:
+        """Those that are set.
+
+        :raises ConfigError: if a setting is not in its range.
+        """
+        of_mutations = "controller.quota.window"
+        names = (f"{prefix}.{name}" for prefix in ("quota.window", of_mutations) for name in ("num", "size.seconds"))
+        return cls(*map(broker.integer, names))
 
     @property
     def past_s(self) -> int:

@@ -25,8 +25,6 @@ SCRATCH_BYTES = 1 << 16
 TRUSTED_BYTES = 128 << 10
 MOST_TRUSTED_BYTES = 2 << 20
 """The memory that is given to an announced frame at once, after frames of that size."""
-DEFAULT_MAX_FRAME_BYTES = 104857600
-"""Kafka's socket.request.max.bytes."""
 
 
 _PROXY = "a PROXY protocol header, which only a listener with proxy-protocol takes"
@@ -56,7 +54,7 @@ class FrameSplitter:
         self,
         deliver: Callable[[bytes | memoryview], None],
         *,
-        max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+        max_frame_bytes: int,
         scratch: memoryview | None = None,
     ) -> None:
         self._deliver = deliver

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from korvet.quotas.bucket import Limit
 from korvet.quotas.entity import CONNECTION, DEFAULT, FETCH, PRODUCE, Entity
 from korvet.quotas.meters import Meters
-from korvet.quotas.rules import NO_CEILINGS, Rules, Settings, Windows
+from korvet.quotas.rules import NO_CEILINGS, Rules, Settings
 from tests.support.ported import kafka
+from tests.support.quotas import WINDOWS
 
 
 class Clock:
@@ -26,7 +27,7 @@ class Buckets:
     def __init__(self, settings: Settings, most: int = 10_000, ceilings: Mapping[str, float] = NO_CEILINGS) -> None:
         self.clock = Clock()
         self.signals = 0
-        self.meters = Meters(Rules(settings, Windows(), ceilings), self._signal, most=most, now=self.clock)
+        self.meters = Meters(Rules(settings, WINDOWS, ceilings), self._signal, most=most, now=self.clock)
 
     def _signal(self) -> None:
         self.signals += 1
@@ -47,9 +48,9 @@ def test_changed_quotas_count_for_what_was_used_before() -> None:
     for entity in (Entity(DEFAULT), Entity("u"), Entity("u", "c")):
         buckets = Buckets({entity: {PRODUCE: 10.0}})
         assert buckets.produce("u", "c", 110) == 1.0
-        buckets.meters.rules = Rules({entity: {PRODUCE: 20.0}}, Windows())
+        buckets.meters.rules = Rules({entity: {PRODUCE: 20.0}}, WINDOWS)
         assert buckets.produce("u", "c", 0) == 0.5
-        buckets.meters.rules = Rules({}, Windows())
+        buckets.meters.rules = Rules({}, WINDOWS)
         assert buckets.produce("u", "c", 1000) == 0.0
 
 
@@ -126,7 +127,7 @@ def test_connections_beyond_the_rate_of_an_address_do_not_count() -> None:
 def test_rate_of_an_address_is_its_own_or_else_the_default() -> None:
     def rates(of_default: float | None, own: float | None) -> list[list[float]]:
         set_ = {Entity(ip=DEFAULT): of_default, Entity(ip="10.0.0.1"): own}
-        rules = Rules({entity: {CONNECTION: rate} for entity, rate in set_.items() if rate is not None}, Windows())
+        rules = Rules({entity: {CONNECTION: rate} for entity, rate in set_.items() if rate is not None}, WINDOWS)
         return [[limit.rate for limit in rules.connections(address)] for address in ("10.0.0.1", "10.0.0.2")]
 
     assert rates(50, None) == [[50], [50]]
@@ -150,11 +151,11 @@ def test_other_rate_of_an_address_counts_at_once() -> None:
 
     buckets.meters.take(buckets.meters.rules.connections("10.0.0.1"), 20)
     assert let_in("10.0.0.1", 10) in (20, 21)
-    buckets.meters.rules = Rules({Entity(ip="10.0.0.1"): {CONNECTION: 3.0}}, Windows())
+    buckets.meters.rules = Rules({Entity(ip="10.0.0.1"): {CONNECTION: 3.0}}, WINDOWS)
     assert let_in("10.0.0.1", 10) in (30, 31)
-    buckets.meters.rules = Rules({}, Windows())
+    buckets.meters.rules = Rules({}, WINDOWS)
     assert let_in("10.0.0.1", 10) == let_in("10.0.0.2", 10) == 200
-    buckets.meters.rules = Rules({Entity(ip=DEFAULT): {CONNECTION: 2.0}}, Windows())
+    buckets.meters.rules = Rules({Entity(ip=DEFAULT): {CONNECTION: 2.0}}, WINDOWS)
     assert let_in("10.0.0.2", 20) in (60, 61), "as many at once as ten seconds give, and then the rate"
 
 

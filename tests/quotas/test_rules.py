@@ -8,8 +8,9 @@ import pytest
 
 from korvet.quotas.bucket import Limit
 from korvet.quotas.entity import CONNECTION, DEFAULT, FETCH, MUTATION, PRODUCE, REQUEST, Entity
-from korvet.quotas.rules import Limits, Rules, Settings, Windows
+from korvet.quotas.rules import Limits, Rules, Settings
 from tests.support.ported import kafka
+from tests.support.quotas import WINDOWS
 
 LEVELS = (
     Entity("u", "c"),
@@ -31,7 +32,7 @@ def only(limits: Limits) -> Limit | None:
 
 
 def produce(settings: Settings, user: str, client_id: str) -> Limit | None:
-    return only(Rules(settings, Windows()).meter(user, client_id).produce)
+    return only(Rules(settings, WINDOWS).meter(user, client_id).produce)
 
 
 @kafka("ClientQuotaManagerTest.testQuotaConfigPrecedence")
@@ -69,7 +70,7 @@ def test_a_quota_of_its_own_comes_before_the_default_one(own: Entity, default: E
 
 
 def test_each_kind_of_quota_is_looked_for_alone() -> None:
-    meter = Rules({Entity("u"): {FETCH: 5.0}, Entity(DEFAULT): {PRODUCE: 7.0, FETCH: 9.0}}, Windows()).meter("u", "c")
+    meter = Rules({Entity("u"): {FETCH: 5.0}, Entity(DEFAULT): {PRODUCE: 7.0, FETCH: 9.0}}, WINDOWS).meter("u", "c")
     assert [limit.rate for limit in meter.fetch + meter.produce] == [5.0, 7.0]
     assert meter.request == meter.mutation == ()
 
@@ -87,7 +88,7 @@ def test_each_kind_of_quota_is_looked_for_alone() -> None:
 )
 def test_the_level_says_who_shares_a_bucket(entity: Entity, sharers: int) -> None:
     """Of the users u and v with the client ids c and d; for u with c, d and e the user's alone."""
-    rules = Rules({entity: {PRODUCE: 1.0}}, Windows())
+    rules = Rules({entity: {PRODUCE: 1.0}}, WINDOWS)
     clients = [("u", "c"), ("u", "d"), ("v", "c"), ("v", "d")]
     buckets = {limit.bucket for client in clients for limit in rules.meter(*client).produce}
     expected = {1: 1, 2: 2, 3: 2 if entity.user == DEFAULT else 1, 4: 4}[sharers]
@@ -96,7 +97,7 @@ def test_the_level_says_who_shares_a_bucket(entity: Entity, sharers: int) -> Non
 
 @kafka("ClientQuotaManagerTest.testClientIdNotSanitized")
 def test_names_cannot_make_anothers_bucket() -> None:
-    rules = Rules({Entity(DEFAULT, DEFAULT): {PRODUCE: 1.0}}, Windows())
+    rules = Rules({Entity(DEFAULT, DEFAULT): {PRODUCE: 1.0}}, WINDOWS)
     clients = [
         ("a", "b client-id=c"),
         ("a client-id=b", "c"),
@@ -110,14 +111,14 @@ def test_names_cannot_make_anothers_bucket() -> None:
 @kafka("ClientQuotaManagerTest.testGetMaxValueInQuotaWindowWithNonDefaultQuotaWindow")
 def test_windows_say_how_much_may_be_used_at_once() -> None:
     settings = {Entity(DEFAULT): {PRODUCE: 10.0, REQUEST: 50.0, MUTATION: 2.0}}
-    meter = Rules(settings, Windows(num=4, controller_num=5, controller_size_s=2)).meter("u", "c")
+    meter = Rules(settings, WINDOWS._replace(num=4, controller_num=5, controller_size_s=2)).meter("u", "c")
     found = [(limit.rate, limit.capacity) for limit in meter.produce + meter.request + meter.mutation]
     assert found == [(10.0, 30.0), (0.5, 1.5), (2.0, 20.0)]
 
 
 def test_ceilings_of_a_tenant_have_the_units_of_quotas() -> None:
     ceilings = {PRODUCE: 10.0, REQUEST: 50.0}
-    meter = Rules({}, Windows(num=4), ceilings).meter("u", "c")
+    meter = Rules({}, WINDOWS._replace(num=4), ceilings).meter("u", "c")
     found = [(limit.bucket, limit.rate, limit.capacity) for limit in meter.produce + meter.request]
     assert found == [("producer_byte_rate tenant", 10.0, 30.0), ("request_percentage tenant", 0.5, 1.5)]
     assert meter.fetch == meter.mutation == ()
@@ -125,7 +126,7 @@ def test_ceilings_of_a_tenant_have_the_units_of_quotas() -> None:
 
 def test_an_address_has_its_own_rate_or_the_default_one_in_any_spelling() -> None:
     settings = {Entity(ip="10.0.0.1"): {CONNECTION: 5.0}, Entity(ip="2001:DB8::1"): {CONNECTION: 7.0}}
-    rules = Rules({**settings, Entity(ip=DEFAULT): {CONNECTION: 9.0}}, Windows())
+    rules = Rules({**settings, Entity(ip=DEFAULT): {CONNECTION: 9.0}}, WINDOWS)
     found = {one: rules.connections(one) for one in ("10.0.0.1", "::ffff:10.0.0.1", "2001:db8:0::1", "10.0.0.2")}
     assert [limit.rate for limits in found.values() for limit in limits] == [5.0, 5.0, 7.0, 9.0]
-    assert Rules(settings, Windows()).connections("10.0.0.2") == ()
+    assert Rules(settings, WINDOWS).connections("10.0.0.2") == ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from korvet.security.audit import Audit
 from korvet.server.bounds.connection_quotas import Bounds
 from korvet.server.door.door import Door
 from korvet.server.door.server import Server
-from korvet.server.ground.settings import Limits
+from korvet.server.ground.settings import limits_of
 from korvet.server.ground.sockets import bind, port_of
 from korvet.store.activity import Activity
 from tests.support.wire import request
@@ -156,7 +157,7 @@ async def serving(
         namespace=SimpleNamespace(name="test"),
         users=NoUsers(),
     )
-    server = Server(Limits(**limits), bounds=bounds)
+    server = Server(replace(limits_of({}), **limits), bounds=bounds)
     server.apis = script.apis()
     stop = anyio.Event()
     bound = bind(host, 0)

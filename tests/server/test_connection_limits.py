@@ -19,7 +19,7 @@ from korvet.errors import ConfigError
 from korvet.quotas.bucket import Limit
 from korvet.quotas.entity import CONNECTION, Entity
 from korvet.quotas.meters import Meters
-from korvet.quotas.rules import Rules, Windows
+from korvet.quotas.rules import Rules
 from korvet.security.tls import Certificates, TlsFiles
 from korvet.server.bounds import accepting
 from korvet.server.bounds.connection_quotas import Bound, Bounds
@@ -43,6 +43,7 @@ from tests.server.script import PLAIN, Script, named, serving, until
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority
 from tests.support.ported import kafka
+from tests.support.quotas import WINDOWS
 from tests.support.wire import raw_client
 
 MIB = 1 << 20
@@ -72,7 +73,7 @@ async def test_connections_beyond_the_rate_of_an_address_use_up_no_rate_of_the_p
     bounds = Bounds(process=Bound(rate=Limit("new", 1e-6, 1)))
     async with serving(Script(), bounds=bounds) as running, AsyncExitStack() as clients:
         settings = {Entity(ip="127.0.0.1"): {CONNECTION: 1e-6}}
-        running.frontend.quotas.meters = Meters(Rules(settings, Windows()), lambda: None)
+        running.frontend.quotas.meters = Meters(Rules(settings, WINDOWS), lambda: None)
         for _ in range(5):
             await clients.enter_async_context(raw_client(running.port))
         await until(lambda: running.server.connection_quotas.open == 5)

@@ -16,16 +16,18 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
+from korvet.configs.types import INT_MAX
 from korvet.errors import ConfigError
 from korvet.quotas.bucket import Limit
 from korvet.quotas.entity import CONNECTION, DEFAULT, Entity
 from korvet.quotas.meters import Meters
-from korvet.quotas.rules import Rules, Windows
+from korvet.quotas.rules import Rules
 from korvet.server.bounds.accepting import Accepting
-from korvet.server.bounds.connection_quotas import UNLIMITED, Bound, Bounds, ConnectionQuotas, bounds_of
+from korvet.server.bounds.connection_quotas import Bound, Bounds, ConnectionQuotas, bounds_of
 from korvet.server.ground.sockets import bind, port_of
 from tests.server.script import PLAIN, Script, named, serving, until
 from tests.support.ported import kafka
+from tests.support.quotas import WINDOWS
 from tests.support.wire import raw_client
 
 SELDOM, OFTEN = 1e-6, 1e6
@@ -214,7 +216,7 @@ async def test_connection_that_its_address_may_not_make_uses_up_no_rate() -> Non
 @pytest.mark.anyio
 async def test_rate_of_a_listener_counts_beside_those_of_addresses(takes_turns: bool) -> None:
     """Each address may make 26 and the listener take 36. So one address at most meets its own bound."""
-    rates = Rules({Entity(ip=DEFAULT): {CONNECTION: 25 * SELDOM}}, Windows(num=2, size_s=int(1 / SELDOM)))
+    rates = Rules({Entity(ip=DEFAULT): {CONNECTION: 25 * SELDOM}}, WINDOWS._replace(num=2, size_s=int(1 / SELDOM)))
     meters = Meters(rates, lambda: None)
     async with Doors.open(Bounds(listeners={"a": seldom(35)}), "a") as doors:
         hosts = ["10.0.0.1", "10.0.0.2"] * 35 if takes_turns else ["10.0.0.1"] * 35 + ["10.0.0.2"] * 35
@@ -301,14 +303,15 @@ def test_bounds_of_listeners_are_by_their_names_in_any_letters() -> None:
     )
     rate = Limit("max.connection.creation.rate", 5, 20)
     assert bounds == Bounds(process=Bound(most=9), listeners={"out.side": Bound(most=7, rate=rate)})
-    assert bounds_of({"max.connections": str(UNLIMITED)}) == Bounds()
+    assert bounds_of({"max.connections": str(INT_MAX)}) == Bounds()
 
 
 @kafka("ConnectionQuotasTest.testMaxListenerConnectionListenerMustBeAboveZero")
 @pytest.mark.parametrize("prefix", ["", "listener.name.a."])
 def test_rate_of_no_connections_is_refused(prefix: str) -> None:
     name = f"{prefix}max.connection.creation.rate"
-    with pytest.raises(ConfigError, match=f"^{re.escape(name)}: 0 is below 1$"):
+    words = f"Invalid value 0 for configuration {name}: Value must be at least 1"
+    with pytest.raises(ConfigError, match=f"^{re.escape(words)}$"):
         bounds_of({name: "0"})
 
 

@@ -13,10 +13,11 @@ from korvet.api import registry
 from korvet.api.shared.context import Context
 from korvet.quotas.entity import REQUEST, Entity
 from korvet.quotas.meters import Meters
-from korvet.quotas.rules import NO_CEILINGS, Rules, Windows
+from korvet.quotas.rules import NO_CEILINGS, Rules
 from korvet.server.conversation.metering import Metering
 from korvet.store.threads import FairThreads
 from tests.support.memory import MEGABYTE, collector_stopped, traced_memory
+from tests.support.quotas import WINDOWS
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +28,7 @@ PRODUCE = 0
 def metering(principal: str) -> tuple[Metering, Meters]:
     """That of a Produce of a client; alice alone has a quota."""
     settings = {Entity(user="alice"): {REQUEST: 1.0}}
-    meters = Meters(Rules(settings, Windows(), NO_CEILINGS), lambda: None)
+    meters = Meters(Rules(settings, WINDOWS, NO_CEILINGS), lambda: None)
     frontend = SimpleNamespace(store=SimpleNamespace(asked_s=0.0))
     context = SimpleNamespace(frontend=frontend, principal=principal, client_id="c", version=12)
     return Metering(meters, registry()[PRODUCE], cast(Context, context)), meters

@@ -16,7 +16,7 @@ from korvet.api import registry
 from korvet.errors import SlotMoving, StoreError, StoreFull, StoreUnavailable
 from korvet.quotas.entity import REQUEST, Entity
 from korvet.quotas.meters import Meters
-from korvet.quotas.rules import Rules, Windows
+from korvet.quotas.rules import Rules
 from korvet.redis import connecting, link
 from korvet.redis.client import Purpose, Store
 from korvet.redis.error_replies import as_exception
@@ -24,6 +24,7 @@ from korvet.server.conversation.metering import Metering
 from korvet.store import library
 from korvet.store.keys import Namespace
 from korvet.store.library import open_store
+from tests.support.quotas import WINDOWS
 from tests.support.redis import Server, running_server
 
 pytestmark = pytest.mark.anyio
@@ -74,7 +75,7 @@ async def test_function_call_returns_its_reply(server: Server) -> None:
 
 async def test_time_of_redis_for_a_request_is_estimated_by_its_calls_and_counts_for_its_client(server: Server) -> None:
     async with open_store(server.url) as store:
-        meters = Meters(Rules({Entity(None, "c", None): {REQUEST: 1.0}}, Windows()), lambda: None)
+        meters = Meters(Rules({Entity(None, "c", None): {REQUEST: 1.0}}, WINDOWS), lambda: None)
         context: Any = SimpleNamespace(principal="User:a", client_id="c", frontend=SimpleNamespace(store=store))
         asked = [f"{number:0100}" for number in range(1000)]
 

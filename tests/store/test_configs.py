@@ -6,6 +6,8 @@ from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.groups import GROUP_CONFIGS
 from korvet.configs.topics import TOPIC_CONFIGS
 from korvet.configs.types import Kind, normal, parse, problem, topic_problem
+from korvet.configs.values import BrokerValues
+from korvet.errors import ConfigError
 
 
 def _why(**configs: str | None) -> str | None:
@@ -154,3 +156,16 @@ def test_values_are_parsed_by_kind() -> None:
     assert parse(Kind.BOOLEAN, "TRUE") is True
     assert parse(Kind.LIST, " a , b ") == ("a", "b")
     assert parse(Kind.LIST, "") == ()
+
+
+def test_front_end_reads_a_value_as_the_check_does() -> None:
+    """An authorizer of blanks is none, though its text is not empty; another spelling of true is true."""
+    set_ = BrokerValues(
+        {"authorizer.class.name": " \t", "allow.everyone.if.no.acl.found": " TRUE", "num.partitions": "x"}
+    )
+    assert set_.text("authorizer.class.name") == ""
+    assert set_.boolean("allow.everyone.if.no.acl.found")
+    with pytest.raises(ConfigError, match=r"^Invalid value x for configuration num\.partitions: Not a number"):
+        set_.integer("num.partitions")
+    assert BrokerValues({}).integer("socket.request.max.bytes") == 104_857_600
+    assert BrokerValues({}).words("sasl.oauthbearer.expected.audience") == ()

@@ -17,6 +17,9 @@ def framed(*bodies: bytes) -> bytes:
     return b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
 
 
+MOST = 100 << 20
+
+
 class Receiver:
     """A splitter that gets bytes as a transport gives them."""
 
@@ -88,7 +91,7 @@ def test_buffer_of_a_very_large_frame_grows_as_its_bytes_arrive() -> None:
 def test_discarded_splitter_does_not_hold_its_owner() -> None:
     class Owner:
         def __init__(self) -> None:
-            self.splitter = FrameSplitter(self.take)
+            self.splitter = FrameSplitter(self.take, max_frame_bytes=MOST)
 
         def take(self, frame: bytes | memoryview) -> None:
             raise AssertionError
@@ -150,7 +153,7 @@ def test_refused_frame_in_a_full_buffer_leaves_room() -> None:
     def refuse(_frame: bytes | memoryview) -> None:
         raise MalformedRequest("no request")
 
-    splitter = FrameSplitter(refuse)
+    splitter = FrameSplitter(refuse, max_frame_bytes=MOST)
     splitter.get_buffer()[:] = framed(b"refused") + bytes(SCRATCH_BYTES - 11)
     with pytest.raises(MalformedRequest, match="no request"):
         splitter.received(SCRATCH_BYTES)
@@ -175,7 +178,7 @@ def test_held_back_frames_come_on_request() -> None:
         receiver.views.append(frame)
         receiver.splitter.is_held = len(receiver.views) % 2 == 0
 
-    receiver.splitter = FrameSplitter(take)
+    receiver.splitter = FrameSplitter(take, max_frame_bytes=MOST)
     receiver.feed(framed(*[b"%d" % number for number in range(5)]) + b"\x00\x00")
     assert receiver.frames == [b"0", b"1"]
     receiver.splitter.go_on()

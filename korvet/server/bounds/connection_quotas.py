@@ -13,23 +13,23 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final, Protocol
+from typing import Protocol
 
 from korvet.configs.listeners import CREATION_RATE, LISTENER_CONFIGS, MOST_CONNECTIONS, listener_config
+from korvet.configs.types import INT_MAX
+from korvet.configs.values import BrokerValues
 from korvet.errors import ConfigError
 from korvet.quotas.bucket import Bucket, Limit
+from korvet.quotas.rules import Windows
 from korvet.server.ground import machine
-from korvet.server.ground.settings import number_of, windows_of
 from korvet.store.seldom import Seldom
-
-UNLIMITED: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
     """The most open connections, and the rate of new ones; None without one."""
 
-    most: int = UNLIMITED
+    most: int = INT_MAX
     rate: Limit | None = None
 
 
@@ -52,18 +52,20 @@ def bounds_of(broker: Mapping[str, str]) -> Bounds:
             other = of_listeners.setdefault(found.listener, {}).setdefault(found.config, name)
             if other != name:
                 raise ConfigError(f"{name}: {other} sets the same; a listener's name means the same in any letters")
+    values = BrokerValues(broker)
     return Bounds(
-        process=_bound_of(broker, {name: name for name in LISTENER_CONFIGS}),
-        listeners={listener: _bound_of(broker, names) for listener, names in of_listeners.items()},
+        process=_bound_of(values, {name: name for name in LISTENER_CONFIGS}),
+        listeners={listener: _bound_of(values, names) for listener, names in of_listeners.items()},
     )
 
 
-def _bound_of(broker: Mapping[str, str], names: Mapping[str, str]) -> Bound:
-    """The bound of settings whose names are by those of the process's settings."""
-    most = number_of(broker, names.get(MOST_CONNECTIONS, ""), UNLIMITED, 0)
-    rate = number_of(broker, names.get(CREATION_RATE, ""), UNLIMITED, 1)
-    past_s = windows_of(broker).past_s
-    return Bound(most=most, rate=None if rate >= UNLIMITED else Limit(CREATION_RATE, rate, rate * past_s))
+def _bound_of(values: BrokerValues, names: Mapping[str, str]) -> Bound:
+    """A bound by ``names``: the name of a broker config -> the name under which the process or a listener has it."""
+    most, rate = (
+        values.integer(names[name]) if name in names else INT_MAX for name in (MOST_CONNECTIONS, CREATION_RATE)
+    )
+    past_s = Windows.of(values).past_s
+    return Bound(most=most, rate=None if rate >= INT_MAX else Limit(CREATION_RATE, rate, rate * past_s))
 
 
 class Waiting(Protocol):

@@ -12,9 +12,9 @@ from typing import Any
 
 from korvet.configs.listeners import listener_config
 from korvet.configs.oauth import NAMESPACE_CLAIM, OAUTH_URL
-from korvet.configs.types import is_per_ip_overrides, parse_per_ip_overrides
+from korvet.configs.types import INT_MAX, parse_per_ip_overrides
+from korvet.configs.values import BrokerValues
 from korvet.errors import ConfigError
-from korvet.quotas.rules import Windows
 from korvet.security.mapping import DEFAULT_RULES, PrincipalRules
 from korvet.security.protocol import ClientAuth, NamespaceFrom, Security
 from korvet.security.tls import TlsFiles, tls_problem
@@ -23,16 +23,11 @@ from korvet.server.ground.machine import memory_bytes
 from korvet.store.log.budget import DEFAULT_BUDGET_BYTES
 from korvet.store.log.shared import DEFAULT_CACHE_BYTES
 from korvet.store.registry import DEFAULT_LISTENER
-from korvet.wire.frames import DEFAULT_MAX_FRAME_BYTES
 
 _WILDCARDS = {"", "0.0.0.0", "::"}
-_IDLE_MS = 600_000
 _QUEUED_BYTES = 512 << 20
 _UNFINISHED_BYTES = 256 << 20
-_MOST = 2**31 - 1
 _NEED_TLS = {"PLAIN": "passwords", "OAUTHBEARER": "tokens"}
-_SERIES = 100_000
-_CLIENT_SERIES = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,14 +137,9 @@ class ServeSettings:
     broker: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def most_series(self) -> int:
-        """The most series of topics, groups and transactions that metrics tell of."""
-        return int(self.broker.get("korvet.metrics.max.series", _SERIES))
-
-    @property
-    def most_client_series(self) -> int:
-        """The most series of what clients push."""
-        return int(self.broker.get("korvet.metrics.max.client.series", _CLIENT_SERIES))
+    def values(self) -> BrokerValues:
+        """The values of all broker configs, with their types and defaults."""
+        return BrokerValues(self.broker)
 
     def to_json(self) -> str:
         """The settings as JSON, for a worker process."""
@@ -282,23 +272,24 @@ def check_sasl(listeners: Sequence[ListenerSettings], broker: Mapping[str, str])
 
     :raises ConfigError: if there is such a listener.
     """
+    values = BrokerValues(broker)
     for listener in listeners:
         where, security = shown_address(listener.host, listener.port), listener.security
         if security.has_sasl and not listener.sasl:
             raise ConfigError(f"listener {where}: security {security.value!r} needs the mechanisms, in 'sasl'")
         if listener.sasl and not security.has_sasl:
             raise ConfigError(f"listener {where}: 'sasl' needs security 'sasl_tls' or 'sasl_plaintext'")
-        if "OAUTHBEARER" in listener.sasl and not broker.get(OAUTH_URL):
+        if "OAUTHBEARER" in listener.sasl and not values.text(OAUTH_URL):
             raise ConfigError(f"listener {where}: OAUTHBEARER needs {OAUTH_URL}, the keys that sign tokens")
         is_by_name = listener.namespace_from is NamespaceFrom.SNI
-        if "OAUTHBEARER" in listener.sasl and is_by_name and not broker.get(NAMESPACE_CLAIM):
+        if "OAUTHBEARER" in listener.sasl and is_by_name and not values.text(NAMESPACE_CLAIM):
             raise ConfigError(
                 f"listener {where}: OAUTHBEARER with namespace-from 'sni' needs {NAMESPACE_CLAIM}; without it every "
                 "token would open every tenant"
             )
         for mechanism, secrets in () if security.has_tls else _NEED_TLS.items():
             setting = f"korvet.sasl.{mechanism.lower()}.without.tls"
-            if mechanism in listener.sasl and broker.get(setting, "false").lower() != "true":
+            if mechanism in listener.sasl and not values.boolean(setting):
                 raise ConfigError(
                     f"listener {where}: {mechanism} without TLS shows {secrets} to the network; use SCRAM-SHA-512, or "
                     f"set {setting}"
@@ -353,17 +344,17 @@ class Limits:
     ``handshake_s``. A connection has ``login_s`` for its first login.
     """
 
-    max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
-    max_idle_ms: int = _IDLE_MS
+    max_frame_bytes: int
+    max_idle_ms: int
     connection_bytes: int = 64 << 20
     produce_bytes: int = 16 << 20
     produce_share_bytes: int = 1 << 20
-    process_bytes: int = _QUEUED_BYTES
-    large_frames_bytes: int = _UNFINISHED_BYTES
-    max_connections_per_ip: int = _MOST
-    max_connections_overrides: Mapping[str, int] = field(default_factory=dict)
-    answer_bytes: int = DEFAULT_BUDGET_BYTES
-    cache_bytes: int = DEFAULT_CACHE_BYTES
+    process_bytes: int
+    large_frames_bytes: int
+    max_connections_per_ip: int
+    max_connections_overrides: Mapping[str, int]
+    answer_bytes: int
+    cache_bytes: int
     stall_s: float = 5.0
     drain_s: float = 5.0
     proxy_header_s: float = 5.0
@@ -371,20 +362,20 @@ class Limits:
     handshake_s: float = 10.0
     handshake_patience_s: float = 2.0
     tls_shutdown_s: float = 3.0
-    sasl_receive_bytes: int = 524_288
-    max_reauth_ms: int = 0
-    failed_login_delay_ms: int = 100
+    sasl_receive_bytes: int
+    max_reauth_ms: int
+    failed_login_delay_ms: int
     login_s: float = 30.0
 
     @property
     def bounds_addresses(self) -> bool:
         """Whether any address has a limit of connections."""
-        return self.max_connections_per_ip < _MOST or bool(self.max_connections_overrides)
+        return self.max_connections_per_ip < INT_MAX or bool(self.max_connections_overrides)
 
     def most_of(self, client: str) -> int | None:
         """The most connections of an address at all front-ends; None without a limit."""
         most = self.max_connections_overrides.get(client, self.max_connections_per_ip)
-        return most if most < _MOST else None
+        return most if most < INT_MAX else None
 
 
 def limits_of(broker: Mapping[str, str]) -> Limits:
@@ -392,61 +383,24 @@ def limits_of(broker: Mapping[str, str]) -> Limits:
 
     :raises ConfigError: if a setting is not in its range.
     """
-    queued = number_of(broker, "queued.max.request.bytes", -1, -1)
+    values = BrokerValues(broker)
     memory = memory_bytes()
-    unfinished = number_of(broker, "korvet.unfinished.request.max.bytes", -1, -1)
-    answers = number_of(broker, "korvet.queued.max.response.bytes", -1, -1)
-    cache = number_of(broker, "korvet.read.cache.max.bytes", -1, -1)
+
+    def room(name: str, most: int, part: int, least: int = 1) -> int:
+        """The bytes that are set, else those that korvet takes: a part of the machine's memory, up to a bound."""
+        set_bytes = values.integer(name)
+        return set_bytes if set_bytes >= least else min(most, memory // part)
+
     return Limits(
-        max_frame_bytes=number_of(broker, "socket.request.max.bytes", DEFAULT_MAX_FRAME_BYTES, 1),
-        max_idle_ms=number_of(broker, "connections.max.idle.ms", _IDLE_MS, -1),
-        process_bytes=queued if queued > 0 else min(_QUEUED_BYTES, memory // 4),
-        large_frames_bytes=unfinished if unfinished > 0 else min(_UNFINISHED_BYTES, memory // 8),
-        answer_bytes=answers if answers > 0 else min(DEFAULT_BUDGET_BYTES, memory // 8),
-        cache_bytes=cache if cache >= 0 else min(DEFAULT_CACHE_BYTES, memory // 16),
-        sasl_receive_bytes=number_of(broker, "sasl.server.max.receive.size", 524_288, 1),
-        max_reauth_ms=number_of(broker, "connections.max.reauth.ms", 0, 0),
-        failed_login_delay_ms=number_of(broker, "connection.failed.authentication.delay.ms", 100, 0),
-        max_connections_per_ip=number_of(broker, "max.connections.per.ip", _MOST, 0),
-        max_connections_overrides=_overrides(broker.get("max.connections.per.ip.overrides", "")),
+        max_frame_bytes=values.integer("socket.request.max.bytes"),
+        max_idle_ms=values.integer("connections.max.idle.ms"),
+        process_bytes=room("queued.max.request.bytes", _QUEUED_BYTES, 4),
+        large_frames_bytes=room("korvet.unfinished.request.max.bytes", _UNFINISHED_BYTES, 8),
+        answer_bytes=room("korvet.queued.max.response.bytes", DEFAULT_BUDGET_BYTES, 8),
+        cache_bytes=room("korvet.read.cache.max.bytes", DEFAULT_CACHE_BYTES, 16, least=0),
+        sasl_receive_bytes=values.integer("sasl.server.max.receive.size"),
+        max_reauth_ms=values.integer("connections.max.reauth.ms"),
+        failed_login_delay_ms=values.integer("connection.failed.authentication.delay.ms"),
+        max_connections_per_ip=values.integer("max.connections.per.ip"),
+        max_connections_overrides=parse_per_ip_overrides(values.text("max.connections.per.ip.overrides")),
     )
-
-
-def windows_of(broker: Mapping[str, str]) -> Windows:
-    """The settings that say how much of a quota may be used at once.
-
-    :raises ConfigError: if a setting is not in its range.
-    """
-    return Windows(
-        num=number_of(broker, "quota.window.num", 11, 1),
-        size_s=number_of(broker, "quota.window.size.seconds", 1, 1),
-        controller_num=number_of(broker, "controller.quota.window.num", 11, 1),
-        controller_size_s=number_of(broker, "controller.quota.window.size.seconds", 1, 1),
-    )
-
-
-def _overrides(text: str) -> Mapping[str, int]:
-    """The numbers of addresses with their own bound: ``127.0.0.1:200,::1:300``.
-
-    :raises ConfigError: if the text has another form.
-    """
-    if (why := is_per_ip_overrides(text)) is not None:
-        raise ConfigError(f"max.connections.per.ip.overrides: {why}")
-    return parse_per_ip_overrides(text)
-
-
-def number_of(broker: Mapping[str, str], name: str, default: int, lowest: int) -> int:
-    """The number of a setting.
-
-    :raises ConfigError: if it is none, or not in its range.
-    """
-    text = broker.get(name)
-    if text is None:
-        return default
-    try:
-        value = int(text)
-    except ValueError:
-        raise ConfigError(f"{name}: {text!r} is not a number") from None
-    if not lowest <= value < 2**63:
-        raise ConfigError(f"{name}: {value} is below {lowest}" if value < lowest else f"{name}: {value} is too large")
-    return value

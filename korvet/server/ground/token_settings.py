@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.oauth import NAMESPACE_CLAIM, OAUTH_URL
-from korvet.configs.types import problem, split
+from korvet.configs.values import BrokerValues
 from korvet.errors import ConfigError
 from korvet.security.tokens import TokenRules, Tokens
 
@@ -35,31 +34,25 @@ def token_settings(broker: Mapping[str, str]) -> TokenSettings | None:
 
     :raises ConfigError: if a setting is not in its range, or one is missing.
     """
-    if not broker.get(OAUTH_URL):
+    values = BrokerValues(broker)
+    if not values.text(OAUTH_URL):
         return None
     from korvet.security.key_source import SourceSettings
 
-    def text(name: str) -> str:
-        config = BROKER_CONFIGS[name]
-        value = broker.get(name, config.default) or ""
-        if value and (why := problem(config, value)) is not None:
-            raise ConfigError(why)
-        return value.strip()
-
     def seconds(name: str) -> float:
-        return int(text(f"sasl.oauthbearer.jwks.endpoint.{name}.ms")) / 1000
+        return values.integer(f"sasl.oauthbearer.jwks.endpoint.{name}.ms") / 1000
 
     rules = TokenRules(
-        algorithms=split(text("korvet.sasl.oauthbearer.algorithms")),
-        issuer=text("sasl.oauthbearer.expected.issuer"),
-        audience=tuple(filter(None, split(text("sasl.oauthbearer.expected.audience")))),
-        clock_skew_s=int(text("sasl.oauthbearer.clock.skew.seconds")),
-        sub_claim=text("sasl.oauthbearer.sub.claim.name"),
-        scope_claim=text("sasl.oauthbearer.scope.claim.name"),
-        namespace_claim=text(NAMESPACE_CLAIM),
+        algorithms=values.words("korvet.sasl.oauthbearer.algorithms"),
+        issuer=values.text("sasl.oauthbearer.expected.issuer"),
+        audience=tuple(filter(None, values.words("sasl.oauthbearer.expected.audience"))),
+        clock_skew_s=values.integer("sasl.oauthbearer.clock.skew.seconds"),
+        sub_claim=values.text("sasl.oauthbearer.sub.claim.name"),
+        scope_claim=values.text("sasl.oauthbearer.scope.claim.name"),
+        namespace_claim=values.text(NAMESPACE_CLAIM),
     )
     for name, is_told in (("issuer", rules.issuer), ("audience", rules.audience)):
-        if not is_told and text(f"sasl.oauthbearer.allow.unverified.{name}").lower() != "true":
+        if not is_told and not values.boolean(f"sasl.oauthbearer.allow.unverified.{name}"):
             raise ConfigError(
                 f"OAUTHBEARER needs sasl.oauthbearer.expected.{name}, so that tokens for others let nobody in; or set "
                 f"sasl.oauthbearer.allow.unverified.{name}"
@@ -67,7 +60,7 @@ def token_settings(broker: Mapping[str, str]) -> TokenSettings | None:
     if not rules.algorithms or not rules.sub_claim:
         raise ConfigError("korvet.sasl.oauthbearer.algorithms and sasl.oauthbearer.sub.claim.name may not be empty")
     source = SourceSettings(
-        url=text(OAUTH_URL),
+        url=values.text(OAUTH_URL),
         refresh_s=seconds("refresh"),
         backoff_s=seconds("retry.backoff"),
         most_backoff_s=seconds("retry.backoff.max"),

@@ -8,9 +8,11 @@ from typing import Final
 
 import structlog
 
+from korvet.configs.values import BrokerValues
 from korvet.errors import KorvetError
+from korvet.quotas.rules import Windows
 from korvet.server.ground.logs import configure_logging
-from korvet.server.ground.settings import ServeSettings, limits_of, windows_of
+from korvet.server.ground.settings import ServeSettings, limits_of
 from korvet.server.ground.token_settings import token_settings
 
 log = structlog.get_logger()
@@ -82,7 +84,7 @@ def _merged(old: ServeSettings, new: ServeSettings) -> tuple[ServeSettings, list
 
 def _at_start(broker: Mapping[str, str]) -> tuple[object, ...]:
     """What is made of settings at the start only."""
-    return limits_of(broker), windows_of(broker), token_settings(broker)
+    return limits_of(broker), Windows.of(BrokerValues(broker)), token_settings(broker)
 
 
 def _merged_broker(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[dict[str, str], list[str], list[str]]:

@@ -112,7 +112,8 @@ async def _serve(live: Live) -> None:
         # Metrics are told by a process without clients: the supervisor.
         is_alone = settings.workers == 1 and settings.metrics is None
         open_socket = bind if is_alone else reserve
-        board = Board(settings.workers, stop.is_set, Clients(settings.most_client_series))
+        clients = Clients(settings.values.integer("korvet.metrics.max.client.series"))
+        board = Board(settings.workers, stop.is_set, clients)
         with ExitStack() as stack:
             bound = [stack.enter_context(open_socket(door.host, door.port)) for door in settings.listeners]
             seat = stack.enter_context(take_seat()) if settings.console != "off" else None

@@ -46,7 +46,7 @@ async def make_rounds(settings: ServeSettings, redis_url: str, board: Board) -> 
 
 
 async def _make_rounds(settings: ServeSettings, store: Store, board: Board) -> None:
-    process = Process(settings, store)
+    process, most_series = Process(settings, store), settings.values.integer("korvet.metrics.max.series")
     watched: dict[str, _Open] = {}
     told: dict[str, Samples] = {}
     async with anyio.create_task_group() as tasks:
@@ -64,7 +64,7 @@ async def _make_rounds(settings: ServeSettings, store: Store, board: Board) -> N
                 with suppress(KorvetError):
                     if name not in watched:
                         watched[name] = await tasks.start(_keep_open, process, name, board)
-                    left = settings.most_series - sum(one.count for one in others.values())
+                    left = most_series - sum(one.count for one in others.values())
                     told = {**others, **await _look(watched[name].watched, left)}
                 board.tell_of_redis(told.values())
             await anyio.sleep(_INTERVAL_S if turns else _SOON_S)

@@ -17,13 +17,14 @@ from korvet.configs.listeners import listener_config
 from korvet.configs.oauth import OAUTH_CONFIGS
 from korvet.errors import KorvetError
 from korvet.quotas.quotas import Quotas
+from korvet.quotas.rules import Windows
 from korvet.redis.client import Purpose, Store
 from korvet.redis.password_file import others_may_read
 from korvet.redis.scoped import ScopedStore
 from korvet.redis.wakeup import Wakeups
 from korvet.security.audit import Audit
 from korvet.security.authorizer import Authorizer, parse_super_users
-from korvet.server.ground.settings import ServeSettings, limits_of, windows_of
+from korvet.server.ground.settings import ServeSettings, limits_of
 from korvet.server.tenants.access import Access, open_access
 from korvet.server.tenants.pushes import Pushes
 from korvet.store.activity import Activity
@@ -143,7 +144,7 @@ class Process:
             wakeups=wakeups,
             activity=activity,
             telemetry=Telemetry(catalog, self.pushes),
-            quotas=Quotas(namespace, store, wakeups, windows_of(self.settings.broker), lambda: self.front_ends()),
+            quotas=Quotas(namespace, store, wakeups, Windows.of(self.settings.values), lambda: self.front_ends()),
             audit=audit,
             authorizer=self._authorizer(namespace, store, wakeups, audit, super_users),
             turns=self.turns,
@@ -154,15 +155,15 @@ class Process:
         self, namespace: Namespace, store: Store, wakeups: Wakeups, audit: Audit, super_users: str | None
     ) -> Authorizer | None:
         """The judge of a namespace's requests; None if every client may do everything."""
-        if not self.settings.broker.get("authorizer.class.name"):
+        if not self.settings.values.text("authorizer.class.name"):
             return None
         return Authorizer(StoredAcls(namespace, store), store, wakeups, audit, *self.openness(super_users))
 
     def openness(self, super_users: str | None = None) -> tuple[frozenset[str], bool]:
         """The super users, and whether resources without rules are open."""
-        broker = self.settings.broker
-        is_open = broker.get("allow.everyone.if.no.acl.found", "false").lower() == "true"
-        return parse_super_users(broker.get(SUPER_USERS, "") if super_users is None else super_users), is_open
+        values = self.settings.values
+        named = values.text(SUPER_USERS) if super_users is None else super_users
+        return parse_super_users(named), values.boolean("allow.everyone.if.no.acl.found")
 
     def configure(self, frontend: Frontend, super_users: str | None = None) -> None:
         """Have the settings in force count in a namespace."""
