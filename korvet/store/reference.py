@@ -11,7 +11,7 @@ from korvet.store.contract import CODES, FUNCTIONS, MEANINGS, Function
 _INTRODUCTION = """\
 # Functions
 
-The headers in `lua/` state each function. `korvet functions reference > docs/functions.md` writes this page from them.
+The headers in `lua/` state each function. `./scripts/pages` writes this page from them.
 
 Most replies begin with a code: 0 for none, Kafka's error code, or one of korvet's own, which are below zero. Each
 header says under Returns what its reply is. An error reply means a broken contract or a corrupt state. `[name]` may

@@ -27,7 +27,6 @@ from korvet.store.contract import (
     library_files,
 )
 from korvet.store.library import library_version
-from korvet.store.reference import reference
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LUA: Final = ROOT / "lua"
@@ -169,11 +168,6 @@ def test_every_file_ends_in_a_newline_and_only_the_first_has_a_shebang() -> None
     texts = [path.read_text() for path in sorted(LUA.glob("*/*.lua"))]
     assert all(text.endswith("\n") for text in texts)
     assert [text.startswith("#!") for text in texts] == [True] + [False] * (len(texts) - 1)
-
-
-def test_page_of_functions_repeats_the_headers() -> None:
-    page = ROOT / "docs" / "functions.md"
-    assert page.read_text() == reference() + "\n", "run: korvet functions reference > docs/functions.md"
 
 
 def test_codes_are_kafkas_or_have_a_meaning() -> None:

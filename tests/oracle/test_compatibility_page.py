@@ -4,7 +4,6 @@ import os
 
 import pytest
 
-from tests.oracle.page import PAGE, written
 from tests.oracle.script import Script, Step, new_variables, play
 from tests.oracle.scripts import SCRIPTS
 from tests.oracle.versions import ADVERTISED, API_KEYS, TOLD_TO_A_RECEIVER
@@ -19,11 +18,6 @@ ASK = Script(
 def _advertised(address: str) -> dict[int, tuple[int, int]]:
     (answer,) = play(ASK, 4, address, new_variables()).played
     return {row["api_key"]: (row["min_version"], row["max_version"]) for row in answer.outcome["api_keys"]}
-
-
-def test_page_has_the_tables_of_the_oracle() -> None:
-    text = PAGE.read_text()
-    assert text == written(text), "run: python -m tests.oracle.page"
 
 
 def test_every_supported_api_has_a_script() -> None:

@@ -1,4 +1,4 @@
-"""The dashboards in deploy/grafana are those of `scripts.dashboards`."""
+"""Grafana's own classes know the dashboards."""
 
 from __future__ import annotations
 
@@ -9,16 +9,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from scripts.dashboards.__main__ import DASHBOARDS, DIRECTORY
-
-
-@pytest.mark.parametrize("name", DASHBOARDS)
-def test_stored_dashboard_is_the_described_one(name: str) -> None:
-    assert (DIRECTORY / name).read_text() == DASHBOARDS[name].json(), "run python -m scripts.dashboards"
-
-
-def test_directory_has_no_other_dashboards() -> None:
-    assert {path.name for path in DIRECTORY.glob("*.json")} == set(DASHBOARDS)
+from scripts.generated.dashboards.boards import DASHBOARDS
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)

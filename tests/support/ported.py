@@ -1,14 +1,8 @@
-"""The tests that repeat cases of Kafka's own tests.
-
-``@kafka("Class.method", …)`` names these cases at a test. ``python -m tests.support.ported`` prints the list of
-them all for docs/kafka-tests.md, and tests/lua/kafka/test_sources.py compares the page with it.
-"""
+"""The tests that repeat cases of Kafka's own tests: ``@kafka("Class.method", …)`` names these cases at a test."""
 
 from __future__ import annotations
 
 import ast
-import sys
-from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -49,20 +43,3 @@ def ported() -> list[Ported]:
                 names = [name for decorator in node.decorator_list for name in _named(decorator)]
                 found += [Ported._make((*name.split("."), test)) for name in names]
     return sorted(found)
-
-
-def table() -> str:
-    """The list for docs/kafka-tests.md: one table for each of Kafka's test classes."""
-    rows: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for one in ported():
-        rows[one.class_name][one.method].append(f"`{one.test}`")
-    parts = []
-    for class_name, methods in rows.items():
-        lines = [f"### {class_name}: {len(methods)}", "", "| case | test |", "|---|---|"]
-        lines += [f"| {method} | {', '.join(dict.fromkeys(tests))} |" for method, tests in methods.items()]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(table())

@@ -1,4 +1,4 @@
-"""No bound on requests is below a limit that korvet grants, and docs/bounds.md has both."""
+"""No bound on requests is below a limit that korvet grants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from korvet.api import registry
 from korvet.wire.codec import decode_header, decode_request, is_flexible, most_elements
-from tests.support.bounds_page import PAGE, Named, named, page
+from scripts.generated.bounds import Named, named
 from tests.support.largest import body
 
 LISTS = [one for one in named() if one.location.version == registry()[one.location.key].highest]
@@ -27,7 +27,3 @@ def test_request_for_everything_that_a_limit_grants_is_taken(one: Named) -> None
 def test_elements_of_every_such_request_are_within_the_bound() -> None:
     beyond = [one for one in named() if one.elements > most_elements(one.location.key)]
     assert not beyond
-
-
-def test_page_has_every_bound() -> None:
-    assert PAGE.read_text() == page(), "run python -m tests.support.bounds_page"

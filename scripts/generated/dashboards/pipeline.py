@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from scripts.dashboards.dashboard import Dashboard, Panel
-from scripts.dashboards.queries import NAMESPACE, TOPIC, each_partition, each_topic, rate
+from scripts.generated.dashboards.dashboard import Dashboard, Panel
+from scripts.generated.dashboards.queries import NAMESPACE, TOPIC, each_partition, each_topic, rate
 
 _MISSING: Final = each_partition(f"korvet_archive_lag{{{TOPIC}}}")
 _ARCHIVED: Final = f"and {_MISSING}"

@@ -1,4 +1,4 @@
-"""docs/bounds.md, the table of all bounds and limits that a client can reach; run as a module it writes the page.
+"""docs/bounds.md, the table of all bounds and limits that a client can reach.
 
 Three parts of the code make it: the limits that korvet grants, beside the elements of the requests that name so many
 things; the public constants whose names begin with MOST, MAX or LONGEST; and the broker's settings.
@@ -25,7 +25,6 @@ from korvet.wire.codec import most_elements
 from tests.support.largest import Location, locations, versions
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PAGE: Final = ROOT / "docs" / "bounds.md"
 PACKAGES: Final = ("wire", "api", "configs", "store", "quotas", "security", "server", "metrics", "patterns")
 _NAME: Final = re.compile(r"(MOST|MAX|LONGEST)_[A-Z0-9_]+")
 _SETTING: Final = re.compile(r"(^|\.)(max|min|size)(\.|$)|timeout|korvet\.(max|read|queued|unfinished)|num\.partitions")
@@ -138,7 +137,7 @@ def page() -> str:
     return "".join(
         [
             "# Bounds and limits\n\n",
-            "The code makes this page (`python -m tests.support.bounds_page`), and a test compares both. What happens "
+            "The code makes this page (`./scripts/pages`), and a test compares both. What happens "
             "beyond\na bound is in [compatibility.md](compatibility.md#behaviour-that-no-single-field-shows).\n\n",
             "## Limits, and the requests that reach them\n\n",
             "A request that names as many things as a limit grants is within the bound on its elements.\n\n",
@@ -179,7 +178,3 @@ def _constants() -> Iterator[tuple[str, ...]]:
 def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())

@@ -1,13 +1,11 @@
-"""Write the dashboards into deploy/grafana."""
+"""The cluster, topics, groups and Redis."""
 
-from pathlib import Path
 from typing import Final
 
-from scripts.dashboards.dashboard import Dashboard, Panel
-from scripts.dashboards.pipeline import PIPELINE
-from scripts.dashboards.queries import GROUP, NAMESPACE, TOPIC, quantile, rate
+from scripts.generated.dashboards.dashboard import Dashboard, Panel
+from scripts.generated.dashboards.pipeline import PIPELINE
+from scripts.generated.dashboards.queries import GROUP, NAMESPACE, TOPIC, quantile, rate
 
-DIRECTORY: Final = Path(__file__).resolve().parents[2] / "deploy" / "grafana"
 _WAITING: Final = 'api!~"Fetch|JoinGroup|SyncGroup"'
 
 CLUSTER: Final = Dashboard(
@@ -384,7 +382,3 @@ REDIS: Final = Dashboard(
 )  # fmt: skip
 
 DASHBOARDS: Final = {f"{one.name}.json": one for one in (CLUSTER, TOPICS, GROUPS, REDIS, PIPELINE)}
-
-if __name__ == "__main__":
-    for file, dashboard in DASHBOARDS.items():
-        (DIRECTORY / file).write_text(dashboard.json())

@@ -1,16 +1,9 @@
-"""docs/compatibility.md's tables, written from the Python tables that the oracle obeys.
-
-`python -m tests.oracle.page` rewrites the parts of the page between the markers; a test compares page and tables.
-"""
+"""The tables of docs/compatibility.md, between its markers, from the tables that the oracle obeys."""
 
 import re
-from pathlib import Path
-from typing import Final
 
 from tests.oracle.differences import DIFFERENCES, FREE
 from tests.oracle.versions import ADVERTISED, API_KEYS
-
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 
 
 def _camel(api: str) -> str:
@@ -53,10 +46,6 @@ def written(text: str) -> str:
     for name, table in tables().items():
         marked = re.compile(rf"(<!-- {name} -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL)
         if not marked.search(text):
-            raise ValueError(f"{PAGE.name} has no table marked {name}")
+            raise ValueError(f"docs/compatibility.md has no table marked {name}")
         text = marked.sub(lambda match, table=table: match[1] + table + match[2], text)  # type: ignore[misc]
     return text
-
-
-if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text()))

@@ -1,13 +1,11 @@
-"""The table of docs/metrics.md; run as a module it writes it into the page."""
+"""The table of docs/metrics.md."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from korvet.metrics.families import FAMILIES, Family
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 _HEAD: Final = "| metric | kind | labels | meaning | Kafka's JMX name |\n|---|---|---|---|---|\n"
 _BEHIND: Final = "\n## "
 
@@ -27,7 +25,3 @@ def written(page: str) -> str:
     """The page with this table in the place of its own."""
     before, _, rest = page.partition(_HEAD)
     return before + table() + rest[rest.index(_BEHIND) :]
-
-
-if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text()))
