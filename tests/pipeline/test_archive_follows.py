@@ -73,6 +73,19 @@ def test_undecodable_records_are_dead_letters_once_and_the_archive_goes_on(scene
     assert [row.offset for row in scene.dead_letters()] == [0, 1, 4, 5, 7]
 
 
+def test_batch_that_java_cannot_decode_ends_no_archive_with_spark_s_connector(scene: Scene) -> None:
+    scene.create(2)
+    scene.produce([b"other"], partition=1)
+    for batch in (batch_of(b"0"), undecodable(2), batch_of(b"3")):
+        store(scene.bootstrap, scene.topic, batch)
+    assert not scene.archive(source="kafka", schemas={scene.topic: SCHEMA}).failed
+    assert [(row.partition, row.offset, row.value) for row in scene.rows()] == [
+        (0, 0, b"0"), (0, 3, b"3"), (1, 0, b"other"),
+    ]  # fmt: skip
+    assert [row.offset for row in scene.dead_letters() if "cannot be read" in row.reason] == [1]
+    assert scene.reported() == {0: 4, 1: 1}
+
+
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [

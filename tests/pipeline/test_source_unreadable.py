@@ -18,7 +18,7 @@ from korvet.pipeline.source.unreadable import (
 )
 from tests.pipeline.sourcing import create
 from tests.pipeline.test_source_fetch import offsets, options
-from tests.pipeline.unreadable import batch_of, store, undecodable
+from tests.pipeline.unreadable import batch_of, senseless, store, undecodable
 from tests.support.broker import KorvetServer
 
 
@@ -78,6 +78,29 @@ def test_task_that_may_lose_nothing_names_the_undecodable_batch(broker: KorvetSe
         offsets(OffsetRange("fetch-names-it", 0, 0, 3), options(broker))
     assert place_in(f"Job aborted: Traceback\n{refused.value}\n") == (0, 1)
     assert "failOnDataLoss" in str(refused.value)
+
+
+def test_task_skips_exactly_the_records_whose_lengths_lead_out_of_their_batch(broker: KorvetServer) -> None:
+    create(broker, "fetch-senseless")
+    batches = (
+        batch_of(b"0"),
+        senseless(3),
+        batch_of(b"4"),
+        senseless(5),
+        undecodable(2),
+        senseless(2),
+        batch_of(b"14"),
+    )
+    for batch in batches:
+        store(broker.bootstrap, "fetch-senseless", batch)
+    how = replace(options(broker), poll_timeout_s=4)
+    wanted = OffsetRange("fetch-senseless", 0, 0, 15)
+    with pytest.raises(Unreadable, match="lead out of its batch"):
+        offsets(wanted, how)
+    found: list[UnreadableRange] = []
+    read = [m.offset() for messages in fetch(wanted, replace(how, skip_unreadable=True), found) for m in messages]
+    assert read == [0, 1, 4, 5, 12, 14]
+    assert [(each.start, each.end) for each in found] == [(2, 4), (6, 10), (10, 12), (13, 14)]
 
 
 def test_error_of_another_kind_names_no_place() -> None:

@@ -16,6 +16,7 @@ from korvet.cli.kafka.offsets import TopicPartition, leaders_of
 from korvet.cli.kafka.records import Headers, Unsent, write_batch
 from korvet.cli.kafka.topics import TIMEOUT
 from korvet.wire.batch import GZIP, Batch, sealed
+from korvet.wire.records import varint
 
 
 def store(bootstrap: str, topic: str, batch: bytes) -> None:
@@ -40,6 +41,20 @@ def batch_of(*values: bytes, headers: Headers = ()) -> bytes:
 
 def undecodable(records: int) -> bytes:
     """A batch whose records are no gzip stream."""
+    return sealed(_header(GZIP, records), b"no gzip stream")[1]
+
+
+def senseless(records: int) -> bytes:
+    """A batch of uncompressed records, of which the second one claims to be longer than the batch."""
+    batch, body = _header(0, records), _record(0, b"whole")
+    return sealed(batch, body + (varint(70_000) + b"\0" * 8) * (records - 1))[1]
+
+
+def _header(codec: int, records: int) -> Batch:
     now = int(time.time() * 1000)
-    header = Batch(0, 0, -1, 2, 0, GZIP, records - 1, now, now, -1, -1, -1, records)
-    return sealed(header, b"no gzip stream")[1]
+    return Batch(0, 0, -1, 2, 0, codec, records - 1, now, now, -1, -1, -1, records)
+
+
+def _record(delta: int, value: bytes) -> bytes:
+    inner = b"\0\0" + varint(delta) + varint(-1) + varint(len(value)) + value + b"\0"
+    return varint(len(inner)) + inner

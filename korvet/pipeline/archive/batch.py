@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from korvet.pipeline.archive import history
-from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress
+from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress, Source
 from korvet.pipeline.archive.following import TypedTables, in_few_files
 from korvet.pipeline.archive.reading import Ends, limited, read
 from korvet.pipeline.archive.unreadable import found_by, letters, lost
@@ -36,7 +36,7 @@ from korvet.pipeline.lake.losses import joined
 from korvet.pipeline.lake.proofs import is_archived, keep_proven
 from korvet.pipeline.lake.table import Table
 from korvet.pipeline.reported import bind, report
-from korvet.pipeline.source.unreadable import UnreadableRange
+from korvet.pipeline.source.unreadable import UnreadableRange, is_refused_by_java
 from korvet.pipeline.typed import TABLE_PROPERTIES, UNREADABLE
 
 log = structlog.get_logger()
@@ -83,9 +83,10 @@ class Tables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Where a batch begins and ends. ``losses`` and ``unreadable`` lie within."""
+    """Where a batch begins and ends, and who reads it. ``losses`` and ``unreadable`` lie within."""
 
     id: int
+    source: Source
     begins: Ends
     ends: Ends
     leader_epochs: Mapping[int, int]
@@ -150,9 +151,8 @@ class TopicWriter:
     def _write(self, batch: Batch) -> int:
         """Write the raw records of a batch, and what the other tables then lack; returns the number of records."""
         verdicts = self.typed.verdicts(batch.begins)
-        records = read(
-            self._spark, self._config, self._topic.name, batch.begins, batch.ends, batch.unreadable, verdicts
-        )
+        config = replace(self._config, source=batch.source)
+        records = read(self._spark, config, self._topic.name, batch.begins, batch.ends, batch.unreadable, verdicts)
         columns = [*RAW_COLUMNS.names, *([] if verdicts is None else [verdicts.field.name])]
         records = records.withColumn("date", _date()).select(*columns)
         by_registry = self.typed.schema is None and self._config.schema_registry is not None
@@ -178,6 +178,9 @@ class TopicWriter:
         :raises Py4JJavaError, PySparkException: the error, if it is another one.
         """
         name = self._topic.name
+        if batch.source == "kafka" and is_refused_by_java(str(error)):
+            log.warning("Spark's connector cannot read a batch: korvet's source reads it instead", topic=name)
+            return replace(batch, source="korvet")
         found, ends = found_by(
             str(failure(error)),
             name,
@@ -281,6 +284,7 @@ class TopicWriter:
         begins = {number: self._position(number) for number in wanted}
         batch = Batch(
             id=0 if self.proven is None else self.proven.batch_id + 1,
+            source=self._config.source,
             begins=begins,
             ends=limited(begins, wanted, self._config.max_offsets_per_trigger),
             leader_epochs={number: at.leader_epoch for number, at in ends.items() if at.leader_epoch is not None},

@@ -8,6 +8,9 @@ from typing import Literal
 
 from korvet.pipeline.errors import PipelineError
 
+Source = Literal["korvet", "kafka"]
+"""Who reads a topic: korvet's reader, or Spark's own Kafka connector."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveConfig:
@@ -32,7 +35,7 @@ class ArchiveConfig:
     lake: str
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    source: Literal["korvet", "kafka"] = "korvet"
+    source: Source = "korvet"
     every_s: float | None = None
     maintain_every_s: float | None = None
     expire_hours: float | None = None

@@ -21,13 +21,17 @@ from korvet.pipeline.broker import explained
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
 from korvet.pipeline.source.ranges import REMEDY, OffsetRange
 from korvet.pipeline.source.rows import headers_of
-from korvet.pipeline.source.unreadable import ERRORS, UnreadableRange, first_beyond, unreadable
+from korvet.pipeline.source.unreadable import CUT_OFF, ERRORS, CutOff, UnreadableRange, first_beyond, unreadable
 
 CHUNK_ROWS: Final = 1_000
 CHUNK_BYTES: Final = 8 << 20
 # Above the objects of two chunks, with ten headers for each record.
 _COLLECT_ABOVE: Final = 25 * CHUNK_ROWS
 _WATERMARKS_WITHIN_S: Final = 30.0
+_SILENT_S: Final = 5.0
+# Offsets are tried one by one if two unreadable batches look the same. So none is lost between two short ones.
+_ONE_BY_ONE: Final = 1_000
+_STATISTICS: Final = {"statistics.interval.ms": 20, "fetch.error.backoff.ms": 10}
 _DEFAULTS: Final[Mapping[str, Any]] = {
     # The records are there already: a broker would wait for more only at a log's end.
     "fetch.wait.max.ms": 10,
@@ -111,16 +115,16 @@ def fetch(
     }
     kept_as = frozenset(settings.items())
     client = _idle.pop(kept_as, None) or _open(settings)
-    fetching = _Fetching(client, wanted, options, [] if unreadable is None else unreadable)
+    fetching = _Fetching(client, settings, wanted, options, [] if unreadable is None else unreadable)
     try:
         with _few_collections():
             yield from fetching
     except BaseException:
-        client.consumer.close()
+        fetching.client.consumer.close()
         raise
-    if fetching.skipped:
+    if fetching.skipped or fetching.client is not client:
         # The consumer may still hold errors of this range, and the next range must not get them.
-        client.consumer.close()
+        fetching.client.consumer.close()
     else:
         client.consumer.unassign()
         _keep(kept_as, client)
@@ -168,10 +172,16 @@ class _Fetching:
     """One range being read. Everything below ``position`` was read or skipped."""
 
     def __init__(
-        self, client: _Client, wanted: OffsetRange, options: FetchOptions, unreadable: list[UnreadableRange]
+        self,
+        client: _Client,
+        settings: Mapping[str, Any],
+        wanted: OffsetRange,
+        options: FetchOptions,
+        unreadable: list[UnreadableRange],
     ) -> None:
-        self._consumer = client.consumer
-        self._errors = client.errors
+        self.client = client
+        self._settings = settings
+        self._cut_off: CutOff | None = None
         self._wanted = wanted
         self._options = options
         self._position = wanted.start
@@ -182,8 +192,8 @@ class _Fetching:
         self.skipped = False
 
     def __iter__(self) -> Iterator[list[Message]]:
-        self._errors.clear()
-        self._assign()
+        self.client.errors.clear()
+        self._assign(self._position)
         self._go_on()
         chunk: list[Message] = []
         size_bytes = 0
@@ -199,19 +209,26 @@ class _Fetching:
         if chunk:
             yield chunk
 
-    def _assign(self) -> None:
-        self._consumer.assign([TopicPartition(self._wanted.topic, self._wanted.partition, self._position)])
+    def _assign(self, offset: int) -> None:
+        self.client.consumer.assign([TopicPartition(self._wanted.topic, self._wanted.partition, offset)])
+        if self._cut_off is not None:
+            self._cut_off.at = None
 
     def _go_on(self) -> None:
         self._deadline = time.monotonic() + self._options.poll_timeout_s
 
     def _next(self, most: int) -> list[Message]:
         """The messages at hand, else the next one within a second. A signal takes effect only between such waits."""
-        found = self._consumer.consume(most, 0) or self._consumer.consume(1, 1.0)
+        consumer = self.client.consumer
+        found = consumer.consume(most, 0) or consumer.consume(1, self._look_s)
         if any(message.error() is None for message in found):
             self._go_on()
-        while self._errors:
-            self._handle(self._errors.pop(0), None)
+        while self.client.errors:
+            self._handle(self.client.errors.pop(0), None)
+        if not found and (at := self._cut_off_at(self._position)) is not None:
+            self._position = at
+            if at < self._wanted.end:
+                self._pass_unreadable(CUT_OFF, None)
         if time.monotonic() > self._deadline:
             raise BrokerUnreachable(
                 f"No record of {self._place} from offset {self._position} on came from {self._address} within "
@@ -252,7 +269,7 @@ class _Fetching:
         elif code in _GONE:
             self._lose(self._wanted.end, "the topic or partition does not exist any more", UnknownTopic)
             self._position = self._wanted.end
-        elif code in ERRORS:
+        elif code in ERRORS and offset not in (None, self._unreadable_at):
             self._pass_unreadable(error.str(), offset)
         elif error.fatal() or code in _FOR_GOOD:
             raise explained(f"records of {self._place}", error, self._address)
@@ -262,7 +279,7 @@ class _Fetching:
             return  # It is of an earlier range.
         if offset < self._wanted.end:
             partition = TopicPartition(self._wanted.topic, self._wanted.partition)
-            if self._consumer.get_watermark_offsets(partition, cached=True)[1] > offset:
+            if self.client.consumer.get_watermark_offsets(partition, cached=True)[1] > offset:
                 self._advice = "a transaction is open there; see whether its producer is up"
                 return
             self._lose(self._wanted.end, f"the log ends at {offset} now")
@@ -272,52 +289,73 @@ class _Fetching:
         """The position is not in the log: go on at the log's start, or end the range."""
         partition = TopicPartition(self._wanted.topic, self._wanted.partition)
         try:
-            first, end = self._consumer.get_watermark_offsets(partition, _WATERMARKS_WITHIN_S)
+            first, end = self.client.consumer.get_watermark_offsets(partition, _WATERMARKS_WITHIN_S)
         except KafkaException:
             # The next answer will tell.
-            self._assign()
+            self._assign(self._position)
             return
         if first <= self._position < end:
-            self._assign()
+            self._assign(self._position)
             return
         skipped_to = first if self._position < first < self._wanted.end else self._wanted.end
         self._lose(skipped_to, f"the log has offsets from {first} up to {end} now")
         self._position = skipped_to
         if skipped_to < self._wanted.end:
-            self._assign()
+            self._assign(self._position)
 
     def _pass_unreadable(self, reason: str, first: int | None) -> None:
-        """Go on behind a batch that cannot be decoded.
+        """Go on after a batch that cannot be decoded.
 
-        :param first: the batch's first offset.
+        :param first: the batch's first offset; None if the client does not tell it.
         """
-        if first is None or first == self._unreadable_at:
-            return  # It is passed already.
         topic, partition = self._wanted.topic, self._wanted.partition
         if not self._options.skip_unreadable:
             raise unreadable(topic, partition, self._position, reason, REMEDY)
-        end = first_beyond(lambda at: self._is_beyond(at, first), self._position, self._wanted.end)
+        one_by_one = _ONE_BY_ONE if first is None else 0
+        end = first_beyond(lambda at: self._is_beyond(at, first), self._position, self._wanted.end, one_by_one)
         self._unreadable.append(UnreadableRange(partition=partition, start=self._position, end=end, reason=reason))
         _log.warning(
             "Offsets %s up to %s of %s cannot be read: %s; they are skipped", self._position, end, self._place, reason
         )
         self.skipped = True
-        self._position, self._unreadable_at = end, first
+        self._position = end
+        if first is not None:
+            self._unreadable_at = first
         if end < self._wanted.end:
-            self._assign()
+            self._assign(self._position)
 
-    def _is_beyond(self, offset: int, first: int) -> bool:
+    def _is_beyond(self, offset: int, first: int | None) -> bool:
         """Whether an offset is beyond the unreadable batch with this first offset."""
-        self._consumer.assign([TopicPartition(self._wanted.topic, self._wanted.partition, offset)])
+        self._assign(offset)
         self._go_on()
         while time.monotonic() < self._deadline:
-            message = self._consumer.poll(1.0)
+            message = self.client.consumer.poll(self._look_s)
             error = None if message is None else message.error()
             if message is not None and (error is None or error.code() == KafkaError._PARTITION_EOF):
                 return True
             if message is not None and error is not None and error.code() in ERRORS:
                 return message.offset() != first
+            stopped = self._cut_off_at(offset)
+            if stopped is not None:
+                return first is not None or stopped > offset
         raise BrokerUnreachable(f"Nothing of {self._place} from offset {offset} on came from {self._address}")
+
+    def _cut_off_at(self, offset: int) -> int | None:
+        """The first offset, from this one on, that the client asks for in vain: it takes the batch for a cut-off one.
+
+        Only its statistics show that. They would pile up while nobody polls, so a silence begins them.
+        """
+        waits_s = self._options.poll_timeout_s
+        if self._cut_off is None:
+            if time.monotonic() > self._deadline - waits_s + min(_SILENT_S, waits_s / 4):
+                self.client.consumer.close()
+                self._cut_off = CutOff(self._wanted.topic, self._wanted.partition)
+                self.client = _open({**self._settings, **_STATISTICS, "stats_cb": self._cut_off.note})
+                self._assign(offset)
+                self._go_on()
+            return None
+        at = self._cut_off.at
+        return at if at is not None and at >= offset else None
 
     def _lose(self, end: int, why: str, kind: type[PipelineError] = PipelineError) -> None:
         what = f"Offsets {self._position} up to {end} of {self._place} cannot be read: {why}"
@@ -325,6 +363,10 @@ class _Fetching:
             raise kind(f"{what}; to go on without them {REMEDY}")
         _log.warning("%s; they are skipped", what)
         self.skipped = True
+
+    @property
+    def _look_s(self) -> float:
+        return 1.0 if self._cut_off is None else 0.1
 
     @property
     def _place(self) -> str:

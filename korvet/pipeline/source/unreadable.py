@@ -3,10 +3,14 @@
 Librdkafka repeats the error of such a batch, with its first offset, and gives no record behind it. It does not tell
 where the batch ends. So a consumer tries later offsets: it doubles the distance until it is beyond the batch, and then
 halves it.
+
+It gives no error for uncompressed records whose lengths lead out of the batch: it takes the answer for one that was cut
+off, and repeats the request for ever. Only its statistics count that.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +28,7 @@ ERRORS: Final = frozenset(
         KafkaError._NOT_IMPLEMENTED,
     }
 )
+CUT_OFF: Final = "a record's lengths lead out of its batch"
 _TEXT: Final = "Records of {topic}-{partition} from offset {start} on cannot be read: {reason}"
 _SEARCHED: Final = re.compile(r"Records of \S+-(?P<partition>\d+) from offset (?P<start>\d+) on cannot be read: ")
 
@@ -57,8 +62,44 @@ def place_in(text: str) -> tuple[int, int] | None:
     return None if found is None else (int(found["partition"]), int(found["start"]))
 
 
-def first_beyond(is_beyond: Callable[[int], bool], start: int, end: int) -> int:
-    """The first offset that is beyond the batch that has ``start``, at most ``end``; asks 2 log2(its length) times."""
+def is_refused_by_java(text: str) -> bool:
+    """Whether an error says that Kafka's Java client cannot decode a batch (CompletedFetch.fetchRecords)."""
+    return "Received exception when fetching the next record from" in text
+
+
+class CutOff:
+    """Where a client asks for a batch in vain, by its statistics.
+
+    Source: rd_kafka_msgset_reader_msg_v2 counts the batch in rxpartial, and the next offset to fetch stays.
+    """
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self._topic, self._partition = topic, str(partition)
+        self._since = (-1, 0)
+        self.at: int | None = None
+        """The offset of the request; None while requests get records, or nothing."""
+
+    def note(self, text: str) -> None:
+        """Take in librdkafka's statistics, which come in order."""
+        statistics = json.loads(text)
+        partitions = statistics["topics"].get(self._topic, {"partitions": {}})["partitions"]
+        offset = partitions.get(self._partition, {}).get("next_offset", -1)
+        cut_off = sum(broker["rxpartial"] for broker in statistics["brokers"].values())
+        if offset != self._since[0]:
+            self._since = (offset, cut_off)
+        # One more may be of a request before.
+        self.at = offset if offset >= 0 and cut_off >= self._since[1] + 2 else None
+
+
+def first_beyond(is_beyond: Callable[[int], bool], start: int, end: int, one_by_one: int = 0) -> int:
+    """The first offset that is beyond the batch that has ``start``, at most ``end``; asks 2 log2(its length) times.
+
+    :param one_by_one: how many offsets it tries in turn before.
+    """
+    for offset in range(start + 1, min(start + one_by_one, end)):
+        if is_beyond(offset):
+            return offset
+        start = offset
     within, step = start, 1
     while within + step < end and not is_beyond(within + step):
         within, step = within + step, 2 * step
