@@ -14,19 +14,15 @@ from math import inf
 from time import monotonic
 from typing import Any, Final
 
-import structlog
-
 from korvet.metrics.families import FAMILIES
 from korvet.metrics.otlp import MOST_VALUE_CHARACTERS, OWN_LABELS
 from korvet.metrics.samples import Samples
 from korvet.metrics.shares import Key, Path, Shares
-
-log = structlog.get_logger()
+from korvet.rate_limited_log import RateLimitedLog
 
 _LEAST_KEPT_S: Final = 60.0
 _INTERVALS: Final = 3
 _LOOK_S: Final = 1.0
-_TOLD_S: Final = 60.0
 _LABEL_CHARACTERS: Final = 200
 """Labels of so many characters count as one series more."""
 _INFO: Final = FAMILIES["korvet_client_info"].labels
@@ -56,7 +52,7 @@ class Clients:
         self._clients: dict[Key, _Client] = {}
         self._shares = Shares()
         self._expires_at = -inf
-        self._told_at = -inf
+        self._lines = RateLimitedLog(clock=now)
         self._dropped: Counter[tuple[str, str]] = Counter()
 
     def take(self, told: Mapping[str, Any]) -> None:
@@ -103,13 +99,11 @@ class Clients:
 
     def _leave_out(self, key: Key, client: _Client) -> None:
         self._dropped[key[0], "clients"] += len(client.series)
-        now = self._now()
-        if now - self._told_at > _TOLD_S:
-            self._told_at = now
-            log.warning(
-                "metrics of clients are left out: there are as many series as korvet.metrics.max.client.series allows",
-                namespace=key[0], principal=client.source[1], client=client.source[2], series=len(client.series),
-            )  # fmt: skip
+        self._lines.write(
+            "warning",
+            "metrics of clients are left out: there are as many series as korvet.metrics.max.client.series allows",
+            namespace=key[0], principal=client.source[1], client=client.source[2], series=len(client.series),
+        )  # fmt: skip
 
     def add_to(self, samples: Samples) -> None:
         """Add what is told of the clients themselves."""

@@ -9,28 +9,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
-from math import inf
 from pathlib import Path
-from time import monotonic
 from typing import Final
 
 import anyio
 import h11
-import structlog
 from anyio.abc import ByteStream
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
+from korvet.rate_limited_log import RateLimitedLog
 from korvet.security.guests import Guest, Guests
-
-log = structlog.get_logger()
 
 _MOST_UNDER_WAY: Final = 16
 _MOST_BODY_BYTES: Final = 65_536
 _BODY_WITHIN_S: Final = 5.0
 _ANSWERS_WITHIN_S: Final = 25.0
-_TOLD_S: Final = 60.0
 _PIECE_BYTES: Final = 64 << 10
 _OF_A_CONNECTION: Final = {
     b"connection", b"expect", b"keep-alive", b"proxy-connection", b"te", b"trailer",
@@ -52,7 +47,7 @@ class Relay:
         self._socket = str(socket)
         self._is_proxied = is_proxied
         self._under_way = Guests(lambda: _MOST_UNDER_WAY)
-        self._told_at = -inf
+        self._lines = RateLimitedLog()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -94,7 +89,9 @@ class Relay:
                     start = await exchange.begin(head, body)
             except (OSError, anyio.BrokenResourceError, h11.RemoteProtocolError) as error:
                 if isinstance(error, TimeoutError):
-                    self._tell_of_silence()
+                    # Nothing else tells of a process that lives and does not answer.
+                    event = "the console did not answer a request in time"
+                    self._lines.write("warning", event, within_s=_ANSWERS_WITHIN_S)
                 await _refuse("the console does not answer now; the log says why", 503)(scope, receive, send)
                 return
             # An answer that breaks off behind its start breaks off at the browser, too.
@@ -103,13 +100,6 @@ class Relay:
             async for piece in exchange.pieces():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
-
-    def _tell_of_silence(self) -> None:
-        """Write a line now and then: nothing else tells of a process that lives and does not answer."""
-        now = monotonic()
-        if now - self._told_at > _TOLD_S:
-            self._told_at = now
-            log.warning("the console did not answer a request in time", within_s=_ANSWERS_WITHIN_S)
 
     def _head(self, request: Request, scope: Scope, size: int) -> h11.Request:
         headers = [header for header in _kept(scope["headers"]) if header[0] != b"content-length"]

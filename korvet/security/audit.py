@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import structlog
 
-from korvet.store.seldom import LineBudget
+from korvet.rate_limited_log import LineBudget
 
 MOST_LINES_A_SECOND: Final = 20
 MOST_CHARACTERS: Final = 256

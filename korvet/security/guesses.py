@@ -18,9 +18,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from korvet.errors import KorvetError
+from korvet.rate_limited_log import RateLimitedLog
 from korvet.security.attempts import Attempts
 from korvet.security.origins import origin_of
-from korvet.store.seldom import Seldom
 from korvet.store.threads import FairThreads, Rotation
 
 MOST_AT_ONCE: Final = 100
@@ -43,7 +43,7 @@ class Guesses:
         """The logins that wait, by name of their attempts and then by user."""
         self._known: OrderedDict[str, None] = OrderedDict()
         """Users that logged in, by address, the last one at the end."""
-        self._told = Seldom("logins of an address wait, because too many of them failed")
+        self._lines = RateLimitedLog()
 
     @asynccontextmanager
     async def attempt(self, address: str, user: str) -> AsyncIterator[None]:
@@ -68,7 +68,7 @@ class Guesses:
             self._known.popitem(last=False)
 
     async def _wait(self, name: str, user: str, address: str) -> None:
-        self._told.warn(address=address)
+        self._lines.write("warning", "logins of an address wait, because too many of them failed", address=address)
         if name not in self._waiting:
             self._waiting[name] = Rotation()
             self._serve_later(name)

@@ -17,10 +17,10 @@ from typing import Final
 
 import anyio
 
+from korvet.rate_limited_log import RateLimitedLog
 from korvet.store.calls import StateRoom
 from korvet.store.every import every
 from korvet.store.memory import ProducerRoom
-from korvet.store.seldom import Seldom
 
 _INTERVAL_S: Final = 1.0
 _PER_UNIT_S: Final = 0.002
@@ -48,7 +48,7 @@ class Allowance:
         self._limit: int | None = None
         self._left = math.inf
         self._rest_s = _INTERVAL_S
-        self._refused = Seldom("a tenant's producers must wait: it stores as many bytes as its limit allows")
+        self._lines = RateLimitedLog()
 
     def limit(self, limit_bytes: int | None) -> None:
         """Have another limit count; None for none."""
@@ -64,7 +64,8 @@ class Allowance:
 
     def note_full(self, is_full: bool) -> None:
         if is_full and self._left <= 0:
-            self._refused.warn(tenant=self._name, limit=self._limit)
+            event = "a tenant's producers must wait: it stores as many bytes as its limit allows"
+            self._lines.write("warning", event, tenant=self._name, limit=self._limit)
         else:
             self._shared.note_full(is_full)
 

@@ -18,10 +18,10 @@ from typing import Any, Final
 import anyio
 
 from korvet.errors import KorvetError, StoreFull, StoreUnavailable
+from korvet.rate_limited_log import RateLimitedLog
 from korvet.redis.client import Argument, Named, Purpose, Store
 from korvet.store.contract import FUNCTIONS, LATE
 from korvet.store.outages import Outages
-from korvet.store.seldom import Seldom
 
 KEPT: Final = {
     "korvet_group_join": ("client_id", "protocols"),
@@ -48,9 +48,7 @@ class StateRoom:
         self.left_bytes = math.inf
         self.use = anyio.Event()
         """Set when something is to be added."""
-        self._refused = Seldom(
-            "a tenant's groups and transactions must wait: they take as many bytes as its limit allows"
-        )
+        self._lines = RateLimitedLog()
 
     def take(self, key: str, size_bytes: int) -> bool:
         """Note bytes that are about to be added to a unit. False if there is no room; then this notes nothing."""
@@ -58,7 +56,8 @@ class StateRoom:
             return True
         self.use.set()
         if self.left_bytes < size_bytes:
-            self._refused.warn(key=key)
+            event = "a tenant's groups and transactions must wait: they take as many bytes as its limit allows"
+            self._lines.write("warning", event, key=key)
             return False
         self.left_bytes -= size_bytes
         return True

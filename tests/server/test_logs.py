@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
+from korvet.rate_limited_log import RateLimitedLog
 from korvet.server.ground import logs
 from korvet.server.ground.logs import configure_logging
 
@@ -69,3 +71,21 @@ def test_log_goes_to_file_descriptor_2_even_if_sys_stderr_is_replaced(
         structlog.get_logger().warning("here")
         assert stand_in.read() == ""
     assert "here" in capfd.readouterr().err
+
+
+def test_rate_limited_log_counts_what_it_leaves_out() -> None:
+    now = [0.0]
+    lines = RateLimitedLog(most=2, period_s=10, clock=lambda: now[0])
+    with capture_logs() as written:
+        for _ in range(5):
+            lines.write("warning", "full", client="a")
+        lines.write("error", "broken")
+        now[0] = 10.0
+        lines.write("warning", "full", client="b")
+    full = {"event": "full", "log_level": "warning"}
+    assert written == [
+        *({**full, "client": "a"} for _ in range(2)),
+        {"event": "broken", "log_level": "error"},
+        {**full, "client": "b", "left_out": 3},
+    ]
+    assert lines.counts == {"full": 6, "broken": 1}

@@ -21,8 +21,8 @@ from korvet.configs.values import BrokerValues
 from korvet.errors import ConfigError
 from korvet.quotas.bucket import Bucket, Limit
 from korvet.quotas.rules import Windows
+from korvet.rate_limited_log import RateLimitedLog
 from korvet.server.ground import machine
-from korvet.store.seldom import Seldom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class _Counted:
     def __init__(self, bound: Bound, now: float, shown: Mapping[str, str]) -> None:
         self.open = 0
         self._shown = shown
-        self._full = Seldom("no more connections are accepted until others leave")
+        self._lines = RateLimitedLog()
         self._bucket: Bucket | None = None
         self.take(bound, now)
 
@@ -119,7 +119,8 @@ class _Counted:
     def tell(self) -> None:
         """Tell now and then in the log that it is full."""
         if self.open >= self.bound.most:
-            self._full.warn(connections=self.open, **self._shown)
+            event = "no more connections are accepted until others leave"
+            self._lines.write("warning", event, connections=self.open, **self._shown)
 
 
 class ConnectionQuotas:

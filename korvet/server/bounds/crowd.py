@@ -17,6 +17,7 @@ from korvet.api import registry
 from korvet.errors import KorvetError
 from korvet.metrics.requests import Requests
 from korvet.quotas.tally import Tally
+from korvet.rate_limited_log import RateLimitedLog
 from korvet.security.guesses import Guesses
 from korvet.security.guests import Guests
 from korvet.security.sasl import Views
@@ -27,7 +28,6 @@ from korvet.server.bounds.handshakes import Handshakes
 from korvet.server.bounds.held_up import HeldUp, Queueing
 from korvet.server.bounds.large_frames import LargeFrames, Receiving
 from korvet.server.bounds.unread import Answered, Unread
-from korvet.server.ground.logs import LimitedLog
 from korvet.server.ground.settings import Limits
 from korvet.server.ground.tracing import Tracing
 from korvet.store.log.budget import AnswerBudget
@@ -95,7 +95,7 @@ class Crowd:
         """By listener, mechanism and outcome."""
         self.answers = answers or AnswerBudget(limits.answer_bytes)
         self.apis = registry()
-        self.lines = LimitedLog()
+        self.lines = RateLimitedLog(most=5, period_s=10)
         self.charged_bytes = 0
         self.produced_bytes = 0
         """The part of Produces in ``charged_bytes``."""

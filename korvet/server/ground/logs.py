@@ -1,4 +1,4 @@
-"""The log: one line an event, to stderr. Lines that a client can provoke are bounded in number."""
+"""The log: one line an event, to stderr."""
 
 from __future__ import annotations
 
@@ -6,18 +6,11 @@ import logging
 import os
 import select
 import sys
-from collections import Counter
 from contextlib import suppress
-from typing import Any, TextIO, cast
+from typing import TextIO, cast
 
 import structlog
 
-from korvet.store.seldom import LineBudget
-
-log = structlog.get_logger()
-
-_PERIOD_S = 10.0
-_PER_PERIOD = 5
 _STDERR = 2
 _STUCK_S = 1.0
 
@@ -93,19 +86,3 @@ def _has_colours() -> bool:
     """Whether stderr is a terminal with colours, and the user wants them (https://no-color.org)."""
     is_plain = os.environ.get("TERM", "").lower() in ("", "dumb", "unknown") or bool(os.environ.get("NO_COLOR"))
     return sys.stderr.isatty() and not is_plain
-
-
-class LimitedLog:
-    """A log of at most five lines of one event in ten seconds; the next line says how many were left out."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        """The lines of each event, also those that were left out."""
-        self._budget = LineBudget(_PER_PERIOD, _PERIOD_S)
-
-    def write(self, level: str, event: str, **values: Any) -> None:
-        """Write the line at the level, or count it."""
-        self.counts[event] += 1
-        left_out = self._budget.take(event)
-        if left_out is not None:
-            getattr(log, level)(event, **values, **({"left_out": left_out} if left_out else {}))

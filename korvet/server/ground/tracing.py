@@ -15,17 +15,17 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
-from time import monotonic, time_ns
+from time import time_ns
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
-import structlog
 from kio.schema.errors import ErrorCode
 
 import korvet
 from korvet.api import Answer, Api
 from korvet.errors import ConfigError
+from korvet.rate_limited_log import RateLimitedLog
 from korvet.wire.codec import FETCH_KEY, PRODUCE_KEY, Refusals
 from korvet.wire.first_record import first_header
 
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from korvet.api.shared.context import Context
 
-log = structlog.get_logger()
-
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _PROTOCOL: Final = "http/protobuf"
@@ -49,7 +47,6 @@ _MOST_TEXT: Final = 256
 _MOST_PARENT_BYTES: Final = 512
 """The time of OpenTelemetry's expression may grow by the square of a header's length."""
 _ENDS_S: Final = 2.0
-_TOLD_EVERY_S: Final = 60.0
 _OPERATIONS: Final = {PRODUCE_KEY: ("produce", "send"), FETCH_KEY: ("fetch", "receive")}
 
 
@@ -170,7 +167,7 @@ def _provider(worker: int, where: str) -> TracerProvider:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
-    # Its lines come once for each try; `_Told` says what matters.
+    # Its lines come once for each try; `_reported` says what matters.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL + 1)
     own: dict[str, AttributeValue] = {
         "service.name": "korvet",
@@ -183,26 +180,25 @@ def _provider(worker: int, where: str) -> TracerProvider:
         span_limits=SpanLimits(max_attribute_length=_MOST_TEXT),
         shutdown_on_exit=False,
     )
-    provider.add_span_processor(BatchSpanProcessor(_told(OTLPSpanExporter(), where)))
+    provider.add_span_processor(BatchSpanProcessor(_reported(OTLPSpanExporter(), where)))
     return provider
 
 
-def _told(exporter: SpanExporter, where: str) -> SpanExporter:
+def _reported(exporter: SpanExporter, where: str) -> SpanExporter:
     """The same exporter, with a line in the log when spans are lost."""
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-    class Told(SpanExporter):
-        told_at = -_TOLD_EVERY_S
+    lines = RateLimitedLog()
 
+    class Reported(SpanExporter):
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
             try:
                 result = exporter.export(spans)
             except Exception:
                 # The processor's own line about it is silenced, as are the exporter's.
                 result = SpanExportResult.FAILURE
-            if result is not SpanExportResult.SUCCESS and monotonic() - self.told_at > _TOLD_EVERY_S:
-                self.told_at = monotonic()
-                log.warning("traces cannot be sent; they are dropped", endpoint=where)
+            if result is not SpanExportResult.SUCCESS:
+                lines.write("warning", "traces cannot be sent; they are dropped", endpoint=where)
             return result
 
         def shutdown(self) -> None:
@@ -211,7 +207,7 @@ def _told(exporter: SpanExporter, where: str) -> SpanExporter:
         def force_flush(self, timeout_millis: int = 30_000) -> bool:
             return exporter.force_flush(timeout_millis)
 
-    return Told()
+    return Reported()
 
 
 def _destination(api_key: int, context: Context, request: Any) -> tuple[str, str]:

@@ -26,12 +26,12 @@ import korvet
 from korvet.api.shared.context import Frontend
 from korvet.metrics.buckets import LAG_BOUNDS_S
 from korvet.metrics.samples import Samples
+from korvet.rate_limited_log import RateLimitedLog
 from korvet.redis.client import Store
 from korvet.redis.resp import Waits
 from korvet.redis.server import COMMANDS, Purpose
 from korvet.server.bounds.crowd import Crowd
 from korvet.server.conversation.requests import CHARGE_BYTES
-from korvet.server.ground.logs import LimitedLog
 from korvet.server.ground.machine import resident_bytes
 from korvet.server.tenants.process import Process
 from korvet.server.tenants.pushes import MOST_UNREAD_BYTES
@@ -78,7 +78,7 @@ class LoopLag:
 
 async def tell(serving: Serving, out: asyncio.WriteTransport) -> None:
     """Write the process's figures each second, until cancelled."""
-    lag, lines = LoopLag(), LimitedLog()
+    lag, lines = LoopLag(), RateLimitedLog()
     while True:
         # A supervisor that does not read gets no further line. What clients pushed may be before it.
         if out.get_write_buffer_size() < MOST_UNREAD_BYTES:

@@ -15,9 +15,9 @@ import anyio
 from ulid import ULID
 
 from korvet.errors import TooMany
+from korvet.rate_limited_log import RateLimitedLog
 from korvet.redis.client import Purpose, Store
 from korvet.store.keys import GROUP_INDEX_SHARDS, Namespace
-from korvet.store.seldom import Seldom
 
 _AT_ONCE: Final = 500
 _PATIENCE_S: Final = 5.0
@@ -30,7 +30,7 @@ class GroupIndex:
         self._namespace = namespace
         self._store = store
         self._most = most
-        self._refused = Seldom("new groups are refused: there are as many as korvet.max.groups allows")
+        self._lines = RateLimitedLog()
 
     async def group_ids(self) -> Iterable[Sequence[str]]:
         """The ids in order, in chunks for calls that are made at once."""
@@ -50,7 +50,8 @@ class GroupIndex:
         keys = [index, *(shard for shard in shards if shard != index)]
         call = self._store.call_function(Purpose.COORDINATE, "korvet_group_admit", keys, group_id=group_id, most=most)
         if await call != 0:
-            self._refused.warn(most=most, group=group_id)
+            event = "new groups are refused: there are as many as korvet.max.groups allows"
+            self._lines.write("warning", event, most=most, group=group_id)
             raise TooMany(f"there are {most} groups already, as many as korvet.max.groups allows")
         locator = f"{self._namespace.name}/consumer-groups/{quote(group_id, safe='')}"
         return {"id": f"cgp_{ULID()}", "locator": locator}

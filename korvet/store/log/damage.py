@@ -4,21 +4,19 @@ topic, partition, entry and the command that repairs it.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 
 import structlog
 
 from korvet.errors import DamagedLog, KorvetError, StoreError
+from korvet.rate_limited_log import LineBudget
 from korvet.redis.client import Purpose, Store
 from korvet.store.log.entries import FOREIGN, CorruptEntry
 from korvet.store.log.partition import Partition
 
 logger = structlog.get_logger()
 
-_TOLD_EVERY_S = 60.0
-_MOST_TOLD = 1000
 _KINDS = (b"stream", b"hash", b"hash", b"zset", b"zset", b"hash")
 """Types of a partition's keys, in their order."""
 _FOREIGN_ENTRY = re.compile(r"entry (\d+-\d+) is not one of korvet's")
@@ -28,12 +26,11 @@ _BEHIND_THE_END = "equal or smaller than the target stream top item"
 
 
 class Damage:
-    """The damage that the log has told of, so that each line comes once a minute."""
+    """The damage of a store's partitions. Each line about it comes once a minute."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._now = asyncio.get_running_loop().time
-        self._told_at: dict[tuple[str, str], float] = {}
+        self._budget = LineBudget(1, 60.0)
 
     async def told(self, partition: Partition, error: StoreError) -> DamagedLog:
         """Tell the damage and its repair in the log. Returns the error to raise."""
@@ -41,7 +38,7 @@ class Damage:
         if found and not isinstance(error, CorruptEntry):
             error = CorruptEntry(partition.keys.log, found[1], FOREIGN)
         reason = error.problem if isinstance(error, CorruptEntry) else str(error)
-        if self._is_due(partition.keys.log, str(error)):
+        if self._budget.take((partition.keys.log, str(error))) is not None:
             try:
                 entry, repair = await self._repair(partition, error)
             except KorvetError:
@@ -52,16 +49,6 @@ class Damage:
                 **({"entry": entry} if entry else {}), **({"repair": repair} if repair else {}),
             )  # fmt: skip
         return error if isinstance(error, DamagedLog) else DamagedLog(reason)
-
-    def _is_due(self, log_key: str, reason: str) -> bool:
-        now, key = self._now(), (log_key, reason)
-        if now - self._told_at.get(key, -_TOLD_EVERY_S) < _TOLD_EVERY_S:
-            return False
-        self._told_at.pop(key, None)
-        self._told_at[key] = now
-        if len(self._told_at) > _MOST_TOLD:
-            del self._told_at[next(iter(self._told_at))]
-        return True
 
     async def _repair(self, partition: Partition, error: StoreError) -> tuple[str, str]:
         """The entry to remove, or an empty text, and the command that repairs the damage."""

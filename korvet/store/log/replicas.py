@@ -32,16 +32,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import anyio
-import structlog
 
 from korvet.errors import SlotMoving, StoreError, StoreUnavailable
+from korvet.rate_limited_log import RateLimitedLog
 from korvet.redis.client import Argument, Store
 from korvet.redis.link import Link
 from korvet.redis.resp import fail, pack_command
 from korvet.store.contract import GONE
 from korvet.store.log.partition import Partition
-
-logger = structlog.get_logger()
 
 _FRESH_S = 1.0
 """The age of knowledge from which a front-end asks again."""
@@ -55,8 +53,6 @@ _NO_DISK = (
 )
 _INFO = pack_command(("INFO", "replication"))
 _UNKNOWN_TARGET = -1
-_TOLD_EVERY_S = 60.0
-"""The time between two log lines about refused producers."""
 
 
 class Replication(NamedTuple):
@@ -121,7 +117,7 @@ class Replicas:
         self._store = store
         self._now = asyncio.get_running_loop().time
         self._servers: dict[Link, _Server] = {}
-        self._told_at = float("-inf")
+        self._lines = RateLimitedLog()
         store.on_history_change(self._forget)
 
     # ------------------------------------------------------------------ before the append
@@ -142,9 +138,9 @@ class Replicas:
         if in_sync is None:
             return None
         is_lacking = in_sync + 1 < copies
-        if is_lacking and self._now() - self._told_at > _TOLD_EVERY_S:
-            self._told_at = self._now()
-            logger.warning(
+        if is_lacking:
+            self._lines.write(
+                "warning",
                 "too few replicas are in sync; producers with acks=all must wait",
                 topic=partition.topic.name,
                 in_sync=in_sync + 1,

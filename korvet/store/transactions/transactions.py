@@ -19,6 +19,7 @@ import structlog
 
 from korvet.codes import CONCURRENT_TRANSACTIONS, POLICY_VIOLATION, TRANSACTION_ABORTABLE, TRANSACTIONAL_ID_NOT_FOUND
 from korvet.errors import KorvetError, StoreUnavailable
+from korvet.rate_limited_log import RateLimitedLog
 from korvet.redis.client import Named, Purpose, Store
 from korvet.store.calls import Calls
 from korvet.store.catalog.catalog import Catalog
@@ -31,7 +32,6 @@ from korvet.store.keys import TRANSACTION_SHARDS, Namespace
 from korvet.store.log.log import Log
 from korvet.store.log.partition import Partition
 from korvet.store.outcomes import Wanted, all_of_them, settled
-from korvet.store.seldom import Seldom
 from korvet.store.tenants import Limit
 from korvet.store.transactions import types
 from korvet.store.transactions.check import Check
@@ -92,9 +92,7 @@ class Transactions:
         self._keys = lru_cache(_KEYS_KEPT)(namespace.transaction)
         self.seen_us: dict[str, float] = {}
         """The last time of the server of each shard, by the shard's deadlines."""
-        self._refused = Seldom(
-            "new transactional ids are refused: there are as many as korvet.max.transactional.ids allows"
-        )
+        self._lines = RateLimitedLog()
         self._synced: tuple[int, Sequence[Topic]] = -1, ()
         """The topics with korvet.acks.fsync, and the catalog's generation when they were looked for."""
         self._decisions = Decisions(self._complete, catalog, log, groups)
@@ -144,7 +142,8 @@ class Transactions:
 
         answer = await self._ended(transactional_id, init)
         if answer.code == POLICY_VIOLATION:
-            self._refused.warn(transactional_id=transactional_id)
+            event = "new transactional ids are refused: there are as many as korvet.max.transactional.ids allows"
+            self._lines.write("warning", event, transactional_id=transactional_id)
         return answer
 
     async def end(

@@ -1,8 +1,9 @@
-"""Lines of the log that clients can provoke, of which each kind has its budget."""
+"""Rate-limited log lines, for what clients can provoke and what lasts: each kind of line has a budget."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
@@ -10,7 +11,6 @@ import structlog
 
 log = structlog.get_logger()
 
-_PERIOD_S: Final = 60.0
 _MOST_KINDS: Final = 1000
 
 
@@ -60,14 +60,20 @@ class LineBudget:
         return True
 
 
-class Seldom:
-    """One kind of line, written at most once a minute."""
+class RateLimitedLog:
+    """A log that writes at most ``most`` lines of an event in ``period_s`` seconds.
 
-    def __init__(self, event: str) -> None:
-        self._event = event
-        self._budget = LineBudget(1, _PERIOD_S)
+    The next line of the event has the number of those that were left out.
+    """
 
-    def warn(self, **values: Any) -> None:
-        """Write it, unless it was written within the last minute."""
-        if self._budget.take(self._event) is not None:
-            log.warning(self._event, **values)
+    def __init__(self, most: int = 1, period_s: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self.counts: Counter[str] = Counter()
+        """The lines of each event, also those that were left out."""
+        self._budget = LineBudget(most, period_s, clock)
+
+    def write(self, level: str, event: str, **values: Any) -> None:
+        """Write the line at the level, or count it."""
+        self.counts[event] += 1
+        left_out = self._budget.take(event)
+        if left_out is not None:
+            getattr(log, level)(event, **values, **({"left_out": left_out} if left_out else {}))
