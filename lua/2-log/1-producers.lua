@@ -42,7 +42,8 @@ function producer.judge(state, epoch, first, last, leader_epoch, is_next)
   end
   -- If history went back, acknowledged batches may be lost, and the producer cannot send them again. A refusal of the
   -- next batch ends an idempotent librdkafka producer that tried it twice. So it goes on behind the gap, once.
-  -- Batches behind a failed batch wait for its second try; a front-end says so by is_next.
+  -- Batches behind one that failed, or is under way and may fail, wait for its second try;
+  -- a front-end says so by is_next.
   if not is_next and gap < producer.SEQUENCES / 2 and known_leader_epoch ~= leader_epoch then
     return code.NONE, nil, kept, open
   end

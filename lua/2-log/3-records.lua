@@ -75,7 +75,7 @@ end
 -- ARGV[1] topic_id   ARGV[2] run_id   ARGV[3] records   ARGV[4] size bytes   ARGV[5] max_timestamp ms   ARGV[6] crc
 -- ARGV[7] producer_id or -1   ARGV[8] producer_epoch   ARGV[9] base_sequence
 -- ARGV[10] kind   `transactional` if the batch belongs to a transaction, else ''
--- ARGV[11] is_next   1 if an earlier batch of the producer failed, so that no gap may pass, else ''
+-- ARGV[11] is_next   1 if an earlier batch of the producer failed or is under way, so that no gap may pass, else ''
 -- ARGV[12] ordinal of the transaction if the coordinator was asked, else ''   ARGV[13] transactional_id or ''
 -- ARGV[14] joins   1 as for log_append_transactional, else ''
 -- ARGV[15..] record   for each the number of its fields' arguments, its size, its timestamp, and the fields

@@ -156,7 +156,7 @@ end
 -- KEYS[4] temporary string  (optional) a batch to be placed; it is gone after any answer but RESEND
 -- ARGV[1] topic_id   ARGV[2] run_id   ARGV[3] records   ARGV[4] size bytes   ARGV[5] max_timestamp ms   ARGV[6] crc
 -- ARGV[7] producer_id or -1   ARGV[8] producer_epoch   ARGV[9] base_sequence   ARGV[10] batch, or '' with KEYS[4]
--- ARGV[11] is_next  (optional) given if an earlier batch of the producer failed: no gap may pass
+-- ARGV[11] is_next  (optional) given if an earlier batch of the producer failed or is under way: no gap may pass
 -- Returns the text `code base_offset log_start leader_epoch`, each -1 if unknown; a duplicate gets its first append's
 -- base_offset
 -- Codes: GONE, RESEND, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE

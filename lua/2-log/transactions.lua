@@ -120,7 +120,7 @@ end
 -- KEYS[7] temporary    string  (optional) a batch to be placed; it is gone after any answer but RESEND
 -- ARGV[1] topic_id   ARGV[2] run_id   ARGV[3] records   ARGV[4] size bytes   ARGV[5] max_timestamp ms   ARGV[6] crc
 -- ARGV[7] producer_id   ARGV[8] producer_epoch   ARGV[9] base_sequence   ARGV[10] batch, or '' with KEYS[7]
--- ARGV[11] is_next   1 if an earlier batch of the producer failed, so that no gap may pass, else ''
+-- ARGV[11] is_next   1 if an earlier batch of the producer failed or is under way, so that no gap may pass, else ''
 -- ARGV[12] ordinal of the transaction if the coordinator was asked, else ''   ARGV[13] transactional_id
 -- ARGV[14] joins   (optional) 1 if partitions come into transactions by their batches. Each transaction then has an
 -- epoch of its own, so an unknown producer begins with sequence 0, or batches of the transaction were lost

@@ -231,6 +231,13 @@ class Load:
         told = [f"{one.assignments}, {one.errors}, {list(one.troubles)}" for one in self.members]
         return f"produced: {produced}; read: {read}; members: {told}"
 
+    def _unread(self, partition: int) -> str:
+        """The records that the group lacks, and whether the log has them: a lost record, or a reader that stands."""
+        missing = sorted(set(self.producers[partition].acknowledged) - set(self.seen(partition)))
+        stored = set(self.stored(partition))
+        lost = [number for number in missing if number not in stored]
+        return f"partition {partition}: the group lacks {missing}, the log lacks {lost}; {self._state()}"
+
     def _is_read(self, partition: int, records: int) -> bool:
         return len(set(self.seen(partition))) >= records
 
@@ -254,7 +261,7 @@ class Load:
             assert producer.errors == [], self._state()
             assert producer.acknowledged == list(range(producer.produced))
         for index, producer in enumerate(self.producers):
-            until(partial(self._is_read, index, producer.produced), self._state)
+            until(partial(self._is_read, index, producer.produced), partial(self._unread, index))
         rebalances = self.rebalances
         self.stop()
         assert [member.errors for member in self.members] == [[], []]

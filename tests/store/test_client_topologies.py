@@ -23,6 +23,7 @@ from korvet.redis.wakeup import Wakeups
 from korvet.store import library
 from korvet.store.keys import Namespace
 from korvet.store.library import open_store
+from tests.store.logs import LARGE, batch, front, header
 from tests.support.topologies import Cluster, running_cluster, running_sentinel
 
 pytestmark = pytest.mark.anyio
@@ -190,6 +191,28 @@ async def test_commands_wait_for_an_open_slot_and_keep_their_order(cluster: Clus
         assert [await length for length in lengths] == list(range(3, 41))
         items = await store.call(Purpose.READ, key, "LRANGE", key, 0, -1)
         assert [int(item) for item in items] == list(range(40))
+
+
+@pytest.mark.parametrize("before", [0, 1])
+async def test_batch_of_a_producer_does_not_pass_one_that_a_moving_slot_refused(cluster: Cluster, before: int) -> None:
+    """A log at its next server takes the first gap in a producer's sequences, as after a loss. A large batch is refused
+    while its slot is open, and clients count it as written if a later one is.
+
+    :param before: the batches that the producer wrote before the slot was opened.
+    """
+    async with front(cluster.url) as one:
+        partition = await one.partition()
+        batches = [batch(1, size, producer=7, sequence=number) for number, size in enumerate((10, LARGE, 10, 10))]
+        for number in range(before):
+            assert await one.append(partition, batches[number]) == (0, number)
+        key = partition.keys.log
+        source = next(node for node in cluster.nodes if node.port == _port_of(one.store.run_id(key), cluster))
+        target = next(node for node in cluster.nodes if node is not source)
+        with cluster.open_slot(slot_of(key), source, target):
+            cluster.move_keys(slot_of(key), source, target)
+            pipelined = [(one.log.append(partition, header(data), data), data) for data in batches[1:]]
+            answers = [await appending for appending, _ in pipelined]
+        assert [(appended.code, appended.base_offset - before) for appended in answers] == [(0, 0), (0, 1), (0, 2)]
 
 
 async def test_slot_that_stays_open_fails_waiting_commands_and_lets_the_next_try(

@@ -81,27 +81,27 @@ class AppendCall:
             batch.base_sequence,
             b"" if is_placed else data,
         )
+        is_next: Argument = _IN_SEQUENCE if self._is_behind or partition.in_flight.is_behind_another(batch) else ""
         keys: Sequence[str]
         if self._entries is not None:
-            args = (*args[:9], *self._of_records(), *self._entries)
+            args = (*args[:9], *self._of_records(is_next), *self._entries)
             return log.whole_store.fcall(Purpose.APPEND, "korvet_log_append_records", partition.transaction_keys, *args)
         if self._membership is None:
             function, keys = "korvet_log_append", partition.keys
-            if self._is_behind:
-                args = (*args, _IN_SEQUENCE)
+            if is_next:
+                args = (*args, is_next)
         else:
             function, keys = "korvet_log_append_transactional", partition.transaction_keys
             ordinal = "" if self._ordinal is None else self._ordinal
             joins = 1 if self._membership.joins else ""
-            args = (*args, _IN_SEQUENCE if self._is_behind else "", ordinal, self._membership.transactional_id, joins)
+            args = (*args, is_next, ordinal, self._membership.transactional_id, joins)
         if not is_placed:
             return log.whole_store.fcall(Purpose.APPEND, function, keys, *args)
         keys = (*keys, temporary_batch(partition.keys.log, log.next_token()))
         return log.whole_store.fcall_placed(function, keys, (data,), TEMPORARY_MS, *args)
 
-    def _of_records(self) -> tuple[Argument, ...]:
+    def _of_records(self, is_next: Argument) -> tuple[Argument, ...]:
         """What `korvet_log_append_records` is told of the batch as a whole, behind its sequence."""
-        is_next = _IN_SEQUENCE if self._is_behind else ""
         if self._membership is None:
             return "", is_next, "", "", ""
         ordinal = "" if self._ordinal is None else self._ordinal

@@ -6,6 +6,9 @@ if it knows the producer and the server is the same. If not (a new producer, a h
 the gap pass, and the failed batches would come too late. So until a failed batch comes again, Redis takes a batch
 behind it only as the next one after those that it knows. It refuses others with the code on which clients try again in
 order. The front-end asks Redis because the failed batch may have come again at another front-end.
+
+The same goes for a batch behind one that is still under way and may fail yet: at maxmemory, or if it is large and its
+slot is on its way. A client that hears that the later batch is stored counts the earlier one as stored, too.
 """
 
 from __future__ import annotations
@@ -73,6 +76,16 @@ class InFlight:
         # It came again, or the producer began anew.
         sent.clear()
         return False
+
+    def is_behind_another(self, batch: Batch) -> bool:
+        """Whether a batch before this one is under way."""
+        sent = self._producers.get(batch.producer_id)
+        return sent is not None and any(
+            one.epoch == batch.producer_epoch
+            and not one.reply.done()
+            and 0 < (batch.base_sequence - one.sequence) % SEQUENCES < SEQUENCES // 2
+            for one in sent
+        )
 
     def add(self, batch: Batch, reply: asyncio.Future[Any]) -> None:
         """Note a batch that was sent; call `is_behind_a_failure` first."""
