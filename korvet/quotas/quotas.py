@@ -10,7 +10,7 @@ While Redis is away, each front-end lets through its own share of a quota: one p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Final
@@ -58,7 +58,8 @@ class Quotas(Followed):
         front_ends: Callable[[], int],
     ) -> None:
         self._stored = StoredQuotas(namespace, store)
-        super().__init__(store, wakeups, self._stored.channel, "the quotas cannot be read; those last known count")
+        keys, complaint = namespace.security, "the quotas cannot be read; those last known count"
+        super().__init__(store, wakeups, "quotas", keys.quotas, keys.secret, complaint)
         self.meters: Meters | None = None
         self.settings: Settings = {}
         self._ceilings = NO_CEILINGS
@@ -68,19 +69,16 @@ class Quotas(Followed):
 
     # ------------------------------------------------------------------ the settings
 
-    async def _read(self, known_version: int) -> int:
-        version, texts = await self._stored.read(known_version)
-        if texts is not None:
-            self._take(parse_settings(texts))
-        return version
+    async def _take(self, fields: Sequence[bytes]) -> None:
+        self._count(parse_settings(dict(zip(fields[::2], fields[1::2], strict=True))))
 
     def limit(self, ceilings: Mapping[str, float]) -> None:
         """Have other ceilings of the whole namespace count, by quota."""
         if ceilings != self._ceilings:
             self._ceilings = ceilings
-            self._take(self.settings)
+            self._count(self.settings)
 
-    def _take(self, settings: Settings) -> None:
+    def _count(self, settings: Settings) -> None:
         self.settings = settings
         if not settings and not self._ceilings:
             self.meters = None

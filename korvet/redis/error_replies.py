@@ -20,6 +20,9 @@ _REFUSING = {
 A_REPLICA = "the server is a replica and takes no writes: name its primary, or the sentinels"
 _FORGOTTEN = "Redis forgets a user of ACL SETUSER when it starts anew, unless ACL SAVE or CONFIG REWRITE came after it"
 _ROOM_BYTES = 64 << 20
+_MOST_KEY_BYTES = 4096
+_KEY_AT = 4
+"""In a packed command, behind the numbers of words and bytes, the command and the bytes of the key."""
 _NON_LOCAL = "attempted to access a non local key"
 """The error of a function that derives a key in a slot which is on its way to another server; Valkey begins with a
 capital."""
@@ -45,6 +48,17 @@ def as_exception(text: str) -> KorvetError:
     if is_redirection(text):
         return SlotMoving(text)
     return StoreError(text)
+
+
+def with_key(text: str, packed: object) -> str:
+    """An error reply, with the key of a plain command in place of the words "a key" in WRONGTYPE."""
+    if not text.startswith("WRONGTYPE Operation against a key ") or not isinstance(packed, bytes | bytearray):
+        return text
+    words = bytes(packed[:_MOST_KEY_BYTES]).split(b"\r\n")
+    if len(words) < _KEY_AT + 2 or not words[_KEY_AT].startswith(b"korvet:"):
+        return text
+    key = words[_KEY_AT].decode(errors="replace")
+    return f"WRONGTYPE Operation against {key}, which holds the wrong kind of value"
 
 
 def no_room_for_library(info: bytes) -> str:

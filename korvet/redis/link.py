@@ -20,7 +20,7 @@ import structlog
 from korvet.errors import KorvetError, StoreError, StoreUnavailable, ValueTooLarge
 from korvet.redis.address import Address
 from korvet.redis.connecting import Login, close_connection, connect, watch
-from korvet.redis.error_replies import as_exception, is_final, is_redirection, told
+from korvet.redis.error_replies import as_exception, is_final, is_redirection, told, with_key
 from korvet.redis.library_loading import LibraryLoading
 from korvet.redis.outage_log import ServerLines
 from korvet.redis.resp import Connection, Owner, Placed, ReplyError, Sent, Waits, fail, pack_command
@@ -326,7 +326,7 @@ class Link(Owner):
         elif _OF_LIBRARY in text and attempts < _MAX_ATTEMPTS and self._loading.may_judge():
             self._loading.judge(sent, text)
         else:
-            fail(future, as_exception(text))
+            fail(future, as_exception(with_key(text, packed)))
             if text.startswith("READONLY"):
                 self.on_demoted(text)
 

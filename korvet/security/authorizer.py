@@ -67,7 +67,8 @@ class Authorizer(Followed):
         super_users: Collection[str],
         is_open: bool,
     ) -> None:
-        super().__init__(store, wakeups, stored.channel, "access rules cannot be read; the last known ones count")
+        keys, complaint = stored.keys, "access rules cannot be read; the last known ones count"
+        super().__init__(store, wakeups, "acls", keys.acls, keys.secret, complaint)
         self.audit = audit
         self.generation = 0
         """Counts the states that were read; a judgement is good while this is the same."""
@@ -102,20 +103,20 @@ class Authorizer(Followed):
         async with self._reading:
             await super().refresh()
 
-    async def _read(self, known_version: int) -> int:
-        """Other work goes on while rules are taken over."""
-        version, texts = await self._stored.read(known_version)
-        if texts is not None:
-            steps = rules_in_steps(texts)
-            while True:
-                try:
-                    next(steps)
-                except StopIteration as stop:
-                    self._rules = stop.value
-                    break
-                await anyio.lowlevel.checkpoint()
-            self._forget()
-        return version
+    async def _take(self, fields: Sequence[bytes]) -> None:
+        """Other work goes on while rules are taken over. The reply names the rules alone."""
+        steps = rules_in_steps([rule.decode(errors="replace") for rule in fields])
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                self._rules = stop.value
+                break
+            await anyio.lowlevel.checkpoint()
+        self._forget()
+
+    def _pairs(self) -> Sequence[bytes]:
+        return [part for rule in self._fields for part in (rule, b"1")]
 
     def _forget(self) -> None:
         self._cache.clear()

@@ -237,6 +237,7 @@ MEANINGS: Final = MappingProxyType({name: meaning for name, number, meaning in _
 RESEND: Final = CODES["RESEND"]
 GONE: Final = CODES["GONE"]
 UNINDEXED: Final = CODES["UNINDEXED"]
+LOST: Final = CODES["LOST"]
 RETRY: Final = CODES["RETRY"]
 LATE: Final = CODES["LATE"]
 VERIFY: Final = CODES["VERIFY"]

@@ -1,7 +1,8 @@
 """A front-end's copy of a small unit in Redis: users, access rules, quotas, tenants.
 
 The unit has a version, which its channel tells after each change. The copy is read again when the channel says so,
-every so often, and after a change of history. Redis sends nothing but the version if that is the known one.
+every so often, and after a change of history. Redis sends nothing but the version if that is the known one. A table
+that somebody deleted by hand is written back from the copy.
 """
 
 from __future__ import annotations
@@ -9,12 +10,18 @@ from __future__ import annotations
 import base64
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Final
 
+import structlog
+
+from korvet.errors import StoreError
 from korvet.redis.client import Purpose, Store
 from korvet.redis.wakeup import Wakeups
 from korvet.store.every import every
+
+log = structlog.get_logger()
 
 REFRESH_S: Final = 30.0
 _UNKNOWN: Final = -1
@@ -25,29 +32,39 @@ _SECRET_BYTES: Final = 32
 class Followed(ABC):
     """The base of a copy.
 
-    :param channel: the channel on which the unit's versions are told.
+    :param name: the name of the table in that of the function that reads it.
+    :param table: its key, and the channel on which its versions are told.
+    :param witness: a key of the table's unit, without which the whole unit was deleted.
     :param complaint: the line of the log if the unit cannot be read.
     :param refresh_s: the longest time between two readings.
     """
 
     def __init__(
-        self, store: Store, wakeups: Wakeups, channel: str, complaint: str, refresh_s: float = REFRESH_S
+        self,
+        store: Store,
+        wakeups: Wakeups,
+        name: str,
+        table: str,
+        witness: str,
+        complaint: str,
+        refresh_s: float = REFRESH_S,
     ) -> None:
-        self._has_told = store.has_told
+        self._store = store
         self._wakeups = wakeups
-        self._channel = channel
+        self._function = f"korvet_{name}_read"
+        self._table = table
+        self._witness = witness
         self._complaint = complaint
         self._refresh_s = refresh_s
         self._version = _UNKNOWN
+        self._fields: Sequence[bytes] = ()
+        self._read_at = 0.0
         self._watchers: set[Callable[[], None]] = set()
         store.on_history_change(self._distrust)
 
     @abstractmethod
-    async def _read(self, known_version: int) -> int:
-        """Read the unit, and take it over unless its version is the known one.
-
-        :returns: its version.
-        """
+    async def _take(self, fields: Sequence[bytes]) -> None:
+        """Take over the table of another version: names and texts in turn."""
 
     def watch(self, watcher: Callable[[], None]) -> None:
         """Call ``watcher`` after each change of the copy."""
@@ -59,10 +76,10 @@ class Followed(ABC):
 
     async def follow(self) -> None:
         """Keep the copy current until cancelled."""
-        await every(0.0, self._follow, self._complaint, has_told=self._has_told)
+        await every(0.0, self._follow, self._complaint, has_told=self._store.has_told)
 
     async def _follow(self) -> None:
-        with self._wakeups.listen([self._channel]) as listening:
+        with self._wakeups.listen([self._table]) as listening:
             await listening.ready()
             await self.refresh()
             await listening.wait(self._refresh_s)
@@ -70,12 +87,43 @@ class Followed(ABC):
     async def refresh(self) -> None:
         """Read the unit; nothing is transferred if its version is the known one."""
         known = self._version
-        version = await self._read(known)
+        version, fields = await self._read(known)
+        if version == 0 < known:
+            await self._restore()
+            version, fields = await self._read(known)
+        self._read_at = monotonic()
         if version != known:
+            await self._take(fields)
+            self._fields = fields
             # If history changed meanwhile, the answer may be of the former one: ask for everything again.
             self._version = version if self._version == known else _UNKNOWN
             for watcher in list(self._watchers):
                 watcher()
+
+    async def _read(self, known_version: int) -> tuple[int, Sequence[bytes]]:
+        _, version, fields = await self._store.call_function(
+            Purpose.COORDINATE, self._function, [self._table], known_version=known_version
+        )
+        return version, fields
+
+    def _pairs(self) -> Sequence[bytes]:
+        """The names and texts of the table, as last read."""
+        return self._fields
+
+    async def _restore(self) -> None:
+        """Write back the table, which is gone. If the whole unit is gone, or the table was empty, this does nothing.
+
+        :raises StoreError: this front-end was away meanwhile, and may not know the last changes.
+        """
+        if monotonic() - self._read_at > 2 * self._refresh_s:
+            raise StoreError(f"{self._table} was deleted, and this front-end may not know what it held at last")
+        if not (fields := self._pairs()):
+            return
+        _, is_written = await self._store.call_function(
+            Purpose.COORDINATE, "korvet_table_restore", [self._table, self._witness], fields=fields
+        )
+        if is_written:
+            log.warning("a table that was deleted in redis is written back", key=self._table)
 
     def _distrust(self) -> None:
         """Forget the known version: after history went back, it may come again with other contents."""

@@ -15,7 +15,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from korvet.redis.client import Purpose, Store
+from korvet.redis.client import Store
 from korvet.redis.wakeup import Wakeups
 from korvet.store.followed import Followed, read_secret
 from korvet.store.keys import TENANTS
@@ -120,8 +120,7 @@ class Tenants(Followed):
 
     def __init__(self, store: Store, wakeups: Wakeups) -> None:
         complaint = "the tenants cannot be read; those last known count"
-        super().__init__(store, wakeups, TENANTS.tenants, complaint, REFRESH_S)
-        self._store = store
+        super().__init__(store, wakeups, "tenants", TENANTS.tenants, TENANTS.secret, complaint, REFRESH_S)
         self._known: Mapping[str, Tenant] = MappingProxyType({})
         self.secret = b""
         """A secret that is the same at every front-end; empty before `open`."""
@@ -144,10 +143,5 @@ class Tenants(Followed):
         self.secret = await read_secret(self._store, TENANTS.secret)
         await self.refresh()
 
-    async def _read(self, known_version: int) -> int:
-        _, version, flat = await self._store.call_function(
-            Purpose.COORDINATE, "korvet_tenants_read", [TENANTS.tenants], known_version=known_version
-        )
-        if version != known_version:
-            self._known = MappingProxyType(parse_tenants(flat))
-        return int(version)
+    async def _take(self, fields: Sequence[bytes]) -> None:
+        self._known = MappingProxyType(parse_tenants(fields))

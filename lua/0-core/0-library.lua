@@ -22,6 +22,7 @@ local code = {
   LATE = -6, -- the call waited while Redis stood still: call again, unless the client left meanwhile
   VERIFY = -7, -- no open transaction of this producer here: ask its coordinator, send again with the ordinal
   FRESH_ID = -8, -- the transactional id needs a producer id that was never used: call again with one
+  LOST = -10, -- somebody deleted what stands here: write it back, if you know it, and call again
   CHECK = -9, -- see whether all members of the transaction still hold it, and call again with what you found
   NONE = 0,
   OFFSET_OUT_OF_RANGE = 1,

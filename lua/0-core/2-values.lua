@@ -20,6 +20,12 @@ function value.unreadable(key, field)
   error('field ' .. field .. ' of ' .. key .. ' cannot be read', 0)
 end
 
+-- A field's JSON as a table; an error names the field if it is none.
+function value.decoded(text, key, field)
+  local is_json, found = pcall(cjson.decode, text)
+  return is_json and type(found) == 'table' and found or value.unreadable(key, field)
+end
+
 -- Milliseconds since 1970.
 function value.now_ms()
   return math.floor(clock.now_us() / 1000)

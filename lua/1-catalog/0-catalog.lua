@@ -24,10 +24,17 @@ function catalog.publish(meta_key)
   calls.call('SPUBLISH', meta_key, value.integer(version))
 end
 
--- Fail on a key of the wrong type before anything is written.
+-- Whether somebody deleted the topics or the settings by hand: each has a field of the empty name while there is a
+-- version.
+function catalog.is_lost(keys)
+  local has_version = calls.call('HEXISTS', keys[1], 'version') == 1
+  return calls.call('HEXISTS', keys[2], '') + calls.call('HEXISTS', keys[3], '') < 2 and has_version
+end
+
+-- Fail on a key of the wrong type, or on a lost one, before anything is written.
 function catalog.check_keys(keys)
-  for _, key in ipairs(keys) do
-    calls.call('HLEN', key)
+  if catalog.is_lost(keys) then
+    error(keys[2] .. ' or ' .. keys[3] .. ' was deleted: front-ends write it back if they know it', 0)
   end
 end
 
@@ -79,7 +86,7 @@ end
 -- Returns {0, version, cluster_id or '', [name, topic JSON, ...], [config, value, ...]}, and with a cursor the next one
 -- behind these: call again until it is '0'; empty arrays and '0' when known_version is the version
 -- Bound: 500 topics a call; about, with a cursor
--- Codes: RETRY (the cursor is another server's: begin with 0 again)
+-- Codes: RETRY (the cursor is another server's: begin with 0 again), LOST (topics or settings were deleted by hand)
 function catalog.read(keys, args)
   local asked = value.arguments(args, 'catalog_read: known_version:int cursor?')
   local cursor = asked.cursor
@@ -87,6 +94,9 @@ function catalog.read(keys, args)
   local meta = calls.call('HMGET', keys[1], 'version', 'cluster_id')
   local version = tonumber(meta[1] or 0)
   local cluster_id = meta[2] or ''
+  if catalog.is_lost(keys) then
+    return { code.LOST, version, cluster_id, {}, {}, '0' }
+  end
   if is_first and version == asked.known_version then
     return { code.NONE, version, cluster_id, {}, {}, cursor }
   elseif not cursor then

@@ -1,10 +1,15 @@
 -- Topics in the catalog. The id tells which topic it is: one that is created again under the same name is another.
 local topic = {}
 
+-- A topic of this name, or nil.
+function topic.found(topics_key, name)
+  local text = calls.call('HGET', topics_key, name)
+  return text and value.decoded(text, topics_key, name)
+end
+
 -- A topic of this name and id that is not being deleted, or nil.
 function topic.live(topics_key, name, id)
-  local text = calls.call('HGET', topics_key, name)
-  local found = text and cjson.decode(text)
+  local found = topic.found(topics_key, name)
   if found and found.id == id and not found.deleting then
     return found
   end
@@ -146,8 +151,7 @@ function topic.delete(keys, args)
   local asked = value.arguments(args, 'topic_delete: name id step:begin|finish')
   local name = asked.name
   catalog.check_keys(keys)
-  local text = calls.call('HGET', keys[2], name)
-  local found = text and cjson.decode(text)
+  local found = topic.found(keys[2], name)
   local is_it = found and found.id == asked.id
   if asked.step == 'begin' then
     if not is_it then

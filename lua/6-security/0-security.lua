@@ -1,14 +1,61 @@
--- Versions of users, access rules, quotas and tenants. Front-ends ask for all of them only if the version is not the
--- known one. A first version is a time, so none comes again after its key was deleted or lost. Without a key it is 0.
-local security = {}
+-- Users, access rules, quotas and tenants are tables of one shape: a hash of which front-ends keep all in memory. Its
+-- field of the empty name has its version, which each change raises and tells on the key's channel. Front-ends ask for
+-- all fields only if the version is not the known one. A first version is a time, so none comes again after its key was
+-- deleted or lost. Without a key it is 0.
+local security = { MOST = 10000 }
 
--- The version of a hash, which its field of the empty name has.
+-- The version of a table.
 function security.version(key)
-  return tonumber(redis.call('HGET', key, '') or 0)
+  return tonumber(redis.call('HGET', key, '') or 0) or 0
 end
 
--- Give a hash its next version, and tell it on the key's channel.
-function security.publish(key)
-  redis.call('HSETNX', key, '', value.integer(clock.now_us()))
-  redis.call('SPUBLISH', key, value.integer(redis.call('HINCRBY', key, '', 1)))
+-- A table's reply to a caller that knows a version.
+function security.read(key, known_version)
+  local version = security.version(key)
+  return { code.NONE, version, version ~= known_version and catalog.fields(key) or {} }
 end
+
+-- Whether a table with some more fields would have too many.
+function security.exceeds(key, more)
+  -- One field is that of the version.
+  return more > 0 and redis.call('HLEN', key) + more > security.MOST + 1
+end
+
+-- Set fields to texts, delete those whose text is '', and publish the next version.
+function security.write(key, changes)
+  for at = 1, #changes, 2 do
+    if changes[at + 1] == '' then
+      redis.call('HDEL', key, changes[at]) -- first write
+    else
+      redis.call('HSET', key, changes[at], changes[at + 1])
+    end
+  end
+  if #changes > 0 then
+    local version = security.version(key)
+    version = value.integer(version > 0 and version + 1 or clock.now_us())
+    redis.call('HSET', key, '', version)
+    redis.call('SPUBLISH', key, version)
+  end
+end
+
+-- table_restore: write back a table that somebody deleted by hand, from a front-end's memory
+-- If the whole unit was deleted or lost, the witness is gone too, and the table stays away.
+-- KEYS[1] table hash    as in users_read, acls_read, quotas_read, tenants_read
+-- KEYS[2] witness string  a key of the same unit that is there as long as the unit
+-- ARGV[1..] fields: names and texts in turn
+-- Returns {0, 1 if it was written back, else 0}
+-- Bound: 20000 fields
+function security.restore(keys, args)
+  local fields = value.arguments(args, 'table_restore: fields+2<=20000').fields
+  if redis.call('EXISTS', keys[1]) == 1 or redis.call('EXISTS', keys[2]) == 0 then
+    return { code.NONE, 0 }
+  end
+  security.write(keys[1], fields) -- first write
+  return { code.NONE, 1 }
+end
+redis.register_function{
+  function_name = 'korvet_table_restore',
+  callback = security.restore,
+  flags = { 'allow-oom' },
+  description = 'write back a table that somebody deleted by hand, from a front-end\'s memory',
+}

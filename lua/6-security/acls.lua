@@ -4,7 +4,6 @@
 -- Kafka's numbers. Equal rules have equal texts, so a rule is there once. The field of the empty name has the version.
 -- Source: org.apache.kafka.metadata.authorizer.StandardAcl
 local acls = {
-  MOST = 10000,
   MOST_BYTES = 2048,
   -- The numbers that a rule may have, first and last.
   TYPES = { 2, 7 }, PATTERNS = { 3, 4 }, OPERATIONS = { 2, 15 }, PERMISSIONS = { 2, 3 },
@@ -47,17 +46,11 @@ end
 -- Bound: 10000 rules
 function acls.read(keys, args)
   local asked = value.arguments(args, 'acls_read: known_version:int')
-  local version = security.version(keys[1])
-  local rules = {}
-  if version ~= asked.known_version then
-    local flat = redis.call('HGETALL', keys[1])
-    for at = 1, #flat, 2 do
-      if flat[at] ~= '' then
-        rules[#rules + 1] = flat[at]
-      end
-    end
+  local reply, rules = security.read(keys[1], asked.known_version), {}
+  for at = 1, #reply[3], 2 do
+    rules[#rules + 1] = reply[3][at]
   end
-  return { code.NONE, version, rules }
+  return { code.NONE, reply[2], rules }
 end
 redis.register_function{
   function_name = 'korvet_acls_read',
@@ -83,19 +76,14 @@ function acls.add(keys, args)
     elseif not acls.is_rule(rule) then
       return { code.INVALID_REQUEST, 0 }
     elseif present[at] == 0 and not seen[rule] then
-      seen[rule], new[#new + 1] = true, rule
+      seen[rule], new[#new + 1], new[#new + 2] = true, rule, '1'
     end
   end
-  if redis.call('HLEN', keys[1]) + #new > acls.MOST + 1 then
+  if security.exceeds(keys[1], #new / 2) then
     return { code.POLICY_VIOLATION, 0 }
   end
-  for _, rule in ipairs(new) do
-    redis.call('HSET', keys[1], rule, 1) -- first write
-  end
-  if #new > 0 then
-    security.publish(keys[1])
-  end
-  return { code.NONE, #new }
+  security.write(keys[1], new) -- first write
+  return { code.NONE, #new / 2 }
 end
 redis.register_function{
   function_name = 'korvet_acls_add',
@@ -111,15 +99,13 @@ redis.register_function{
 -- Source: AclControlManager.deleteAcls
 function acls.remove(keys, args)
   local asked = value.arguments(args, 'acls_remove: rules+<=10000')
-  local present, removed = acls.present(keys[1], asked.rules), 0
+  local present, removed = acls.present(keys[1], asked.rules), {}
   for at, rule in ipairs(asked.rules) do
     if present[at] == 1 and rule ~= '' then
-      removed = removed + redis.call('HDEL', keys[1], rule) -- first write
+      removed[#removed + 1], removed[#removed + 2] = rule, ''
     end
   end
-  if removed > 0 then
-    security.publish(keys[1])
-  end
+  security.write(keys[1], removed) -- first write
   return { code.NONE, present }
 end
 redis.register_function{

@@ -39,6 +39,7 @@ function connections.count(keys, args)
   end
   for at, count in ipairs(asked.counts) do
     asked.counts[at] = value.number(count, 'korvet_connections_count: counts')
+    redis.call('HLEN', keys[at + 1])
   end
   local now, others = value.now_ms(), {}
   local ends_ms = tonumber(redis.call('ZSCORE', keys[1], asked.front_end) or 0)

@@ -7,7 +7,7 @@
 -- What clients use is counted in buckets. A bucket fills at the quota's rate up to its capacity. Front-ends let clients
 -- through by what they know, and report it a few times a second. So a bucket may be in debt.
 -- Source: ClientQuotaControlManager, org.apache.kafka.common.metrics.stats.TokenBucket
-local quotas = { MOST = 10000, MOST_BYTES = 2048, LONGEST_MS = 2592000000 }
+local quotas = { MOST_BYTES = 2048, LONGEST_MS = 2592000000 }
 
 -- The quotas of each kind of entity.
 quotas.OF_CLIENTS = {
@@ -47,9 +47,7 @@ end
 -- Returns {0, version, [field, number, ...]}; no fields when known_version is the version
 -- Bound: 10000 quotas
 function quotas.read(keys, args)
-  local asked = value.arguments(args, 'quotas_read: known_version:int')
-  local version = security.version(keys[1])
-  return { code.NONE, version, version ~= asked.known_version and catalog.fields(keys[1]) or {} }
+  return security.read(keys[1], value.arguments(args, 'quotas_read: known_version:int').known_version)
 end
 redis.register_function{
   function_name = 'korvet_quotas_read',
@@ -77,19 +75,10 @@ function quotas.alter(keys, args)
     more = more + (text ~= '' and 1 or 0) - (before ~= '' and 1 or 0)
     changed = changed or before ~= text
   end
-  if more > 0 and redis.call('HLEN', keys[1]) + more > quotas.MOST + 1 then
+  if security.exceeds(keys[1], more) then
     return { code.POLICY_VIOLATION }
   end
-  if changed then
-    for at = 1, #changes, 2 do
-      if changes[at + 1] == '' then
-        redis.call('HDEL', keys[1], changes[at]) -- first write
-      else
-        redis.call('HSET', keys[1], changes[at], changes[at + 1])
-      end
-    end
-    security.publish(keys[1])
-  end
+  security.write(keys[1], changed and changes or {}) -- first write
   return { code.NONE }
 end
 redis.register_function{

@@ -4,7 +4,7 @@
 -- A tenant is the text of a JSON object {"id", "state", "created_ms", "limits": {name: number}, "super_users"}. Its
 -- field is the namespace's name; the field of the empty name has the version. The id tells a tenant from a later one of
 -- the same name. States: active, suspended (nobody gets in), deleting (the namespace's keys are being removed).
-local tenants = { MOST = 10000, LONGEST = 40, MOST_BYTES = 4096 }
+local tenants = { LONGEST = 40, MOST_BYTES = 4096 }
 
 -- Whether a name can be a label of a host name, with a node's label before it.
 function tenants.is_name(name)
@@ -37,19 +37,9 @@ function tenants.text_of(tenant)
     .. cjson.encode(tenant.super_users) .. '}'
 end
 
--- Write a tenant, or with nil forget it, and publish the next version: the writes of every change.
-function tenants.store(key, name, text)
-  if text then
-    redis.call('HSET', key, name, text) -- first write
-  else
-    redis.call('HDEL', key, name)
-  end
-  security.publish(key)
-end
-
 function tenants.found(key, name)
   local text = name ~= '' and redis.call('HGET', key, name)
-  return text and cjson.decode(text)
+  return text and value.decoded(text, key, name)
 end
 
 -- tenants_read: all tenants, or only their version if the caller knows that version
@@ -58,9 +48,7 @@ end
 -- Returns {0, version, [name, tenant, ...]}; no tenants when known_version is the version
 -- Bound: 10000 tenants
 function tenants.read(keys, args)
-  local asked = value.arguments(args, 'tenants_read: known_version:int')
-  local version = security.version(keys[1])
-  return { code.NONE, version, version ~= asked.known_version and catalog.fields(keys[1]) or {} }
+  return security.read(keys[1], value.arguments(args, 'tenants_read: known_version:int').known_version)
 end
 redis.register_function{
   function_name = 'korvet_tenants_read',
@@ -90,10 +78,10 @@ function tenants.create(keys, args)
   local text = tenants.text_of{
     id = asked.id, state = 'active', created_ms = value.now_ms(), limits = limits, super_users = asked.super_users,
   }
-  if #text > tenants.MOST_BYTES or redis.call('HLEN', keys[1]) > tenants.MOST then
+  if #text > tenants.MOST_BYTES or security.exceeds(keys[1], 1) then
     return { code.POLICY_VIOLATION, '' }
   end
-  tenants.store(keys[1], asked.name, text)
+  security.write(keys[1], { asked.name, text }) -- first write
   return { code.NONE, text }
 end
 redis.register_function{
@@ -132,7 +120,7 @@ function tenants.configure(keys, args)
   if #text > tenants.MOST_BYTES then
     return { code.POLICY_VIOLATION, '' }
   end
-  tenants.store(keys[1], asked.name, text)
+  security.write(keys[1], { asked.name, text }) -- first write
   return { code.NONE, text }
 end
 redis.register_function{
@@ -158,7 +146,7 @@ function tenants.switch(keys, args)
     return { code.INVALID_REQUEST, tenant.id }
   end
   tenant.state = asked.state
-  tenants.store(keys[1], asked.name, tenants.text_of(tenant))
+  security.write(keys[1], { asked.name, tenants.text_of(tenant) }) -- first write
   return { code.NONE, tenant.id }
 end
 redis.register_function{
@@ -180,7 +168,7 @@ function tenants.forget(keys, args)
     if tenant.state ~= 'deleting' then
       return { code.INVALID_REQUEST }
     end
-    tenants.store(keys[1], asked.name)
+    security.write(keys[1], { asked.name, '' }) -- first write
   end
   return { code.NONE }
 end

@@ -3,7 +3,7 @@
 -- A credential is the text `iterations salt stored_key server_key`, with the last three in base64. Its field is the
 -- mechanism, a colon and the user's name. The field of the empty name has the version.
 -- Source: org.apache.kafka.common.security.scram.ScramCredential
-local users = { MOST = 10000, MOST_BYTES = 1024 }
+local users = { MOST_BYTES = 1024 }
 
 -- Whether a field and a text are a credential.
 function users.is_credential(field, text)
@@ -17,9 +17,7 @@ end
 -- Returns {0, version, [mechanism:user, credential, ...]}; no credentials when known_version is the version
 -- Bound: 10000 credentials
 function users.read(keys, args)
-  local asked = value.arguments(args, 'users_read: known_version:int')
-  local version = security.version(keys[1])
-  return { code.NONE, version, version ~= asked.known_version and catalog.fields(keys[1]) or {} }
+  return security.read(keys[1], value.arguments(args, 'users_read: known_version:int').known_version)
 end
 redis.register_function{
   function_name = 'korvet_users_read',
@@ -38,41 +36,24 @@ redis.register_function{
 -- Source: ScramControlManager.alterCredentials
 function users.alter(keys, args)
   local changes = value.arguments(args, 'users_alter: changes+2<=2000').changes
-  local codes, more = {}, 0
+  local codes, taken, more = {}, {}, 0
   for at = 1, #changes, 2 do
     local field, text = changes[at], changes[at + 1]
     local is_there = redis.call('HGET', keys[1], field) ~= false
     codes[#codes + 1] = code.NONE
-    if text == '' then
-      if field == '' or not is_there then
-        codes[#codes] = code.RESOURCE_NOT_FOUND
-      else
-        more = more - 1
-      end
-    elseif not users.is_credential(field, text) then
+    if text == '' and (field == '' or not is_there) then
+      codes[#codes] = code.RESOURCE_NOT_FOUND
+    elseif text ~= '' and not users.is_credential(field, text) then
       return { code.INVALID_REQUEST, {} }
-    elseif not is_there then
-      more = more + 1
+    else
+      more = more + (text ~= '' and 1 or 0) - (is_there and 1 or 0)
+      taken[#taken + 1], taken[#taken + 2] = field, text
     end
   end
-  if more > 0 and redis.call('HLEN', keys[1]) + more > users.MOST + 1 then
+  if security.exceeds(keys[1], more) then
     return { code.POLICY_VIOLATION, {} }
   end
-  local changed = false
-  for at = 1, #codes do
-    local field, text = changes[2 * at - 1], changes[2 * at]
-    if codes[at] == code.NONE then
-      changed = true
-      if text == '' then
-        redis.call('HDEL', keys[1], field) -- first write
-      else
-        redis.call('HSET', keys[1], field, text)
-      end
-    end
-  end
-  if changed then
-    security.publish(keys[1])
-  end
+  security.write(keys[1], taken) -- first write
   return { code.NONE, codes }
 end
 redis.register_function{

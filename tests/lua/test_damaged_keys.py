@@ -6,6 +6,7 @@ A key of another type is named by the error. It is healed as a deleted one once 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
@@ -264,18 +265,159 @@ def test_reader_is_noted_anew(group: Group) -> None:
 
 
 SECURITY = "korvet:{default:@security}:"
-READS = {
-    "korvet_users_read": (f"{SECURITY}users", "0"),
-    "korvet_acls_read": (f"{SECURITY}acls", "0"),
-    "korvet_quotas_read": (f"{SECURITY}quotas", "0"),
-    "korvet_tenants_read": ("korvet:{@tenants}:tenants", "0"),
-    "korvet_frontend_renew": ("korvet:{default:@catalog}:frontends", "a:1", "3000"),
+TENANTS = "korvet:{@tenants}:"
+CONNECTIONS = "korvet:{default:@connections}:"
+CATALOG = tuple(f"korvet:{{default:@catalog}}:{name}" for name in ("meta", "topics", "configs"))
+CREDENTIAL = "4096 c2FsdA== a2V5 a2V5"
+CALLS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "korvet_users_read": ((f"{SECURITY}users",), ("0",)),
+    "korvet_users_alter": ((f"{SECURITY}users",), ("SCRAM-SHA-256:a", CREDENTIAL)),
+    "korvet_acls_read": ((f"{SECURITY}acls",), ("0",)),
+    "korvet_acls_add": ((f"{SECURITY}acls",), ('[2,3,"t","User:a","*",3,3]',)),
+    "korvet_quotas_read": ((f"{SECURITY}quotas",), ("0",)),
+    "korvet_quotas_alter": ((f"{SECURITY}quotas",), ("user=a producer_byte_rate", "1")),
+    "korvet_security_secret": ((f"{SECURITY}secret",), ("c2VjcmV0",)),
+    "korvet_tenants_read": ((f"{TENANTS}tenants",), ("0",)),
+    "korvet_tenant_create": ((f"{TENANTS}tenants",), ("acme", "id", "{}", "")),
+    "korvet_frontend_renew": ((CATALOG[0].replace("meta", "frontends"),), ("a:1", "3000")),
+    "korvet_connections_count": (
+        (f"{CONNECTIONS}leases", f"{CONNECTIONS}connections:ip:10.0.0.1"), ("front-end", "1000", "3"),
+    ),
+    "korvet_catalog_read": (CATALOG, ("-1",)),
+    "korvet_topic_create": (CATALOG, ("t", "a" * 32, "1", "{}")),
+    "korvet_producer_id": (CATALOG[:1], ()),
+    "korvet_group_admit": (("korvet:{default:@catalog}:groups:00",), ("g", "10")),
+}  # fmt: skip
+"""Calls beside groups, logs and transactional ids, with their keys and arguments."""
+OF_ANOTHER_TYPE = [(name, at) for name, (keys, _) in CALLS.items() for at in range(len(keys))]
+
+
+@pytest.mark.parametrize(("function", "at"), OF_ANOTHER_TYPE)
+def test_error_names_a_key_of_another_type_beside_groups(server: redis.Redis, function: str, at: int) -> None:
+    """The next call works when the key is deleted, as the log says."""
+    keys, args = CALLS[function]
+    server.lpush(keys[at], "an element")
+    with pytest.raises(redis.ResponseError, match=f"{plain(keys[at])}, which holds the wrong kind of value"):
+        server.fcall(function, len(keys), *keys, *args)
+    assert server.keys() == [keys[at].encode()]
+    server.delete(keys[at])
+    server.fcall(function, len(keys), *keys, *args)
+
+
+def test_bucket_of_another_type_is_a_full_one(server: redis.Redis) -> None:
+    key = "korvet:{default:@quota:00}:user=a"
+    server.lpush(key, "an element")
+    assert server.fcall("korvet_quotas_use", 1, key, 1, 1, 10) == [0, [b"9.000000"]]
+
+
+def test_deleted_connections_are_counted_again(server: redis.Redis) -> None:
+    keys, (_, lease_ms, _) = CALLS["korvet_connections_count"]
+    for deleted in keys:
+        for name in ("a", "b"):
+            server.fcall("korvet_connections_count", 2, *keys, name, lease_ms, 3)
+        server.delete(deleted)
+        had_leases = [server.fcall("korvet_connections_count", 2, *keys, name, lease_ms, 3)[1] for name in ("a", "b")]
+        assert had_leases == [deleted != keys[0]] * 2
+        assert server.fcall("korvet_connections_count", 2, *keys, "a", lease_ms, 3) == [0, 1, [3]]
+
+
+TABLES = {
+    "users": ("korvet_users_alter", f"{SECURITY}users", ("SCRAM-SHA-256:a", CREDENTIAL)),
+    "acls": ("korvet_acls_add", f"{SECURITY}acls", ('[2,3,"t","User:a","*",3,3]',)),
+    "quotas": ("korvet_quotas_alter", f"{SECURITY}quotas", ("user=a producer_byte_rate", "1")),
+    "tenants": ("korvet_tenant_create", f"{TENANTS}tenants", ("acme", "id", "{}", "")),
 }
 
 
-@pytest.mark.parametrize("function", READS)
-def test_error_names_a_key_of_another_type_beside_groups(server: redis.Redis, function: str) -> None:
-    key, *args = READS[function]
-    server.set(key, "text")
-    with pytest.raises(redis.ResponseError, match=f"{plain(key)}, which holds the wrong kind of value"):
+@pytest.mark.parametrize("table", TABLES)
+def test_deleted_table_is_written_back_unless_its_whole_unit_was_deleted(server: redis.Redis, table: str) -> None:
+    function, key, args = TABLES[table]
+    witness = f"{TENANTS if table == 'tenants' else SECURITY}secret"
+    server.fcall(function, 1, key, *args)
+    _, version, _ = server.fcall(f"korvet_{table}_read", 1, key, -1)
+    fields: dict[bytes, bytes] = server.hgetall(key)  # type: ignore[assignment]
+    flat = [part for name, text in fields.items() if name for part in (name, text)]
+
+    def restore() -> int:
+        written: int = server.fcall("korvet_table_restore", 2, key, witness, *flat)[1]
+        return written
+
+    server.delete(key)
+    assert (restore(), server.exists(key)) == (0, 0)
+    server.set(witness, "secret")
+    assert (restore(), restore()) == (1, 0)
+    _, later, _ = server.fcall(f"korvet_{table}_read", 1, key, version)
+    assert later > version
+    assert server.hgetall(key) == {**fields, b"": str(later).encode()}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_table_without_a_readable_version_gets_one_with_the_next_change(server: redis.Redis, table: str) -> None:
+    function, key, args = TABLES[table]
+    for text in ("x", None):
         server.fcall(function, 1, key, *args)
+        server.hset(key, "", text) if text else server.hdel(key, "")
+        assert server.fcall(f"korvet_{table}_read", 1, key, -1)[:2] == [0, 0]
+        for name in server.hkeys(key):
+            server.hdel(key, name)
+        server.fcall(function, 1, key, *args)
+        assert server.fcall(f"korvet_{table}_read", 1, key, -1)[1] > 0
+
+
+LOST, RETRY = -10, -5
+TOPIC = '{"id":"%s","partitions":2,"configs":{}}' % ("a" * 32)
+
+
+def catalog(server: redis.Redis, function: str, *args: str | int) -> Any:
+    return server.fcall(f"korvet_{function}", len(CATALOG), *CATALOG, *args)
+
+
+@pytest.mark.parametrize("hurt", ["deleted", "without its mark"])
+@pytest.mark.parametrize("key", ["topics", "configs"])
+def test_catalog_takes_no_change_until_what_was_deleted_is_back(server: redis.Redis, key: str, hurt: str) -> None:
+    """Or the next topic would be the only one."""
+    lost = CATALOG[1 if key == "topics" else 2]
+    catalog(server, "topic_create", "t", "a" * 32, 2, "{}")
+    catalog(server, "catalog_configure", '{"set": {"num.partitions": "7"}}')
+    _, version, _, *before = catalog(server, "catalog_read", -1)
+    server.delete(lost) if hurt == "deleted" else server.hdel(lost, "")
+    assert catalog(server, "catalog_read", version)[:2] == [LOST, version]
+    for function, args in {
+        "topic_create": ("u", "b" * 32, 1, "{}"),
+        "topic_configure": ("t", "a" * 32, "{}"),
+        "catalog_configure": ('{"set": {"a": "b"}}',),
+    }.items():
+        with pytest.raises(redis.ResponseError, match=f"{plain(lost)}.* was deleted"):
+            catalog(server, function, *args)
+    fields = before[0] if key == "topics" else before[1]
+    assert catalog(server, "catalog_restore", version - 1, key, "true", *fields) == [RETRY, 0]
+    assert catalog(server, "catalog_restore", version, key, "false", *fields)[0] == 0
+    assert catalog(server, "catalog_read", -1)[0] == LOST
+    assert catalog(server, "catalog_restore", version, key, "true")[0] == 0
+    assert catalog(server, "catalog_restore", version, key, "true") == [RETRY, 0]
+    assert catalog(server, "catalog_read", version) == [0, version + 1, b"", *before]
+
+
+@pytest.mark.parametrize("cut", ["{", "[1", "", "7"])
+def test_error_names_the_entry_of_a_topic_that_cannot_be_read_until_it_is_entered_again(
+    server: redis.Redis, cut: str
+) -> None:
+    catalog(server, "topic_create", "t", "a" * 32, 2, "{}")
+    server.hset(CATALOG[1], "t", cut)
+    calls: dict[str, tuple[str | int, ...]] = {
+        "topic_grow": ("t", "a" * 32, 3), "topic_delete": ("t", "a" * 32, "begin")
+    }  # fmt: skip
+    for function, args in calls.items():
+        with pytest.raises(redis.ResponseError, match=f"field t of {CATALOG[1]} cannot be read"):
+            catalog(server, function, *args)
+    assert catalog(server, "catalog_restore", -1, "topics", "true", "t", TOPIC) == [0, 1]
+    assert catalog(server, "catalog_restore", -1, "topics", "true", "t", TOPIC.replace("2", "5")) == [0, 0]
+    assert catalog(server, "topic_grow", "t", "a" * 32, 3)[0] == 0
+
+
+def test_catalog_without_meta_goes_on_with_its_topics(server: redis.Redis) -> None:
+    catalog(server, "catalog_init", "cluster")
+    catalog(server, "topic_create", "t", "a" * 32, 2, "{}")
+    server.delete(CATALOG[0])
+    assert catalog(server, "catalog_init", "cluster") == [0, b"cluster"]
+    assert catalog(server, "catalog_read", -1)[3][0] == b"t"

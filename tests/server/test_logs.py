@@ -38,6 +38,25 @@ def test_log_line_quotes_a_clients_terminal_codes(capfd: pytest.CaptureFixture[s
     assert f"client_id={CLIENT_ID!r} software={WITHOUT_SPACE!r}" in line
 
 
+@pytest.mark.parametrize(
+    ("reason", "repair"),
+    [
+        (
+            "WRONGTYPE Operation against korvet:{a:@catalog}:meta, which holds",
+            "redis-cli DEL 'korvet:{a:@catalog}:meta'",
+        ),
+        ("field 7 of korvet:{a:t:0}:producers cannot be read", "redis-cli HDEL 'korvet:{a:t:0}:producers' 7"),
+        ("Connection refused", None),
+    ],
+)
+def test_line_whose_reason_names_a_damaged_key_names_the_repair(
+    capfd: pytest.CaptureFixture[str], reason: str, repair: str | None
+) -> None:
+    configure_logging(form="json")
+    structlog.get_logger().warning("some work failed", reason=reason)
+    assert json.loads(capfd.readouterr().err).get("repair") == repair
+
+
 def test_log_that_nobody_reads_costs_lines_and_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_STUCK_S", 0.01)
     read_end, write_end = os.pipe()

@@ -8,7 +8,6 @@ import structlog
 from kio.schema.errors import ErrorCode
 
 from korvet.api.shared.context import Context
-from korvet.api.shared.data_failures import reason_of
 from korvet.errors import KorvetError, StoreError, StoreFull, StoreRefusing, StoreUnavailable
 from korvet.security.acl import OPERATIONS, ResourceType
 
@@ -52,7 +51,7 @@ def change_failure(ctx: Context, error: KorvetError) -> tuple[ErrorCode, str]:
     - anything else is a defect: UNKNOWN_SERVER_ERROR and a line in the log
     """
     if isinstance(error, StoreError):
-        log.error("the store refused a change", api_key=ctx.api_key, **reason_of(error))
+        log.error("the store refused a change", api_key=ctx.api_key, reason=str(error))
         return ErrorCode.unknown_server_error, "The store is corrupt or of another version; see the front-end's log."
     if isinstance(error, StoreUnavailable) and error.outcome_unknown:
         return ErrorCode.request_timed_out, f"The store was lost before it answered: {error}"
@@ -64,6 +63,6 @@ def change_failure(ctx: Context, error: KorvetError) -> tuple[ErrorCode, str]:
 def read_failure(ctx: Context, error: KorvetError, retriable: ErrorCode) -> ErrorCode:
     """The code for a read that failed: ``retriable`` unless the store's answer itself was wrong."""
     if isinstance(error, StoreError):
-        log.error("the store's answer cannot be used", api_key=ctx.api_key, **reason_of(error))
+        log.error("the store's answer cannot be used", api_key=ctx.api_key, reason=str(error))
         return ErrorCode.unknown_server_error
     return retriable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import structlog
@@ -26,21 +25,12 @@ from korvet.errors import (
 
 log = structlog.get_logger()
 
-_WRONG_KIND: Final = re.compile(r"WRONGTYPE Operation against (korvet:\S+), which holds")
-"""How the library names a key of another type (lua/0-core/4-calls.lua)."""
 PASSING_S: Final = 0.1
 """How long an answer waits that only says to try again: Kafka's default of retry.backoff.ms.
 
 The Java consumer repeats a Fetch that failed at once, and aiokafka a Metadata request without leaders. In an outage of
 Redis each of them would send hundreds a second.
 """
-
-
-def reason_of(error: KorvetError) -> dict[str, str]:
-    """The reason for the log, and the command that repairs a key of another type."""
-    wrong = _WRONG_KIND.search(str(error))
-    repair = {"repair": f"redis-cli DEL '{wrong[1]}'"} if wrong else {}
-    return {"reason": str(error), **repair}
 
 
 def failure_code(error: KorvetError, api: str) -> int:
@@ -62,7 +52,7 @@ def failure_code(error: KorvetError, api: str) -> int:
     if isinstance(error, ValueTooLarge):
         return MESSAGE_TOO_LARGE
     if not isinstance(error, DamagedLog):
-        log.error("the store's answer cannot be used", api=api, **reason_of(error))
+        log.error("the store's answer cannot be used", api=api, reason=str(error))
     return UNKNOWN_SERVER_ERROR
 
 

@@ -7,7 +7,6 @@ from typing import Final
 
 import structlog
 
-from korvet.api.shared.data_failures import reason_of
 from korvet.codes import (
     COORDINATOR_NOT_AVAILABLE,
     POLICY_VIOLATION,
@@ -34,7 +33,7 @@ def failure_code(error: KorvetError, api: str) -> int:
         return COORDINATOR_NOT_AVAILABLE
     if isinstance(error, TooMany):
         return POLICY_VIOLATION
-    log.error("the store's answer cannot be used", api=api, **reason_of(error))
+    log.error("the store's answer cannot be used", api=api, reason=str(error))
     return UNKNOWN_SERVER_ERROR
 
 

@@ -11,6 +11,8 @@ from typing import TextIO, cast
 
 import structlog
 
+from korvet.store.damaged_keys import repair_of
+
 _STDERR = 2
 _STUCK_S = 1.0
 
@@ -55,6 +57,7 @@ def configure_logging(level: str = "info", form: str = "text") -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            with_repair,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             *render,
@@ -62,6 +65,13 @@ def configure_logging(level: str = "info", form: str = "text") -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _Lossy(_STDERR))),
     )
+
+
+def with_repair(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Give a line whose reason names a damaged key the command that mends it."""
+    if "repair" not in event and (repair := repair_of(str(event.get("reason", "")))):
+        event["repair"] = repair
+    return event
 
 
 class _Quoted:

@@ -197,7 +197,7 @@ async def open_catalog(frontend: Frontend, *, has_users: bool) -> None:
     await frontend.quotas.refresh()
     if frontend.authorizer is not None:
         await frontend.authorizer.refresh()
-    if has_users:
+    if has_users or frontend.authorizer is not None:
         await frontend.users.open()
 
 

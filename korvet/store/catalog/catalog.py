@@ -21,13 +21,13 @@ import structlog
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16
 
-from korvet.errors import KorvetError, StoreFull, StoreUnavailable
+from korvet.errors import KorvetError, StoreError, StoreFull, StoreUnavailable
 from korvet.redis.client import Purpose, Store
 from korvet.redis.wakeup import Wakeups
 from korvet.store.activity import Activity
 from korvet.store.catalog.settings import NOTHING, ConfigChange, Owner, Settings
 from korvet.store.catalog.topic import Topic, TopicEntry, parse_topic, topic_entry, unified_names
-from korvet.store.contract import RETRY
+from korvet.store.contract import LOST, RETRY
 from korvet.store.every import every
 from korvet.store.keys import Namespace
 from korvet.store.tenants import Limit
@@ -42,6 +42,7 @@ _FORMER_LAYOUT = (
 )
 _UNKNOWN_VERSION = -1
 _NO_BOUND = -1
+_TOPICS_A_CALL: Final = 500
 _MOMENT_S: Final = 5.0
 
 
@@ -86,6 +87,7 @@ class Catalog(Settings):
         self._deleting: list[Topic] = []
         self._gone: dict[str, float] = {}
         self._parsed: dict[bytes, TopicEntry] = {}
+        self._configs: Sequence[bytes] = ()
         self._changed = anyio.Event()
         store.on_history_change(self._distrust)
 
@@ -133,11 +135,12 @@ class Catalog(Settings):
     async def refresh(self) -> None:
         """Read the catalog; nothing is transferred if the version is the known one.
 
-        A lost catalog gets the cluster id back, because clients know the cluster by it.
+        A lost catalog gets the cluster id back, because clients know the cluster by it. Topics or settings that
+        somebody deleted by hand are written back as they were last read.
 
         :raises StoreUnavailable, StoreError:
         """
-        if not await self.read():
+        if not await self._take(self._ask(), restores=True):
             with suppress(StoreFull):
                 await self._init(self.cluster_id)
 
@@ -158,13 +161,22 @@ class Catalog(Settings):
             Purpose.COORDINATE, "korvet_catalog_read", self._keys, known_version=known_version, cursor=cursor
         )
 
-    async def _take(self, reading: _Reading) -> bool:
+    async def _take(self, reading: _Reading, *, restores: bool = False) -> bool:
         """Take over what was asked for, unless what was asked for later is here already. False without a cluster id.
 
         Pages that come after the first may be of later versions. So the first page's version is what is known by them.
+
+        :raises StoreError: topics or settings were deleted by hand, and are not restored.
         """
         known_version = reading.known_version
         code, version, cluster_id, topics, configs, cursor = await reading.first
+        if code == LOST and restores and version == self._version:
+            await self._restore(version)
+            code, version, cluster_id, topics, configs, cursor = await self._page(known_version)
+        if code == LOST:
+            raise StoreError(
+                f"{self._keys.topics} or {self._keys.configs} was deleted, and this front-end does not know it"
+            )
         while code == RETRY or cursor != b"0":
             if code == RETRY:
                 # Another server holds the catalog now.
@@ -177,11 +189,24 @@ class Catalog(Settings):
             self._taken = reading.number
             self.cluster_id = cluster_id.decode() or self.cluster_id
             if version != known_version:
+                self._configs = configs
                 self._take_configs(_pairs(configs))
                 self._replace_topics(topics)
                 self._count_change()
                 self._version = version
         return bool(cluster_id)
+
+    async def _restore(self, version: int) -> None:
+        """Write topics and settings back as they were at a version, for a catalog that lost them at this version."""
+        topics = [part for name, entry in self._parsed.items() for part in (name, entry.text)]
+        for table, flat in (("topics", topics), ("configs", self._configs)):
+            for at in range(0, len(flat) or 1, 2 * _TOPICS_A_CALL):
+                some, is_last = flat[at : at + 2 * _TOPICS_A_CALL], at + 2 * _TOPICS_A_CALL >= len(flat)
+                await self._store.call_function(
+                    Purpose.COORDINATE, "korvet_catalog_restore", self._keys,
+                    version=version, hash=table, is_last="true" if is_last else "false", fields=some,
+                )  # fmt: skip
+        log.warning("what was deleted from the catalog in redis is written back", key=self._keys.topics)
 
     @property
     def version(self) -> int:
@@ -223,7 +248,16 @@ class Catalog(Settings):
         parsed: dict[bytes, TopicEntry] = {}
         for name, text in _pairs(flat):
             known = self._parsed.get(name)
-            parsed[name] = known if known is not None and known.text == text else topic_entry(name, text)
+            if known is not None and known.text == text:
+                parsed[name] = known
+                continue
+            try:
+                parsed[name] = topic_entry(name, text)
+            except StoreError:
+                reason = f"field {name.decode(errors='replace')} of {self._keys.topics} cannot be read"
+                log.error("a topic's entry is damaged; it stays as it was last read", reason=reason)
+                if known is not None:
+                    parsed[name] = known
         topics = [entry.topic for entry in parsed.values()]
         self._parsed = parsed
         self.topics_digest = f"{sum(entry.digest for entry in parsed.values()):x}"
@@ -301,7 +335,7 @@ class Catalog(Settings):
         finally:
             # The change counts, and `follow` makes up for a lost read.
             with suppress(StoreUnavailable):
-                await self._take(reading)
+                await self._take(reading, restores=True)
         return reply
 
 

@@ -5,6 +5,7 @@ topic, partition, entry and the command that repairs it.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 
 import structlog
@@ -12,15 +13,13 @@ import structlog
 from korvet.errors import DamagedLog, KorvetError, StoreError
 from korvet.rate_limited_log import LineBudget
 from korvet.redis.client import Purpose, Store
+from korvet.store.damaged_keys import repair_of, type_of
 from korvet.store.log.entries import FOREIGN, CorruptEntry
 from korvet.store.log.partition import Partition
 
 logger = structlog.get_logger()
 
-_KINDS = (b"stream", b"hash", b"hash", b"zset", b"zset", b"hash")
-"""Types of a partition's keys, in their order."""
 _FOREIGN_ENTRY = re.compile(r"entry (\d+-\d+) is not one of korvet's")
-_UNREADABLE_FIELD = re.compile(r"field (\S+) of (\S+) cannot be read")
 _LOST = re.compile(r"has lost its entries from offset \d+ to (\d+)")
 _BEHIND_THE_END = "equal or smaller than the target stream top item"
 
@@ -58,14 +57,14 @@ class Damage:
             entry = await self._last_id(keys.log)
         if entry:
             return entry, f"redis-cli FCALL korvet_log_repair 2 '{keys.log}' '{keys.meta}' {entry}"
-        if field := _UNREADABLE_FIELD.search(str(error)):
-            return "", f"redis-cli HDEL '{field[2]}' {field[1]}"
+        if repair := repair_of(str(error)):
+            return "", repair
         if lost := _LOST.search(str(error)):
             at = f"--partition {partition.index} --before {lost[1]}"
             return "", f"korvet topics trim '{partition.topic.name}' {at} --execute"
         if "WRONGTYPE" in str(error):
             wrong = await self._of_the_wrong_type(partition.transaction_keys)
-            return "", f"redis-cli DEL {' '.join(repr(key) for key in wrong)}" if wrong else ""
+            return "", f"redis-cli DEL {shlex.join(wrong)}" if wrong else ""
         return "", ""
 
     async def _last_id(self, log_key: str) -> str:
@@ -76,4 +75,4 @@ class Damage:
     async def _of_the_wrong_type(self, keys: Sequence[str]) -> Sequence[str]:
         asked = [self._store.call(Purpose.READ, key, "TYPE", key) for key in keys]
         kinds = [await one for one in asked]
-        return [key for key, kind, own in zip(keys, kinds, _KINDS, strict=True) if kind not in (own, b"none")]
+        return [key for key, kind in zip(keys, kinds, strict=True) if kind.decode() not in (type_of(key), "none")]

@@ -19,13 +19,6 @@ MOST_AT_ONCE: Final = 1000
 _BUCKETS_A_CALL: Final = 100
 
 
-class StoredSettings(NamedTuple):
-    """The settings of a version, texts by field; ``texts`` is None if the version is the one that the caller knows."""
-
-    version: int
-    texts: Mapping[bytes, bytes] | None
-
-
 class Use(NamedTuple):
     """What a front-end took from a bucket; ``rate`` is a second's."""
 
@@ -42,18 +35,9 @@ class StoredQuotas:
     """
 
     def __init__(self, namespace: Namespace, store: Store) -> None:
-        self.channel = namespace.security.quotas
         self._namespace = namespace
         self._keys = [namespace.security.quotas]
         self._store = store
-
-    async def read(self, known_version: int) -> StoredSettings:
-        """All settings, unless their version is known."""
-        _, version, flat = await self._store.call_function(
-            Purpose.COORDINATE, "korvet_quotas_read", self._keys, known_version=known_version
-        )
-        texts = dict(zip(flat[::2], flat[1::2], strict=True))
-        return StoredSettings(version, None if version == known_version else texts)
 
     async def alter(self, changes: Mapping[str, str]) -> int:
         """Set at most `MOST_AT_ONCE` fields to texts, or delete those with none, all or none of them.

@@ -50,8 +50,7 @@ class Users(Followed):
     def __init__(self, namespace: Namespace, store: Store, wakeups: Wakeups) -> None:
         self._keys = namespace.security
         complaint = "the users cannot be read; those last known may log in"
-        super().__init__(store, wakeups, self._keys.users, complaint)
-        self._store = store
+        super().__init__(store, wakeups, "users", self._keys.users, self._keys.secret, complaint)
         self.credentials: Mapping[CredentialKey, Credential] = MappingProxyType({})
         """All credentials as last read."""
         self.secret = b""
@@ -62,13 +61,8 @@ class Users(Followed):
         self.secret = await read_secret(self._store, self._keys.secret)
         await self.refresh()
 
-    async def _read(self, known_version: int) -> int:
-        _, version, flat = await self._store.call_function(
-            Purpose.COORDINATE, "korvet_users_read", [self._keys.users], known_version=known_version
-        )
-        if version != known_version:
-            self.credentials = MappingProxyType(parse_credentials(flat))
-        return int(version)
+    async def _take(self, fields: Sequence[bytes]) -> None:
+        self.credentials = MappingProxyType(parse_credentials(fields))
 
     async def alter(self, changes: Mapping[CredentialKey, Credential | None]) -> tuple[int, Sequence[int]]:
         """Set at most `MOST_AT_ONCE` credentials, or delete those with None.

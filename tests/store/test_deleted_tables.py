@@ -1,0 +1,167 @@
+"""Tables that somebody deletes by hand while front-ends serve: a front-end that knows one writes it back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from structlog.testing import capture_logs
+
+from korvet.errors import StoreError
+from korvet.quotas.entity import Entity
+from korvet.quotas.quotas import Quotas
+from korvet.quotas.rules import Windows
+from korvet.redis.client import Purpose
+from korvet.security.acl import Acl, Operation, PatternType, Permission, ResourceType
+from korvet.store.catalog.settings import ConfigChange
+from korvet.store.damaged_keys import REPAIR, repair_of, type_of
+from korvet.store.followed import Followed
+from korvet.store.keys import TENANTS, Namespace
+from korvet.store.security.users import Credential, CredentialKey, Users
+from korvet.store.tenants import Tenants
+from tests.store import catalogs
+from tests.store.catalogs import created
+from tests.store.logs import NAMESPACE, Front
+from tests.store.test_access_rules import authorizer_of
+from tests.support.redis import Server
+
+pytestmark = pytest.mark.anyio
+
+KEYS = catalogs.NAMESPACE.catalog
+RULE = Acl(ResourceType.TOPIC, PatternType.LITERAL, "t", "User:a", "*", Operation.READ, Permission.DENY)
+
+
+async def _users(front: Front) -> tuple[Followed, str, Callable[[], object]]:
+    users = Users(NAMESPACE, front.store, front.wakeups)
+    await users.open()
+    await users.alter({CredentialKey("SCRAM-SHA-256", "a"): Credential(b"salt", b"stored", b"server", 4096)})
+    return users, NAMESPACE.security.users, lambda: users.credentials
+
+
+async def _rules(front: Front) -> tuple[Followed, str, Callable[[], object]]:
+    await Users(NAMESPACE, front.store, front.wakeups).open()
+    authorizer = authorizer_of(front)
+    assert await authorizer.add([RULE]) == 0
+    return authorizer, NAMESPACE.security.acls, lambda: authorizer.acls
+
+
+async def _quotas(front: Front) -> tuple[Followed, str, Callable[[], object]]:
+    await Users(NAMESPACE, front.store, front.wakeups).open()
+    quotas = Quotas(NAMESPACE, front.store, front.wakeups, Windows(11, 1, 11, 1), lambda: 1)
+    entity = Entity(user="a")
+    assert await quotas.alter({(entity, "producer_byte_rate"): 5.0}) == 0
+    return quotas, NAMESPACE.security.quotas, lambda: quotas.settings
+
+
+async def _tenants(front: Front) -> tuple[Followed, str, Callable[[], object]]:
+    tenants = Tenants(front.store, front.wakeups)
+    await tenants.open()
+    args = {"name": "acme", "id": "1", "limits": "{}", "super_users": ""}
+    await front.store.call_function(Purpose.COORDINATE, "korvet_tenant_create", [TENANTS.tenants], **args)
+    await tenants.refresh()
+    return tenants, TENANTS.tenants, tenants.names
+
+
+TABLES = {"users": _users, "acls": _rules, "quotas": _quotas, "tenants": _tenants}
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_front_end_writes_a_deleted_table_back(one: Front, other: Front, table: str) -> None:
+    followed, key, held = await TABLES[table](one)
+    before = held()
+    assert before
+    await one.store.call(Purpose.COORDINATE, key, "DEL", key)
+    await followed.refresh()
+    assert held() == before
+    again, _, found = await TABLES[table](other)
+    await again.refresh()
+    assert found() == before
+
+
+async def test_front_end_that_was_away_leaves_a_deleted_table_to_others(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may not know which users were removed meanwhile. Its own clients may log in as before."""
+    followed, key, held = await _users(one)
+    before = held()
+    await one.store.call(Purpose.COORDINATE, key, "DEL", key)
+    monkeypatch.setattr(followed, "_refresh_s", 0.0)
+    with pytest.raises(StoreError, match=f"{key} was deleted"):
+        await followed.refresh()
+    assert held() == before
+    assert await one.store.call(Purpose.COORDINATE, key, "EXISTS", key) == 0
+
+
+@pytest.mark.parametrize("deleted", [1, 2, (1, 2)], ids=["topics", "settings", "both"])
+async def test_front_end_writes_deleted_topics_and_settings_back(
+    server: Server, deleted: int | tuple[int, ...]
+) -> None:
+    async with catalogs.front(server.url) as one, catalogs.front(server.url) as other:
+        topics = [await created(one, f"t{at}", 3, retention_ms="5") for at in range(501)]
+        await one.catalog.configure_cluster(ConfigChange(set={"num.partitions": "7"}))
+        await other.catalog.refresh()
+        with server.client() as client:
+            client.delete(*(KEYS[at] for at in ([deleted] if isinstance(deleted, int) else deleted)))
+        await other.catalog.refresh()
+        async with catalogs.front(server.url) as third:
+            assert sorted(topic.name for topic in third.catalog.topics()) == sorted(topic.name for topic in topics)
+            assert third.catalog.topic("t500") == topics[500]
+            assert third.catalog.setting(None, "num.partitions") == "7"
+        await one.catalog.refresh()
+        assert one.catalog.topic("t0") == topics[0]
+
+
+async def test_change_of_a_catalog_without_topics_fails_and_brings_them_back(server: Server) -> None:
+    async with catalogs.front(server.url) as one:
+        topic = await created(one, "t", 3)
+        with server.client() as client:
+            client.delete(KEYS.topics)
+        with pytest.raises(StoreError, match=f"{KEYS.topics}.* was deleted"):
+            await created(one, "u")
+        assert await created(one, "u")
+        assert one.catalog.topic("t") == topic
+
+
+async def test_front_end_that_does_not_know_deleted_topics_names_the_repair(server: Server) -> None:
+    async with catalogs.front(server.url) as one:
+        await created(one, "t")
+        with server.client() as client:
+            client.delete(KEYS.topics)
+        with pytest.raises(StoreError) as raised:
+            async with catalogs.front(server.url):
+                pass
+        assert repair_of(str(raised.value)) == REPAIR
+
+
+async def test_damaged_entry_of_a_topic_hides_no_topic(server: Server) -> None:
+    async with catalogs.front(server.url) as one:
+        first, second = await created(one, "first"), await created(one, "second")
+        with server.client() as client:
+            client.hset(KEYS.topics, "first", "{")
+        with capture_logs() as lines:
+            third = await created(one, "third")
+        assert sorted(one.catalog.topics(), key=lambda topic: topic.name) == [first, second, third]
+        assert [repair_of(line["reason"]) for line in lines] == [REPAIR]
+
+
+async def test_error_of_a_plain_command_names_its_key_of_another_type(one: Front) -> None:
+    key = NAMESPACE.group_index(0)
+    await one.store.call(Purpose.COORDINATE, key, "SET", key, "text")
+    with pytest.raises(StoreError) as raised:
+        await one.store.call(Purpose.COORDINATE, key, "SMEMBERS", key)
+    assert repair_of(str(raised.value)) == f"redis-cli DEL '{key}'"
+
+
+@pytest.mark.parametrize("name", ["default", "", "a:b}"])
+def test_every_key_has_its_type(name: str) -> None:
+    one = Namespace(name)
+    transactions = one.transaction_log("t", 0)
+    types = dict(zip(transactions, ["stream", "hash", "hash", "zset", "zset", "hash"], strict=True))
+    types |= dict.fromkeys([*one.catalog, one.frontends, *one.group("g:1}")[:2], TENANTS.tenants], "hash")
+    types |= {one.group("g").sessions: "zset", one.group_index(3): "set", one.inlet("t", 0).inlet: "stream"}
+    types |= dict(zip(one.security, ["hash", "hash", "string", "hash"], strict=True))
+    types |= dict(zip(one.transaction("a:b"), ["hash", "zset"], strict=True))
+    types |= {one.reader("c", "h"): "hash", one.quota_bucket("b"): "string", one.connections.leases: "zset"}
+    types |= {one.connections.counter("ip", "::1"): "hash", f"{transactions.log}:5": "string"}
+    types |= {f"{transactions.log}:spare": "stream", "korvet:{other}": None, one.touched("t", 0): None}  # type: ignore[dict-item]
+    assert {key: type_of(key) for key in types} == types
