@@ -97,9 +97,9 @@ class Broker:
         self._address = settings.get("bootstrap.servers", "")
         # librdkafka would print the errors of connections. Calls only tell that no broker answered in time.
         self._errors: deque[KafkaError] = deque(maxlen=_MOST_ERRORS)
-        quiet: dict[str, Any] = {"log_level": 0, "error_cb": self._errors.append}
+        self._settings: dict[str, Any] = {**settings, "log_level": 0, "error_cb": self._errors.append}
         try:
-            self._admin = AdminClient({**settings, **quiet})
+            self._admin = AdminClient(self._settings)
         except KafkaException as error:
             raise PipelineError(f"The client does not take its settings: {error.args[0].str().strip()}") from None
 
@@ -280,7 +280,7 @@ class Broker:
             else:
                 self._errors.clear()
                 return found
-            if failure.args[0].code() not in _AWAY or self._refusal() is not None:
+            if failure.args[0].code() not in _AWAY or self._refusal(self._admin) is not None:
                 break
         raise self._failed("topics", failure) from None
 
@@ -299,8 +299,9 @@ class Broker:
             return {}
         isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
         asked = {KafkaPartition(topic, number): spec for (topic, number), spec in wanted.items()}
+        admin = self._admin
         for _ in range(_LEADERS):
-            futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_S)
+            futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_S)
             if not any(_is_leaderless(future) for future in futures.values()):
                 break
             # The client asks with the leader epoch that it knows. Only new metadata tells it of a newer one.
@@ -317,6 +318,7 @@ class Broker:
         return Position(offset=told.offset, leader_epoch=epoch)
 
     def _result(self, future: Future[Any], what: str) -> Any:
+        admin = self._admin  # A request ends with its client, which another thread may replace.
         failure = KafkaException(KafkaError(KafkaError._TIMED_OUT))
         for look_s in _looks(TIMEOUT_S + 5):
             try:
@@ -325,7 +327,7 @@ class Broker:
                 failure = error
                 break
             except TimeoutError:
-                if self._refusal() is not None:
+                if self._refusal(admin) is not None:
                     break
             else:
                 self._errors.clear()
@@ -336,12 +338,14 @@ class Broker:
         error = failure.args[0]
         if error.code() in _AWAY:
             told = [one for one in self._errors if one.code() == KafkaError._TRANSPORT]
-            error = self._refusal() or (told[-1] if told else error)
+            error = self._refusal(self._admin) or (told[-1] if told else error)
+            # Once a group's coordinator was away, librdkafka lets all later requests for the group time out.
+            self._admin = AdminClient(self._settings)
         return explained(what, error, self._address)
 
-    def _refusal(self) -> KafkaError | None:
+    def _refusal(self, admin: AdminClient) -> KafkaError | None:
         """The reason why a broker does not let this client in, if one said so since the last failure."""
-        self._admin.poll(0)
+        admin.poll(0)
         return next((error for error in reversed(self._errors) if error.code() in _NOT_LET_IN), None)
 
 

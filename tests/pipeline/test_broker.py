@@ -1,15 +1,20 @@
-"""What the jobs read of offsets that other clients committed."""
+"""What the jobs read of offsets that other clients committed, and after an outage."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from korvet.pipeline.broker import Broker
+from korvet.pipeline import broker as module
+from korvet.pipeline.broker import Broker, Position
+from korvet.pipeline.errors import BrokerUnreachable
 from tests.api.groups import commit
+from tests.pipeline.sourcing import create
 from tests.support.broker import KorvetServer
 
 
@@ -33,3 +38,26 @@ def test_metadata_of_another_client_is_read_with_whatever_lies_behind_it(broker:
             told = admin.committed(f"{topic}-shorter")
             assert [found.offset for found in told.values()] == [3, 4]
             assert all(found.metadata.startswith(shorter) for found in told.values())
+
+
+def test_group_requests_succeed_again_after_an_outage_of_the_coordinator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TIMEOUT_S", 2.0)
+    server = KorvetServer(tmp_path).start()
+    try:
+        create(server, "outage")
+        with Broker({"bootstrap.servers": server.bootstrap}) as admin:
+            positions = {("outage", 0): Position(offset=0, leader_epoch=None)}
+            admin.commit("outage", positions)
+            server.kill()
+            with pytest.raises(BrokerUnreachable):
+                admin.committed("outage")
+            server.start()
+            for _ in range(10):
+                with suppress(BrokerUnreachable):
+                    assert admin.committed("outage") == positions
+                    return
+    finally:
+        server.kill()
+    pytest.fail("no request for the group succeeded")
