@@ -192,6 +192,7 @@ def test_checks_do_not_require_commits_answered_during_a_cut() -> None:
     assert not any(found.values())
 
 
+@pytest.mark.all
 def test_bank_sees_no_partial_transaction_while_redis_loses_writes() -> None:
     few = [post for post in WORKERS if post.name not in ("teller-1", "clerk-2")]
     kept = keep(seconds=5, seed=2, kind="valkey", workers=few, cuts=True)

@@ -26,6 +26,8 @@ from tests.support.topologies import running_cluster, running_replicas, running_
 
 TESTS = Path(__file__).resolve().parents[1]
 DIRECTORIES = ("cluster", "deploy")
+BY_HAND = "chaos"
+"""The directory whose every stage starts servers that mark other tests."""
 STARTERS: tuple[Callable[..., object], ...] = (
     running_cluster, running_replicas, running_sentinel, running_haproxy, running_prometheus, Tools, running_catalog,
     running_object_store, running_mirror,
@@ -71,7 +73,10 @@ def _ours(value: Any) -> Any:
 
 def is_beyond_the_default(item: pytest.Function) -> bool:
     """Whether a rule gives the test the marker."""
-    if item.path.relative_to(TESTS).parts[0] in DIRECTORIES:
+    directory, *_ = item.path.relative_to(TESTS).parts
+    if directory == BY_HAND:
+        return False
+    if directory in DIRECTORIES:
         return True
     if BROWSER in item.fixturenames and item.originalname != SMOKE:
         return True
