@@ -28,6 +28,8 @@ _KEY: Final = re.compile(r"korvet:\{(.*?)\}:(.+)")
 _WRONG_TYPE: Final = re.compile(r"WRONGTYPE Operation against (korvet:\S+), which holds")
 """The text by which `lua/0-core/4-calls.lua` and `korvet.redis.error_replies` name a key of another type."""
 _UNREADABLE: Final = re.compile(r"field (.+) of (korvet:\S+) cannot be read")
+_CUT_META: Final = re.compile(r"(korvet:\S+:meta) has a field that is missing or no number")
+"""A partition's meta hash is made again from its log when it is gone."""
 _DELETED: Final = "@catalog}:configs was deleted"
 
 
@@ -44,7 +46,7 @@ def type_of(key: str) -> str | None:
 
 def repair_of(reason: str) -> str | None:
     """The command that mends what an error's text says, or None."""
-    if wrong := _WRONG_TYPE.search(reason):
+    if wrong := _WRONG_TYPE.search(reason) or _CUT_META.search(reason):
         return f"redis-cli DEL {shlex.quote(wrong[1])}"
     if unreadable := _UNREADABLE.search(reason):
         field, key = unreadable.groups()

@@ -82,7 +82,7 @@ function log.make_transaction_keys(keys)
   redis.call('HSETNX', keys[6], '', '0')
 end
 
--- log_create: make the keys of a partition
+-- log_create: make the keys of a partition, and its meta hash from its log if somebody deleted that alone
 -- KEYS[1] log       stream  record batches
 -- KEYS[2] meta      hash    identity, offsets, epochs, totals
 -- KEYS[3] producers hash    producer id -> last batches
@@ -99,7 +99,10 @@ function log.create(keys, args)
   if topic_id == asked.topic_id then
     return { code.NONE }
   end
-  if redis.call('EXISTS', unpack(keys)) > 0 then
+  if redis.call('EXISTS', meta_key) == 0 and redis.call('EXISTS', log_key) == 1 then
+    log.rebuild_meta(keys, asked.topic_id)
+    return { code.NONE }
+  elseif redis.call('EXISTS', unpack(keys)) > 0 then
     return { code.GONE }
   end
   -- XGROUP makes an empty stream. All keys of a unit exist together, because Redis refuses a call during a slot
@@ -119,5 +122,5 @@ end
 redis.register_function{
   function_name = 'korvet_log_create',
   callback = log.create,
-  description = 'make the keys of a partition',
+  description = 'make the keys of a partition, and its meta hash from its log if somebody deleted that alone',
 }

@@ -25,6 +25,53 @@ function log.end_at(log_key, log_end, batches, is_foreign)
   redis.call('XSETID', log_key, value.integer(log_end) .. '-' .. (log_end == 0 and '1' or '0'), 'ENTRIESADDED', added)
 end
 
+-- The first offset of the open transactions and the last one of the aborted transactions; nil if there are none.
+function log.transactions_of(keys)
+  local open = keys[4] and redis.call('ZRANGEBYSCORE', keys[4], 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1) or {}
+  local aborted = keys[5] and redis.call('ZRANGE', keys[5], -1, -1, 'WITHSCORES') or {}
+  return open[2], aborted[1] ~= '' and aborted[2] or nil
+end
+
+-- The epochs text of the entries of a log, as far as its first and its last one tell.
+function log.epochs_of(first, last, start)
+  local first_epoch, last_epoch = string.match(first[2][2], '(%d+) %S+$'), string.match(last[2][2], '(%d+) %S+$')
+  local epochs = first_epoch .. ':' .. start
+  if last_epoch ~= first_epoch then
+    epochs = log.with_epoch(epochs, last_epoch, value.integer(log.id_offset(last[1]) - log.times(last)))
+  end
+  return last_epoch, epochs
+end
+
+-- Make a lost meta hash of a partition from its log. Without a run id the next use begins a leader epoch.
+function log.rebuild_meta(keys, topic_id)
+  local log_key, meta_key = keys[1], keys[2]
+  local first = redis.call('XRANGE', log_key, '-', '+', 'COUNT', 1)[1]
+  local last = redis.call('XREVRANGE', log_key, '+', '-', 'COUNT', 1)[1]
+  local stream = value.pairs(redis.call('XINFO', 'STREAM', log_key))
+  local log_end = value.integer(log.id_offset(stream['last-generated-id']))
+  local start, epoch, epochs, totals = log_end, '0', '0:' .. log_end, '-1 0 0'
+  if last then
+    start = value.integer(log.id_offset(first[1]) - log.times(first))
+    epoch, epochs = log.epochs_of(first, last, start)
+    log.times(last)
+    totals = string.match(last[2][2], '^%d+ %d+ %-?%d+ (%-?%d+ %d+ %d+) ')
+  end
+  local first_open, last_aborted = log.transactions_of(keys)
+  redis.call('HLEN', keys[3])
+  redis.call('HLEN', keys[6] or keys[3])
+  redis.call(
+    'HSET', meta_key, 'topic_id', topic_id, 'run_id', '', 'replid', server.replid(), 'start', start, 'end', log_end,
+    'epoch', epoch, 'epochs', epochs, 'totals', totals
+  ) -- first write
+  for field, offset in pairs({ first_open = first_open, last_aborted = last_aborted }) do
+    redis.call('HSET', meta_key, field, value.integer(tonumber(offset)))
+  end
+  redis.call('HSETNX', keys[3], '', '0 0 0 0')
+  if keys[4] then
+    log.make_transaction_keys(keys)
+  end
+end
+
 -- log_repair: remove an entry that cannot be read, for an operator
 -- An entry above the log's end keeps everybody from appending. So the stream's last id becomes the log's end again.
 -- KEYS[1] log       stream  record batches

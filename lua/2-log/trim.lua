@@ -183,7 +183,7 @@ function log.delete(keys, args)
   if is_last then
     local inlet_key = log.inlet_key(log_key)
     redis.call('UNLINK', inlet_key, log.refused_key(inlet_key), unpack(keys))
-  elseif meta[1] then
+  else
     redis.call('HDEL', meta_key, 'topic_id')
     redis.call('HSET', meta_key, 'deleting', topic_id)
   end

@@ -174,6 +174,42 @@ async def test_key_of_the_wrong_type_fails_its_partition_alone(one: Front, which
     assert (await one.append(bad, batch(1)))[0] == 0
 
 
+@pytest.mark.parametrize("left", ["all", "end", "nothing"])
+async def test_meta_hash_that_somebody_deleted_is_made_from_the_log(one: Front, left: str) -> None:
+    """Before, the partition began anew at offset 0."""
+    partition = await one.partition()
+    for _ in range(3):
+        await one.append(partition, batch(2))
+    await one.append(partition, batch(1, producer=7, sequence=0))
+    if left != "all":
+        await one.log.trim(partition, 4 if left == "end" else 7)
+    (before,) = await one.log.metas([partition])
+    assert isinstance(before, Meta)
+    await command(one, "DEL", partition.keys.meta)
+    one.log.forget()
+    (after,) = await one.log.metas([partition])
+    assert isinstance(after, Meta)
+    assert (after.start, after.end, after.stable, after.epoch > before.epoch) == (before.start, 7, 7, True)
+    read = await one.read(partition, before.start)
+    assert (read.code, offsets(read)) == (0, {"all": [0, 2, 4, 6], "end": [4, 6], "nothing": []}[left])
+    assert await log_bytes(one.store, [partition]) != [0] or left == "nothing"
+    assert (await one.append(partition, batch(1)))[:2] == (0, 7)
+    assert (await one.append(partition, batch(1, producer=7, sequence=1)))[:2] == (0, 8)
+
+
+async def test_logged_command_repairs_a_meta_hash_that_lacks_fields(one: Front) -> None:
+    partition = await one.partition()
+    await one.append(partition, batch(2))
+    await command(one, "HDEL", partition.keys.meta, "start")
+    one.log.forget()
+    with capture_logs() as lines:
+        assert (await one.read(partition, 0)).code == UNKNOWN_SERVER_ERROR
+    assert lines[0]["repair"] == f"redis-cli DEL '{partition.keys.meta}'"
+    await repair(one, lines[0])
+    assert offsets(await one.read(partition, 0)) == [0]
+    assert (await one.append(partition, batch(1)))[:2] == (0, 2)
+
+
 @pytest.mark.parametrize("is_committed", [False, True])
 @pytest.mark.parametrize("lost", ["all", "end"])
 async def test_reader_of_lost_entries_gets_an_error_until_the_log_is_trimmed(

@@ -390,3 +390,17 @@ async def test_transaction_whose_deadline_somebody_deleted_is_aborted_in_time(sc
     await scene.transactions.close_hanging()
     await sweep(scene.transactions)
     await scene.until_aborted(name)
+
+
+async def test_transaction_of_a_group_alone_is_aborted_in_time_without_its_deadline(scene: Scene) -> None:
+    name = f"txn-{uuid4().hex[:8]}"
+    _, producer_id, epoch = await scene.transactions.init(name, 1, -1, -1)
+    request = CommitRequest(
+        group_id=scene.group_id, member_id="", instance_id=None, generation=-1, version=5,
+        offsets=[((scene.topic.name, 0), Offset(5, -1, scene.topic.id, ""))],
+    )  # fmt: skip
+    assert await scene.transactions.commit_offsets(request, name, producer_id, epoch, joins=True) == 0
+    await scene.delete(NAMESPACE.transaction(name).deadlines)
+    await scene.transactions.close_hanging()
+    await sweep(scene.transactions)
+    await scene.until_aborted(name)
