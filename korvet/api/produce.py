@@ -31,7 +31,7 @@ from uuid import UUID
 
 from korvet.api import Answer, api
 from korvet.api.shared import needs
-from korvet.api.shared.acks import ALL, ask_for_replicas, ask_for_room, lacks_replicas
+from korvet.api.shared.acks import ALL, ask_for_acks, ask_for_room, lacking
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import failure_code
 from korvet.api.shared.produced import JOINS_SINCE, NO_TIMESTAMP, Outcome, Pending, Produced, unknown_code
@@ -131,7 +131,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
         return await Produced(ctx, request, _all_failed(ctx, request, Refusal(failure_code(away, "produce"))))
     for job in plan[1]:
         await ask_for_room(ctx, job.partition)
-        await ask_for_replicas(ctx, request, job.partition)
+        await ask_for_acks(ctx, request, job.partition)
     topics, jobs, whys = await _opened(ctx, request, plan)
     if whys:
         return await Produced(ctx, request, _all_failed(ctx, request, whys[0]))
@@ -236,7 +236,7 @@ def _has_to_wait(ctx: Context, request: Any, partition: Partition, batch: Batch 
     if partition.repairing or log.reserve.is_used_up(partition.keys.log):
         return True
     limits = log.limits(partition)
-    return not limits.is_plain and (_must_be_opened(limits, batch) or lacks_replicas(ctx, request, partition) is None)
+    return not limits.is_plain and (_must_be_opened(limits, batch) or lacking(ctx, request, partition) is None)
 
 
 def _is_believed(ctx: Context, batch: Batch, limits: Limits) -> bool:
@@ -345,17 +345,15 @@ def _send(ctx: Context, request: Any, job: _Job, limits: Limits, append_time: in
         log.reserve.note_full(True)
         partition.in_flight.refuse(batch, "redis is nearly at maxmemory")
         return PartitionAnswer(partition.index, KAFKA_STORAGE_ERROR)
-    copies = limits.copies
-    is_held = (copies > 1 or limits.is_synced) and request.acks == ALL
-    if is_held and lacks_replicas(ctx, request, partition):
-        why = f"Fewer servers are in sync than min.insync.replicas={copies}"
+    is_held = limits.is_held and request.acks == ALL
+    if is_held and (why := lacking(ctx, request, partition)):
         partition.in_flight.refuse(batch, why)
         return PartitionAnswer(partition.index, NOT_ENOUGH_REPLICAS, message=why)
     entries = None if job.split is None else arguments(batch, job.split)
     appending = log.append(partition, batch, job.records, _membership(ctx, request, batch), entries)
     if not is_held:
         return Pending(partition, appending, append_time=append_time)
-    held = log.replicas.hold(partition, appending.reply, copies, on_disk=limits.is_synced)
+    held = log.replicas.hold(partition, appending.reply, limits.copies, on_disk=limits.is_synced)
     return Pending(partition, appending, append_time=append_time, held=held, timeout_s=request.timeout.total_seconds())
 
 

@@ -28,7 +28,7 @@ from korvet.store.rights import throw_away_key, told
 OLDEST_MAJOR = 7
 MIB = 1 << 20
 _REMEDY = "free some with korvet topics trim (korvet topics describe shows sizes), or raise maxmemory"
-_COPIES = "min.insync.replicas"
+_COPIES, _SYNCED = "min.insync.replicas", "korvet.acks.fsync"
 _REPLICA = re.compile(r"slave\d+")
 
 
@@ -49,15 +49,19 @@ class Finding:
     text: str
 
 
-class Copies(NamedTuple):
-    """The greatest min.insync.replicas that is set in a namespace, and the topic or setting that has it."""
+class Wanted(NamedTuple):
+    """What topics and cluster-wide settings of a namespace ask of servers for acks=all."""
 
-    number: int
-    whose: str
+    copies: int = 1
+    """The greatest min.insync.replicas."""
+    whose: str = ""
+    """The topic or setting that has it."""
+    synced: str = ""
+    """A topic or setting with korvet.acks.fsync; empty if there is none."""
 
 
-def wanted_copies(clients: Iterable[redis.Redis], namespace: Namespace) -> Copies | None:
-    """The copies that topics and cluster-wide settings ask for, if one of these servers holds the catalog.
+def wanted_of(clients: Iterable[redis.Redis], namespace: Namespace) -> Wanted:
+    """What a namespace asks of its servers, if one of these servers holds the catalog.
 
     The settings of a front-end's config file are not known here.
     """
@@ -65,23 +69,22 @@ def wanted_copies(clients: Iterable[redis.Redis], namespace: Namespace) -> Copie
     for client in clients:
         try:
             topics: Any = client.hgetall(keys.topics)
-            everywhere: Any = client.hget(keys.configs, _COPIES)
+            everywhere: Any = client.hmget(keys.configs, _COPIES, _SYNCED)
         except RedisError:
             continue
-        found = [Copies(int(everywhere), "all topics")] if everywhere else []
-        for name, text in topics.items():
-            # The catalog's hash has a field with the empty name.
-            own = json.loads(text)["configs"].get(_COPIES) if name else None
-            if own is not None:
-                found.append(Copies(int(own), f"topic {name.decode()}"))
-        return max(found, default=None)
-    return None
+        settings = [("all topics", dict(zip((_COPIES, _SYNCED), map(_text, everywhere), strict=True)))]
+        # The catalog's hash has a field with the empty name.
+        settings += [(f"topic {name.decode()}", json.loads(text)["configs"]) for name, text in topics.items() if name]
+        copies, whose = max((int(configs.get(_COPIES) or 1), whose) for whose, configs in settings)
+        synced = [whose for whose, configs in settings if configs.get(_SYNCED) == "true"]
+        return Wanted(copies, whose, synced[0] if synced else "")
+    return Wanted()
 
 
 def examine(
-    client: redis.Redis, namespace: Namespace, copies: Copies | None = None, url: RedisUrl | None = None
+    client: redis.Redis, namespace: Namespace, wanted: Wanted, url: RedisUrl | None = None
 ) -> Iterator[Finding]:
-    """All findings about one server; ``copies`` is the most that topics ask for, ``url`` is the server's address.
+    """All findings about one server; ``url`` is the server's address.
 
     :raises RedisError: if the server cannot be asked at all.
     """
@@ -90,10 +93,11 @@ def examine(
     yield _server(info)
     yield from _writes(client, namespace)
     yield _durability(info, settings)
+    yield from _acknowledged_by_disk(client, info, settings, wanted)
     yield from _memory(info, settings)
     yield from _limits(info, settings)
     yield from _cluster(client, info, url)
-    yield from _replicas(info, copies)
+    yield from _replicas(info, wanted)
     yield _library(client)
     yield _rights(client, namespace, is_cluster=bool(info.get("cluster_enabled")))
     yield from _secured(client, namespace)
@@ -103,7 +107,8 @@ def _settings(client: redis.Redis) -> dict[str, str]:
     """The server's own settings; empty if CONFIG is not allowed (as at most hosted services)."""
     try:
         found: dict[Any, Any] = client.config_get(
-            "appendonly", "appendfsync", "save", "maxmemory", "maxmemory-policy", "maxmemory-clients",
+            "appendonly", "appendfsync", "no-appendfsync-on-rewrite", "save",
+            "maxmemory", "maxmemory-policy", "maxmemory-clients",
             "proto-max-bulk-len", "client-query-buffer-limit", "client-output-buffer-limit",
         )  # fmt: skip
     except RedisError:
@@ -111,8 +116,8 @@ def _settings(client: redis.Redis) -> dict[str, str]:
     return {_text(name): _text(value) for name, value in found.items()}
 
 
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+def _text(value: bytes | str | None) -> str:
+    return value.decode() if isinstance(value, bytes) else value or ""
 
 
 def _server(info: dict[str, Any]) -> Finding:
@@ -171,6 +176,36 @@ def _snapshots_only(subject: str, settings: dict[str, str]) -> Finding:
         return Finding(subject, Verdict.MEND, text)
     text = f"snapshots only (save {rules}): a crash loses acknowledged records, all since the last snapshot; {remedy}"
     return Finding(subject, Verdict.MEND, text)
+
+
+def _acknowledged_by_disk(
+    client: redis.Redis, info: dict[str, Any], settings: dict[str, str], wanted: Wanted
+) -> Iterator[Finding]:
+    if not wanted.synced:
+        return
+    problem = ""
+    try:
+        ask(client, "WAITAOF", 0, 0, 1)
+    except ResponseError as error:
+        problem = f"WAITAOF fails ({error}): it needs Redis 7.2 or Valkey, and a user's right +waitaof"
+    appendfsync = settings.get("appendfsync")
+    if not problem and not info.get("aof_enabled"):
+        problem = "there is no append-only file: set appendonly yes"
+    elif not problem and appendfsync == "no":
+        problem = "with appendfsync no the server never tells of a flush: set it to everysec or always"
+    text = f"korvet.acks.fsync of {wanted.synced}"
+    if problem:
+        yield Finding("acks.fsync", Verdict.MEND, f"{text} refuses producers with acks=all, and commits: {problem}")
+    elif settings.get("no-appendfsync-on-rewrite") == "yes":
+        problem = "while the server saves or rewrites, nothing is flushed: set no-appendfsync-on-rewrite no"
+        yield Finding("acks.fsync", Verdict.MEND, f"{text} promises too much: {problem}")
+    elif appendfsync == "always":
+        yield Finding("acks.fsync", Verdict.OK, f"{text}: each answer waits for the disk")
+    elif appendfsync == "everysec":
+        yield Finding("acks.fsync", Verdict.OK, f"{text}: each answer waits for the flush of the next second or two")
+    else:
+        unknown = "this user may not see appendfsync, so front-ends wait as long as with everysec, a second or two"
+        yield Finding("acks.fsync", Verdict.NOTE, f"{text}: {unknown}")
 
 
 def _memory(info: dict[str, Any], settings: dict[str, str]) -> Iterator[Finding]:
@@ -262,19 +297,19 @@ def _cluster(client: redis.Redis, info: dict[str, Any], url: RedisUrl | None) ->
     yield Finding("cluster", verdict, f"a cluster node; the cluster's state is {state}")
 
 
-def _replicas(info: dict[str, Any], copies: Copies | None) -> Iterator[Finding]:
-    if copies is None or copies.number == 1:
+def _replicas(info: dict[str, Any], wanted: Wanted) -> Iterator[Finding]:
+    if wanted.copies == 1:
         return
     replicas = [of for name, of in info.items() if _REPLICA.fullmatch(name) and isinstance(of, dict)]
     in_sync = sum(of.get("state") == "online" and int(of.get("lag", 0)) <= SILENT_S for of in replicas)
-    text = f"{in_sync or 'none'} in sync, and min.insync.replicas={copies.number} of {copies.whose}"
-    if in_sync + 1 >= copies.number:
+    text = f"{in_sync or 'none'} in sync, and min.insync.replicas={wanted.copies} of {wanted.whose}"
+    if in_sync + 1 >= wanted.copies:
         yield Finding("replicas", Verdict.OK, f"{text} counts the primary too: batches of acks=all have copies")
     else:
         yield Finding(
             "replicas",
             Verdict.MEND,
-            f"{text} asks for {copies.number - 1}: producers with acks=all are refused; add replicas, or lower "
+            f"{text} asks for {wanted.copies - 1}: producers with acks=all are refused; add replicas, or lower "
             "the setting",
         )
 

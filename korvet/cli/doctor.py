@@ -10,7 +10,7 @@ from korvet.cli.options import as_json, redis_target
 from korvet.cli.output import show_json
 
 if TYPE_CHECKING:
-    from korvet.cli.checks import Copies, Finding
+    from korvet.cli.checks import Finding, Wanted
     from korvet.cli.redis import Node
     from korvet.redis.address import RedisUrl
     from korvet.store.keys import Namespace
@@ -59,25 +59,25 @@ def examined(url: str, namespace: str) -> dict[str, list[Finding]]:
 
     :raises KorvetError: if a server cannot be looked at.
     """
-    from korvet.cli.checks import wanted_copies
+    from korvet.cli.checks import wanted_of
     from korvet.cli.redis import open_nodes
     from korvet.redis.address import parse_redis_url
     from korvet.store.keys import Namespace
 
     with open_nodes(url) as nodes:
         tenant = Namespace(namespace)
-        copies = wanted_copies([node.client for node in nodes], tenant)
-        return {str(node.address): _examine(node, tenant, copies, parse_redis_url(url)) for node in nodes}
+        wanted = wanted_of([node.client for node in nodes], tenant)
+        return {str(node.address): _examine(node, tenant, wanted, parse_redis_url(url)) for node in nodes}
 
 
-def _examine(node: Node, namespace: Namespace, copies: Copies | None, url: RedisUrl) -> list[Finding]:
+def _examine(node: Node, namespace: Namespace, wanted: Wanted, url: RedisUrl) -> list[Finding]:
     from redis.exceptions import RedisError
 
     from korvet.cli.checks import examine
     from korvet.errors import KorvetError
 
     try:
-        return list(examine(node.client, namespace, copies, url))
+        return list(examine(node.client, namespace, wanted, url))
     except RedisError as error:
         raise KorvetError(f"cannot look at {node.address}: {error}") from None
 

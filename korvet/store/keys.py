@@ -209,14 +209,6 @@ class Namespace:
         """The zset of a shard's transactional ids by their deadlines."""
         return f"{self._transaction_shard(shard)}:deadlines"
 
-    def transaction_touched(self, transactional_id: str) -> str:
-        """A key of a transactional id's shard that a commit writes, to learn what is on the server's disk."""
-        return f"{self.transaction(transactional_id).deadlines.removesuffix(':deadlines')}:touched"
-
-    def touched(self, topic: str, partition: int) -> str:
-        """The same of a partition."""
-        return f"{self.partition(topic, partition).log.removesuffix(':log')}:touched"
-
     def quota_bucket(self, name: str) -> str:
         """The key of a bucket of a quota, which lies in its shard. Long names, as clients make up, are digested."""
         shard, text = crc32(name.encode()) % QUOTA_SHARDS, _encoded(name)
@@ -230,7 +222,7 @@ class Namespace:
         return ConnectionKeys(f"{{{_encoded(self.name)}:@connections}}")
 
     def probe(self, number: int) -> str:
-        """A key that is never made, one of many in any slot."""
+        """One of many keys in any slot, for `korvet_probe`."""
         return f"korvet:{{{_encoded(self.name)}:@probe:{number}}}"
 
     def reader(self, client_id: str, client_host: str) -> str:

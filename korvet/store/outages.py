@@ -199,6 +199,10 @@ class Outages:
             with anyio.move_on_after(_AFTER_OUTAGE_S if is_resuming else _INTERVAL_S):
                 await self._resumes.wait()
 
+    def probe_keys(self) -> list[str]:
+        """A key on each server, for `korvet_probe`; a server with hardly any slots may be left out."""
+        return [key for link in self._store.primaries for key in self._keys_of(link)]
+
     def _ask(self, link: Link) -> _Probe:
         asked = self._asked[link.name] = _Probe()
         asked.reply.add_done_callback(partial(self._answered, link, asked))

@@ -254,6 +254,34 @@ def test_losses_of_a_crash_are_told_in_words(capsys: pytest.CaptureFixture[str])
         assert (verdict, "save 60 1000" in text) == ("mend", True)
 
 
+def test_settings_that_break_acknowledgments_by_the_disk_must_be_mended(capsys: pytest.CaptureFixture[str]) -> None:
+    with running_server("valkey", options={"appendonly": "yes"}) as server, server.client() as client:
+        assert "acks.fsync" not in findings(server, capsys)
+        client.hset(Namespace().catalog.configs, "korvet.acks.fsync", "true")
+        for setting, value, verdict, text in (
+            ("appendfsync", "everysec", "ok", "flush of the next second"),
+            ("no-appendfsync-on-rewrite", "yes", "mend", "set no-appendfsync-on-rewrite no"),
+            ("no-appendfsync-on-rewrite", "no", "ok", "all topics"),
+            ("appendfsync", "always", "ok", "each answer waits for the disk"),
+            ("appendfsync", "no", "mend", "set it to everysec or always"),
+            ("appendonly", "no", "mend", "set appendonly yes"),
+        ):
+            client.config_set(setting, value)
+            found = findings(server, capsys)["acks.fsync"]
+            assert (found[0], text in found[1]) == (verdict, True), found
+
+
+def test_server_without_a_disk_must_be_mended_if_a_topic_asks_for_it(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = json.dumps({"configs": {"korvet.acks.fsync": "true", "min.insync.replicas": "1"}})
+    with server.client() as client:
+        client.hset(Namespace().catalog.topics, "orders", topic)
+    verdict, text = findings(server, capsys)["acks.fsync"]
+    reason = "there is no append-only file" if server.kind == "valkey" else "WAITAOF fails"
+    assert (verdict, reason in text, "of topic orders" in text) == ("mend", True, True)
+
+
 def test_eviction_must_be_mended(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     with server.client() as client:
         client.config_set("maxmemory-policy", "allkeys-lru")

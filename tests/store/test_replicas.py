@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 
 import anyio
 import pytest
@@ -13,7 +14,7 @@ from anyio.abc import ByteStream
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from korvet.errors import StoreError, StoreUnavailable
-from korvet.store.log.replicas import read_replication
+from korvet.store.log.replicas import Disk, Held, read_replication
 from tests.store.logs import batch, front, header
 from tests.store.test_log_transactions import Coordinator
 from tests.support.redis import Kind, Server, running_server
@@ -92,8 +93,10 @@ async def _confirm_while_others_write(url: str) -> None:
             while True:
                 await confirm()
 
-        await replicas.ask(partition)
-        assert replicas.known(partition) == 1
+        await replicas.ask(partition.keys.meta, on_disk=False)
+        assert [replicas.lacking(partition.keys.meta, copies, on_disk=False) for copies in (2, 3)] == [
+            "", "2 servers are in sync, fewer than min.insync.replicas=3",
+        ]  # fmt: skip
         tasks.start_soon(write)
         assert [await confirm() for _ in range(2)] == [True] * 2
         assert not await confirm(0)
@@ -169,3 +172,51 @@ async def test_server_that_cannot_tell_of_its_disk_fails_the_wait(kind: Kind) ->
                 StoreError, match=r"korvet\.acks\.fsync needs Redis 7\.2 or Valkey, with appendonly yes"
             ):
                 await one.log.replicas.flushed([(await one.partition()).keys.meta + ":touched"], 20)
+
+
+def flushes(server: Server) -> int:
+    """A count that grows with each flush: of the thread that makes them."""
+    with server.client() as client:
+        pid = client.info("server")["process_id"]
+    tasks = Path(f"/proc/{pid}/task")
+    (thread,) = [task for task in tasks.iterdir() if (task / "comm").read_text().strip() == "bio_aof"]
+    (line,) = [line for line in (thread / "status").read_text().splitlines() if line.startswith("voluntary_ctxt")]
+    return int(line.split()[1])
+
+
+async def test_everysec_confirms_no_append_before_a_flush() -> None:
+    """Valkey answers WAITAOF at once if a flush began less than a second ago."""
+    with running_server("valkey", options={"appendonly": "yes", "appendfsync": "everysec"}) as server:
+        async with front(server.url) as one:
+            partition = await one.partition()
+            for _ in range(3):
+                data = batch(1)
+                appending = one.log.append(partition, header(data), data)
+                held = one.log.replicas.hold(partition, appending.reply, 1, on_disk=True)
+                await appending
+                before = flushes(server)
+                assert await one.log.replicas.confirmed(held, 20)
+                assert flushes(server) > before
+
+
+def disk(time_ms: int, *, is_idle: bool = True, rewrites: int = 0) -> Disk:
+    return Disk("history", True, is_idle, time_ms, rewrites)
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_flushed"),
+    [
+        ([disk(0), disk(1000), disk(1001)], True),
+        ([disk(0), disk(999), disk(1000)], False),
+        ([disk(0), disk(1000, is_idle=False), disk(1050, is_idle=False)], False),
+        ([disk(0), disk(1000, is_idle=False), disk(1050)], True),
+        ([disk(0, is_idle=False), disk(1000), disk(1050)], False),
+        ([disk(0), disk(1000), disk(1050, rewrites=1)], False),
+        ([disk(0), disk(-1000), disk(500)], False),
+    ],
+)  # fmt: skip
+async def test_flush_is_proved_by_its_begin_and_its_end(seen: Sequence[Disk], is_flushed: bool) -> None:
+    held = Held("key", (), 1, "history", awaits_disk=True)
+    for one in seen:
+        held.see(one)
+    assert held.awaits_flush is not is_flushed

@@ -1,4 +1,4 @@
-"""The conditions for sending a batch: room for it and, if acks is all, replicas.
+"""The conditions for sending a batch: room for it and, if acks is all, replicas and a disk.
 
 Source: Partition.appendRecordsToLeader
 """
@@ -15,20 +15,22 @@ from korvet.store.log.partition import Partition
 ALL: Final = -1
 
 
-def lacks_replicas(ctx: Context, request: Any, partition: Partition) -> bool | None:
-    """Whether too few servers are in sync for a Produce request's acks; None if that is not known."""
+def lacking(ctx: Context, request: Any, partition: Partition) -> str | None:
+    """Why enough servers, or a disk, cannot acknowledge a batch of a Produce request; empty if they can, None if that
+    is not known."""
     log = ctx.frontend.log
-    copies = log.limits(partition).copies
-    if copies == 1 or request.acks != ALL:
-        return False
-    return log.replicas.are_too_few(partition, copies)
+    limits = log.limits(partition)
+    if not limits.is_held or request.acks != ALL:
+        return ""
+    return log.replicas.lacking(partition.keys.meta, limits.copies, on_disk=limits.is_synced)
 
 
-async def ask_for_replicas(ctx: Context, request: Any, partition: Partition) -> None:
-    """Count the replicas if `lacks_replicas` does not know; if that fails, the wait after the append shows it."""
-    if lacks_replicas(ctx, request, partition) is None:
+async def ask_for_acks(ctx: Context, request: Any, partition: Partition) -> None:
+    """Ask the server if `lacking` does not know; if that fails, the wait after the append shows it."""
+    if lacking(ctx, request, partition) is None:
+        log = ctx.frontend.log
         with suppress(KorvetError):
-            await ctx.frontend.log.replicas.ask(partition)
+            await log.replicas.ask(partition.keys.meta, on_disk=log.limits(partition).is_synced)
 
 
 async def ask_for_room(ctx: Context, partition: Partition) -> None:

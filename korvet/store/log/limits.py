@@ -37,13 +37,15 @@ class Limits:
 
     opens_batches: bool = field(init=False)
     """Whether batches are opened before they are appended."""
+    is_held: bool = field(init=False)
+    """Whether acks=all waits after the append."""
     is_plain: bool = field(init=False)
     """Whether a batch needs nothing but its append."""
 
     def __post_init__(self) -> None:
         self.opens_batches = bool(self.value_schema) or self.codec is not None or self.is_record
-        is_held = self.copies > 1 or self.is_synced
-        self.is_plain = not self.opens_batches and not self.is_compacted and not is_held
+        self.is_held = self.copies > 1 or self.is_synced
+        self.is_plain = not self.opens_batches and not self.is_compacted and not self.is_held
 
 
 def keeps_unarchived(catalog: Catalog, topic: Topic) -> bool:

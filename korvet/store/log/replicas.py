@@ -51,7 +51,12 @@ _LONGEST_SLICE_MS = 6400
 _NO_DISK = (
     "the server cannot tell what is on its disk: korvet.acks.fsync needs Redis 7.2 or Valkey, with appendonly yes"
 )
-_INFO = pack_command(("INFO", "replication"))
+_INFO = pack_command(("INFO", "server", "replication", "persistence"))
+_CAN_TELL = pack_command(("WAITAOF", 0, 0, 1))
+"""It is answered at once, or refused as one that waits would be."""
+_LOOK_S = 0.05
+_FLUSH_MS = 1000
+"""The time from which everysec begins the next flush."""
 _UNKNOWN_TARGET = -1
 
 
@@ -71,9 +76,36 @@ class Replication(NamedTuple):
         return sum(acknowledged >= offset for acknowledged, _ in self.replicas)
 
 
+class Disk(NamedTuple):
+    """INFO about the append-only file, and the server's time in ms when this turn of its loop began."""
+
+    history: str
+    is_on: bool
+    is_idle: bool
+    """Whether no flush is under way, and none failed."""
+    time_ms: int
+    rewrites: int
+
+
+def read_disk(info: bytes) -> Disk:
+    """The answer to INFO server, replication and persistence."""
+    lines = _lines(info)
+    return Disk(
+        f"{lines['run_id']}/{lines['master_replid']}",
+        lines.get("aof_enabled") == "1",
+        lines.get("aof_pending_bio_fsync") == "0" and lines.get("aof_last_write_status") == "ok",
+        int(lines.get("server_time_usec", 0)) // 1000,
+        int(lines.get("aof_rewrites", 0)),
+    )
+
+
+def _lines(info: bytes) -> dict[str, str]:
+    return dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
+
+
 def read_replication(info: bytes) -> Replication:
     """The answer to INFO replication. A replica's own replicas do not count, because it takes no writes."""
-    lines = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
+    lines = _lines(info)
     if lines.get("role") != "master":
         return Replication(0, ())
     found = []
@@ -88,14 +120,25 @@ def read_replication(info: bytes) -> Replication:
 class Held:
     """An append that a front-end acknowledges only when enough servers have it, and perhaps the server's disk."""
 
-    __slots__ = ("awaits_disk", "copies", "future", "history", "joined_at", "key", "target", "touch")
+    __slots__ = (
+        "awaits_disk", "awaits_flush", "copies", "future", "history", "idle", "is_due", "joined_at", "key", "target",
+        "touch",
+    )  # fmt: skip
 
     def __init__(self, key: str, touch: Sequence[Argument], copies: int, history: str, *, awaits_disk: bool) -> None:
         self.key = key
         self.touch = touch
         """A command that writes at the key's server without a change."""
         self.copies = copies
+        """1 as soon as enough servers have it."""
         self.awaits_disk = awaits_disk
+        """Whether it waits for WAITAOF."""
+        self.awaits_flush = awaits_disk
+        """Whether it waits for the proof of a flush."""
+        self.idle: Disk | None = None
+        """A state without a flush, after the append."""
+        self.is_due = False
+        """Whether a flush has begun since."""
         self.history = history
         """The history of the server to which the append was sent first."""
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -104,10 +147,20 @@ class Held:
         self.target = _UNKNOWN_TARGET
         """An offset of the primary at which the append is wholly there; known if it waits for long."""
 
-    def has_enough(self) -> None:
-        """Tell the request that waits, if it still does."""
-        if not self.future.done():
+    def see(self, disk: Disk) -> None:
+        """Learn from INFO whether a flush has begun and ended; see the module."""
+        if self.idle is None or self.idle.rewrites != disk.rewrites:
+            self.idle, self.is_due = disk if disk.is_idle else None, False
+        elif self.is_due:
+            self.awaits_flush = not disk.is_idle
+        else:
+            self.is_due = disk.time_ms >= self.idle.time_ms + _FLUSH_MS
+
+    def settle(self) -> bool:
+        """Whether nobody waits for it any more; tells the request that waits if it has all."""
+        if not self.future.done() and self.copies <= 1 and not self.awaits_disk and not self.awaits_flush:
             self.future.set_result(None)
+        return self.future.done()
 
 
 class Replicas:
@@ -122,46 +175,54 @@ class Replicas:
 
     # ------------------------------------------------------------------ before the append
 
-    def known(self, partition: Partition) -> int | None:
-        """The number of replicas in sync at a partition's server; None if it is unknown, see `ask`."""
-        server = self._server(partition.keys.meta)
+    def lacking(self, key: str, copies: int, *, on_disk: bool) -> str | None:
+        """Why a key's server cannot have ``copies`` servers, or its disk, acknowledge a batch; empty if it can.
+
+        The log says so once a minute. None if it is unknown, see `ask`.
+        """
+        server = self._server(key)
         if server is None:
             return None
         age_s = self._now() - server.known_at
         if age_s > _FRESH_S:
-            self._inform(server, partition)
-        return server.in_sync if age_s <= _KNOWN_S else None
-
-    def are_too_few(self, partition: Partition, copies: int) -> bool | None:
-        """Whether fewer than ``copies`` servers are in sync, which the log tells once a minute; None: see `known`."""
-        in_sync = self.known(partition)
-        if in_sync is None:
+            self._inform(server, key, on_disk=on_disk)
+        if age_s > _KNOWN_S or (on_disk and server.no_disk is None):
             return None
-        is_lacking = in_sync + 1 < copies
-        if is_lacking:
-            self._lines.write(
-                "warning",
-                "too few replicas are in sync; producers with acks=all must wait",
-                topic=partition.topic.name,
-                in_sync=in_sync + 1,
-                wanted=copies,
-            )
-        return is_lacking
+        if server.in_sync + 1 < copies:
+            event = "too few replicas are in sync; producers with acks=all must wait"
+            why = f"{server.in_sync + 1} servers are in sync, fewer than min.insync.replicas={copies}"
+        elif on_disk and server.no_disk:
+            event, why = "the disk cannot be waited for; producers with acks=all must wait", server.no_disk
+        else:
+            return ""
+        self._lines.write("warning", event, key=key, reason=why)
+        return why
 
-    async def ask(self, partition: Partition) -> None:
-        """Ask a partition's server for its replicas.
+    async def ask(self, key: str, *, on_disk: bool) -> None:
+        """Ask a key's server for its replicas, and whether it can tell of its disk.
 
         :raises StoreUnavailable, StoreError: if it cannot be asked.
         """
-        server = self._server(partition.keys.meta)
-        asked = None if server is None else self._inform(server, partition)
+        server = self._server(key)
+        asked = None if server is None else self._inform(server, key, on_disk=on_disk)
         if asked is not None:
             await asyncio.shield(asked)
 
-    def _inform(self, server: _Server, partition: Partition) -> asyncio.Future[bytes] | None:
+    async def require_disk(self, keys: Iterable[str]) -> None:
+        """Return if the keys' servers can tell of their disks, or if that is not known.
+
+        :raises StoreUnavailable: if one cannot.
+        """
+        for key in keys:
+            if self.lacking(key, 1, on_disk=True) is None:
+                await self.ask(key, on_disk=True)
+            if why := self.lacking(key, 1, on_disk=True):
+                raise StoreUnavailable(why)
+
+    def _inform(self, server: _Server, key: str, *, on_disk: bool) -> asyncio.Future[bytes] | None:
         # On the connection for WAIT the question would wait behind a WAIT.
-        link = self._store.coordination(partition.keys.meta)
-        return None if link is None else server.inform(link)
+        link = self._store.coordination(key)
+        return None if link is None else server.inform(link, on_disk=on_disk)
 
     # ------------------------------------------------------------------ after the append
 
@@ -173,22 +234,20 @@ class Replicas:
         reply.add_done_callback(partial(self._answered, held))
         return held
 
-    async def flushed(self, touched_keys: Iterable[str], timeout_s: float) -> bool:
+    async def flushed(self, probe_keys: Iterable[str], timeout_s: float) -> bool:
         """Wait until the disks of the keys' servers have all that these servers have answered; false after the time.
 
-        :param touched_keys: of any type, which nothing else uses: they are written.
+        :param probe_keys: keys that `korvet_probe` may write.
         :raises StoreUnavailable: with its outcome unknown, if a server was lost or is another one by now.
         :raises StoreError: if a server cannot tell.
         """
-        waiting: dict[Link | None, Held] = {}
-        for key in touched_keys:
-            link = self._store.confirmation(key)
-            if link not in waiting:
-                # A full server takes it, as it takes the end of a transaction.
-                touch = ("FCALL", "korvet_probe", 1, key)
-                waiting[link] = Held(key, touch, 1, self._store.history(key), awaits_disk=True)
-                self._join(waiting[link])
-        return all([await self.confirmed(held, timeout_s) for held in waiting.values()])
+        waiting = []
+        for key in probe_keys:
+            # A full server takes it, as it takes the end of a transaction.
+            held = Held(key, ("FCALL", "korvet_probe", 1, key), 1, self._store.history(key), awaits_disk=True)
+            waiting.append(held)
+            self._join(held)
+        return all([await self.confirmed(held, timeout_s) for held in waiting])
 
     def _answered(self, held: Held, reply: asyncio.Future[Any]) -> None:
         if not reply.cancelled() and reply.exception() is None and reply.result().startswith(b"0 "):
@@ -232,7 +291,7 @@ class Replicas:
         if server is None:
             # Servers that left a cluster are forgotten.
             self._servers = {link: known for link, known in self._servers.items() if link.is_up or known.is_awaited}
-            server = self._servers[link] = _Server(link)
+            server = self._servers[link] = _Server(self._store, link)
         return server
 
     def _forget(self) -> None:
@@ -245,9 +304,12 @@ class _Server:
     """The rounds of one server: touch, WAIT, and INFO if that was not enough. Each is sent when the one before is
     answered: a pipelined WAIT would be answered even if the touch before it was refused."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, store: Store, link: Link) -> None:
         self.in_sync = 0
+        self.no_disk: str | None = None
+        """Why the server cannot tell of its disk; empty if it can, None if nobody asked."""
         self.known_at = float("-inf")
+        self._store = store
         self._link = link
         self._loop = asyncio.get_running_loop()
         self._informed: asyncio.Future[bytes] | None = None
@@ -258,24 +320,37 @@ class _Server:
         """The appends of the round that is under way; empty if there is none."""
         self._disk_slice_ms = _SLICE_MS
         """It doubles while flushes last longer: the touch of each round is a later write, for a later flush."""
+        self._unproved: set[Held] = set()
+        """The appends that wait for the proof of a flush, and whose touch was answered."""
+        self._next_look: asyncio.TimerHandle | None = None
         link.on_up = self._schedule
 
     @property
     def is_awaited(self) -> bool:
         """Whether an append waits here."""
-        return bool(self._waiting or self._round)
+        return bool(self._waiting or self._round or self._unproved)
 
-    def inform(self, link: Link) -> asyncio.Future[bytes]:
+    def inform(self, link: Link, *, on_disk: bool) -> asyncio.Future[bytes]:
         """Ask for the replicas, or join a question that is under way. The answer is noted when it comes."""
         if self._informed is None or self._informed.done():
             self._informed = self._loop.create_future()
             self._informed.add_done_callback(self._note_info)
+            if on_disk:
+                can_tell: asyncio.Future[Any] = self._loop.create_future()
+                can_tell.add_done_callback(self._note_refusal)
+                link.send(can_tell, _CAN_TELL)
             link.send(self._informed, _INFO)
         return self._informed
+
+    def _note_refusal(self, can_tell: asyncio.Future[Any]) -> None:
+        error = None if can_tell.cancelled() else can_tell.exception()
+        self.no_disk = f"{_NO_DISK} ({error})" if isinstance(error, StoreError) else ""
 
     def _note_info(self, informed: asyncio.Future[bytes]) -> None:
         if not informed.cancelled() and informed.exception() is None:
             self._note(read_replication(informed.result()))
+            if self.no_disk == "" and not read_disk(informed.result()).is_on:
+                self.no_disk = f"{_NO_DISK} (appendonly is no)"
 
     def _note(self, replication: Replication) -> None:
         self.in_sync = replication.in_sync
@@ -322,6 +397,8 @@ class _Server:
         elif error is not None:
             self._fail(error)
         elif any(held.awaits_disk for held in self._round):
+            self._unproved.update(held for held in self._round if held.awaits_flush)
+            self._look_soon()
             self._send(self._flushed, "WAITAOF", 1, 0, self._disk_slice_ms)
         else:
             self._wait_for_replicas()
@@ -336,9 +413,50 @@ class _Server:
             self._disk_slice_ms = _SLICE_MS
             for held in self._round:
                 held.awaits_disk = False
+            self._send(self._configured, "CONFIG", "GET", "appendfsync")
         else:
             self._disk_slice_ms = min(2 * self._disk_slice_ms, _LONGEST_SLICE_MS)
+            self._wait_for_replicas()
+
+    def _configured(self, reply: asyncio.Future[Any]) -> None:
+        # A user that may not ask waits for the proof of a flush.
+        if isinstance(error := reply.exception(), StoreUnavailable):
+            self._fail(error)
+            return
+        if error is None and b"always" in (
+            reply.result().values() if isinstance(reply.result(), dict) else reply.result()
+        ):
+            for held in self._round:
+                held.awaits_flush = False
         self._wait_for_replicas()
+
+    def _look_soon(self) -> None:
+        if self._next_look is None:
+            self._next_look = self._loop.call_later(_LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._next_look = None
+        self._unproved = {held for held in self._unproved if held.awaits_flush and not held.future.done()}
+        if not self._unproved:
+            return
+        link = self._store.coordination(next(iter(self._unproved)).key)
+        if link is None:
+            self._look_soon()
+            return
+        reply: asyncio.Future[bytes] = self._loop.create_future()
+        reply.add_done_callback(partial(self._looked, list(self._unproved)))
+        link.send(reply, _INFO)
+
+    def _looked(self, unproved: Sequence[Held], reply: asyncio.Future[bytes]) -> None:
+        if not reply.cancelled() and reply.exception() is None:
+            disk = read_disk(reply.result())
+            for held in unproved:
+                if disk.history == held.history:
+                    held.see(disk)
+                    held.settle()
+                else:
+                    _lose(held, "another server answers")
+        self._look_soon()
 
     def _wait_for_replicas(self) -> None:
         self._settle(lambda _: 0)
@@ -373,11 +491,14 @@ class _Server:
         self._begin_again()
 
     def _settle(self, acknowledged: Callable[[Held], int]) -> None:
-        """Release the appends that enough servers have, and the appends for which no request waits any more."""
+        """Release the appends that enough servers have, and the appends for which no request waits any more.
+
+        An append that waits only for the proof of a flush needs no further round.
+        """
         for held in self._round:
-            if held.copies <= acknowledged(held) + 1 and not held.awaits_disk:
-                held.has_enough()
-        self._round = [held for held in self._round if not held.future.done()]
+            if held.copies <= acknowledged(held) + 1:
+                held.copies = 1
+        self._round = [held for held in self._round if not held.settle() and (held.copies > 1 or held.awaits_disk)]
 
     def _begin_again(self) -> None:
         self._waiting = [*self._round, *self._waiting]

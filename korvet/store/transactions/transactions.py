@@ -23,7 +23,6 @@ from korvet.rate_limited_log import RateLimitedLog
 from korvet.redis.client import Named, Purpose, Store
 from korvet.store.calls import Calls
 from korvet.store.catalog.catalog import Catalog
-from korvet.store.catalog.topic import Topic
 from korvet.store.contract import CHECK, FRESH_ID
 from korvet.store.groups.groups import Groups
 from korvet.store.groups.replies import named, text
@@ -93,8 +92,8 @@ class Transactions:
         self.seen_us: dict[str, float] = {}
         """The last time of the server of each shard, by the shard's deadlines."""
         self._lines = RateLimitedLog()
-        self._synced: tuple[int, Sequence[Topic]] = -1, ()
-        """The topics with korvet.acks.fsync, and the catalog's generation when they were looked for."""
+        self._synced = -1, False
+        """Whether a topic has korvet.acks.fsync, and the catalog's generation when that was found."""
         self._decisions = Decisions(self._complete, catalog, log, groups)
 
     def _call(self, function: str, transactional_id: str, **named: Named) -> Awaitable[Any]:
@@ -151,9 +150,11 @@ class Transactions:
     ) -> ProducerId:
         """Decide how a transaction ends, and finish the decision. With version 2 the answer has the next epoch.
 
-        :raises StoreUnavailable: also if a commit may not be on the disk yet, for which `korvet.acks.fsync` waits.
+        :raises StoreUnavailable: also if a commit may not be on the disk yet, for which `korvet.acks.fsync` waits, or
+            if a server cannot tell of its disk.
         """
-
+        if is_commit and self._awaits_disk:
+            await self._log.replicas.require_disk(self._groups.outages.probe_keys())
         checked = ""
 
         async def end(fresh_id: int) -> Any:
@@ -179,27 +180,28 @@ class Transactions:
         if is_commit and answer.code == TRANSACTION_ABORTABLE:
             log.warning("a transaction is aborted because a part of it may be lost", transactional_id=transactional_id)
         elif is_commit and answer.code == 0:
-            await self._reach_the_disk(transactional_id)
+            await self._reach_the_disk()
         return answer
 
-    async def _reach_the_disk(self, transactional_id: str) -> None:
-        """Wait for the disks of the servers that hold a transactional id and topics with korvet.acks.fsync, if any.
+    async def _reach_the_disk(self) -> None:
+        """Wait for the disks of all servers, if a topic has korvet.acks.fsync.
 
         The members of a transaction that was committed before are not known any more. So a repeated call waits for all
-        these servers, and so does the first one.
+        servers, and so does the first one.
         """
-        generation, topics = self._synced
-        if generation != self._catalog.generation:
-            every = self._catalog.topics()
-            topics = [one for one in every if self._catalog.setting(one, "korvet.acks.fsync") == "true"]
-            self._synced = self._catalog.generation, topics
-        if not topics:
-            return
-        touched = [self._namespace.transaction_touched(transactional_id)]
-        if self._store.url.kind == "cluster":
-            touched += (self._namespace.touched(one.name, index) for one in topics for index in range(one.partitions))
-        if not await self._log.replicas.flushed(touched, _DISK_WITHIN_S):
+        if self._awaits_disk and not await self._log.replicas.flushed(
+            self._groups.outages.probe_keys(), _DISK_WITHIN_S
+        ):
             raise StoreUnavailable("the commit is not on the disk yet", outcome_unknown=True)
+
+    @property
+    def _awaits_disk(self) -> bool:
+        generation, is_synced = self._synced
+        if generation != self._catalog.generation:
+            topics = self._catalog.topics()
+            is_synced = any(self._catalog.setting(one, "korvet.acks.fsync") == "true" for one in topics)
+            self._synced = self._catalog.generation, is_synced
+        return is_synced
 
     async def _checked(
         self, transactional_id: str, producer_id: int, ordinal: int, size: int, cursor: bytes, flat: Sequence[bytes]
