@@ -8,13 +8,11 @@ import click
 
 from korvet.cli.options import as_json, cluster_options, confirmed
 from korvet.cli.output import printable, show_json, show_table
-from korvet.errors import KorvetError
 
 if TYPE_CHECKING:
     from korvet.cli.cluster import Cluster
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.groups import Group, Member
-    from korvet.cli.kafka.offsets import TopicPartition
 
 
 @click.group()
@@ -92,9 +90,9 @@ def describe(names: tuple[str, ...], as_json: bool, cluster: Cluster) -> None:
 
 
 def _description(client: Client, group_id: str) -> dict[str, Any]:
-    from korvet.cli.kafka.groups import group_facts
+    from korvet.cli.kafka.groups import existing_group, group_facts
 
-    group = _existing(client, group_id)
+    group = existing_group(client, group_id)
     facts = group_facts(client, group_id)
     return {
         "group": group_id,
@@ -112,16 +110,6 @@ def _description(client: Client, group_id: str) -> dict[str, Any]:
     }
 
 
-def _existing(client: Client, group_id: str) -> Group:
-    from korvet.cli.kafka.groups import STATE_DEAD
-    from korvet.cli.kafka.share_groups import describe_any_group
-
-    group = describe_any_group(client, group_id)
-    if group.state == STATE_DEAD:
-        raise KorvetError(f"no group {group_id!r}; see all groups with: korvet groups list")
-    return group
-
-
 def _described_member(member: Member) -> dict[str, Any]:
     return {
         "member_id": member.id,
@@ -137,14 +125,10 @@ def _described_member(member: Member) -> dict[str, Any]:
 
 
 def _described_partitions(client: Client, group: Group) -> list[dict[str, Any]]:
-    from korvet.cli.kafka.offsets import LATEST, log_offsets
-    from korvet.cli.kafka.share_groups import group_offsets
+    from korvet.cli.kafka.offsets import LATEST, committed_offsets, log_offsets
 
-    offsets = group_offsets(client, group)
-    owners: dict[TopicPartition, Member | None] = {}
-    for owner in group.members:
-        # Members of a share group may share a partition: then it is not one member's.
-        owners.update((one, None if one in owners else owner) for one in owner.assignment)
+    offsets = committed_offsets(client, group.group)
+    owners = {partition: member for member in group.members for partition in member.assignment}
     topic_partitions = sorted({*offsets, *owners})
     ends = log_offsets(client, topic_partitions, LATEST)
     partitions = []
@@ -237,11 +221,11 @@ def delete(names: tuple[str, ...], execute: bool, cluster: Cluster) -> str | Non
     Example:  korvet groups delete readers --execute
     """
     from korvet.cli.kafka.group_rows import group_rows
-    from korvet.cli.kafka.groups import ListedGroup, delete_group, deletion_hindrance
+    from korvet.cli.kafka.groups import ListedGroup, delete_group, deletion_hindrance, existing_group
 
     with cluster.client() as client:
         if not execute:
-            described = [_existing(client, name) for name in dict.fromkeys(names)]
+            described = [existing_group(client, name) for name in dict.fromkeys(names)]
             listed = [
                 ListedGroup(group=one.group, state=one.state, protocol_type=one.protocol_type, type=one.type)
                 for one in described
@@ -274,12 +258,12 @@ def remove_member(
     \b
     Example:  korvet groups remove-member readers reader-1-5f2c9a1e-0f3e-4d0c-9f61-1d1f0a6a2f11
     """
-    from korvet.cli.kafka.members import chosen_members, remove_member
+    from korvet.cli.kafka.groups import chosen_members, existing_group, remove_member
 
     if bool(members or instances) == is_all:
         raise click.UsageError("name the members to remove: MEMBER, --instance ID (each may be given again) or --all")
     with cluster.client() as client:
-        found = _existing(client, group)
+        found = existing_group(client, group)
         for member in found.members if is_all else chosen_members(found, members, instances):
             remove_member(client, group, member)
             click.echo(printable(f"removed member {member.id} ({member.client_id} at {member.host})"))

@@ -136,8 +136,7 @@ def _descriptions(
     client: Client, topics: list[Topic], archived: Mapping[TopicPartition, Committed]
 ) -> list[dict[str, Any]]:
     from korvet.cli.kafka.archived import archived_ends
-    from korvet.cli.kafka.log_dirs import log_bytes, oldest_times
-    from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_offsets
+    from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_bytes, log_offsets, oldest_times
     from korvet.cli.kafka.topics import describe_settings
 
     partitions = [TopicPartition(topic.name, item.partition) for topic in topics for item in topic.partitions]
@@ -270,8 +269,7 @@ def delete(names: tuple[str, ...], if_exists: bool, execute: bool, cluster: Clus
 
 def _show_contents(client: Client, topics: list[Topic]) -> None:
     """A table of what the topics hold."""
-    from korvet.cli.kafka.log_dirs import log_bytes
-    from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_offsets
+    from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_bytes, log_offsets
     from korvet.unknown import total
 
     owned = {topic.name: [TopicPartition(topic.name, one.partition) for one in topic.partitions] for topic in topics}

@@ -11,20 +11,20 @@ _COUNT = struct.Struct(">i")
 _HEAD = struct.Struct(">hi")
 _LENGTH = struct.Struct(">h")
 MOST_PARTITIONS = 10_000
-"""The partitions of an assignment that are read."""
+"""The partitions of an assignment that a front-end reads."""
 
 
-def assigned_partitions(data: bytes) -> list[tuple[str, int]]:
+def assigned_partitions(data: bytes, most: int = MOST_PARTITIONS) -> list[tuple[str, int]]:
     """The topics and partitions of a ConsumerProtocolAssignment; none if the bytes are not one.
 
     The length of the data bounds the work, whatever counts the data holds. Of a larger assignment only the first
-    `MOST_PARTITIONS` partitions are read.
+    ``most`` partitions are read.
     """
     partitions: list[tuple[str, int]] = []
     try:
         version, topics = _HEAD.unpack_from(data)
         at = _HEAD.size
-        for _ in range(min(topics, MOST_PARTITIONS) if version >= 0 else 0):
+        for _ in range(min(topics, most) if version >= 0 else 0):
             (length,) = _LENGTH.unpack_from(data, at)
             at += _LENGTH.size
             name = data[at : at + max(length, 0)].decode()
@@ -33,9 +33,9 @@ def assigned_partitions(data: bytes) -> list[tuple[str, int]]:
             at += _COUNT.size
             if not 0 <= count <= (len(data) - at) // _COUNT.size:
                 return []
-            count = min(count, MOST_PARTITIONS - len(partitions))
+            count = min(count, most - len(partitions))
             partitions += ((name, partition) for partition in struct.unpack_from(f">{count}i", data, at))
-            if len(partitions) >= MOST_PARTITIONS:
+            if len(partitions) >= most:
                 break
             at += count * _COUNT.size
     except (struct.error, UnicodeDecodeError):

@@ -6,19 +6,18 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace as Facts
 from typing import Any
 
 import confluent_kafka
 import pytest
-from kio.static.protocol import RequestPayload
+from kio.schema.errors import ErrorCode
 
 from korvet.cli import run
-from korvet.cli.kafka.address import Address
 from korvet.cli.kafka.client import Client
-from korvet.cli.kafka.framing import R
 from korvet.cli.kafka.group_rows import OFFSETS_AT_ONCE, group_rows
-from korvet.cli.kafka.groups import ListedGroup, parse_assignment
-from korvet.cli.kafka.offsets import TopicPartition
+from korvet.cli.kafka.groups import ListedGroup, existing_group
+from korvet.errors import KorvetError
 from tests.api.consumers import Member as RawMember
 from tests.api.groups import entered, join, leave, stable, sync
 from tests.api.raw import created
@@ -102,13 +101,9 @@ class CountingClient(Client):
 
     requests = 0
 
-    def ask(self, request: RequestPayload, answer: type[R], node: int | None = None) -> R:
+    def ask(self, *arguments: Any) -> Any:
         self.requests += 1
-        return super().ask(request, answer, node)
-
-    def ask_at(self, address: Address, request: RequestPayload, answer: type[R]) -> R:
-        self.requests += 1
-        return super().ask_at(address, request, answer)
+        return super().ask(*arguments)
 
 
 def test_list_of_many_groups_costs_few_requests_and_has_a_bound(bootstrap: str, topic: str, name: str) -> None:
@@ -420,9 +415,24 @@ def test_reset_makes_a_group_that_does_not_exist(korvet: Korvet, ask: Ask, topic
     assert offset(ask, group) == 10
 
 
-def test_assignment_of_another_protocol_is_no_assignment() -> None:
-    assert parse_assignment(b"") == ()
-    assert parse_assignment(b"\x00\x01\xff\xff") == ()
-    assert parse_assignment(b"\x00\x00\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x01\x00\x00\x00\x05") == (
-        TopicPartition("t", 5),
-    )
+def test_group_of_another_type_is_no_missing_group() -> None:
+    class Listing(Client):
+        def serves(self, *_: object) -> bool:
+            return True
+
+        def brokers(self) -> Iterable[int]:
+            return (1,)
+
+        def ask(self, request: Any, *_: object) -> Any:
+            none = ErrorCode.none
+            match type(request).__name__:
+                case "ListGroupsRequest":
+                    one = Facts(group_id="g", group_state="Stable", protocol_type="share", group_type="Share")
+                    return Facts(error_code=none, groups=[one])
+                case "FindCoordinatorRequest":
+                    return Facts(coordinators=[Facts(error_code=none, error_message="", host="h", port=1)])
+            none_such = {"group_state": "Dead", "protocol_type": "", "protocol_data": "", "members": ()}
+            return Facts(groups=[Facts(error_code=ErrorCode.group_id_not_found, **none_such)])
+
+    with Listing() as client, pytest.raises(KorvetError, match="group 'g' is of the type share, which only Kafka's"):
+        existing_group(client, "g")

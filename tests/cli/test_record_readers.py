@@ -225,7 +225,7 @@ def test_producer_that_is_not_answered_says_that_records_may_be_stored(name: str
             raise ConnectionLost("lost the connection to there during Produce")
 
         def topics(self, names: Any = None) -> Any:
-            return {name: Facts(partitions=[Facts(partition_index=0, leader_id=1)])}
+            return {name: Facts(name=name, partitions=[Facts(partition_index=0, leader_id=1)])}
 
     producer = Producer(Unanswering("127.0.0.1:1"), [TopicPartition(name, 0)], 0)
     with pytest.raises(KorvetError, match="the last records may be stored or not"):

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import time
 
-from kio.schema.api_versions.v3 import ApiVersionsRequest, ApiVersionsResponse
 from kio.schema.errors import ErrorCode
-from kio.schema.produce.v9 import ProduceRequest, ProduceResponse
-from kio.schema.produce.v9.request import PartitionProduceData, TopicProduceData
-from kio.schema.types import TopicName
-from kio.static.primitive import Records, i16, i32
 
 from korvet.cli.kafka.client import Client
+from korvet.cli.kafka.framing import request
 from korvet.cli.kafka.offsets import TopicPartition, leaders_of
 from korvet.cli.kafka.records import Headers, Unsent, write_batch
-from korvet.cli.kafka.topics import TIMEOUT
+from korvet.cli.kafka.topics import TIMEOUT_MS
 from korvet.wire.batch import GZIP, Batch, sealed
 from korvet.wire.records import varint
 
@@ -24,12 +20,10 @@ def store(bootstrap: str, topic: str, batch: bytes) -> None:
     with Client(bootstrap) as client:
         partition = TopicPartition(topic, 0)
         leader = leaders_of(client, [partition])[partition]
-        name = ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2.16.0")
-        assert client.ask(name, ApiVersionsResponse, leader).error_code == ErrorCode.none
-        data = PartitionProduceData(index=i32(0), records=Records(batch))
-        topics = (TopicProduceData(name=TopicName(topic), partition_data=(data,)),)
-        request = ProduceRequest(acks=i16(-1), timeout=TIMEOUT, topic_data=topics)
-        answer = client.ask(request, ProduceResponse, leader)
+        name = request("api_versions", 3, client_software_name="librdkafka", client_software_version="2.16.0")
+        assert client.ask(name, leader).error_code == ErrorCode.none
+        data = {"name": topic, "partition_data": [{"index": 0, "records": batch}]}
+        answer = client.ask(request("produce", 9, acks=-1, timeout=TIMEOUT_MS, topic_data=[data]), leader)
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.none
 
 

@@ -13,12 +13,10 @@ from urllib.parse import urlencode
 from starlette.exceptions import HTTPException
 
 from korvet.cli.console import asked
-from korvet.cli.console.cluster import existing_group
 from korvet.cli.console.sources import Sources
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.endings import abort_open, fence
-from korvet.cli.kafka.groups import delete_group, deletion_hindrance
-from korvet.cli.kafka.members import chosen_members, remove_member
+from korvet.cli.kafka.groups import chosen_members, delete_group, deletion_hindrance, existing_group, remove_member
 from korvet.cli.kafka.offsets import TopicPartition
 from korvet.cli.kafka.reset import Goal, Reset, execute_reset, parse_time, plan_reset, reset_hindrance
 from korvet.cli.repair import Damage, corrupt_entry, remove_entry

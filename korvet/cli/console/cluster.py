@@ -7,17 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from kio.schema.describe_cluster.v0 import DescribeClusterRequest, DescribeClusterResponse
 from kio.schema.errors import ErrorCode
 
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.errors import check
+from korvet.cli.kafka.framing import request
 from korvet.cli.kafka.groups import Group
-from korvet.cli.kafka.log_dirs import log_bytes
-from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_offsets, log_positions
-from korvet.cli.kafka.share_groups import describe_any_group, group_offsets
+from korvet.cli.kafka.offsets import (
+    EARLIEST,
+    LATEST,
+    TopicPartition,
+    committed_offsets,
+    log_bytes,
+    log_offsets,
+    log_positions,
+)
 from korvet.cli.kafka.topics import Topic, describe_topics
-from korvet.errors import KorvetError
 from korvet.unknown import total, total_known
 
 RATED_S: Final = 60
@@ -92,8 +97,7 @@ def describe_cluster(client: Client) -> Cluster:
 
     :raises BrokerError: if no broker tells.
     """
-    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-    answer = client.ask(request, DescribeClusterResponse)
+    answer = client.ask(request("describe_cluster", 0))
     check(answer.error_code, "cluster", answer.error_message)
     nodes = [
         Node(int(broker.broker_id), f"{broker.host}:{broker.port}", broker.broker_id == answer.controller_id)
@@ -144,32 +148,13 @@ def topic_page(client: Client, name: str) -> TopicPage:
     return TopicPage(topic=topic, partitions=rows)
 
 
-def existing_group(client: Client, id: str) -> Group:
-    """A group.
-
-    :raises KorvetError: if there is none.
-    """
-    group = describe_any_group(client, id)
-    if group.state == "Dead":
-        raise KorvetError(f"no group {id!r}")
-    return group
-
-
 def lag_rows(client: Client, group: Group) -> list[LagRow]:
     """The partitions that a group committed or reads."""
-    owners: dict[TopicPartition, list[str]] = {}
-    for member in group.members:
-        for partition in member.assignment:
-            owners.setdefault(partition, []).append(member.id)
-    committed = group_offsets(client, group)
+    owners = {partition: member.id for member in group.members for partition in member.assignment}
+    committed = committed_offsets(client, group.group)
     partitions = sorted({*owners, *committed})
     ends = log_offsets(client, partitions, LATEST)
-    return [LagRow(one, committed.get(one), ends.get(one), _owner(owners.get(one, ()))) for one in partitions]
-
-
-def _owner(members: Sequence[str]) -> str:
-    """The member that reads a partition; members of a share group may share one."""
-    return f"{len(members)} members" if len(members) > 1 else "".join(members)
+    return [LagRow(one, committed.get(one), ends.get(one), owners.get(one, "")) for one in partitions]
 
 
 def total_lag(rows: Sequence[LagRow]) -> int | None:

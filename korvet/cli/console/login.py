@@ -13,7 +13,6 @@ from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 from anyio import CapacityLimiter, to_thread
-from kio.schema.api_versions.v0 import ApiVersionsRequest, ApiVersionsResponse
 from kio.schema.errors import ErrorCode
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -23,6 +22,7 @@ from korvet.cli.console.complaints import Complaints
 from korvet.cli.console.visitors import Sessions, TooManySessions, Visitor
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.errors import BrokerError
+from korvet.cli.kafka.framing import request
 from korvet.security.attempts import Attempts
 from korvet.security.origins import origin_of
 
@@ -146,7 +146,7 @@ def _judge(clients: Clients, user: str, password: str) -> None:
         raise Refused(REFUSED, 401)
     try:
         with clients.borrow() as client:
-            client.ask(ApiVersionsRequest(), ApiVersionsResponse)
+            client.ask(request("api_versions", 0))
     except BrokerError as error:
         if is_refusal(error):
             raise Refused(REFUSED, 401) from None

@@ -14,7 +14,6 @@ from korvet.cli.console.archive import archive_rows, archived_topics
 from korvet.cli.console.changes import GOALS
 from korvet.cli.console.cluster import (
     describe_cluster,
-    existing_group,
     lag_rows,
     offsets_per_second,
     topic_page,
@@ -29,15 +28,14 @@ from korvet.cli.console.sources import Sources
 from korvet.cli.formats import shown_time
 from korvet.cli.kafka.acls import KafkaRules
 from korvet.cli.kafka.archived import archived_positions
-from korvet.cli.kafka.brokers import broker_settings
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.endings import open_transactions
 from korvet.cli.kafka.errors import BrokerError
 from korvet.cli.kafka.group_rows import MOST_OFFSETS, group_rows
-from korvet.cli.kafka.groups import group_facts, list_groups
+from korvet.cli.kafka.groups import existing_group, group_facts, list_groups
 from korvet.cli.kafka.offsets import TopicPartition
 from korvet.cli.kafka.reset import parse_time
-from korvet.cli.kafka.topics import describe_settings, list_topics
+from korvet.cli.kafka.topics import broker_settings, describe_settings, list_topics
 from korvet.cli.kafka.transactions import describe_transaction, list_transactions
 from korvet.cli.kafka.users import KafkaUsers
 from korvet.errors import KorvetError

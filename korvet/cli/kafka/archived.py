@@ -7,17 +7,22 @@ epoch, or with one that the log does not know. Source: korvet.store.groups.archi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import groupby
 
 from kio.schema.errors import ErrorCode
-from kio.schema.offset_for_leader_epoch.v4 import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
-from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderPartition, OffsetForLeaderTopic
-from kio.schema.types import BrokerId, TopicName
-from kio.static.primitive import i32
+from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.client import Client, retried
 from korvet.cli.kafka.errors import BrokerError, check
-from korvet.cli.kafka.offsets import Committed, TopicPartition, committed_positions, leaders_of
+from korvet.cli.kafka.framing import request
+from korvet.cli.kafka.offsets import (
+    NO_REPLICA,
+    Committed,
+    TopicPartition,
+    ask_leaders,
+    by_partition,
+    by_topic,
+    committed_positions,
+)
 
 ARCHIVE_GROUP = "korvet.archive"
 """The group whose committed offsets are the ends of the archived records."""
@@ -36,34 +41,18 @@ def archived_positions(client: Client) -> dict[TopicPartition, Committed]:
 
 def archived_ends(client: Client, positions: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, int]:
     """The offsets below which retention takes records for archived; a partition is left out if it takes none."""
-    return retried(lambda: _archived_ends_once(client, positions)) if positions else {}
 
+    def make(own: list[TopicPartition]) -> RequestPayload:
+        topics = by_topic(own, lambda one: {"leader_epoch": positions[one].leader_epoch})
+        return request("offset_for_leader_epoch", 4, replica_id=NO_REPLICA, topics=topics)
 
-def _archived_ends_once(client: Client, positions: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, int]:
-    leaders = leaders_of(client, sorted(positions))
-    ends = {}
-    for leader in sorted(set(leaders.values())):
-        request = _request({each: positions[each].leader_epoch for each, at in leaders.items() if at == leader})
-        for topic in client.ask(request, OffsetForLeaderEpochResponse, leader).topics:
-            for item in topic.partitions:
-                partition = TopicPartition(topic.topic, int(item.partition))
+    def attempt() -> dict[TopicPartition, int]:
+        ends = {}
+        for answer in ask_leaders(client, positions, make):
+            for partition, item in by_partition(answer.topics):
                 check(item.error_code, f"leader epochs of {partition}")
                 if item.leader_epoch == positions[partition].leader_epoch:
                     ends[partition] = min(positions[partition].offset, int(item.end_offset))
-    return ends
+        return ends
 
-
-def _request(epochs: Mapping[TopicPartition, int]) -> OffsetForLeaderEpochRequest:
-    return OffsetForLeaderEpochRequest(
-        replica_id=BrokerId(-1),
-        topics=tuple(
-            OffsetForLeaderTopic(
-                topic=TopicName(topic),
-                partitions=tuple(
-                    OffsetForLeaderPartition(partition=i32(each.partition), leader_epoch=i32(epochs[each]))
-                    for each in same
-                ),
-            )
-            for topic, same in groupby(sorted(epochs), key=lambda partition: partition.topic)
-        ),
-    )
+    return retried(attempt) if positions else {}

@@ -1,5 +1,9 @@
 """A small blocking Kafka client for the command line: one request at a time, each at one fixed version.
 
+Librdkafka would say less to users. It drops a broker's reason for a refused record, does not split a batch that is
+too large, and ends at records that it cannot decode, some of them without any error. Its errors do not say whether a
+listener wants TLS or a login. Its AdminClient lacks quotas, sizes, transactions and the removal of members.
+
 The client uses versions of Apache Kafka 3.1, so the commands work on korvet and on any Kafka since then. It uses later
 ones if the brokers serve them. It sends requests as Kafka wants: to the controller, to a partition's leader, or to a
 group's coordinator.
@@ -11,22 +15,15 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
-from kio.schema.api_versions.v0 import ApiVersionsRequest, ApiVersionsResponse
 from kio.schema.errors import ErrorCode
-from kio.schema.find_coordinator.v4 import FindCoordinatorRequest, FindCoordinatorResponse
-from kio.schema.metadata.v12 import MetadataRequest, MetadataResponse
-from kio.schema.metadata.v12.request import MetadataRequestTopic
-from kio.schema.metadata.v12.response import MetadataResponseTopic
-from kio.schema.types import TopicName
-from kio.static.primitive import i8
 from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.address import DEFAULT_BOOTSTRAP, Address, parse_addresses
 from korvet.cli.kafka.connection import Connection
 from korvet.cli.kafka.errors import BrokerError, UnfitSettings, check
-from korvet.cli.kafka.framing import R
+from korvet.cli.kafka.framing import request, schema
 from korvet.cli.kafka.security import ClientSecurity
 
 RETRY_WITHIN_S: Final = 15.0
@@ -44,6 +41,8 @@ _PASSING: Final = {
     ErrorCode.request_timed_out,
 }
 _PLAIN: Final = ClientSecurity()
+GROUP, TRANSACTION = 0, 1
+"""Kinds of coordinators, by FindCoordinator's numbers."""
 
 T = TypeVar("T")
 
@@ -68,65 +67,67 @@ class Client:
         for connection in self._connections.values():
             connection.close()
 
-    def ask(self, request: RequestPayload, answer: type[R], node: int | None = None) -> R:
-        """Ask a node by its id, or the first broker that answers."""
-        connection = self._any() if node is None else self._connection(self._brokers[node])
-        return connection.ask(request, answer)
+    def ask(self, request: RequestPayload, at: int | Address | None = None, answer: Any = None) -> Any:
+        """The answer of a node by its id, of a broker at an address, or of the first broker that answers.
 
-    def ask_controller(self, request: RequestPayload, answer: type[R]) -> R:
-        """Ask the controller, which creates, changes and deletes topics."""
+        :param answer: the class of the answer, if it is another one than kio's.
+        """
+        if at is None:
+            return self._any().ask(request, answer)
+        return self._connection(self._brokers[at] if isinstance(at, int) else at).ask(request, answer)
+
+    def ask_controller(self, request: RequestPayload) -> Any:
+        """The answer of the controller, which creates, changes and deletes topics."""
         if self._controller not in self._brokers:
             self.topics([])
-        return self.ask(request, answer, self._controller if self._controller in self._brokers else None)
+        return self.ask(request, self._controller if self._controller in self._brokers else None)
 
-    def ask_coordinator(self, group: str, request: RequestPayload, answer: type[R]) -> R:
-        """Look up the coordinator of a group, and ask it."""
-        lookup = FindCoordinatorRequest(key_type=i8(0), coordinator_keys=(group,))
-        found = self.ask(lookup, FindCoordinatorResponse).coordinators
-        if not found:
-            raise BrokerError(f"the broker names no coordinator for group {group!r}")
-        check(found[0].error_code, f"coordinator of group {group!r}", found[0].error_message)
-        return self.ask_at(Address(found[0].host, found[0].port), request, answer)
+    def ask_coordinator(self, group: str, request: RequestPayload) -> Any:
+        """The answer of the coordinator of a group, which is looked up before."""
+        return self.ask(request, self.coordinator(group))
+
+    def coordinator(self, key: str, kind: int = GROUP) -> Address:
+        """The coordinator of a group or of a transactional id.
+
+        :raises BrokerError: with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, …
+        """
+        for found in self._coordinators((key,), kind):
+            what = "group" if kind == GROUP else "transactional id"
+            check(found.error_code, f"coordinator of {what} {key!r}", found.error_message)
+            return Address(found.host, found.port)
+        raise BrokerError(f"the broker names no coordinator for {key!r}")
 
     def coordinators(self, groups: Sequence[str]) -> dict[Address, list[str]]:
         """The coordinators of these groups, and the groups of each; one that has none now is left out."""
-        request = FindCoordinatorRequest(key_type=i8(0), coordinator_keys=tuple(groups))
         found: dict[Address, list[str]] = {}
-        for one in self.ask(request, FindCoordinatorResponse).coordinators:
+        for one in self._coordinators(groups, GROUP):
             if one.error_code is ErrorCode.none:
                 found.setdefault(Address(one.host, one.port), []).append(one.key)
         return found
 
-    def ask_at(self, address: Address, request: RequestPayload, answer: type[R]) -> R:
-        """Ask the broker at an address that another broker told."""
-        return self._connection(address).ask(request, answer)
+    def _coordinators(self, keys: Sequence[str], kind: int) -> Any:
+        return self.ask(request("find_coordinator", 4, key_type=kind, coordinator_keys=keys)).coordinators
 
-    def serves(self, api_key: int, version: int) -> bool:
+    def serves(self, api: str, version: int) -> bool:
         """Whether the brokers serve a version of an API."""
         if not self._served:
-            answer = self.ask(ApiVersionsRequest(), ApiVersionsResponse)
+            answer = self.ask(request("api_versions", 0))
             check(answer.error_code, "versions of the broker's APIs")
-            self._served = {int(api.api_key): range(api.min_version, api.max_version + 1) for api in answer.api_keys}
-        return version in self._served.get(api_key, ())
+            self._served = {int(one.api_key): range(one.min_version, one.max_version + 1) for one in answer.api_keys}
+        return version in self._served.get(schema(api, version, "Request").__api_key__, ())
 
     def brokers(self) -> Iterable[int]:
         """Node ids of the brokers."""
         self.topics([])
         return tuple(self._brokers)
 
-    def topics(self, names: Iterable[str] | None = None) -> dict[str, MetadataResponseTopic]:
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Metadata of the named topics, or of all; a topic that does not exist has an error code."""
-        request = MetadataRequest(
-            topics=None
-            if names is None
-            else tuple(MetadataRequestTopic(name=TopicName(name), topic_id=None) for name in names),
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
-        )
-        response = self.ask(request, MetadataResponse)
-        self._brokers = {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
-        self._controller = response.controller_id
-        return {topic.name: topic for topic in response.topics if topic.name is not None}
+        topics = None if names is None else [{"name": name, "topic_id": None} for name in names]
+        answer = self.ask(request("metadata", 12, topics=topics, allow_auto_topic_creation=False))
+        self._brokers = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
+        self._controller = answer.controller_id
+        return {str(topic.name): topic for topic in answer.topics if topic.name is not None}
 
     def _any(self) -> Connection:
         for connection in self._connections.values():

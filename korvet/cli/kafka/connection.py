@@ -5,17 +5,15 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from typing import Final
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
-from kio.schema.sasl_authenticate.v2 import SaslAuthenticateRequest, SaslAuthenticateResponse
-from kio.schema.sasl_handshake.v1 import SaslHandshakeRequest, SaslHandshakeResponse
 from kio.serial.errors import DecodeError
 from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.address import Address
 from korvet.cli.kafka.errors import BrokerError, ConnectionLost, UnfitSettings
-from korvet.cli.kafka.framing import MAX_FRAME_BYTES, NoFrame, R, decode, encode, receive_frame
+from korvet.cli.kafka.framing import MAX_FRAME_BYTES, NoFrame, answer_to, decode, encode, receive_frame, request
 from korvet.cli.kafka.login import Login
 from korvet.cli.kafka.misfit import closed_handshake, closed_request, refused_handshake, refused_login, tls_refusal
 from korvet.cli.kafka.security import ClientSecurity
@@ -49,19 +47,21 @@ class Connection:
         self.is_open = False
         self._socket.close()
 
-    def ask(self, request: RequestPayload, answer: type[R]) -> R:
+    def ask(self, request: RequestPayload, answer: Any = None) -> Any:
         """Send a request and wait for its answer.
 
+        :param answer: the class of the answer, if it is another one than kio's.
         :raises BrokerError: if the connection breaks, or the answer does not fit the schema.
         """
         if self._security.login is not None and time.monotonic() > self._login_due:
             self._log_in(self._security.login)
         return self._ask(request, answer)
 
-    def _ask(self, request: RequestPayload, answer: type[R]) -> R:
+    def _ask(self, request: RequestPayload, answer: Any = None) -> Any:
         self._correlation_id += 1
+        name = type(request).__name__.removesuffix("Request")
         try:
-            response = self._exchange(request, answer, type(request).__name__.removesuffix("Request"))
+            response = self._exchange(request, answer or answer_to(request), name)
         except BaseException:
             # Else the next request would get this one's late answer.
             self.close()
@@ -69,7 +69,7 @@ class Connection:
         self._has_answered = True
         return response
 
-    def _exchange(self, request: RequestPayload, answer: type[R], name: str) -> R:
+    def _exchange(self, request: RequestPayload, answer: Any, name: str) -> Any:
         try:
             self._socket.sendall(encode(request, self._correlation_id, self._security.client_id))
             return decode(answer, receive_frame(self._socket, self._most_bytes))
@@ -120,19 +120,19 @@ class Connection:
 
     def _authenticate(self, login: Login) -> float:
         """Exchange the messages of a login; returns the seconds of the session, 0 if it has no end."""
-        offered = self._ask(SaslHandshakeRequest(mechanism=login.mechanism), SaslHandshakeResponse)
+        offered = self._ask(request("sasl_handshake", 1, mechanism=login.mechanism))
         if offered.error_code is not ErrorCode.none:
             raise refused_handshake(self.address, login, offered, is_tls=self._security.tls is not None)
         exchange = login.begin()
         message = next(exchange)
         while True:
-            answer = self._ask(SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse)
+            answer = self._ask(request("sasl_authenticate", 2, auth_bytes=message))
             if answer.error_code is not ErrorCode.none:
                 raise refused_login(self.address, login, answer.error_code, answer.error_message)
             try:
                 message = exchange.send(answer.auth_bytes)
             except StopIteration:
-                return answer.session_lifetime.total_seconds()
+                return float(answer.session_lifetime.total_seconds())
 
 
 def _opened(address: Address, security: ClientSecurity) -> socket.socket:

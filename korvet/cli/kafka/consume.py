@@ -6,22 +6,26 @@ control batch ends each of them. Source: CompletedFetch.nextFetchedRecord, KIP-9
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
-from kio.schema.fetch.v12 import FetchRequest, FetchResponse
-from kio.schema.fetch.v12.request import FetchPartition, FetchTopic
-from kio.schema.types import TopicName
-from kio.static.primitive import i8, i32, i32Timedelta, i64
+from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.client import RETRY_PAUSE_S, RETRY_WITHIN_S, Client, may_pass
 from korvet.cli.kafka.errors import BrokerError, check
-from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, leaders_of, log_offsets
+from korvet.cli.kafka.framing import request
+from korvet.cli.kafka.offsets import (
+    EARLIEST,
+    LATEST,
+    TopicPartition,
+    by_partition,
+    by_topic,
+    leaders_of,
+    log_offsets,
+)
 from korvet.cli.kafka.records import Record, Stored, Undecodable, read_batches, read_records
 from korvet.wire.markers import is_commit
 
@@ -80,7 +84,7 @@ class Reader:
     def __init__(self, client: Client, cursors: Sequence[Cursor], *, committed: bool) -> None:
         self._client = client
         self._cursors = list(cursors)
-        self._isolation = i8(1 if committed else 0)
+        self._isolation = int(committed)
         self._leaders: Mapping[TopicPartition, int] = {}
         self._served_at = time.monotonic()
 
@@ -123,36 +127,26 @@ class Reader:
         for cursor in cursors:
             by_leader.setdefault(self._leaders[cursor.partition], []).append(cursor)
         for leader, led in by_leader.items():
-            answer = self._client.ask(self._request(led, wait_s / len(by_leader)), FetchResponse, leader)
+            answer = self._client.ask(self._request(led, wait_s / len(by_leader)), leader)
             check(answer.error_code, "fetch")
             found = {cursor.partition: cursor for cursor in led}
-            is_empty = not any(data.records for topic in answer.responses for data in topic.partitions)
-            for topic in answer.responses:
-                for data in topic.partitions:
-                    cursor = found[TopicPartition(topic.topic, int(data.partition_index))]
-                    for item in self._items(cursor, data, is_empty=is_empty):
-                        yield cursor.partition, item
+            answered = list(by_partition(answer.responses))
+            is_empty = not any(data.records for _, data in answered)
+            for partition, data in answered:
+                for item in self._items(found[partition], data, is_empty=is_empty):
+                    yield partition, item
 
-    def _request(self, cursors: Sequence[Cursor], wait_s: float) -> FetchRequest:
+    def _request(self, cursors: Sequence[Cursor], wait_s: float) -> RequestPayload:
         share = MAX_BYTES // max(_LARGEST_SHARE, len(cursors))
-
-        def partition(cursor: Cursor) -> FetchPartition:
-            return FetchPartition(
-                partition=i32(cursor.partition.partition),
-                fetch_offset=i64(cursor.position),
-                partition_max_bytes=i32(share),
-            )
-
-        return FetchRequest(
-            max_wait=i32Timedelta.parse(datetime.timedelta(milliseconds=round(wait_s * 1000))),
-            min_bytes=i32(1),
-            max_bytes=i32(MAX_BYTES),
+        positions = {cursor.partition: cursor.position for cursor in cursors}
+        return request(
+            "fetch",
+            12,
+            max_wait=round(wait_s * 1000),
+            min_bytes=1,
+            max_bytes=MAX_BYTES,
             isolation_level=self._isolation,
-            topics=tuple(
-                FetchTopic(topic=TopicName(topic), partitions=tuple(map(partition, same)))
-                for topic, same in groupby(cursors, key=lambda cursor: cursor.partition.topic)
-            ),
-            forgotten_topics_data=(),
+            topics=by_topic(positions, lambda one: {"fetch_offset": positions[one], "partition_max_bytes": share}),
         )
 
     def _items(self, cursor: Cursor, data: Any, *, is_empty: bool) -> Iterator[Item]:

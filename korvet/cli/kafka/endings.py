@@ -5,19 +5,12 @@ Source: Admin.fenceProducers and TransactionsCommand; FenceProducersHandler, Abo
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from kio.schema.describe_producers import v0 as producers_v0
-from kio.schema.init_producer_id.v4 import InitProducerIdRequest, InitProducerIdResponse
-from kio.schema.types import ProducerId, TopicName, TransactionalId
-from kio.schema.write_txn_markers import v1 as markers_v1
-from kio.static.primitive import i16, i32, i32Timedelta
-
-from korvet.cli.kafka.client import Client, retried
+from korvet.cli.kafka.client import TRANSACTION, Client, retried
 from korvet.cli.kafka.errors import check
+from korvet.cli.kafka.framing import request
 from korvet.cli.kafka.offsets import TopicPartition, leaders_of
-from korvet.cli.kafka.transactions import coordinator_of
 from korvet.errors import KorvetError
 
 
@@ -41,10 +34,8 @@ def fence(client: Client, id: str) -> None:
 
     def attempt() -> None:
         # As Kafka's does: the short timeout is for a producer that sends no record.
-        request = InitProducerIdRequest(
-            transactional_id=TransactionalId(id), transaction_timeout=i32Timedelta.parse(timedelta(milliseconds=1))
-        )
-        answer = client.ask_at(coordinator_of(client, id), request, InitProducerIdResponse)
+        asked = request("init_producer_id", 4, transactional_id=id, transaction_timeout=1)
+        answer = client.ask(asked, client.coordinator(id, TRANSACTION))
         check(answer.error_code, f"transactional id {id!r}")
 
     retried(attempt)
@@ -57,11 +48,7 @@ def open_transactions(client: Client, partition: TopicPartition) -> list[OpenTra
     """
 
     def attempt() -> list[OpenTransaction]:
-        topic = producers_v0.request.TopicRequest(
-            name=TopicName(partition.topic), partition_indexes=(i32(partition.partition),)
-        )
-        request = producers_v0.DescribeProducersRequest(topics=(topic,))
-        answer = client.ask(request, producers_v0.DescribeProducersResponse, _leader(client, partition))
+        answer = client.ask(request("describe_producers", 0, topics=_topics(partition)), _leader(client, partition))
         ((found,),) = [one.partitions for one in answer.topics]
         check(found.error_code, f"partition {partition}", found.error_message)
         told = [
@@ -86,21 +73,21 @@ def abort_open(client: Client, partition: TopicPartition, start_offset: int) -> 
     found = [one for one in open_transactions(client, partition) if one.start_offset == start_offset]
     if not found:
         raise KorvetError(f"no transaction is open in partition {partition} since offset {start_offset}")
-    topic = markers_v1.request.WritableTxnMarkerTopic(
-        name=TopicName(partition.topic), partition_indexes=(i32(partition.partition),)
-    )
-    marker = markers_v1.request.WritableTxnMarker(
-        producer_id=ProducerId(found[0].producer_id),
-        producer_epoch=i16(found[0].producer_epoch),
-        transaction_result=False,
-        topics=(topic,),
+    marker = {
+        "producer_id": found[0].producer_id,
+        "producer_epoch": found[0].producer_epoch,
+        "transaction_result": False,
+        "topics": _topics(partition),
         # The broker takes 0 of a producer that never had a coordinator's marker, as Kafka's tool sends it.
-        coordinator_epoch=i32(max(found[0].coordinator_epoch, 0)),
-    )
-    request = markers_v1.WriteTxnMarkersRequest(markers=(marker,))
-    answer = client.ask(request, markers_v1.WriteTxnMarkersResponse, _leader(client, partition))
+        "coordinator_epoch": max(found[0].coordinator_epoch, 0),
+    }
+    answer = client.ask(request("write_txn_markers", 1, markers=[marker]), _leader(client, partition))
     for code in (one.error_code for told in answer.markers for each in told.topics for one in each.partitions):
         check(code, f"partition {partition}")
+
+
+def _topics(partition: TopicPartition) -> list[dict[str, Any]]:
+    return [{"name": partition.topic, "partition_indexes": (partition.partition,)}]
 
 
 def _leader(client: Client, partition: TopicPartition) -> int:

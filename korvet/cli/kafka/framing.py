@@ -6,16 +6,17 @@ import io
 import socket
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final, TypeVar
+from importlib import import_module
+from typing import Any, Final
 
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import DecodeError, SerialError
-from kio.static.protocol import RequestPayload, ResponsePayload
+from kio.static.protocol import RequestPayload
+
+from korvet.wire.codec import builder
 
 MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
 _PIECE_BYTES: Final = 1 << 20
-
-R = TypeVar("R", bound=ResponsePayload)
 
 
 class NoFrame(Exception):
@@ -24,6 +25,30 @@ class NoFrame(Exception):
     def __init__(self, start: bytes) -> None:
         super().__init__(start)
         self.start = start
+
+
+@cache
+def schema(api: str, version: int, kind: str) -> Any:
+    """kio's class of an API's requests or responses: ``schema("list_groups", 5, "Request")``."""
+    name = "".join(part.capitalize() for part in api.split("_"))
+    return getattr(import_module(f"kio.schema.{api}.v{version}"), f"{name}{kind}")
+
+
+def request(api: str, version: int, **fields: Any) -> RequestPayload:
+    """A request by kio's names of its fields: mappings for nested ones, and times in ms.
+
+    A text, a flag or an array that is left out is empty. Names that the version does not know are left out.
+
+    :raises TypeError: if a number is missing.
+    """
+    made: RequestPayload = builder(schema(api, version, "Request"))(fields)
+    return made
+
+
+def answer_to(request: RequestPayload) -> Any:
+    """The class of a request's answers."""
+    _, _, api, version, _ = type(request).__module__.split(".")
+    return schema(api, int(version[1:]), "Response")
 
 
 def encode(request: RequestPayload, correlation_id: int, client_id: str) -> bytes:
@@ -43,19 +68,16 @@ def encode(request: RequestPayload, correlation_id: int, client_id: str) -> byte
     return len(body).to_bytes(4) + body
 
 
-def decode(answer: type[R], frame: bytes) -> R:
-    """The answer in a frame without its size.
+def decode(answer: Any, frame: bytes) -> Any:
+    """The answer of a class in a frame without its size.
 
     :raises DecodeError: if it is none.
     """
-    header_schema: Any = answer.__header_schema__
-    schema: Any = answer
     try:
-        _, at = _reader(header_schema)(frame, 0)
-        response: R = _reader(schema)(frame, at)[0]
+        _, at = _reader(answer.__header_schema__)(frame, 0)
+        return _reader(answer)(frame, at)[0]
     except SerialError as error:
         raise DecodeError(str(error)) from error
-    return response
 
 
 def receive_frame(peer: socket.socket, most_bytes: int = MAX_FRAME_BYTES) -> bytes:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kio.schema.consumer_group_describe.v0 import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from kio.schema.describe_groups.v5 import DescribeGroupsRequest, DescribeGroupsResponse
 from kio.schema.errors import ErrorCode
-from kio.schema.offset_fetch.v8 import OffsetFetchRequest, OffsetFetchResponse
-from kio.schema.offset_fetch.v8.request import OffsetFetchRequestGroup
-from kio.schema.types import GroupId
 
 from korvet.cli.kafka.client import Client
-from korvet.cli.kafka.groups import CLASSIC_TYPE, CONSUMER_TYPE, ListedGroup
-from korvet.cli.kafka.offsets import LATEST, NO_OFFSET, TopicPartition, log_offsets
+from korvet.cli.kafka.groups import CLASSIC_TYPE, CONSUMER_TYPE, ListedGroup, describing
+from korvet.cli.kafka.offsets import LATEST, NO_OFFSET, TopicPartition, by_partition, fetching, log_offsets
 from korvet.unknown import total_known
 
 GROUPS_AT_ONCE: Final = 100
@@ -23,6 +18,7 @@ OFFSETS_AT_ONCE: Final = 10
 """The number of groups for whose offsets one request asks, as a group may have very many."""
 MOST_OFFSETS: Final = 20_000
 """The offsets of a page of groups after which no further lags are asked for."""
+_DESCRIBED_BY: Final = ((CLASSIC_TYPE, "describe_groups", 5), (CONSUMER_TYPE, "consumer_group_describe", 0))
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -55,15 +51,16 @@ def _rows(client: Client, groups: Sequence[ListedGroup], most_offsets: int | Non
     members: dict[str, int] = {}
     offsets: dict[str, Offsets] = {}
     for address, own in client.coordinators(list(types)).items() if types else ():
-        for request, answer in _describing(own, types):
+        for type_, api, version in _DESCRIBED_BY:
+            described = [one for one in own if types[one] == type_]
             # Whether a group was removed, or may not be seen: its code leaves it out.
-            for found in client.ask_at(address, request, answer).groups:
+            for found in client.ask(describing(api, version, described), address).groups if described else ():
                 if found.error_code is ErrorCode.none:
                     members[found.group_id] = len(found.members)
         for at in range(0, len(own), OFFSETS_AT_ONCE):
             if most_offsets is not None and sum(map(len, offsets.values())) >= most_offsets:
                 break
-            fetched = client.ask_at(address, _fetching(own[at : at + OFFSETS_AT_ONCE]), OffsetFetchResponse)
+            fetched = client.ask(fetching(own[at : at + OFFSETS_AT_ONCE]), address)
             told = [one for one in fetched.groups if one.error_code is ErrorCode.none]
             offsets.update((one.group_id, _committed(one)) for one in told)
     ends = log_offsets(client, {partition for own in offsets.values() for partition in own}, LATEST)
@@ -71,27 +68,10 @@ def _rows(client: Client, groups: Sequence[ListedGroup], most_offsets: int | Non
     return [GroupRow(one, members.get(one.group), lags.get(one.group)) for one in groups]
 
 
-def _describing(groups: Iterable[str], types: Mapping[str, str]) -> Iterator[tuple[Any, Any]]:
-    """The requests that ask for the members of groups of both types, and their answers."""
-    classic = tuple(GroupId(one) for one in groups if types[one] == CLASSIC_TYPE)
-    if classic:
-        yield DescribeGroupsRequest(groups=classic, include_authorized_operations=False), DescribeGroupsResponse
-    consumer = tuple(GroupId(one) for one in groups if types[one] == CONSUMER_TYPE)
-    if consumer:
-        request = ConsumerGroupDescribeRequest(group_ids=consumer, include_authorized_operations=False)
-        yield request, ConsumerGroupDescribeResponse
-
-
-def _fetching(groups: Iterable[str]) -> OffsetFetchRequest:
-    wanted = tuple(OffsetFetchRequestGroup(group_id=GroupId(one), topics=None) for one in groups)
-    return OffsetFetchRequest(groups=wanted, require_stable=False)
-
-
 def _committed(group: Any) -> Offsets:
     return {
-        TopicPartition(topic.name, item.partition_index): int(item.committed_offset)
-        for topic in group.topics
-        for item in topic.partitions
+        partition: int(item.committed_offset)
+        for partition, item in by_partition(group.topics)
         if item.error_code is ErrorCode.none and item.committed_offset != NO_OFFSET
     }
 

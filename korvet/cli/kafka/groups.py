@@ -1,38 +1,29 @@
-"""Consumer groups over the wire: list, describe and delete them."""
+"""Consumer groups over the wire: list, describe and delete them, and remove members, of either protocol."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kio.schema.consumer_group_describe import v0 as consumer_v0
-from kio.schema.consumer_group_describe import v1 as consumer_v1
-from kio.schema.consumer_group_describe.v0.response import Assignment
-from kio.schema.delete_groups.v2 import DeleteGroupsRequest, DeleteGroupsResponse
-from kio.schema.describe_configs.v4 import DescribeConfigsRequest, DescribeConfigsResponse
-from kio.schema.describe_configs.v4.request import DescribeConfigsResource
-from kio.schema.describe_groups.v5 import DescribeGroupsRequest, DescribeGroupsResponse
-from kio.schema.describe_groups.v5.response import DescribedGroup, DescribedGroupMember
 from kio.schema.errors import ErrorCode
-from kio.schema.list_groups import v4 as list_v4
-from kio.schema.list_groups import v5 as list_v5
-from kio.schema.types import GroupId
-from kio.static.primitive import i8
+from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.client import Client, retried
 from korvet.cli.kafka.errors import check
+from korvet.cli.kafka.framing import request
 from korvet.cli.kafka.offsets import TopicPartition
+from korvet.cli.kafka.topics import GROUP, described_configs
+from korvet.errors import KorvetError
+from korvet.wire.assignment import assigned_partitions
 
 CONSUMER = "consumer"
 STATE_DEAD, STATE_EMPTY = "Dead", "Empty"
-GROUP_RESOURCE = 32
 GROUP_FACTS = {"korvet.group.id": "id", "korvet.group.locator": "locator", "korvet.group.waits": "waits"}
 """Configs of a group that korvet's brokers show -> their names here."""
 CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
-_LIST_GROUPS, _CONSUMER_GROUP_DESCRIBE = 16, 69
-_TYPES_SINCE = 5
+_LEAVES = -1
+_REASON = "removed by korvet groups remove-member"
 _UNKNOWN_MEMBER_TYPE, _CLASSIC_MEMBER = -1, 0
 
 
@@ -83,58 +74,43 @@ class Group:
 
 def list_groups(client: Client, states: Iterable[str] = (), types: Collection[str] = ()) -> list[ListedGroup]:
     """The groups of every broker, by id; states and types filter them if any are named."""
+    version = 5 if client.serves("list_groups", 5) else 4
+    asked = request("list_groups", version, states_filter=tuple(states), types_filter=tuple(types))
     found: dict[str, ListedGroup] = {}
-    knows_types = client.serves(_LIST_GROUPS, _TYPES_SINCE)
     for node in client.brokers():
-        for listed in (
-            _listed(client, node, tuple(states), tuple(types))
-            if knows_types
-            else _listed_classic(client, node, tuple(states))
-        ):
-            if not types or listed.type in types:
-                found[listed.group] = listed
+        answer = client.ask(asked, node)
+        check(answer.error_code, "list of groups")
+        for item in answer.groups:
+            type_ = getattr(item, "group_type", CLASSIC_TYPE).lower()
+            if not types or type_ in types:
+                found[item.group_id] = ListedGroup(
+                    group=item.group_id, state=item.group_state, protocol_type=item.protocol_type, type=type_
+                )
     return [found[group] for group in sorted(found)]
 
 
-def _listed(client: Client, node: int, states: tuple[str, ...], types: tuple[str, ...]) -> Iterator[ListedGroup]:
-    request = list_v5.ListGroupsRequest(states_filter=states, types_filter=types)
-    response = client.ask(request, list_v5.ListGroupsResponse, node)
-    check(response.error_code, "list of groups")
-    for item in response.groups:
-        yield ListedGroup(
-            group=item.group_id,
-            state=item.group_state,
-            protocol_type=item.protocol_type,
-            type=item.group_type.lower(),
-        )
+def existing_group(client: Client, group: str) -> Group:
+    """A group's state and members, whichever of the two protocols it uses.
 
-
-def _listed_classic(client: Client, node: int, states: tuple[str, ...]) -> Iterator[ListedGroup]:
-    response = client.ask(list_v4.ListGroupsRequest(states_filter=states), list_v4.ListGroupsResponse, node)
-    check(response.error_code, "list of groups")
-    for item in response.groups:
-        yield ListedGroup(
-            group=item.group_id, state=item.group_state, protocol_type=item.protocol_type, type=CLASSIC_TYPE
-        )
+    :raises KorvetError: if there is none.
+    """
+    found = describe_group(client, group)
+    if found.state != STATE_DEAD:
+        return found
+    for listed in list_groups(client):
+        if listed.group == group:
+            raise KorvetError(f"group {group!r} is of the type {listed.type}, which only Kafka's own tools describe")
+    raise KorvetError(f"no group {group!r}; see all groups with: korvet groups list")
 
 
 def describe_group(client: Client, group: str) -> Group:
-    """A group's state and members, whichever of the two protocols it uses."""
-    described = _described_classic(client, group)
-    if described.state == STATE_DEAD and client.serves(_CONSUMER_GROUP_DESCRIBE, 0):
-        return _described_consumer(client, group) or described
-    return described
-
-
-def _described_classic(client: Client, group: str) -> Group:
-    request = DescribeGroupsRequest(groups=(GroupId(group),), include_authorized_operations=False)
-
-    def attempt() -> DescribedGroup:
-        described = client.ask_coordinator(group, request, DescribeGroupsResponse).groups[0]
-        check(described.error_code, f"group {group!r}")
-        return described
-
-    described = retried(attempt)
+    """A group as `existing_group` has it; an unknown one is ``Dead``."""
+    described = retried(lambda: _described(client, "describe_groups", 5, group))
+    if described.group_state == STATE_DEAD and client.serves("consumer_group_describe", 0):
+        version = 1 if client.serves("consumer_group_describe", 1) else 0
+        consumer = retried(lambda: _described(client, "consumer_group_describe", version, group))
+        if consumer.error_code is not ErrorCode.group_id_not_found:
+            return _consumer_group(consumer)
     return Group(
         group=group,
         type=CLASSIC_TYPE,
@@ -145,13 +121,23 @@ def _described_classic(client: Client, group: str) -> Group:
     )
 
 
-def _described_consumer(client: Client, group: str) -> Group | None:
-    """The group, or None if no group of the consumer protocol has this id."""
-    described = retried(lambda: _consumer_group(client, group))
-    if described.error_code is ErrorCode.group_id_not_found:
-        return None
+def describing(api: str, version: int, groups: Iterable[str]) -> RequestPayload:
+    """A request that describes groups by either of the two APIs."""
+    names = tuple(groups)
+    return request(api, version, groups=names, group_ids=names)
+
+
+def _described(client: Client, api: str, version: int, group: str) -> Any:
+    """An API's entry for a group, which may have the code for an unknown group."""
+    (found,) = client.ask_coordinator(group, describing(api, version, (group,))).groups
+    if found.error_code is not ErrorCode.group_id_not_found:
+        check(found.error_code, f"group {group!r}", getattr(found, "error_message", None))
+    return found
+
+
+def _consumer_group(described: Any) -> Group:
     return Group(
-        group=group,
+        group=described.group_id,
         type=CONSUMER_TYPE,
         state=described.group_state,
         protocol_type=CONSUMER,
@@ -160,16 +146,6 @@ def _described_consumer(client: Client, group: str) -> Group | None:
         epoch=int(described.group_epoch),
         target_epoch=int(described.assignment_epoch),
     )
-
-
-def _consumer_group(client: Client, group: str) -> Any:
-    """ConsumerGroupDescribe's entry for a group, which may have the code for an unknown group."""
-    schema: Any = consumer_v1 if client.serves(_CONSUMER_GROUP_DESCRIBE, 1) else consumer_v0
-    request = schema.ConsumerGroupDescribeRequest(group_ids=(GroupId(group),), include_authorized_operations=False)
-    described = client.ask_coordinator(group, request, schema.ConsumerGroupDescribeResponse).groups[0]
-    if described.error_code is not ErrorCode.group_id_not_found:
-        check(described.error_code, f"group {group!r}", described.error_message)
-    return described
 
 
 def _consumer_member(member: Any) -> Member:
@@ -187,7 +163,7 @@ def _consumer_member(member: Any) -> Member:
     )
 
 
-def _assigned(assignment: Assignment) -> tuple[TopicPartition, ...]:
+def _assigned(assignment: Any) -> tuple[TopicPartition, ...]:
     return tuple(
         sorted(
             TopicPartition(topic.topic_name, int(partition))
@@ -197,43 +173,21 @@ def _assigned(assignment: Assignment) -> tuple[TopicPartition, ...]:
     )
 
 
-def _member(member: DescribedGroupMember) -> Member:
+def _member(member: Any) -> Member:
+    assignment = member.member_assignment
     return Member(
         id=member.member_id,
         instance_id=member.group_instance_id,
         client_id=member.client_id,
         host=member.client_host,
-        assignment=parse_assignment(member.member_assignment),
+        assignment=tuple(sorted(TopicPartition(*one) for one in assigned_partitions(assignment, len(assignment)))),
     )
-
-
-def parse_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """Partitions of a ConsumerProtocolAssignment of any version; empty if the bytes are none.
-
-    Source: ConsumerProtocolAssignment.json; later versions only append to version 0.
-    """
-    partitions = []
-    try:
-        at = 6
-        for _ in range(struct.unpack_from(">hi", data)[1] if data else 0):
-            (length,) = struct.unpack_from(">h", data, at)
-            topic = data[at + 2 : at + 2 + length].decode()
-            (count,) = struct.unpack_from(">i", data, at + 2 + length)
-            at += 6 + length
-            partitions += [TopicPartition(topic, item) for item in struct.unpack_from(f">{count}i", data, at)]
-            at += 4 * count
-    except (struct.error, UnicodeDecodeError):
-        return ()
-    return tuple(sorted(partitions))
 
 
 def group_facts(client: Client, group: str) -> Mapping[str, str]:
     """Facts that only korvet tells of a group: ``id``, ``locator`` and, while it waits, ``waits``; else empty."""
-    resource = DescribeConfigsResource(
-        resource_type=i8(GROUP_RESOURCE), resource_name=group, configuration_keys=tuple(GROUP_FACTS)
-    )
-    request = DescribeConfigsRequest(resources=(resource,), include_synonyms=False, include_documentation=False)
-    (result,) = client.ask(request, DescribeConfigsResponse).results
+    resource = {"resource_type": GROUP, "resource_name": group, "configuration_keys": tuple(GROUP_FACTS)}
+    (result,) = described_configs(client, [resource])
     # Brokers before 4.0 do not know groups as resources.
     shown = {entry.name: entry.value for entry in result.configs if entry.value}
     return {name: shown[config] for config, name in GROUP_FACTS.items() if config in shown}
@@ -264,10 +218,47 @@ def delete_group(client: Client, group: str) -> None:
 
     :raises BrokerError: with NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, …
     """
-    request = DeleteGroupsRequest(groups_names=(GroupId(group),))
 
     def attempt() -> None:
-        result = client.ask_coordinator(group, request, DeleteGroupsResponse).results[0]
+        (result,) = client.ask_coordinator(group, request("delete_groups", 2, groups_names=(group,))).results
         check(result.error_code, f"group {group!r}")
 
     retried(attempt)
+
+
+def chosen_members(group: Group, ids: Sequence[str], instances: Sequence[str]) -> list[Member]:
+    """The members with these ids and instance ids, in the group's order.
+
+    :raises KorvetError: if an id is not of a member of the group.
+    """
+    known = {member.id for member in group.members}
+    known_instances = {member.instance_id for member in group.members}
+    unknown = [f"member {id!r}" for id in ids if id not in known]
+    unknown += [f"member with the instance id {id!r}" for id in instances if id not in known_instances]
+    if unknown:
+        raise KorvetError(
+            f"group {group.group!r} has no {unknown[0]}; see its members with: korvet groups describe {group.group}"
+        )
+    return [member for member in group.members if member.id in ids or member.instance_id in instances]
+
+
+def remove_member(client: Client, group: str, member: Member) -> None:
+    """Take a member out, as if it left by itself.
+
+    :raises BrokerError: with UNKNOWN_MEMBER_ID, if it has left meanwhile, …
+    """
+    what = f"member {member.id!r} of group {group!r}"
+
+    def leave_consumer() -> None:
+        left = {"member_id": member.id, "member_epoch": _LEAVES, "instance_id": member.instance_id}
+        asked = request("consumer_group_heartbeat", 0, group_id=group, topic_partitions=None, **left)
+        answer = client.ask_coordinator(group, asked)
+        check(answer.error_code, what, answer.error_message)
+
+    def leave_classic() -> None:
+        left = {"member_id": member.id, "group_instance_id": member.instance_id, "reason": _REASON}
+        answer = client.ask_coordinator(group, request("leave_group", 5, group_id=group, members=[left]))
+        check(answer.error_code, f"group {group!r}")
+        check(answer.members[0].error_code, what)
+
+    retried(leave_consumer if member.protocol == CONSUMER_TYPE else leave_classic)

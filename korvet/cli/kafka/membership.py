@@ -7,33 +7,29 @@ it joins anew. Source: AbstractHeartbeatRequestManager, AbstractMembershipManage
 
 from __future__ import annotations
 
-import datetime
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
-from kio.schema.consumer_group_heartbeat.v0 import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from kio.schema.consumer_group_heartbeat.v0.request import TopicPartitions
 from kio.schema.errors import ErrorCode
-from kio.schema.types import GroupId, TopicName
-from kio.static.primitive import i32, i32Timedelta
+from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.client import RETRY_PAUSE_S, RETRY_WITHIN_S, Client, may_pass
 from korvet.cli.kafka.consume import WAIT_S, Cursor, Item, Reader
 from korvet.cli.kafka.errors import BrokerError, check
+from korvet.cli.kafka.framing import request
 from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, committed_offsets, log_offsets, try_to_commit
 from korvet.cli.kafka.records import Record
-from korvet.cli.kafka.topics import TIMEOUT, describe_topics
+from korvet.cli.kafka.topics import TIMEOUT_MS, describe_topics
 from korvet.errors import KorvetError
 
-HEARTBEAT_API: Final = 68
+_HEARTBEAT: Final = "consumer_group_heartbeat"
 _COMMIT_S: Final = 1.0
 _JOINS: Final = 0
 _LEAVES: Final = -1
 _LOST_PLACE: Final = {ErrorCode.fenced_member_epoch, ErrorCode.unknown_member_id}
-_UNCHANGED: Final = datetime.timedelta(milliseconds=-1)
 _Owned = tuple[TopicPartition, ...]
 
 
@@ -117,7 +113,7 @@ class GroupReader:
         else:
             self._is_in_doubt = False
 
-    def _take(self, answer: ConsumerGroupHeartbeatResponse) -> None:
+    def _take(self, answer: Any) -> None:
         self._epoch = int(answer.member_epoch)
         self._beat_at = time.monotonic() + answer.heartbeat_interval.total_seconds()
         if answer.assignment is None:
@@ -154,20 +150,21 @@ class GroupReader:
         self._shown.clear()
         self._beat_at = time.monotonic()
 
-    def _request(self, epoch: int, owned: _Owned | None, *, is_whole: bool = False) -> ConsumerGroupHeartbeatRequest:
-        partitions = tuple(i32(partition.partition) for partition in owned or ())
-        topics = (TopicPartitions(topic_id=self._topic_id, partitions=partitions),) if partitions else ()
-        return ConsumerGroupHeartbeatRequest(
-            group_id=GroupId(self._group),
+    def _request(self, epoch: int, owned: _Owned | None, *, is_whole: bool = False) -> RequestPayload:
+        topics = [{"topic_id": self._topic_id, "partitions": [one.partition for one in owned]}] if owned else []
+        whole = {"rebalance_timeout": TIMEOUT_MS, "subscribed_topic_names": (self._topic,)} if is_whole else {}
+        return request(
+            _HEARTBEAT,
+            0,
+            group_id=self._group,
             member_id=self._member,
-            member_epoch=i32(epoch),
-            rebalance_timeout=TIMEOUT if is_whole else i32Timedelta.parse(_UNCHANGED),
-            subscribed_topic_names=(TopicName(self._topic),) if is_whole else None,
+            member_epoch=epoch,
             topic_partitions=None if owned is None else topics,
+            **whole,
         )
 
-    def _ask(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-        answer = self._client.ask_coordinator(self._group, request, ConsumerGroupHeartbeatResponse)
+    def _ask(self, request: RequestPayload) -> Any:
+        answer = self._client.ask_coordinator(self._group, request)
         check(answer.error_code, f"group {self._group!r}", answer.error_message)
         return answer
 
@@ -201,5 +198,5 @@ def require_protocol(client: Client) -> None:
 
     :raises KorvetError:
     """
-    if not client.serves(HEARTBEAT_API, 0):
+    if not client.serves(_HEARTBEAT, 0):
         raise KorvetError("the broker does not serve the consumer protocol of groups, which Kafka has since 4.0")

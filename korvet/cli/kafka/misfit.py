@@ -9,17 +9,15 @@ from __future__ import annotations
 import socket
 import ssl
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
-from kio.schema.api_versions.v0 import ApiVersionsRequest, ApiVersionsResponse
 from kio.schema.errors import ErrorCode
-from kio.schema.sasl_handshake.v1 import SaslHandshakeRequest, SaslHandshakeResponse
 from kio.serial.errors import DecodeError
 from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.address import Address
 from korvet.cli.kafka.errors import BrokerError, ConnectionLost, UnfitSettings
-from korvet.cli.kafka.framing import NoFrame, R, decode, encode, receive_frame
+from korvet.cli.kafka.framing import NoFrame, answer_to, decode, encode, receive_frame, request
 from korvet.cli.kafka.login import Login
 from korvet.cli.kafka.security import ClientSecurity
 
@@ -79,8 +77,7 @@ def _tls_wanted(address: Address) -> str:
 
 def closed_handshake(address: Address) -> UnfitSettings | None:
     """The reason why a TLS handshake got no answer, if the listener tells it; None if it does not."""
-    asked = ApiVersionsRequest()
-    return UnfitSettings(_plain(address)) if _asked(address, None, asked, ApiVersionsResponse) is not None else None
+    return UnfitSettings(_plain(address)) if _asked(address, None, request("api_versions", 0)) is not None else None
 
 
 def closed_request(address: Address, security: ClientSecurity, start: bytes) -> BrokerError | None:
@@ -94,8 +91,7 @@ def closed_request(address: Address, security: ClientSecurity, start: bytes) -> 
         return alerted
     if security.login is not None:
         return None
-    asked = SaslHandshakeRequest(mechanism=_NO_MECHANISM)
-    answer = _asked(address, security.tls, asked, SaslHandshakeResponse)
+    answer = _asked(address, security.tls, request("sasl_handshake", 1, mechanism=_NO_MECHANISM))
     if answer is None or not answer.mechanisms:
         return None
     protocol = "SASL_PLAINTEXT" if security.tls is None else "SASL_SSL"
@@ -105,7 +101,7 @@ def closed_request(address: Address, security: ClientSecurity, start: bytes) -> 
     )
 
 
-def refused_handshake(address: Address, login: Login, answer: SaslHandshakeResponse, *, is_tls: bool) -> UnfitSettings:
+def refused_handshake(address: Address, login: Login, answer: Any, *, is_tls: bool) -> UnfitSettings:
     """The reason of an error of SaslHandshake."""
     if answer.error_code is ErrorCode.unsupported_sasl_mechanism:
         text = f"{address} takes no login by {login.mechanism}; set sasl.mechanism to {_offered(answer)} in {_FILE}"
@@ -128,7 +124,7 @@ def refused_login(address: Address, login: Login, code: ErrorCode, message: str 
     )
 
 
-def _offered(answer: SaslHandshakeResponse) -> str:
+def _offered(answer: Any) -> str:
     return _cut(" or ".join(answer.mechanisms))
 
 
@@ -175,11 +171,11 @@ def _alert(address: Address, tls: ssl.SSLContext) -> BrokerError | None:
     )
 
 
-def _asked(address: Address, tls: ssl.SSLContext | None, request: RequestPayload, answer: type[R]) -> R | None:
+def _asked(address: Address, tls: ssl.SSLContext | None, request: RequestPayload) -> Any:
     """The answer to a request on a connection of its own, None without one."""
     with suppress(OSError, NoFrame, DecodeError), socket.create_connection(address, _TIMEOUT_S) as plain:
         peer = plain if tls is None else tls.wrap_socket(plain, server_hostname=address.host)
         with peer:
             peer.sendall(encode(request, 1, "korvet-cli"))
-            return decode(answer, receive_frame(peer, _MOST_BYTES))
+            return decode(answer_to(request), receive_frame(peer, _MOST_BYTES))
     return None

@@ -1,28 +1,23 @@
-"""Offsets over the wire: logs' starts and ends, their offsets by time, and the offsets that groups committed."""
+"""Offsets over the wire: logs' starts, ends and sizes, their offsets by time, and the offsets that groups committed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from itertools import groupby
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
-from kio.schema.list_offsets.v7 import ListOffsetsRequest, ListOffsetsResponse
-from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsTopic
-from kio.schema.offset_commit import v8 as commit_v8
-from kio.schema.offset_commit import v9 as commit_v9
-from kio.schema.offset_fetch.v8 import OffsetFetchRequest, OffsetFetchResponse
-from kio.schema.offset_fetch.v8.request import OffsetFetchRequestGroup
-from kio.schema.types import BrokerId, GroupId, TopicName
-from kio.static.primitive import i8, i32, i64
+from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.client import Client, retried
 from korvet.cli.kafka.errors import check
+from korvet.cli.kafka.framing import request
 
 LATEST, EARLIEST = -1, -2
 """Timestamps of ListOffsets that stand for the log's end and its start."""
 NO_OFFSET = -1
 NO_LEADER = -1
+NO_REPLICA = -1
+"""The replica id of a client."""
 
 
 class TopicPartition(NamedTuple):
@@ -49,6 +44,45 @@ class Committed(NamedTuple):
     leader_epoch: int
 
 
+def by_topic(
+    partitions: Iterable[TopicPartition], fields: Callable[[TopicPartition], Mapping[str, Any]] | None
+) -> list[dict[str, Any]]:
+    """A request's topics, whatever its schema calls names and numbers.
+
+    :param fields: what the request says of a partition; None for bare numbers.
+    """
+
+    def told(one: TopicPartition) -> Any:
+        number = one.partition
+        return number if fields is None else {"partition": number, "partition_index": number, **fields(one)}
+
+    topics: dict[str, list[Any]] = {}
+    for one in partitions:
+        topics.setdefault(one.topic, []).append(told(one))
+    return [{"name": topic, "topic": topic, "partitions": own} for topic, own in topics.items()]
+
+
+def by_partition(topics: Iterable[Any]) -> Iterator[tuple[TopicPartition, Any]]:
+    """The partitions of an answer's topics, whatever its schema calls names and numbers."""
+    for topic in topics:
+        name = topic.name if hasattr(topic, "name") else topic.topic
+        for item in topic.partitions:
+            number = item.partition_index if hasattr(item, "partition_index") else item.partition
+            yield TopicPartition(str(name), int(number)), item
+
+
+def ask_leaders(
+    client: Client, wanted: Iterable[TopicPartition], make: Callable[[list[TopicPartition]], RequestPayload]
+) -> Iterator[Any]:
+    """The answers of the partitions' leaders, each to a request that is made for its own partitions.
+
+    A partition that does not exist (any more) is left out.
+    """
+    leaders = leaders_of(client, wanted)
+    for leader in sorted(set(leaders.values())):
+        yield client.ask(make([one for one, at in leaders.items() if at == leader]), leader)
+
+
 def committed_offsets(client: Client, group: str) -> dict[TopicPartition, int]:
     """A group's committed offsets, by partition."""
     return {partition: found.offset for partition, found in committed_positions(client, group).items()}
@@ -56,23 +90,23 @@ def committed_offsets(client: Client, group: str) -> dict[TopicPartition, int]:
 
 def committed_positions(client: Client, group: str) -> dict[TopicPartition, Committed]:
     """A group's committed offsets with their leader epochs, by partition."""
-    request = OffsetFetchRequest(
-        groups=(OffsetFetchRequestGroup(group_id=GroupId(group), topics=None),), require_stable=False
-    )
 
     def attempt() -> dict[TopicPartition, Committed]:
-        found = client.ask_coordinator(group, request, OffsetFetchResponse).groups[0]
+        (found,) = client.ask_coordinator(group, fetching((group,))).groups
         check(found.error_code, f"offsets of group {group!r}")
         positions = {}
-        for topic in found.topics:
-            for item in topic.partitions:
-                check(item.error_code, f"offset of group {group!r} in {topic.name}-{item.partition_index}")
-                if item.committed_offset != NO_OFFSET:
-                    position = Committed(int(item.committed_offset), int(item.committed_leader_epoch))
-                    positions[TopicPartition(topic.name, item.partition_index)] = position
+        for partition, item in by_partition(found.topics):
+            check(item.error_code, f"offset of group {group!r} in {partition}")
+            if item.committed_offset != NO_OFFSET:
+                positions[partition] = Committed(int(item.committed_offset), int(item.committed_leader_epoch))
         return positions
 
     return retried(attempt)
+
+
+def fetching(groups: Iterable[str]) -> RequestPayload:
+    """A request for all offsets of groups."""
+    return request("offset_fetch", 8, groups=[{"group_id": group, "topics": None} for group in groups])
 
 
 def commit_offsets(client: Client, group: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -97,32 +131,18 @@ def try_to_commit(
         neither such members nor the request's version for them.
     :raises BrokerError: if the coordinator does not answer.
     """
-    version: Any = commit_v9 if member else commit_v8
-    request = version.OffsetCommitRequest(
-        group_id=GroupId(group),
-        generation_id_or_member_epoch=i32(epoch),
-        member_id=member,
-        topics=tuple(
-            version.request.OffsetCommitRequestTopic(
-                name=TopicName(topic),
-                partitions=tuple(
-                    version.request.OffsetCommitRequestPartition(
-                        partition_index=i32(partition.partition),
-                        committed_offset=i64(offsets[partition]),
-                        committed_metadata="",
-                    )
-                    for partition in partitions
-                ),
-            )
-            for topic, partitions in groupby(sorted(offsets), key=lambda partition: partition.topic)
+    answer = client.ask_coordinator(
+        group,
+        request(
+            "offset_commit",
+            9 if member else 8,
+            group_id=group,
+            generation_id_or_member_epoch=epoch,
+            member_id=member,
+            topics=by_topic(offsets, lambda one: {"committed_offset": offsets[one], "committed_metadata": ""}),
         ),
     )
-    answer = client.ask_coordinator(group, request, version.OffsetCommitResponse)
-    return {
-        TopicPartition(topic.name, int(item.partition_index)): item.error_code
-        for topic in answer.topics
-        for item in topic.partitions
-    }
+    return {partition: item.error_code for partition, item in by_partition(answer.topics)}
 
 
 def log_offsets(client: Client, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
@@ -149,56 +169,62 @@ def log_positions(
 
     :param left_out: partitions with these codes are not in the result, instead of an error for all.
     """
+
+    def make(own: list[TopicPartition]) -> RequestPayload:
+        topics = by_topic(own, lambda _: {"timestamp": timestamp})
+        return request("list_offsets", 7, replica_id=NO_REPLICA, isolation_level=0, topics=topics)
+
+    def attempt() -> dict[TopicPartition, LogPosition]:
+        found = {}
+        for answer in ask_leaders(client, wanted, make):
+            for partition, item in by_partition(answer.topics):
+                if item.error_code not in left_out:
+                    check(item.error_code, f"offsets of {partition}")
+                    found[partition] = LogPosition(int(item.offset), int(item.timestamp))
+        return found
+
     wanted = sorted(set(partitions))
-    return retried(lambda: _log_positions_once(client, wanted, timestamp, left_out)) if wanted else {}
+    return retried(attempt) if wanted else {}
 
 
-def _log_positions_once(
-    client: Client, wanted: list[TopicPartition], timestamp: int, left_out: Collection[ErrorCode]
-) -> dict[TopicPartition, LogPosition]:
-    leaders = leaders_of(client, wanted)
-    found = {}
-    for leader in sorted(set(leaders.values())):
-        request = _list_offsets([partition for partition in wanted if leaders.get(partition) == leader], timestamp)
-        for topic in client.ask(request, ListOffsetsResponse, leader).topics:
-            for item in topic.partitions:
-                if item.error_code in left_out:
-                    continue
-                check(item.error_code, f"offsets of {topic.name}-{item.partition_index}")
-                partition = TopicPartition(topic.name, item.partition_index)
-                found[partition] = LogPosition(int(item.offset), int(item.timestamp))
-    return found
+def oldest_times(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The timestamp of each partition's first record, in ms since 1970; a partition without any is left out."""
+    found = log_positions(client, partitions, 0)
+    return {partition: position.timestamp for partition, position in found.items() if position.offset != NO_OFFSET}
 
 
-def leaders_of(client: Client, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
+def log_bytes(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The bytes of each partition's log at its leader; a partition that does not exist (any more) is left out.
+
+    :raises BrokerError: if a leader cannot tell.
+    """
+
+    def make(own: list[TopicPartition]) -> RequestPayload:
+        return request("describe_log_dirs", 2, topics=by_topic(own, None))
+
+    def attempt() -> dict[TopicPartition, int]:
+        sizes = {}
+        for answer in ask_leaders(client, wanted, make):
+            for directory in answer.results:
+                check(directory.error_code, f"log directory {directory.log_dir}")
+                for partition, item in by_partition(directory.topics):
+                    if not item.is_future_key:
+                        sizes[partition] = int(item.partition_size)
+        return sizes
+
+    wanted = sorted(set(partitions))
+    return retried(attempt) if wanted else {}
+
+
+def leaders_of(client: Client, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """The node that leads each partition; one that does not exist (any more) is left out.
 
     :raises BrokerError: with LEADER_NOT_AVAILABLE.
     """
+    wanted = list(wanted)
     topics = client.topics(sorted({partition.topic for partition in wanted}))
-    leaders = {
-        TopicPartition(name, item.partition_index): int(item.leader_id)
-        for name, topic in topics.items()
-        for item in topic.partitions
-    }
+    leaders = {partition: int(item.leader_id) for partition, item in by_partition(topics.values())}
     found = {partition: leaders[partition] for partition in wanted if partition in leaders}
     for partition, leader in found.items():
         check(ErrorCode.leader_not_available if leader == NO_LEADER else ErrorCode.none, f"partition {partition}")
     return found
-
-
-def _list_offsets(partitions: list[TopicPartition], timestamp: int) -> ListOffsetsRequest:
-    return ListOffsetsRequest(
-        replica_id=BrokerId(-1),
-        isolation_level=i8(0),
-        topics=tuple(
-            ListOffsetsTopic(
-                name=TopicName(topic),
-                partitions=tuple(
-                    ListOffsetsPartition(partition_index=i32(partition.partition), timestamp=i64(timestamp))
-                    for partition in same
-                ),
-            )
-            for topic, same in groupby(partitions, key=lambda partition: partition.topic)
-        ),
-    )

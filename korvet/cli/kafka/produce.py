@@ -9,23 +9,20 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
-from kio.schema.produce.v9 import ProduceRequest, ProduceResponse
-from kio.schema.produce.v9.request import PartitionProduceData, TopicProduceData
-from kio.schema.types import TopicName
-from kio.static.primitive import Records, i16, i32
 
 from korvet.cli.kafka.client import Client, retried
 from korvet.cli.kafka.errors import BrokerError, ConnectionLost, check, error_name
+from korvet.cli.kafka.framing import request
 from korvet.cli.kafka.offsets import TopicPartition, leaders_of
 from korvet.cli.kafka.records import Unsent, partition_of, write_batch
-from korvet.cli.kafka.topics import TIMEOUT
+from korvet.cli.kafka.topics import TIMEOUT_MS
 from korvet.errors import KorvetError
 
 BATCH_BYTES: Final = 512 << 10
 """The most bytes of a batch's records before compression; a larger record is sent alone."""
 MOST_RECORDS: Final = 10_000
 """The most records of a batch: topics that store record by record take no more."""
-_ACKS_ALL: Final = i16(-1)
+_ACKS_ALL: Final = -1
 _TOO_LARGE: Final = {ErrorCode.message_too_large, ErrorCode.record_list_too_large}
 _UNKNOWN_OUTCOME: Final = {ErrorCode.request_timed_out, ErrorCode.not_enough_replicas_after_append}
 
@@ -93,8 +90,13 @@ class Producer:
         leader = leaders_of(self.client, [partition]).get(partition)
         if leader is None:
             check(ErrorCode.unknown_topic_or_partition, f"partition {partition}")
+        topic = {
+            "name": partition.topic,
+            "partition_data": [{"index": partition.partition, "records": data}],
+        }
+        asked = request("produce", 9, acks=_ACKS_ALL, timeout=TIMEOUT_MS, topic_data=[topic])
         try:
-            answer = self.client.ask(_request(partition, data), ProduceResponse, leader)
+            answer = self.client.ask(asked, leader)
         except ConnectionLost as error:
             raise KorvetError(f"{error}; {_PERHAPS}") from None
         (result,) = answer.responses[0].partition_responses
@@ -105,15 +107,6 @@ class Producer:
 
 
 _PERHAPS: Final = "the last records may be stored or not: check with 'korvet topics consume' before you send them again"
-
-
-def _request(topic_partition: TopicPartition, data: bytes) -> ProduceRequest:
-    partition = PartitionProduceData(index=i32(topic_partition.partition), records=Records(data))
-    return ProduceRequest(
-        acks=_ACKS_ALL,
-        timeout=TIMEOUT,
-        topic_data=(TopicProduceData(name=TopicName(topic_partition.topic), partition_data=(partition,)),),
-    )
 
 
 def _message(result: Any) -> str | None:

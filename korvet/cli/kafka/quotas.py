@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kio.schema.alter_client_quotas.v1 import AlterClientQuotasRequest, AlterClientQuotasResponse
-from kio.schema.alter_client_quotas.v1.request import EntityData, EntryData, OpData
-from kio.schema.describe_client_quotas.v1 import DescribeClientQuotasRequest, DescribeClientQuotasResponse
-from kio.static.primitive import f64
-
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.errors import BrokerError, check
+from korvet.cli.kafka.framing import request
 from korvet.quotas.entity import Entity, entity_of
 
 
@@ -25,20 +21,17 @@ class KafkaQuotas:
 
     def alter(self, entity: Entity, quotas: Mapping[str, float | None]) -> None:
         """Set quotas of an entity; None removes one. All or none of them change."""
-        entry = EntryData(
-            entity=tuple(EntityData(entity_type=kind, entity_name=name or None) for kind, name in entity.parts),
-            ops=tuple(
-                OpData(key=key, value=f64(number or 0.0), remove=number is None) for key, number in quotas.items()
-            ),
-        )
-        request = AlterClientQuotasRequest(entries=(entry,), validate_only=False)
-        for result in self._client.ask_controller(request, AlterClientQuotasResponse).entries:
+        entry = {
+            "entity": [{"entity_type": kind, "entity_name": name or None} for kind, name in entity.parts],
+            "ops": [{"key": key, "value": number or 0.0, "remove": number is None} for key, number in quotas.items()],
+        }
+        answer = self._client.ask_controller(request("alter_client_quotas", 1, entries=[entry]))
+        for result in answer.entries:
             check(result.error_code, "quotas", result.error_message)
 
     def find(self) -> dict[Entity, dict[str, float]]:
         """All quotas by entity."""
-        request = DescribeClientQuotasRequest(components=(), strict=False)
-        answer = self._client.ask(request, DescribeClientQuotasResponse)
+        answer = self._client.ask(request("describe_client_quotas", 1, components=()))
         check(answer.error_code, "quotas", answer.error_message)
         found: dict[Entity, dict[str, float]] = {}
         for entry in answer.entries or ():

@@ -1,36 +1,25 @@
-"""Topics over the wire: list, create, delete, grow and configure them."""
+"""Topics over the wire: list, create, delete, grow and configure them. The settings of brokers."""
 
 from __future__ import annotations
 
-import datetime
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any, Final
 
-from kio.schema.create_partitions.v3 import CreatePartitionsRequest, CreatePartitionsResponse
-from kio.schema.create_partitions.v3.request import CreatePartitionsTopic
-from kio.schema.create_topics.v7 import CreateTopicsRequest, CreateTopicsResponse
-from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicConfig
-from kio.schema.delete_topics.v6 import DeleteTopicsRequest, DeleteTopicsResponse
-from kio.schema.delete_topics.v6.request import DeleteTopicState
-from kio.schema.describe_configs.v4 import DescribeConfigsRequest, DescribeConfigsResponse
-from kio.schema.describe_configs.v4.request import DescribeConfigsResource
 from kio.schema.errors import ErrorCode
-from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
-from kio.schema.incremental_alter_configs.v1.request import AlterableConfig, AlterConfigsResource
-from kio.schema.metadata.v12.response import MetadataResponseTopic
-from kio.schema.types import TopicName
-from kio.static.primitive import i8, i16, i32, i32Timedelta
 
 from korvet.cli.kafka.client import Client, retried
 from korvet.cli.kafka.errors import BrokerError, check
+from korvet.cli.kafka.framing import request
 from korvet.cli.kafka.offsets import TopicPartition
 from korvet.errors import KorvetError
 
-TOPIC_RESOURCE = i8(2)
-SET, DELETE = i8(0), i8(1)
-TIMEOUT = i32Timedelta.parse(datetime.timedelta(seconds=30))
+TOPIC, BROKER, GROUP = 2, 4, 32
+"""Kinds of resources that have settings, by DescribeConfigs' numbers."""
+TIMEOUT_MS: Final = 30_000
+_SET, _DELETE = 0, 1
 BROKER_DEFAULT = -1
 
 CONFIG_SOURCES = {
@@ -117,7 +106,7 @@ def chosen_partitions(client: Client, name: str, partitions: Iterable[int]) -> l
     return [TopicPartition(name, partition) for partition in sorted(chosen)]
 
 
-def _topic(found: MetadataResponseTopic) -> Topic:
+def _topic(found: Any) -> Topic:
     return Topic(
         name=str(found.name),
         id=found.topic_id,
@@ -130,9 +119,23 @@ def _topic(found: MetadataResponseTopic) -> Topic:
                 replicas=tuple(item.replica_nodes),
                 in_sync=tuple(item.isr_nodes),
             )
-            for item in sorted(found.partitions, key=lambda item: item.partition_index)
+            for item in sorted(found.partitions, key=lambda item: int(item.partition_index))
         ),
     )
+
+
+def _changed(client: Client, api: str, version: int, results: str, name: str, **fields: Any) -> Any:
+    """The controller's result of a change of one topic, made again while that may help.
+
+    :raises BrokerError: with the result's code.
+    """
+
+    def attempt() -> Any:
+        (result,) = getattr(client.ask_controller(request(api, version, timeout=TIMEOUT_MS, **fields)), results)
+        check(result.error_code, f"topic {name!r}", result.error_message)
+        return result
+
+    return retried(attempt)
 
 
 def create_topic(
@@ -147,21 +150,13 @@ def create_topic(
 
     :raises BrokerError: with TOPIC_ALREADY_EXISTS, INVALID_CONFIG, …
     """
-    topic = CreatableTopic(
-        name=TopicName(name),
-        num_partitions=i32(partitions),
-        replication_factor=i16(replication_factor),
-        assignments=(),
-        configs=tuple(CreatableTopicConfig(name=key, value=value) for key, value in configs.items()),
-    )
-
-    def attempt() -> int:
-        response = client.ask_controller(CreateTopicsRequest(topics=(topic,), timeout=TIMEOUT), CreateTopicsResponse)
-        result = response.topics[0]
-        check(result.error_code, f"topic {name!r}", result.error_message)
-        return result.num_partitions
-
-    return retried(attempt)
+    topic = {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": replication_factor,
+        "configs": [{"name": key, "value": value} for key, value in configs.items()],
+    }
+    return int(_changed(client, "create_topics", 7, "topics", name, topics=[topic]).num_partitions)
 
 
 def delete_topic(client: Client, name: str) -> None:
@@ -169,13 +164,7 @@ def delete_topic(client: Client, name: str) -> None:
 
     :raises BrokerError: with UNKNOWN_TOPIC_OR_PARTITION, …
     """
-    state = DeleteTopicState(name=TopicName(name), topic_id=None)
-
-    def attempt() -> None:
-        response = client.ask_controller(DeleteTopicsRequest(topics=(state,), timeout=TIMEOUT), DeleteTopicsResponse)
-        check(response.responses[0].error_code, f"topic {name!r}", response.responses[0].error_message)
-
-    retried(attempt)
+    _changed(client, "delete_topics", 6, "responses", name, topics=[{"name": name, "topic_id": None}])
 
 
 def grow_topic(client: Client, name: str, partitions: int) -> None:
@@ -183,17 +172,8 @@ def grow_topic(client: Client, name: str, partitions: int) -> None:
 
     :raises BrokerError: with INVALID_PARTITIONS if it has as many already.
     """
-    request = CreatePartitionsRequest(
-        topics=(CreatePartitionsTopic(name=TopicName(name), count=i32(partitions), assignments=None),),
-        timeout=TIMEOUT,
-        validate_only=False,
-    )
-
-    def attempt() -> None:
-        result = client.ask_controller(request, CreatePartitionsResponse).results[0]
-        check(result.error_code, f"topic {name!r}", result.error_message)
-
-    retried(attempt)
+    topic = {"name": name, "count": partitions, "assignments": None}
+    _changed(client, "create_partitions", 3, "results", name, topics=[topic])
 
 
 def describe_settings(client: Client, names: Iterable[str]) -> dict[str, list[Setting]]:
@@ -201,21 +181,37 @@ def describe_settings(client: Client, names: Iterable[str]) -> dict[str, list[Se
 
     :raises BrokerError: if one does not exist.
     """
-    request = DescribeConfigsRequest(
-        resources=tuple(
-            DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
-            for name in names
-        ),
-        include_synonyms=False,
-    )
-    settings = {}
-    for result in client.ask(request, DescribeConfigsResponse).results:
+    found = {}
+    for result in described_configs(client, [{"resource_type": TOPIC, "resource_name": name} for name in names]):
         check(result.error_code, f"topic {result.resource_name!r}", result.error_message)
-        settings[result.resource_name] = [
-            Setting(name=item.name, value=item.value, source=CONFIG_SOURCES.get(item.config_source, "unknown"))
-            for item in sorted(result.configs, key=lambda item: item.name)
-        ]
-    return settings
+        found[result.resource_name] = _settings(result)
+    return found
+
+
+def broker_settings(client: Client, node: int) -> list[Setting]:
+    """Every setting of a broker, by name, as it tells itself. Secret ones have no value.
+
+    :raises KorvetError: if there is no such broker.
+    :raises BrokerError: with CLUSTER_AUTHORIZATION_FAILED, …
+    """
+    if node not in client.brokers():
+        raise KorvetError(f"no broker {node}")
+    (found,) = described_configs(client, [{"resource_type": BROKER, "resource_name": str(node)}], node)
+    check(found.error_code, f"broker {node}", found.error_message)
+    return _settings(found)
+
+
+def described_configs(client: Client, resources: Sequence[Mapping[str, Any]], node: int | None = None) -> Any:
+    """The results of DescribeConfigs, of all settings unless a resource has ``configuration_keys``."""
+    wanted = [{"configuration_keys": None, **resource} for resource in resources]
+    return client.ask(request("describe_configs", 4, resources=wanted), node).results
+
+
+def _settings(result: Any) -> list[Setting]:
+    return [
+        Setting(name=item.name, value=item.value, source=CONFIG_SOURCES.get(item.config_source, "unknown"))
+        for item in sorted(result.configs, key=lambda item: str(item.name))
+    ]
 
 
 def configure_topic(client: Client, name: str, values: Mapping[str, str], reset: Iterable[str]) -> None:
@@ -223,13 +219,7 @@ def configure_topic(client: Client, name: str, values: Mapping[str, str], reset:
 
     :raises BrokerError: with UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG, …
     """
-    changes = [AlterableConfig(name=key, config_operation=SET, value=value) for key, value in values.items()]
-    changes += [AlterableConfig(name=key, config_operation=DELETE, value=None) for key in reset]
-    resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configs=tuple(changes))
-    request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
-
-    def attempt() -> None:
-        result = client.ask_controller(request, IncrementalAlterConfigsResponse).responses[0]
-        check(result.error_code, f"topic {name!r}", result.error_message)
-
-    retried(attempt)
+    changes = [{"name": key, "config_operation": _SET, "value": value} for key, value in values.items()]
+    changes += [{"name": key, "config_operation": _DELETE, "value": None} for key in reset]
+    resource = {"resource_type": TOPIC, "resource_name": name, "configs": changes}
+    _changed(client, "incremental_alter_configs", 1, "responses", name, resources=[resource])

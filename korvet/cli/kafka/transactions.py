@@ -1,22 +1,27 @@
 """Transactions over the wire: list and describe them."""
 
-from __future__ import annotations
+# The classes of answers are no texts here, because kio reads them.
+from dataclasses import dataclass, field
 
-from dataclasses import dataclass
+from kio.schema.describe_transactions.v0.response import DescribeTransactionsResponse, TransactionState
+from kio.static.primitive import i64
 
-from kio.schema.describe_transactions.v0 import DescribeTransactionsRequest
-from kio.schema.find_coordinator.v4 import FindCoordinatorRequest, FindCoordinatorResponse
-from kio.schema.list_transactions.v0 import ListTransactionsRequest, ListTransactionsResponse
-from kio.schema.types import TransactionalId
-from kio.static.primitive import i8
-
-from korvet.cli.kafka.address import Address
-from korvet.cli.kafka.client import Client, retried
+from korvet.cli.kafka.client import TRANSACTION, Client, retried
 from korvet.cli.kafka.errors import check
+from korvet.cli.kafka.framing import request
 from korvet.cli.kafka.offsets import TopicPartition
-from korvet.cli.kafka.transaction_schema import DescribeTransactionsResponse
 
-_TRANSACTION = i8(1)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _State(TransactionState):
+    """kio's has a time, and refuses the -1 of an id without a transaction."""
+
+    transaction_start_time: i64 = field(metadata={"kafka_type": "int64"})  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Described(DescribeTransactionsResponse):
+    transaction_states: tuple[_State, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +56,7 @@ def list_transactions(client: Client) -> list[ListedTransaction]:
     """
     found: dict[str, ListedTransaction] = {}
     for node in client.brokers():
-        answer = client.ask(ListTransactionsRequest(), ListTransactionsResponse, node)
+        answer = client.ask(request("list_transactions", 0), node)
         check(answer.error_code, "list of transactions")
         for item in answer.transaction_states:
             found[item.transactional_id] = ListedTransaction(
@@ -68,29 +73,17 @@ def describe_transaction(client: Client, id: str) -> Transaction:
     return retried(lambda: _described(client, id))
 
 
-def coordinator_of(client: Client, id: str) -> Address:
-    """The coordinator of a transactional id.
-
-    :raises BrokerError: with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, …
-    """
-    lookup = FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=(id,))
-    (found,) = client.ask(lookup, FindCoordinatorResponse).coordinators
-    check(found.error_code, f"coordinator of transactional id {id!r}", found.error_message)
-    return Address(found.host, found.port)
-
-
 def _described(client: Client, id: str) -> Transaction:
-    request = DescribeTransactionsRequest(transactional_ids=(TransactionalId(id),))
-    answer = client.ask_at(coordinator_of(client, id), request, DescribeTransactionsResponse)
-    (state,) = answer.transaction_states
+    asked = request("describe_transactions", 0, transactional_ids=(id,))
+    (state,) = client.ask(asked, client.coordinator(id, TRANSACTION), _Described).transaction_states
     check(state.error_code, f"transactional id {id!r}")
     return Transaction(
         id=id,
         producer_id=int(state.producer_id),
         producer_epoch=int(state.producer_epoch),
         state=state.transaction_state,
-        timeout_ms=int(state.transaction_timeout_ms),
-        started_ms=int(state.transaction_start_time_ms),
+        timeout_ms=round(state.transaction_timeout.total_seconds() * 1000),
+        started_ms=int(state.transaction_start_time),
         partitions=tuple(
             TopicPartition(topic.topic, int(partition)) for topic in state.topics for partition in topic.partitions
         ),

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Literal
 
-from kio.schema.delete_records.v2 import DeleteRecordsRequest, DeleteRecordsResponse
-from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsTopic
 from kio.schema.errors import ErrorCode
-from kio.schema.types import TopicName
-from kio.static.primitive import i32, i64
+from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.client import Client, retried
 from korvet.cli.kafka.errors import BrokerError, check
-from korvet.cli.kafka.log_dirs import log_bytes
-from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, leaders_of, log_offsets, offsets_at
-from korvet.cli.kafka.topics import TIMEOUT
+from korvet.cli.kafka.framing import request
+from korvet.cli.kafka.offsets import (
+    EARLIEST,
+    LATEST,
+    TopicPartition,
+    ask_leaders,
+    by_partition,
+    by_topic,
+    log_bytes,
+    log_offsets,
+    offsets_at,
+)
+from korvet.cli.kafka.topics import TIMEOUT_MS
 from korvet.errors import KorvetError
 
 
@@ -112,21 +118,20 @@ def execute_trim(client: Client, trims: Iterable[Trim]) -> dict[TopicPartition, 
     :raises BrokerError: with POLICY_VIOLATION for a topic that is only compacted, …
     """
     moves = {trim.partition: trim.new_start for trim in trims if trim.records > 0}
-    return retried(lambda: _delete_records(client, moves)) if moves else {}
 
+    def make(own: list[TopicPartition]) -> RequestPayload:
+        topics = by_topic(own, lambda one: {"offset": moves[one]})
+        return request("delete_records", 2, topics=topics, timeout=TIMEOUT_MS)
 
-def _delete_records(client: Client, moves: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    leaders = leaders_of(client, list(moves))
-    starts = {}
-    for leader in sorted(set(leaders.values())):
-        partitions = sorted(partition for partition in moves if leaders.get(partition) == leader)
-        answer = client.ask(_request(partitions, moves), DeleteRecordsResponse, leader)
-        for topic in answer.topics:
-            for item in topic.partitions:
-                partition = TopicPartition(topic.name, int(item.partition_index))
+    def attempt() -> dict[TopicPartition, int]:
+        starts = {}
+        for answer in ask_leaders(client, moves, make):
+            for partition, item in by_partition(answer.topics):
                 _check(item.error_code, partition)
                 starts[partition] = int(item.low_watermark)
-    return starts
+        return starts
+
+    return retried(attempt) if moves else {}
 
 
 def _check(code: ErrorCode, partition: TopicPartition) -> None:
@@ -140,19 +145,3 @@ def _check(code: ErrorCode, partition: TopicPartition) -> None:
     if code is ErrorCode.offset_out_of_range:
         raise KorvetError(f"partition {partition}: OFFSET_OUT_OF_RANGE; its end has moved: try again")
     check(code, f"partition {partition}")
-
-
-def _request(partitions: Sequence[TopicPartition], moves: Mapping[TopicPartition, int]) -> DeleteRecordsRequest:
-    return DeleteRecordsRequest(
-        topics=tuple(
-            DeleteRecordsTopic(
-                name=TopicName(topic),
-                partitions=tuple(
-                    DeleteRecordsPartition(partition_index=i32(partition.partition), offset=i64(moves[partition]))
-                    for partition in same
-                ),
-            )
-            for topic, same in groupby(partitions, key=lambda partition: partition.topic)
-        ),
-        timeout=TIMEOUT,
-    )

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kio.schema.alter_user_scram_credentials.v0 import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-)
-from kio.schema.alter_user_scram_credentials.v0.request import ScramCredentialDeletion, ScramCredentialUpsertion
-from kio.schema.describe_user_scram_credentials.v0 import (
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-)
 from kio.schema.errors import ErrorCode
-from kio.static.primitive import i8, i32
+from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.errors import check
+from korvet.cli.kafka.framing import request
 from korvet.cli.user_facts import User
 from korvet.security.salted import salted_password
 from korvet.security.scram import TYPES, new_salt
@@ -39,20 +31,19 @@ class KafkaUsers:
     def add(self, key: CredentialKey, password: str, iterations: int) -> None:
         """Give a user a password. It travels salted and hashed, which is as good as the password at this cluster."""
         salt = new_salt()
-        upsertion = ScramCredentialUpsertion(
-            name=key.user,
-            mechanism=i8(_NUMBERS[key.mechanism]),
-            iterations=i32(iterations),
-            salt=salt,
-            salted_password=salted_password(key.mechanism, password, salt, iterations),
-        )
-        self._alter(AlterUserScramCredentialsRequest(deletions=(), upsertions=(upsertion,)))
+        upsertion = {
+            "name": key.user,
+            "mechanism": _NUMBERS[key.mechanism],
+            "iterations": iterations,
+            "salt": salt,
+            "salted_password": salted_password(key.mechanism, password, salt, iterations),
+        }
+        self._alter(request("alter_user_scram_credentials", 0, upsertions=[upsertion]))
 
     def find(self) -> list[User]:
         """All users, one for each mechanism, in order."""
         # As Java's client: Kafka 4.1 answers nothing to null without the right.
-        request = DescribeUserScramCredentialsRequest(users=())
-        answer = self._client.ask(request, DescribeUserScramCredentialsResponse)
+        answer = self._client.ask(request("describe_user_scram_credentials", 0, users=()))
         check(answer.error_code, "users", answer.error_message)
         return sorted(
             User(result.user, TYPES[info.mechanism], int(info.iterations))
@@ -65,15 +56,15 @@ class KafkaUsers:
         """Remove a user's passwords for these mechanisms; False if there is none."""
         gone = False
         for mechanism in mechanisms:
-            deletion = ScramCredentialDeletion(name=user, mechanism=i8(_NUMBERS[mechanism]))
+            deletion = {"name": user, "mechanism": _NUMBERS[mechanism]}
             # One request for each, because a request that names a user twice is refused.
-            request = AlterUserScramCredentialsRequest(deletions=(deletion,), upsertions=())
-            gone = self._alter(request, ErrorCode.resource_not_found) or gone
+            asked = request("alter_user_scram_credentials", 0, deletions=[deletion])
+            gone = self._alter(asked, ErrorCode.resource_not_found) or gone
         return gone
 
-    def _alter(self, request: AlterUserScramCredentialsRequest, passed: ErrorCode = ErrorCode.none) -> bool:
+    def _alter(self, request: RequestPayload, passed: ErrorCode = ErrorCode.none) -> bool:
         """Whether every change was made; changes with the code ``passed`` were not, and are no error."""
-        answer = self._client.ask_controller(request, AlterUserScramCredentialsResponse)
+        answer = self._client.ask_controller(request)
         for result in answer.results:
             if result.error_code is not passed:
                 check(result.error_code, f"user {result.user!r}", result.error_message)
