@@ -44,8 +44,9 @@ async def test_worker_ends_if_the_supervisor_is_cancelled_before_it_gave_any_ord
     assert has_ended
 
 
+@pytest.mark.parametrize("is_ready", [True, False])
 async def test_worker_that_hangs_is_replaced_and_one_that_serves_is_not(
-    valkey_server: Server, monkeypatch: pytest.MonkeyPatch
+    valkey_server: Server, monkeypatch: pytest.MonkeyPatch, is_ready: bool
 ) -> None:
     """A front-end is stopped: its connections would stay, and its clients would wait for answers."""
     begun: list[Process] = []
@@ -57,14 +58,20 @@ async def test_worker_that_hangs_is_replaced_and_one_that_serves_is_not(
 
     monkeypatch.setattr(supervisor, "_spawn", spawned)
     monkeypatch.setattr(supervisor, "_HANGS_S", 3)
+    monkeypatch.setattr(supervisor, "_STARTS_S", 60 if is_ready else 10)
     live = Live(ServeSettings(listeners=(ListenerSettings(port=port),), workers=2))
     board = Board(2, stop.is_set, Clients(10))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(supervisor.supervise, live, valkey_server.url, [port], stop, ready.set, board)
         with anyio.fail_after(60):
-            await ready.wait()
+            if is_ready:
+                await ready.wait()
+            else:
+                while len(begun) < 2:
+                    await anyio.sleep(0.001)
             os.kill(begun[0].pid, signal.SIGSTOP)
             while len(begun) < 3:
                 await anyio.sleep(0.05)
+            await ready.wait()
         assert (begun[0].returncode, begun[1].returncode) == (-signal.SIGKILL, None)
         stop.set()

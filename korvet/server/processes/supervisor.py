@@ -30,15 +30,17 @@ _MOST_LINE_BYTES = 16 << 20
 _HANGS_S = 10
 """The seconds after which a worker that wrote no line is replaced, before ``/livez`` would give all of them up. Kafka's
 broker.session.timeout.ms is 9 s."""
+_STARTS_S = 60
+"""The same for a worker that wrote none yet: on a busy machine Python takes long to start."""
 
 
 class _Heard:
-    """Whether a worker accepted connections once, and wrote a line since `is_lately` was cleared."""
+    """Whether a worker wrote a line, and whether it did since `is_lately` was cleared."""
 
-    __slots__ = ("accepts", "is_lately")
+    __slots__ = ("is_lately", "once")
 
     def __init__(self) -> None:
-        self.accepts = self.is_lately = False
+        self.once = self.is_lately = False
 
 
 async def supervise(
@@ -131,15 +133,15 @@ async def _tell(process: Process, line: str) -> None:
 
 
 async def _kill_if_it_hangs(process: Process, number: int, heard: _Heard) -> None:
-    """Kill a worker that accepted connections and now is silent. Its clients go to others, and another one is started.
+    """Kill a worker that is silent. Its clients go to others, and another one is started.
 
     A second counts only if this process took part in it. So a machine that slept costs no worker its life.
     """
     silent_s = 0
-    while silent_s < _HANGS_S:
+    while silent_s < (_HANGS_S if heard.once else _STARTS_S):
         heard.is_lately = False
         await anyio.sleep(1)
-        silent_s = silent_s + 1 if heard.accepts and not heard.is_lately else 0
+        silent_s = 0 if heard.is_lately else silent_s + 1
     log.error("a worker hangs; it is killed", worker=number, silent_s=silent_s)
     with suppress(ProcessLookupError):
         process.kill()
@@ -152,9 +154,8 @@ async def _listen(process: Process, number: int, accepts: Callable[[int], None],
     with suppress(anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.DelimiterNotFound):
         while True:
             line = await lines.receive_until(b"\n", _MOST_LINE_BYTES)
-            heard.is_lately = True
+            heard.once = heard.is_lately = True
             if line == b"ready":
-                heard.accepts = True
                 accepts(number)
             elif line.startswith(figures.PREFIX):
                 board.heard(number, line.removeprefix(figures.PREFIX))

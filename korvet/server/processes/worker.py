@@ -1,7 +1,7 @@
 """A worker process of ``korvet serve --workers N``: the supervisor starts ``python -m korvet.server.processes.worker``.
 
 The first line of its stdin is its orders as JSON, and each later line is new settings. The worker writes ``ready`` to
-stdout when it accepts connections, and then ``alive`` each second that its loop turns. It drains and ends on SIGTERM.
+stdout when it accepts connections, and ``alive`` each second that its loop turns. It drains and ends on SIGTERM.
 It does the same when stdin is closed, for then its supervisor is gone.
 """
 
@@ -45,7 +45,6 @@ async def _work(order: dict[str, Any]) -> None:
     def ready(served: Serving) -> None:
         serving.set()
         out.write(b"ready\n")
-        tasks.start_soon(_show_life, out)
         if served.process.pushes is not None:
             served.process.pushes.send_to(out)
             tasks.start_soon(tell, served, out)
@@ -57,6 +56,7 @@ async def _work(order: dict[str, Any]) -> None:
             for listener, port in zip(settings.listeners, order["ports"], strict=True)
         ]
         async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_show_life, out)
             tasks.start_soon(stop_on_signals, stop, serving, tasks.cancel_scope)
             tasks.start_soon(_obey_supervisor, live, stop, serving, tasks.cancel_scope)
             await serve_listeners(live, order["redis_url"], bound, stop, ready, number=order["worker"])
