@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.java import hasten_spark
 from tests.support.leftovers import guard
+from tests.support.tools import left_out
 
 # The machine decides how long an example takes. Each run has the same examples, unless KORVET_MODEL_EXAMPLES asks for
 # new ones (`tests/lua/machines.py`). A failure prints its example in a form that repeats it.
@@ -58,6 +59,14 @@ def pytest_exception_interact(call: pytest.CallInfo[Any]) -> None:
     for frame, _ in traceback.walk_tb(call.excinfo.tb):
         # A frame keeps the variables that were read by this name until it is read again.
         _ = frame.f_locals
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say in the last line which tests this machine could not run."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and (line := left_out(one.longrepr[2] for one in reporter.stats.get("skipped", ()))):
+        reporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

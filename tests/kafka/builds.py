@@ -158,7 +158,7 @@ def _node_command() -> list[str]:
     return [node, str(built_once("node", sources, build) / "driver.js")]
 
 
-def built_once(kind: str, sources: list[Path], build: Callable[[Path], None]) -> Path:
+def built_once(kind: str, sources: list[Path], build: Callable[[Path], object]) -> Path:
     """The directory that `build` filled from these sources, now or earlier. Safe for several processes at once."""
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     finished = CACHE / f"{kind}-{digest}"
@@ -175,10 +175,12 @@ def built_once(kind: str, sources: list[Path], build: Callable[[Path], None]) ->
     return finished
 
 
-def run_build(command: list[str], directory: Path) -> None:
+def run_build(command: list[str], directory: Path) -> str:
+    """Run the command in the directory; what it prints. Raises BuildError."""
     done = subprocess.run(
         command, cwd=directory, capture_output=True, text=True, stdin=subprocess.DEVNULL,
         timeout=BUILD_WITHIN_S, check=False,
     )  # fmt: skip
     if done.returncode != 0:
         raise BuildError(f"{' '.join(command)} failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+    return done.stdout

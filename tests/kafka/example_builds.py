@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 from tests.kafka.builds import built_once, run_build
@@ -51,3 +53,27 @@ def rust_example() -> list[str]:
 
     sources = [project / name for name in ("Cargo.toml", "Cargo.lock", "src/main.rs")]
     return [str(built_once("example-rust", sources, build) / "debug" / "orders")]
+
+
+def franz_go_tests() -> str:
+    """franz-go's own tests, of the version of the example, whose clients also log in. Raises BuildError."""
+    go, project = find_tool("go"), EXAMPLES / "go"
+
+    def build(target: Path) -> None:
+        found = json.loads(run_build([go, "mod", "download", "-json", "github.com/twmb/franz-go"], project))
+        module = target / "franz-go"
+        shutil.copytree(found["Dir"], module, copy_function=shutil.copyfile)
+        for path in (module, *module.rglob("*")):
+            path.chmod(0o755)
+        # By themselves only the tests of SCRAM log in.
+        helpers, with_tls = module / "pkg" / "kgo" / "helpers_test.go", "\tif testCert != nil {"
+        text, with_login = (
+            helpers.read_text(),
+            "\tif saslScram != nil {\n\t\topts = append(opts, SASL(saslScram))\n\t}\n",
+        )
+        assert text.count(with_tls) == 1
+        helpers.write_text(text.replace(with_tls, with_login + with_tls))
+        run_build([go, "test", "-c", "-o", str(target / "kgo.test"), "./pkg/kgo"], module)
+
+    sources = [project / name for name in ("go.mod", "go.sum")]
+    return str(built_once("franz-go-tests", sources, build) / "kgo.test")

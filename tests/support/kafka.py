@@ -22,7 +22,7 @@ import pytest
 
 from tests.support.java import SHORT_LIVED
 from tests.support.ports import free_port as free_port
-from tests.support.tools import cannot_run
+from tests.support.tools import cannot_run, trouble
 
 ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / ".cache" / "kafka-4.1.2"
@@ -49,10 +49,9 @@ class Kafka:
 
 
 def _tool(name: str) -> str:
-    path = shutil.which(name)
-    if path is None:
-        raise KafkaUnavailable(f"{name} is not installed")
-    return path
+    if reason := trouble(name):
+        raise KafkaUnavailable(reason)
+    return str(shutil.which(name))
 
 
 def fetch_jars() -> Path:
