@@ -1,51 +1,38 @@
-"""The HTTP port: ``/metrics``, ``/livez`` and ``/readyz``, on Starlette and uvicorn; perhaps the console behind it.
+"""The pages of the HTTP port: ``/metrics``, ``/livez``, ``/readyz`` and ``/lags``, on Starlette.
 
-It runs in a process that serves no Kafka clients. Everything is bounded: a request has 5 s to arrive and 8 KiB for its
-head, a connection carries one request and ends after 30 s, and there are 64 connections at most. One more ends another
-one, so that a health check is answered whoever holds the others. Four scrapes are answered at a time, in pieces, so a
-slow scraper holds one page and a piece. A page is made in a thread, at most once a second for each format.
+They are served in a process without Kafka clients. Four scrapes are answered at a time, in pieces, so a slow scraper
+holds one page and a piece. A page is made in a thread, at most once a second for each format.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
-from typing import Any, Final, Protocol
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final, Protocol
 
 import anyio
 import anyio.to_thread
 import structlog
-import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import Receive, Scope, Send
 
 from korvet.metrics.clients import Pushed
 from korvet.metrics.exposition import render
 from korvet.metrics.hosts import HostCheck, private_hosts
 from korvet.metrics.lags import Lags
 from korvet.metrics.samples import Samples
-from korvet.security.guests import Guest, Guests
 
 log = structlog.get_logger()
 
-_MOST_CONNECTIONS: Final = 64
 _MOST_SCRAPES: Final = 4
-_ARRIVES_S: Final = 5.0
-_LASTS_S: Final = 30.0
-_MOST_HEAD_BYTES: Final = 8192
 _PIECE_BYTES: Final = 64 << 10
 _FRESH_S: Final = 1.0
-_STOP_S: Final = 1
-_CLOSE: Final = {"connection": "close", "cache-control": "no-store"}
+PATHS: Final = frozenset({"/metrics", "/livez", "/readyz", "/lags"})
+"""The paths of its pages."""
+_UNKEPT: Final = {"cache-control": "no-store"}
 
 
 class Told(Protocol):
@@ -66,10 +53,11 @@ class Told(Protocol):
         """Why clients should go elsewhere, in lines; empty if they may come."""
 
 
-def application(told: Told, others: ASGIApp | None = None, hostnames: Sequence[str] = ()) -> Starlette:
-    """The application of the port; ``others`` answers all other paths.
+def application(told: Told, hostnames: Sequence[str] = (), *, has_console: bool = False) -> Starlette:
+    """The application of the port.
 
     :param hostnames: its names, beside IP addresses and those of a private network.
+    :param has_console: whether another process answers all other paths; here is what clients get while it is away.
     """
     pages = _Pages(told)
 
@@ -82,7 +70,7 @@ def application(told: Told, others: ASGIApp | None = None, hostnames: Sequence[s
     async def lags(request: Request) -> Response:
         asked = request.query_params
         found = told.lags.told(asked.get("namespace", ""), asked.get("group", ""))
-        return JSONResponse(found, 404 if found is None else 200, _CLOSE)
+        return JSONResponse(found, 404 if found is None else 200, _UNKEPT)
 
     routes: list[BaseRoute] = [
         Route("/metrics", pages.answer),
@@ -90,20 +78,22 @@ def application(told: Told, others: ASGIApp | None = None, hostnames: Sequence[s
         Route("/readyz", readyz),
         Route("/lags", lags),
     ]
-    if others is not None:
-        routes.append(Mount("/", others))
+    if has_console:
+        routes.append(
+            Mount("/", PlainTextResponse("the console does not answer now; the log says why\n", 503, _UNKEPT))
+        )
     hosts = private_hosts(frozenset(hostnames))
     checked = [Middleware(HostCheck, hosts=hosts)]
     return Starlette(routes=routes, middleware=checked, exception_handlers={Exception: _failed})
 
 
 def _health(problem: str) -> Response:
-    return PlainTextResponse(f"{problem or 'ok'}\n", 503 if problem else 200, _CLOSE)
+    return PlainTextResponse(f"{problem or 'ok'}\n", 503 if problem else 200, _UNKEPT)
 
 
 async def _failed(_request: Request, error: Exception) -> Response:
     log.error("metrics cannot be told", exc_info=error)
-    return PlainTextResponse("the log says why\n", 500, _CLOSE)
+    return PlainTextResponse("the log says why\n", 500, _UNKEPT)
 
 
 class _Pages:
@@ -117,14 +107,14 @@ class _Pages:
 
     async def answer(self, request: Request) -> Response:
         if self._scrapes >= _MOST_SCRAPES:
-            return PlainTextResponse("others are scraping\n", 503, _CLOSE)
+            return PlainTextResponse("others are scraping\n", 503, _UNKEPT)
         self._scrapes += 1
         try:
             page, content_type = await self._page(request.headers.get("accept", ""))
         except BaseException:
             self._scrapes -= 1
             raise
-        headers = {**_CLOSE, "content-length": str(len(page)), "content-type": content_type}
+        headers = {**_UNKEPT, "content-length": str(len(page)), "content-type": content_type}
         return _Scrape(self._left, page, headers)
 
     def _left(self) -> None:
@@ -160,77 +150,3 @@ class _Scrape(StreamingResponse):
 async def _pieces(page: bytes) -> AsyncIterator[bytes]:
     for at in range(0, len(page), _PIECE_BYTES):
         yield page[at : at + _PIECE_BYTES]
-
-
-class _Guarded(H11Protocol):
-    """A connection that ends in time."""
-
-    _ends: asyncio.TimerHandle | None = None
-    _guest: Guest
-
-    def __init__(self, guests: Guests, *args: Any, **values: Any) -> None:
-        super().__init__(*args, **values)
-        self._guests = guests
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._guest = self._guests.add(Guest("" if self.client is None else self.client[0], transport.abort))
-        self._guest.is_busy = self._has_arrived
-        self._ends = self.loop.call_later(_ARRIVES_S, self._has_it_arrived, transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._ends is not None:
-            self._ends.cancel()
-        self._guests.remove(self._guest)
-        super().connection_lost(exc)
-
-    def _has_arrived(self) -> bool:
-        # There is none before the first request is whole, though its type does not say so.
-        return self.cycle is not None
-
-    def _has_it_arrived(self, transport: asyncio.Transport) -> None:
-        rest_s = _LASTS_S - _ARRIVES_S if self._has_arrived() else 0.0
-        self._ends = self.loop.call_later(rest_s, transport.abort)
-
-
-class _Server(uvicorn.Server):
-    """uvicorn as a part of a process that has its own signals."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-async def serve(told: Told, bound: socket.socket, others: ASGIApp | None = None, hostnames: Sequence[str] = ()) -> None:
-    """Serve the port until cancelled. The socket is bound, and is closed at the end. See `application`."""
-    # Its lines are about strangers' requests; a failure of ours is told of by `_failed`.
-    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
-    config = uvicorn.Config(
-        application(told, others, hostnames),
-        http=partial(_Guarded, Guests(lambda: _MOST_CONNECTIONS)),  # type: ignore[arg-type]
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        # Else a client of the loopback could say that it is another one.
-        proxy_headers=False,
-        server_header=False,
-        h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
-        timeout_keep_alive=_STOP_S,
-        timeout_graceful_shutdown=_STOP_S,
-        backlog=_MOST_CONNECTIONS,
-    )
-    server = _Server(config)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_stop_when_cancelled, server)
-        with anyio.CancelScope(shield=True):
-            await server.serve(sockets=[bound])
-        tasks.cancel_scope.cancel()
-
-
-async def _stop_when_cancelled(server: uvicorn.Server) -> None:
-    try:
-        await anyio.sleep_forever()
-    finally:
-        server.should_exit = True

@@ -18,7 +18,6 @@ from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, expect, s
 from korvet.cli.cluster import Cluster
 from korvet.cli.kafka.acls import KafkaRules
 from korvet.cli.kafka.users import KafkaUsers
-from korvet.metrics import web
 from korvet.metrics.clients import Pushed
 from korvet.metrics.lags import Lags
 from korvet.metrics.samples import Samples
@@ -26,6 +25,7 @@ from korvet.security.acl import Acl, Operation, PatternType, Permission, Resourc
 from korvet.security.protocol import Security
 from korvet.server.ground.settings import ListenerSettings
 from korvet.server.ground.sockets import bind, port_of
+from korvet.server.processes.http_server import serve_port
 from korvet.store.security.users import CredentialKey
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.tools import find_tool
@@ -82,14 +82,22 @@ class Port:
         return ""
 
 
+@contextmanager
+def http_port(told: Port, console: Path | None = None) -> Iterator[str]:
+    """The URL of an HTTP port, with a console at a unix socket."""
+    with bind("127.0.0.1", 0) as bound, start_blocking_portal() as portal:
+        served = portal.start_task_soon(serve_port, told, bound, console)
+        bound.listen()
+        yield f"http://127.0.0.1:{port_of(bound)}"
+        served.cancel()
+
+
 @pytest.fixture(scope="module")
 def lags() -> Iterator[tuple[Lags, str]]:
     """The lags that an HTTP port tells, and its URL."""
     told = Port()
-    with bind("127.0.0.1", 0) as bound, start_blocking_portal() as portal:
-        served = portal.start_task_soon(web.serve, told, bound)
-        yield told.lags, f"http://127.0.0.1:{port_of(bound)}/"
-        served.cancel()
+    with http_port(told) as url:
+        yield told.lags, f"{url}/"
 
 
 @pytest.fixture(scope="module")

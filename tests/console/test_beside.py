@@ -11,16 +11,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import anyio
 import pytest
 from playwright.sync_api import Page, expect
-from starlette.types import Message
 
 from korvet.cli.serve import make_settings
 from korvet.errors import ConfigError
-from korvet.metrics.relay import Relay
 from korvet.server.ground.settings import ServeSettings
 from korvet.settings.file import ConfigFile
+from tests.console.conftest import Port, http_port
 from tests.console.test_login import ask, failed_logins, log_in
 from tests.kafka.waiting import poll_until
 from tests.support.broker import KorvetServer, running_broker
@@ -51,18 +49,19 @@ def test_console_counts_failed_logins_by_the_address_of_the_connection(port: str
     assert 429 in failed_logins(port, [f"192.0.2.{number}" for number in range(40)])
 
 
-def test_requests_that_cannot_be_handed_on_write_no_line(secured: KorvetServer, port: str) -> None:
+def test_requests_that_are_cut_off_write_no_line(secured: KorvetServer, port: str) -> None:
     address = ("127.0.0.1", secured.metrics_port)
     with socket.create_connection(address) as nameless:
         nameless.sendall(b"GET /login HTTP/1.0\r\n\r\n")
-        assert nameless.recv(100).startswith(b"HTTP/1.1 400 ")
+        assert nameless.recv(100).startswith(b"HTTP/1.1 403 ")
     with socket.create_connection(address) as cut_off:
-        cut_off.sendall(b"POST /login HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
-        # The port reads the body once it says so.
+        form = b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 9\r\nExpect: 100-continue"
+        cut_off.sendall(b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\n" + form + b"\r\n\r\n")
+        # The console reads the body once it says so.
         assert b"100 Continue" in cut_off.recv(100)
         cut_off.sendall(b"user=")
     assert ask(port, "GET", "/login")[0] == 200
-    assert "metrics cannot be told" not in secured.log
+    assert "metrics cannot be told" not in secured.log and "Traceback" not in secured.log
 
 
 def test_page_of_a_broker_without_connections_left_says_so_and_so_does_the_log() -> None:
@@ -108,53 +107,24 @@ def alone(broker: KorvetServer, tmp_path: Path) -> Iterator[Path]:
             process.wait()
 
 
-def through(
-    relay: Relay, method: str, path: str, host: str = "127.0.0.1:1", body: bytes | None = b""
-) -> tuple[int, str]:
-    """A request that a relay hands on: status and text. Without a body it never ends."""
-    scope = {
-        "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"",
-        "headers": [(b"host", host.encode()), (b"connection", b"keep-alive")], "client": ("127.0.0.1", 9),
-    }  # fmt: skip
-    sent: list[Message] = []
-
-    async def receive() -> Message:
-        if body is None:
-            await anyio.sleep_forever()
-        return {"type": "http.request", "body": body}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    async def hand_on() -> None:
-        await relay(scope, receive, send)
-
-    # The browser's loop runs in this thread.
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(anyio.run, hand_on).result()
-    assert (b"connection", b"close") in sent[0]["headers"]
-    return sent[0]["status"], b"".join(message["body"] for message in sent[1:]).decode()
-
-
 def test_console_without_logins_is_at_the_loopbacks_port_alone(alone: Path) -> None:
-    relay = Relay(alone, is_proxied=False)
-    status, text = through(relay, "GET", "/topics")
-    assert status == 200
-    assert "read-only" in text
-    assert through(relay, "GET", "/topics", host="evil.example")[0] == 403
-    assert through(relay, "GET", "/redis")[0] == 404
-    assert through(relay, "POST", "/group/delete", body=b"x" * 70_000)[0] == 413
-
-
-def test_request_that_does_not_end_gives_its_place_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("korvet.metrics.relay._BODY_WITHIN_S", 0.01)
-    relay = Relay(tmp_path / "missing", is_proxied=False)
-    assert through(relay, "POST", "/group/delete", body=None)[0] == 408
+    host = {"Host": "127.0.0.1:1"}
+    with http_port(Port(), alone) as url:
+        status, text, headers = ask(url, "GET", "/topics", headers=host)
+        assert status == 200
+        assert "read-only" in text
+        # The next request of this connection might be for the port's own pages.
+        assert headers["connection"] == "close"
+        assert ask(url, "GET", "/topics", headers={"Host": "evil.example"})[0] == 403
+        assert ask(url, "GET", "/redis", headers=host)[0] == 404
+        assert ask(url, "POST", "/group/delete", {"id": "x" * 70_000}, host)[0] == 403
+        assert ask(url, "GET", "/livez?a=/topics")[:2] == (200, "ok\n")
 
 
 def test_process_that_is_away_is_told_and_harms_nothing(tmp_path: Path) -> None:
-    relay = Relay(tmp_path / "missing", is_proxied=False)
-    assert through(relay, "GET", "/topics") == (503, "the console does not answer now; the log says why\n")
+    with http_port(Port(), tmp_path / "missing") as url:
+        assert ask(url, "GET", "/topics")[:2] == (503, "the console does not answer now; the log says why\n")
+        assert ask(url, "GET", "/livez")[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import socket
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from types import MappingProxyType
 from urllib.parse import urlencode, urlsplit
 
 import pytest
-import uvicorn
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -20,8 +20,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from korvet.cli.console import serving
-from korvet.cli.console.serving import MOST_CONNECTIONS
 from korvet.cli.kafka.address import Address
+from korvet.server.processes.http_server import HttpServer
 from tests.console.conftest import WITHIN_MS, running_console
 from tests.support.broker import KorvetServer
 from tests.support.kafka import Kafka
@@ -132,7 +132,9 @@ def test_address_with_very_many_connections_keeps_no_other_one_out(console: str)
         except OSError:
             pytest.skip("this machine has one address of the loopback")
         other.sendall(head.encode())
-        silent = [held.enter_context(socket.create_connection(to, within_s)) for _ in range(MOST_CONNECTIONS + 20)]
+        silent = [
+            held.enter_context(socket.create_connection(to, within_s)) for _ in range(serving.BOUNDS.connections + 20)
+        ]
         # The oldest connections of the address with the most end.
         assert [one.recv(1) for one in silent[:21]] == [b""] * 21
         other.sendall(b"\r\n")
@@ -140,10 +142,9 @@ def test_address_with_very_many_connections_keeps_no_other_one_out(console: str)
         assert asked(console, "GET", "/static/icon.svg")[0] == 200
 
 
-def test_connection_that_brings_no_whole_head_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "_ARRIVES_S", 0.05)
+def test_connection_that_brings_no_whole_head_ends() -> None:
     listening = serving.listen(Address("127.0.0.1", 0))
-    server = serving._Server(uvicorn.Config(_answer, lifespan="off", log_level="error"), listening)
+    server = HttpServer(_answer, replace(serving.BOUNDS, arrives_s=0.05), listening, name="console")
     thread = threading.Thread(target=server.run, args=([],))
     thread.start()
     try:

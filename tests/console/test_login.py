@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from korvet.cli import run
 from korvet.cli.cluster import Cluster
 from korvet.cli.console.login import MOST_AT_ONCE
-from korvet.cli.console.serving import MOST_CONNECTIONS
+from korvet.cli.console.serving import BOUNDS
 from korvet.cli.kafka.users import KafkaUsers
 from tests.console.conftest import HOSTILE, MECHANISM, PASSWORD, WITHIN_MS, redis_url, running_console, without_login
 from tests.support.broker import KorvetServer
@@ -297,7 +297,7 @@ def test_silent_clients_before_their_handshake_keep_nobody_out(over_tls: str) ->
     with ExitStack() as held:
         to = (str(place.hostname), place.port or 0)
         silent = [
-            held.enter_context(socket.create_connection(to, WITHIN_MS / 1000)) for _ in range(MOST_CONNECTIONS + 1)
+            held.enter_context(socket.create_connection(to, WITHIN_MS / 1000)) for _ in range(BOUNDS.connections + 1)
         ]
         assert silent[0].recv(1) == b""
         assert ask(over_tls, "GET", "/login")[0] == 200

@@ -6,16 +6,16 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import anyio
 import pytest
 
-from korvet.metrics import web
 from korvet.metrics.clients import Pushed
 from korvet.metrics.lags import Lags
 from korvet.metrics.samples import Samples
-from korvet.metrics.web import serve
 from korvet.server.ground.sockets import bind, port_of
+from korvet.server.processes import http_server
 
 pytestmark = pytest.mark.anyio
 WITHIN_S = 60.0
@@ -54,7 +54,7 @@ async def serving(told: Told, hostnames: Sequence[str] = ()) -> AsyncIterator[in
     with bind("127.0.0.1", 0) as bound:
         port = port_of(bound)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(serve, told, bound, None, hostnames)
+            tasks.start_soon(http_server.serve_port, told, bound, None, hostnames)
             yield port
             tasks.cancel_scope.cancel()
 
@@ -101,7 +101,7 @@ async def test_lags_of_a_namespace_that_is_not_read_here_are_not_there() -> None
 
 
 async def test_slow_scrapers_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "_LASTS_S", LONG_S)
+    monkeypatch.setattr(http_server, "PORT_BOUNDS", replace(http_server.PORT_BOUNDS, lasts_s=LONG_S))
     told = Told(40_000)
     async with serving(told) as port:
         slow = [await connect(port) for _ in range(8)]
@@ -134,7 +134,7 @@ async def test_a_page_is_made_once_for_many() -> None:
 
 
 async def test_silent_and_endless_requests_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "_ARRIVES_S", 0.2)
+    monkeypatch.setattr(http_server, "PORT_BOUNDS", replace(http_server.PORT_BOUNDS, arrives_s=0.2))
     async with serving(Told(1)) as port:
         assert await ask(port, b"") == b""
         assert await ask(port, b"GET /livez HTTP/1.1\r\n") == b""
@@ -142,7 +142,7 @@ async def test_silent_and_endless_requests_are_cut_off(monkeypatch: pytest.Monke
 
 
 async def test_silent_connections_are_bounded_and_keep_no_health_check_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "_ARRIVES_S", LONG_S)
+    monkeypatch.setattr(http_server, "PORT_BOUNDS", replace(http_server.PORT_BOUNDS, arrives_s=LONG_S))
     async with serving(Told(1)) as port:
         held = [await connect(port) for _ in range(64)]
         assert (await ask(port, LIVEZ)).startswith(b"HTTP/1.1 503 ")

@@ -73,7 +73,7 @@ def _way(settings: ServeSettings, bootstrap: str | None, redis_url: str | None, 
     login = protocol.upper().startswith("SASL_")
     way = Way(
         login=login,
-        is_proxied=True,
+        is_proxied=bool(settings.console_hostnames),
         has_tls=bool(settings.console_hostnames),
         hostnames=frozenset(settings.console_hostnames),
         # Which users of a cluster may see its Redis, no rule tells.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from math import inf
 
 import structlog
+
+from korvet.rate_limited_log import LineBudget
 
 log = structlog.get_logger()
 
@@ -16,17 +17,13 @@ class Complaints:
     """One line in ``every_s``. Any thread may complain."""
 
     def __init__(self, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._every_s = every_s
-        self._clock = clock
         self._lock = threading.Lock()
-        self._next_at = -inf
+        self._budget = LineBudget(1, every_s, clock)
 
     def say(self, text: str) -> None:
         """Write a line, unless there was one a moment ago."""
         with self._lock:
-            now = self._clock()
-            if now < self._next_at:
+            if self._budget.take(None) is None:
                 return
-            self._next_at = now + self._every_s
         # The log does not wait for a pipe that nobody reads, as a line on stderr would.
         log.error(text)

@@ -1,7 +1,8 @@
 """The console on the HTTP port: a process of its own, which the supervisor starts and starts again.
 
 The process is no front-end, so its pages take nothing of Kafka's clients; and a page that takes all of its memory ends
-neither metrics nor the supervisor. It listens on a unix socket, to which the HTTP port hands requests on.
+neither metrics nor the supervisor. It listens on a unix socket, over which the HTTP port hands
+connections to it (`http_server`).
 """
 
 from __future__ import annotations

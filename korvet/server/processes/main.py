@@ -132,13 +132,13 @@ async def _told(settings: ServeSettings, board: Board, seat: Seat | None) -> Asy
         yield
         return
     # It takes a tenth of a second to import.
-    from korvet.metrics import web
-    from korvet.metrics.relay import Relay
+    from korvet.server.processes.http_server import serve_port
 
-    others = None if seat is None else Relay(seat.path, is_proxied=bool(settings.console_hostnames))
+    console = None if seat is None else seat.path
+    hostnames = [*settings.metrics_hostnames, *settings.console_hostnames]
     with bind(*settings.metrics) as port:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(web.serve, board, port, others, [*settings.metrics_hostnames, *settings.console_hostnames])
+            tasks.start_soon(serve_port, board, port, console, hostnames)
             yield
             tasks.cancel_scope.cancel()
 
