@@ -53,16 +53,20 @@ def everything() -> Iterator[Acl]:
 def set_rules(broker: KorvetServer, *rules: Acl) -> None:
     """Have these rules alone count, and wait until the front-end has read them.
 
-    One more rule, on a group of a name that is new, shows when that is so.
+    Two more rules show when that is so. One allows a group of a new name, and one denies another: either may have been
+    so before, but not both.
     """
-    marker = rule(ResourceType.GROUP, next(_markers), Operation.DESCRIBE)
+    allowed, denied = (
+        rule(ResourceType.GROUP, next(_markers), Operation.DESCRIBE, permission)
+        for permission in (Permission.ALLOW, Permission.DENY)
+    )
     with broker.redis() as client:
         old = {text.decode() for text in client.hkeys(KEY) if text}
         gone = old - {encoded(one) for one in rules}
         if gone:
             client.fcall("korvet_acls_remove", 1, KEY, *gone)
-        client.fcall("korvet_acls_add", 1, KEY, *map(encoded, (*rules, marker)))
-    until(lambda: finds_group(broker, marker.name))
+        client.fcall("korvet_acls_add", 1, KEY, *map(encoded, (*rules, allowed, denied)))
+    until(lambda: finds_group(broker, allowed.name) and not finds_group(broker, denied.name))
 
 
 def finds_group(broker: KorvetServer, name: str) -> bool:

@@ -15,7 +15,6 @@ from korvet.store.contract import FUNCTIONS
 from tests.api.acls import TURNED_ON, everything, on_cluster, rule, set_rules, whole_budget
 from tests.api.data import connected, records
 from tests.api.raw import ask, create_topics, created, unique
-from tests.api.rdkafka import until
 from tests.oracle.versions import API_KEYS, supported
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
@@ -462,5 +461,4 @@ def test_resources_without_rules_are_open_if_the_setting_says_so() -> None:
         topic = created(running.port)
         assert put(running, topic) == "NONE"
         set_rules(running, rule(TOPIC, topic, READ, principal="User:bob"), rule(GROUP, "*", DESCRIBE))
-        # The marker of the rules shows nothing here: its group was open before.
-        until(lambda: put(running, topic) == T29)
+        assert put(running, topic) == T29

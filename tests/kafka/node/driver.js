@@ -118,6 +118,9 @@ async function send(producer, topic, records, options) {
 
 async function produce({ topic, records, options }) {
   const settings = options.idempotent === null ? {} : { idempotent: options.idempotent }
+  // Its own five retries may end within five seconds, and on a busy machine a dead front-end is shown for longer. Other
+  // clients try for minutes.
+  if (options.one_by_one) settings.retry = { retries: 8 }
   const producer = kafka.producer(settings)
   await producer.connect()
   try {
