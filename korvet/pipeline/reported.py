@@ -25,44 +25,29 @@ _LAKE: Final = "lake "
 """What the metadata begins with; the id of the lake's raw table follows. Reports of korvet up to 0.7 have none."""
 
 
-def bind(broker: Broker, proven: Proven, partitions: Iterable[int], lake: str, *, take_over: bool) -> bool:
-    """Report for the first time, unless the topic belongs to another lake; returns whether it belongs to this one.
+def report(broker: Broker, proven: Proven, lake: str, partitions: Iterable[int], *, take_over: bool) -> bool:
+    """Commit a topic's proof at the broker; returns whether the topic belongs to this lake, or to none.
 
+    Of two archives that begin in one instant, and of one that runs while another one takes its topic over, the later
+    one has the topic, for each report asks first.
+
+    :param lake: the id of the raw table.
     :param partitions: the topic's.
     :param take_over: report also if the topic belongs to another lake.
     :raises PipelineError: if the broker refuses; the caller may try again.
     """
-    partitions = tuple(partitions)
-    found = _lakes(broker, proven.topic, partitions)
-    if take_over or not found or lake in found:
-        report(broker, proven, lake)
-        # Of two archives that begin in one instant, the later one has the topic.
-        found = _lakes(broker, proven.topic, partitions)
-    if lake in found:
-        return True
-    log.warning(
-        "the archive commits no offsets: those of an archive into another lake count for the topic's retention; "
-        "--take-over has this lake's count instead",
-        topic=proven.topic,
-        lake=lake,
-        other_lake=sorted(found),
-    )
-    return False
-
-
-def _lakes(broker: Broker, topic: str, partitions: Iterable[int]) -> frozenset[str]:
-    """The lakes whose archives have reported positions of a topic."""
-    told = broker.committed(ARCHIVE_GROUP, partitions=[(topic, number) for number in partitions])
+    told = broker.committed(ARCHIVE_GROUP, partitions=[(proven.topic, number) for number in partitions])
     texts = (position.metadata for position in told.values())
-    return frozenset(text.removeprefix(_LAKE) for text in texts if text.startswith(_LAKE))
-
-
-def report(broker: Broker, proven: Proven, lake: str) -> None:
-    """Commit a topic's proof at the broker.
-
-    :param lake: the id of the raw table.
-    :raises PipelineError: if the broker refuses; the caller may try again.
-    """
+    found = {text.removeprefix(_LAKE) for text in texts if text.startswith(_LAKE)}
+    if found and lake not in found and not take_over:
+        log.warning(
+            "the archive commits no offsets: those of an archive into another lake count for the topic's retention; "
+            "--take-over has this lake's count instead",
+            topic=proven.topic,
+            lake=lake,
+            other_lake=sorted(found),
+        )
+        return False
     positions = {
         (proven.topic, number): Position(
             offset=offset, leader_epoch=proven.leader_epochs.get(number), metadata=f"{_LAKE}{lake}"
@@ -70,3 +55,4 @@ def report(broker: Broker, proven: Proven, lake: str) -> None:
         for number, offset in proven.offsets.items()
     }
     broker.commit(ARCHIVE_GROUP, positions)
+    return True

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+from korvet.pipeline.archive import ArchiveConfig
+from korvet.pipeline.archive.batch import TopicWriter
 from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.lake import Proven
-from korvet.pipeline.reported import ARCHIVE_GROUP, bind, report
+from korvet.pipeline.reported import ARCHIVE_GROUP, report
 from tests.pipeline.sourcing import create
 from tests.support.broker import KorvetServer
 
@@ -24,15 +29,34 @@ def test_topic_belongs_to_the_first_lake_until_another_one_takes_over(broker: Ko
     with Broker({"bootstrap.servers": broker.bootstrap}) as client:
 
         def archive(lake: str, *offsets: int, take_over: bool = False) -> bool:
-            return bind(client, proven(topic, *offsets), (0, 1), lake, take_over=take_over)
+            return report(client, proven(topic, *offsets), lake, (0, 1), take_over=take_over)
 
         # Korvet up to 0.7 named no lake.
         client.commit(ARCHIVE_GROUP, {(topic, 0): Position(offset=1, leader_epoch=0)})
         assert archive("one", 2, 0)
         assert not archive("scratch", 9, 9)
         assert committed(client, topic) == {0: 2, 1: 0}
-        # The lake that the topic belongs to goes on, also after a start.
-        report(client, proven(topic, 3, 1), "one")
+        # The lake that the topic belongs to goes on.
         assert archive("one", 4, 1) and committed(client, topic) == {0: 4, 1: 1}
         assert archive("scratch", 2, 0, take_over=True) and committed(client, topic) == {0: 2, 1: 0}
         assert not archive("one", 5, 5) and committed(client, topic) == {0: 2, 1: 0}
+
+
+def test_archive_that_runs_reports_nothing_after_another_lake_took_its_topic_over(broker: KorvetServer) -> None:
+    name = "reported-running"
+    create(broker, name)
+    nothing: Any = None
+    with Broker({"bootstrap.servers": broker.bootstrap}) as client:
+        topic = client.topics([name])[name]
+
+        def writer(lake: str, **how: bool) -> TopicWriter:
+            raw = SimpleNamespace(id=lake, proven=proven(name, 1))
+            tables: Any = SimpleNamespace(raw=raw, typed=nothing, dead_letters=nothing)
+            config = ArchiveConfig(bootstrap_servers=broker.bootstrap, lake=lake, topics=(name,), **how)
+            return TopicWriter(nothing, config, topic, tables, client)
+
+        first, other = writer("one"), writer("other", take_over=True)
+        for each in (first, first, other, first, first):
+            each.report()
+        (position,) = client.committed(ARCHIVE_GROUP, partitions=[(name, 0)]).values()
+        assert position.metadata == "lake other"

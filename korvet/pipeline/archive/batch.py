@@ -35,7 +35,7 @@ from korvet.pipeline.lake.latest import LatestTable
 from korvet.pipeline.lake.losses import joined
 from korvet.pipeline.lake.proofs import is_archived, keep_proven
 from korvet.pipeline.lake.table import Table
-from korvet.pipeline.reported import bind, report
+from korvet.pipeline.reported import report
 from korvet.pipeline.source.unreadable import UnreadableRange, is_refused_by_java
 from korvet.pipeline.typed import TABLE_PROPERTIES, UNREADABLE
 
@@ -225,11 +225,10 @@ class TopicWriter:
         try:
             # A report names the topic only: offsets of a deleted topic would count for its successor.
             topic = self._same_topic()
-            if self._is_bound is None:
-                take_over = self._config.take_over
-                self._is_bound = bind(self._broker, proven, topic.partitions, self._tables.raw.id, take_over=take_over)
-            elif self._is_bound:
-                report(self._broker, proven, self._tables.raw.id)
+            if self._is_bound is not False:
+                take_over = self._config.take_over and self._is_bound is None
+                lake = self._tables.raw.id
+                self._is_bound = report(self._broker, proven, lake, topic.partitions, take_over=take_over)
         except PipelineError as error:
             log.warning("the archive cannot commit its offsets", topic=self._topic.name, reason=str(error))
 
