@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -15,10 +15,11 @@ from redis.exceptions import RedisError, ResponseError
 from korvet.cli.redis import ask
 from korvet.cli.rights import missing_rights
 from korvet.configs.values import BrokerValues
-from korvet.errors import StoreRefusing
+from korvet.errors import StoreError, StoreRefusing
 from korvet.redis.address import RedisUrl
 from korvet.redis.error_replies import as_exception
 from korvet.redis.lone_node import has_all_slots, wanted_url
+from korvet.store.catalog.topic import parse_topic
 from korvet.store.keys import LOBBY, Namespace
 from korvet.store.library import QUESTION, State, judge, library_version
 from korvet.store.log.replicas import SILENT_S
@@ -73,8 +74,10 @@ def wanted_of(clients: Iterable[redis.Redis], namespace: Namespace) -> Wanted:
         except RedisError:
             continue
         settings = [("all topics", dict(zip((_COPIES, _SYNCED), map(_text, everywhere), strict=True)))]
-        # The catalog's hash has a field with the empty name.
-        settings += [(f"topic {name.decode()}", json.loads(text)["configs"]) for name, text in topics.items() if name]
+        for name, text in topics.items():
+            # The catalog's hash has a field with the empty name, and entries may be damaged.
+            with suppress(StoreError):
+                settings += [(f"topic {name.decode()}", dict(parse_topic(name, text).configs))] if name else []
         copies, whose = max((int(configs.get(_COPIES) or 1), whose) for whose, configs in settings)
         synced = [whose for whose, configs in settings if configs.get(_SYNCED) == "true"]
         return Wanted(copies, whose, synced[0] if synced else "")

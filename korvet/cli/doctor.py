@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from korvet.redis.address import RedisUrl
     from korvet.store.keys import Namespace
 
+_MOST_PASSES = 3
 _COLOURS = {"ok": "green", "note": "yellow", "mend": "red"}
 
 
@@ -25,20 +26,25 @@ _COLOURS = {"ok": "green", "note": "yellow", "mend": "red"}
     default="default",
     show_default=True,
     metavar="NAME",
-    help="The namespace on whose keys the command tries the rights.",
+    help="The namespace whose keys the command looks at, and on whose keys it tries the rights.",
 )
+@click.option("--repair", is_flag=True, help="Repair damaged keys, and say what was done.")
 @as_json
-def doctor(url: str, namespace: str, as_json: bool) -> None:
-    """Look at a Redis: version, losses in a crash, memory, replicas, the library, and every right that korvet needs.
+def doctor(url: str, namespace: str, repair: bool, as_json: bool) -> None:
+    """Look at a Redis: version, losses in a crash, memory, replicas, the library, every right that korvet needs, and
+    damage to keys.
 
-    Findings are 'ok', 'note' (it works, and you should know) or 'mend'; if one is 'mend' the exit code is 1.
+    Findings are 'ok', 'note' (it works, and you should know) or 'mend'; if one is 'mend' the exit code is 1. Without
+    --repair the command changes nothing, and says what that would do.
 
     \b
     Example:  korvet doctor --redis redis://127.0.0.1:6379
+              korvet doctor --redis redis://127.0.0.1:6379 --repair
     """
     from korvet.cli.checks import Verdict
 
     found = examined(url, namespace)
+    found["keys"] = _examined_keys(url, namespace, repairs=repair)
     if as_json:
         show_json(
             [
@@ -68,6 +74,38 @@ def examined(url: str, namespace: str) -> dict[str, list[Finding]]:
         tenant = Namespace(namespace)
         wanted = wanted_of([node.client for node in nodes], tenant)
         return {str(node.address): _examine(node, tenant, wanted, parse_redis_url(url)) for node in nodes}
+
+
+def _examined_keys(url: str, namespace: str, *, repairs: bool) -> list[Finding]:
+    """The findings about the keys of all servers.
+
+    :raises KorvetError: a server cannot be looked at, or refuses a repair.
+    """
+    from korvet.cli.checks import Finding, Verdict
+    from korvet.cli.key_checks import find_damage
+    from korvet.cli.redis import open_nodes, refuse_lone_node
+    from korvet.errors import KorvetError
+    from korvet.store.damaged_keys import REPAIR
+    from korvet.store.keys import Namespace
+
+    findings = []
+    with open_nodes(url) as nodes:
+        try:
+            refuse_lone_node(url, nodes)
+            left = list(find_damage(nodes, Namespace(namespace)))
+        except KorvetError as error:
+            return [Finding("keys", Verdict.NOTE, f"they were not looked at: {error}")]
+        # A repair may show what it hid: a catalog without topics, after a text in their place is removed.
+        for _ in range(_MOST_PASSES if repairs else 0):
+            done = [one.repair() for one in left if one.repair is not None]
+            if not done:
+                break
+            findings += [Finding("keys", Verdict.NOTE, text) for text in done]
+            left = list(find_damage(nodes, Namespace(namespace)))
+    for one in left:
+        text = one.text if one.repair is None else f"{one.text}; '{REPAIR}' {one.effect}"
+        findings.append(Finding("keys", Verdict.MEND, text))
+    return findings or [Finding("keys", Verdict.OK, "none is damaged")]
 
 
 def _examine(node: Node, namespace: Namespace, wanted: Wanted, url: RedisUrl) -> list[Finding]:

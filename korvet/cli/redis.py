@@ -18,6 +18,7 @@ from korvet.redis.discovery import find_primary, read_slots
 from korvet.redis.lone_node import has_all_slots, wanted_url
 from korvet.redis.resp import Named
 from korvet.store.contract import FUNCTIONS, arguments
+from korvet.store.keys import Namespace
 
 TIMEOUT_S = 5.0
 
@@ -52,13 +53,31 @@ def call_at(nodes: Sequence[Node], command: str, function: str, *arguments: str)
     raise KorvetError("no primary of the cluster holds the key now; try again")
 
 
-def call_function(nodes: Sequence[Node], function: str, key: str, /, **named: Named) -> Any:
-    """The reply of a function of one key, with the arguments by the names of its header.
+def keys_of(node: Node, name: str) -> Iterator[list[bytes]]:
+    """A namespace's keys at a server, page by page; some may come twice. Its prefix holds no characters of patterns.
+
+    :raises KorvetError: Redis refuses to list them.
+    """
+    cursor, at_once = b"0", 1000
+    while True:
+        try:
+            cursor, found = ask(node.client, "SCAN", cursor, "MATCH", f"{Namespace(name).prefix}*", "COUNT", at_once)
+        except RedisError as error:
+            raise KorvetError(f"Redis at {node.address} refused: {error}") from None
+        if found:
+            yield found
+        if int(cursor) == 0:
+            return
+
+
+def call_function(nodes: Sequence[Node], function: str, key: str | Sequence[str], /, **named: Named) -> Any:
+    """The reply of a function of one key or several, with the arguments by the names of its header.
 
     :raises KorvetError: if Redis refuses the call.
     """
     verb = "FCALL_RO" if FUNCTIONS[function].read_only else "FCALL"
-    return call_at(nodes, verb, function, "1", key, *map(str, arguments(function, named)))
+    keys = [key] if isinstance(key, str) else key
+    return call_at(nodes, verb, function, str(len(keys)), *keys, *map(str, arguments(function, named)))
 
 
 def _is_elsewhere(error: Exception, nodes: Sequence[Node]) -> bool:

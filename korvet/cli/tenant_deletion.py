@@ -8,18 +8,17 @@ notices that the other has ended, and leaves a new tenant of the name alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from redis.exceptions import RedisError
 
-from korvet.cli.redis import Node, ask, call_function
+from korvet.cli.redis import Node, call_function, keys_of
 from korvet.errors import KorvetError
-from korvet.store.keys import TENANTS, Namespace
+from korvet.store.keys import TENANTS
 
 GRACE_S: Final = 8.0
 """Front-ends hear of a deletion at once, and have so long to let go of the namespace."""
-_AT_ONCE: Final = 1000
 _MOST_PASSES: Final = 10
 
 
@@ -28,7 +27,7 @@ def count_keys(nodes: Sequence[Node], name: str) -> int:
 
     :raises KorvetError: Redis refuses to list them.
     """
-    return sum(len(some) for node in nodes for some in _keys(node, name))
+    return sum(len(some) for node in nodes for some in keys_of(node, name))
 
 
 def _let_go() -> None:
@@ -70,7 +69,7 @@ def _begin(nodes: Sequence[Node], name: str, tenant_id: str | None = None) -> st
 def _remove(nodes: Sequence[Node], node: Node, name: str, tenant_id: str) -> int:
     """Remove a namespace's keys from a server, as long as its tenant is there."""
     removed = 0
-    for some in _keys(node, name):
+    for some in keys_of(node, name):
         if _begin(nodes, name, tenant_id) is None:
             break
         with node.client.pipeline(transaction=False) as pipeline:
@@ -82,17 +81,3 @@ def _remove(nodes: Sequence[Node], node: Node, name: str, tenant_id: str) -> int
             except RedisError as error:
                 raise KorvetError(f"Redis at {node.address} refused: {error}") from None
     return removed
-
-
-def _keys(node: Node, name: str) -> Iterator[list[bytes]]:
-    """A namespace's keys at a server; some may come twice. Names of tenants hold no characters of patterns."""
-    cursor = b"0"
-    while True:
-        try:
-            cursor, found = ask(node.client, "SCAN", cursor, "MATCH", f"{Namespace(name).prefix}*", "COUNT", _AT_ONCE)
-        except RedisError as error:
-            raise KorvetError(f"Redis at {node.address} refused: {error}") from None
-        if found:
-            yield found
-        if int(cursor) == 0:
-            return

@@ -80,6 +80,24 @@ redis.register_function{
   description = 'forget the server\'s replication id, because a front-end connected',
 }
 
+-- key_clear: remove a key that is of another type than korvet's
+-- KEYS[1] key  of any type
+-- ARGV[1] type   the type that it must have, as TYPE names it
+-- Returns 1 if it was removed, else 0; may be repeated
+function server.clear(keys, args)
+  local found = redis.call('TYPE', keys[1]).ok
+  if found == 'none' or found == value.arguments(args, 'key_clear: type').type then
+    return 0
+  end
+  return redis.call('UNLINK', keys[1]) -- first write
+end
+redis.register_function{
+  function_name = 'korvet_key_clear',
+  callback = server.clear,
+  flags = { 'allow-oom' },
+  description = 'remove a key that is of another type than korvet\'s',
+}
+
 -- unit_size: the memory that keys of a unit take
 -- KEYS[1..] keys  of any type; those that are not there take none
 -- Returns bytes, about: of a key with many elements some are looked at

@@ -24,6 +24,8 @@ function catalog.publish(meta_key)
   calls.call('SPUBLISH', meta_key, value.integer(version))
 end
 
+catalog.DELETED = ' was deleted: front-ends that know it write it back, or korvet doctor --repair'
+
 -- Whether somebody deleted the topics or the settings by hand: each has a field of the empty name while there is a
 -- version.
 function catalog.is_lost(keys)
@@ -34,7 +36,7 @@ end
 -- Fail on a key of the wrong type, or on a lost one, before anything is written.
 function catalog.check_keys(keys)
   if catalog.is_lost(keys) then
-    error(keys[2] .. ' or ' .. keys[3] .. ' was deleted: front-ends write it back if they know it', 0)
+    error(keys[2] .. ' or ' .. keys[3] .. catalog.DELETED, 0)
   end
 end
 

@@ -274,7 +274,8 @@ def test_settings_that_break_acknowledgments_by_the_disk_must_be_mended(capsys: 
 def test_server_without_a_disk_must_be_mended_if_a_topic_asks_for_it(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    topic = json.dumps({"configs": {"korvet.acks.fsync": "true", "min.insync.replicas": "1"}})
+    configs = {"korvet.acks.fsync": "true", "min.insync.replicas": "1"}
+    topic = json.dumps({"id": "a" * 32, "partitions": 1, "configs": configs})
     with server.client() as client:
         client.hset(Namespace().catalog.topics, "orders", topic)
     verdict, text = findings(server, capsys)["acks.fsync"]

@@ -28,6 +28,7 @@ from korvet.store.activity import Activity
 from korvet.store.catalog.settings import NOTHING, ConfigChange, Owner, Settings
 from korvet.store.catalog.topic import Topic, TopicEntry, parse_topic, topic_entry, unified_names
 from korvet.store.contract import LOST, RETRY
+from korvet.store.damaged_keys import REPAIR
 from korvet.store.every import every
 from korvet.store.keys import Namespace
 from korvet.store.tenants import Limit
@@ -40,6 +41,7 @@ _FORMER_LAYOUT = (
     "namespace {0} holds the data of korvet 0.6 or older, whose keys have other names ({1}): serve it with that "
     "version, or name another namespace in [[listener]] and copy the topics with MirrorMaker or the pipeline"
 )
+_DELETED = "{} or {} was deleted: front-ends that know it write it back, or " + REPAIR
 _UNKNOWN_VERSION = -1
 _NO_BOUND = -1
 _TOPICS_A_CALL: Final = 500
@@ -174,9 +176,7 @@ class Catalog(Settings):
             await self._restore(version)
             code, version, cluster_id, topics, configs, cursor = await self._page(known_version)
         if code == LOST:
-            raise StoreError(
-                f"{self._keys.topics} or {self._keys.configs} was deleted, and this front-end does not know it"
-            )
+            raise StoreError(_DELETED.format(self._keys.topics, self._keys.configs))
         while code == RETRY or cursor != b"0":
             if code == RETRY:
                 # Another server holds the catalog now.
