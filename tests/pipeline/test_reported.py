@@ -49,10 +49,10 @@ def test_archive_that_runs_reports_nothing_after_another_lake_took_its_topic_ove
     with Broker({"bootstrap.servers": broker.bootstrap}) as client:
         topic = client.topics([name])[name]
 
-        def writer(lake: str, **how: bool) -> TopicWriter:
+        def writer(lake: str, *, take_over: bool = False) -> TopicWriter:
             raw = SimpleNamespace(id=lake, proven=proven(name, 1))
             tables: Any = SimpleNamespace(raw=raw, typed=nothing, dead_letters=nothing)
-            config = ArchiveConfig(bootstrap_servers=broker.bootstrap, lake=lake, topics=(name,), **how)
+            config = ArchiveConfig(bootstrap_servers=broker.bootstrap, lake=lake, topics=(name,), take_over=take_over)
             return TopicWriter(nothing, config, topic, tables, client)
 
         first, other = writer("one"), writer("other", take_over=True)
