@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -18,6 +17,9 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
+from korvet.pipeline.plan.positions import Partition as Partition
+from korvet.pipeline.plan.positions import Position as Position
+from korvet.pipeline.plan.positions import Topic as Topic
 
 TIMEOUT_S: Final = 30.0
 # Their constructors have no types.
@@ -49,30 +51,6 @@ _FIRST_LOOK_S: Final = 1.0
 _MOST_ERRORS: Final = 16
 _LEADER_AFTER_S: Final = 0.25
 _STABLE_AFTER_S: Final = 0.1
-
-Partition = tuple[str, int]
-"""A topic's name and a partition's number."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
-    """A topic as the broker knows it now. A deleted topic of the same name had another ``id``."""
-
-    name: str
-    id: str
-    partitions: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
-    """An offset and its leader epoch; the epoch is None if the broker knows none.
-
-    ``metadata`` is the text that was committed with it. Other text may follow it unless this client committed it.
-    """
-
-    offset: int
-    leader_epoch: int | None
-    metadata: str = ""
 
 
 def _metadata(partition: KafkaPartition) -> str:

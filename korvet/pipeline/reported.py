@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from korvet.pipeline.broker import Broker, Position
-from korvet.pipeline.lake import Proven
+from korvet.pipeline.plan.proofs import Proven
 
 log = structlog.get_logger()
 

@@ -23,8 +23,10 @@ from korvet.pipeline.archive.batch import VALUE_SCHEMA, Tables
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.lake import Lake, Proven
-from korvet.pipeline.lake.table import RETYPING, write_failure
+from korvet.pipeline.lake import Lake
+from korvet.pipeline.lake.table import write_failure
+from korvet.pipeline.plan.proofs import Proven
+from korvet.pipeline.plan.table import RETYPING
 from korvet.pipeline.registry import registry
 from korvet.pipeline.typed import UNREADABLE, dead_letters, judged, table_type, typed_rows
 

@@ -9,8 +9,10 @@ from datetime import datetime
 
 from pyspark.sql import SparkSession
 
-from korvet.pipeline.lake import RAW_COLUMNS, Proven
-from korvet.pipeline.lake.table import Overtaken, Table
+from korvet.pipeline.lake import RAW_COLUMNS
+from korvet.pipeline.lake.table import Table
+from korvet.pipeline.plan.proofs import Proven
+from korvet.pipeline.plan.table import Overtaken
 
 TOPIC, TOPIC_ID = "t", "id"
 TIME = datetime(2026, 1, 2, 3)

@@ -14,8 +14,9 @@ from pyspark.sql import Row, SparkSession
 
 from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, archive
 from korvet.pipeline.broker import Broker
-from korvet.pipeline.lake import Lake, Loss, read_proven
+from korvet.pipeline.lake import Lake, read_proven
 from korvet.pipeline.lake.java import java_class
+from korvet.pipeline.plan.losses import Loss
 from korvet.pipeline.reported import ARCHIVE_GROUP
 from korvet.pipeline.retype import RetypeConfig, RetypeResult, retype
 from tests.support.delta import delta_rows

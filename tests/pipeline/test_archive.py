@@ -16,7 +16,8 @@ from pyspark.sql import Row, SparkSession
 from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, batch, run
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError, UnknownTopic
-from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS, Loss, read_proven
+from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS, read_proven
+from korvet.pipeline.plan.losses import Loss
 from tests.pipeline.archiving import WITHIN_S, Scene, Source, numbered, until
 from tests.support.broker import KorvetServer, running_broker
 

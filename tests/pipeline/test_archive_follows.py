@@ -7,35 +7,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from korvet.pipeline.lake import Loss, Proven
-from korvet.pipeline.lake.following import followed, had, lacking, within
+from korvet.pipeline.plan.losses import Loss
 from tests.pipeline.archiving import Scene, schema_of
 from tests.pipeline.unreadable import batch_of, store, undecodable
 from tests.support.broker import KorvetServer
 
 SCHEMA = schema_of(n={"type": "integer"})
-
-
-def proven(*offsets: int, **others: object) -> Proven:
-    return Proven(topic="t", topic_id="id", generation=1, batch_id=0, offsets=dict(enumerate(offsets)), **others)  # type: ignore[arg-type]
-
-
-def test_following_table_lacks_what_the_raw_one_has_above_its_proof() -> None:
-    assert lacking(proven(5, 7), proven(5, 9, 3)) == {1: (7, 9), 2: (0, 3)}
-    assert lacking(proven(6), proven(5)) == {} and lacking(proven(), proven()) == {}
-    assert had(proven(5, 0), proven(3, 9)) == {0: (0, 3)}
-    assert within({1: (7, 9), 2: (0, 3)}) == (
-        "(partition = 1 and offset >= 7 and offset < 9) or (partition = 2 and offset >= 0 and offset < 3)"
-    )
-    assert within({}) == "false"
-
-
-def test_proof_of_a_following_table_goes_no_lower() -> None:
-    raw = proven(5, 9, leader_epochs={0: 1, 1: 1}, checkpoint="other", is_claim=True)
-    found = followed(proven(7, 2, leader_epochs={0: 4, 1: 4}), raw, "writer")
-    assert (found.offsets, found.leader_epochs) == ({0: 7, 1: 9}, {0: 4, 1: 1})
-    assert (found.checkpoint, found.is_claim) == ("writer", False)
-    assert followed(None, raw, "writer").offsets == raw.offsets
 
 
 @pytest.fixture

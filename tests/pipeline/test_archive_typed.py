@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from korvet.pipeline.archive import history
 from korvet.pipeline.broker import Position
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.lake import Proven
 from korvet.pipeline.lake.table import Table
+from korvet.pipeline.plan.proofs import Proven
 from korvet.pipeline.retype import RetypeResult
 from tests.pipeline.archiving import CLAIM, Scene, Source, schema_of
 from tests.support.broker import KorvetServer

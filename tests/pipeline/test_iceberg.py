@@ -16,10 +16,10 @@ from korvet.pipeline import iceberg
 from korvet.pipeline.archive import ArchiveConfig, archive
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.iceberg import IcebergConfig, TablePublished, publish
-from korvet.pipeline.lake import RAW_COLUMNS, Lake, Proven, proofs
+from korvet.pipeline.lake import RAW_COLUMNS, Lake
 from korvet.pipeline.lake.maintain import MaintainConfig, maintain
-from korvet.pipeline.lake.proofs import PROPERTY
 from korvet.pipeline.lake.table import Table
+from korvet.pipeline.plan.proofs import PROPERTY, Proven
 from tests.pipeline.sourcing import create, produce
 from tests.support.broker import KorvetServer
 from tests.support.iceberg_catalog import running_catalog
@@ -259,7 +259,7 @@ def test_lake_whose_path_iceberg_cannot_open_is_refused(spark: SparkSession, tmp
         RAW_COLUMNS, Proven(topic="t", topic_id="id", generation=1, batch_id=-1, offsets={0: 7})
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(proofs, "KEEP_AFTER_S", 0.0)
+        patch.setattr("korvet.pipeline.plan.proofs.KEEP_AFTER_S", 0.0)
         assert not maintain(spark, MaintainConfig(lake=lake.location)).failed
     found = publish(spark, IcebergConfig(lake=lake.location, catalog=f"sqlite:///{tmp_path}/catalog.db"))
     assert "cannot open files whose path has # or ?" in str(found.failed[lake.raw("t")])

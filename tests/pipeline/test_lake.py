@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,14 +18,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS, Lake, Loss, Proven, proofs, read_proven
+from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS, Lake, read_proven
 from korvet.pipeline.lake.files import read_text
 from korvet.pipeline.lake.java import newest_snapshot
 from korvet.pipeline.lake.log_store import keep_one_writer
-from korvet.pipeline.lake.losses import MOST_RANGES, joined
 from korvet.pipeline.lake.maintain import MaintainConfig, maintain
-from korvet.pipeline.lake.proofs import APPLICATION, PROPERTY, Unproven
-from korvet.pipeline.lake.table import RETYPING, Overtaken, Table
+from korvet.pipeline.lake.table import Table
+from korvet.pipeline.plan.losses import Loss
+from korvet.pipeline.plan.proofs import APPLICATION, PROPERTY, Proven, Unproven
+from korvet.pipeline.plan.table import Overtaken
 from korvet.pipeline.report.archived import losses
 from scripts.rivalry.rounds import Acknowledged, compactions, differences, play
 from tests.pipeline.conftest import reach
@@ -107,7 +107,7 @@ def test_proof_of_an_idle_table_outlives_its_commits(
     config = MaintainConfig(lake=str(Path(path).parents[1]))
     assert maintain(spark, config).tables[path].error is None
     assert newest_snapshot(spark, path).metadata().configuration().get(PROPERTY).isEmpty()
-    monkeypatch.setattr(proofs, "KEEP_AFTER_S", 0.0)
+    monkeypatch.setattr("korvet.pipeline.plan.proofs.KEEP_AFTER_S", 0.0)
     for _ in range(2):
         assert maintain(spark, config).tables[path].error is None
     without_old_commits(path)
@@ -151,19 +151,6 @@ def test_property_set_beside_a_batch_is_no_other_archive(spark: SparkSession, pa
     assert offsets(spark, path) == [0, 1]
 
 
-def test_proof_keeps_few_ranges_of_losses_and_loses_none() -> None:
-    def lost(start: int, end: int) -> Loss:
-        return Loss(partition=0, kind="trimmed", start=start, end=end)
-
-    other = Loss(partition=0, kind="replaced", start=0, end=9)
-    assert joined([lost(4, 6), other, lost(0, 2), lost(2, 3)]) == (other, lost(0, 3), lost(4, 6))
-    many = joined(lost(start, start + 1) for start in range(0, 100, 2))
-    assert len(many) == MOST_RANGES
-    assert (many[0], many[1], many[-1]) == (lost(0, 81), lost(82, 83), lost(98, 99))
-    known = Proven(topic="t", topic_id="id", generation=1, batch_id=0, offsets={0: 99}, losses=many)
-    assert Proven.from_json(known.to_json()) == known
-
-
 @pytest.mark.scene
 def test_claim_makes_an_archive_the_only_writer(spark: SparkSession, path: str) -> None:
     older = Table(spark, path, {})
@@ -180,40 +167,6 @@ def test_claim_makes_an_archive_the_only_writer(spark: SparkSession, path: str) 
     with pytest.raises(Overtaken):
         older.append(records(spark, 2), proven(2, 3))
     assert offsets(spark, path) == [0, 1, 2]
-
-
-def test_last_retype_replaces_a_table_that_no_archive_claims_meanwhile(spark: SparkSession, path: str) -> None:
-    archive = Table(spark, path, {})
-    archive.append(records(spark, 1, 2), proven(0, 3))
-    first, second = Table(spark, path, {}), Table(spark, path, {})
-    first.claim("t", "id", RETYPING)
-    with pytest.raises(PipelineError, match="'korvet pipeline retype' runs, or was cut off"):
-        archive.claim("t", "id", "one")
-    with pytest.raises(Overtaken):
-        archive.append(records(spark, 3), proven(1, 4))
-    second.claim("t", "id", RETYPING)
-    with pytest.raises(Overtaken):
-        first.replace(records(spark), proven(0, 3, ""))
-    assert offsets(spark, path) == [1, 2]
-    assert second.replace(records(spark, 1).drop("headers").withColumn(ARCHIVED, F.lit(DAY)), proven(0, 3, "")) == 1
-    (row,) = delta_rows(spark, path)
-    assert (row.offset, row[ARCHIVED], "headers" in row) == (1, DAY, False)
-
-
-def test_two_archives_with_one_checkpoint_write_a_batch_once(spark: SparkSession, path: str) -> None:
-    tables = [Table(spark, path, {}) for _ in range(2)]
-    for table in tables:
-        table.append(records(spark, 0), proven(0, 1))
-    assert offsets(spark, path) == [0]
-
-
-def test_archive_does_not_write_to_a_table_made_meanwhile(spark: SparkSession, path: str) -> None:
-    first, second = Table(spark, path, {}), Table(spark, path, {})
-    first.append(records(spark, 0), proven(0, 1))
-    # Its batches may have higher numbers than the table's.
-    with pytest.raises(Overtaken):
-        second.append(records(spark, 0), proven(5, 1, "two"))
-    assert offsets(spark, path) == [0]
 
 
 @pytest.mark.scene
@@ -242,15 +195,6 @@ def until_there(file: Path) -> None:
     while not file.exists():
         assert time.monotonic() < deadline, f"{file} did not come"
         time.sleep(0.01)
-
-
-def test_archive_does_not_make_a_deleted_table_anew(spark: SparkSession, path: str) -> None:
-    table = Table(spark, path, {})
-    table.append(records(spark, 0), proven(0, 1))
-    shutil.rmtree(path)
-    with pytest.raises(PipelineError, match="the table was deleted"):
-        table.append(records(spark, 1), proven(1, 2))
-    assert not Path(path).exists()
 
 
 def test_first_write_cut_off_leaves_nothing_in_the_way(spark: SparkSession, path: str) -> None:

@@ -20,11 +20,13 @@ from structlog.testing import capture_logs
 from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, archive
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.lake import RAW_COLUMNS, Lake, Proven, read_proven
+from korvet.pipeline.lake import RAW_COLUMNS, Lake, read_proven
 from korvet.pipeline.lake.latest import LatestTable
 from korvet.pipeline.lake.maintain import MaintainConfig, TableMaintained, maintain
 from korvet.pipeline.lake.proofs import latest_version
-from korvet.pipeline.lake.table import Overtaken, Table
+from korvet.pipeline.lake.table import Table
+from korvet.pipeline.plan.proofs import Proven
+from korvet.pipeline.plan.table import Overtaken
 from tests.support.broker import KorvetServer
 from tests.support.delta import delta_rows
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from korvet.pipeline.lake import Proven
-from korvet.pipeline.lake.proofs import Commit, found_in
+from korvet.pipeline.plan.proofs import Commit, Proven, found_in
 
 HELD = Proven(topic="t", topic_id="id", generation=1, batch_id=4, offsets={0: 10}, leader_epochs={0: 2}, checkpoint="a")
 CLAIM = replace(HELD, generation=2, batch_id=-1, checkpoint="b", is_claim=True)

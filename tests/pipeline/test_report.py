@@ -17,9 +17,10 @@ from pyspark.sql import functions as F
 
 from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.lake import RAW_COLUMNS, Lake, Loss, Proven
-from korvet.pipeline.lake.proofs import APPLICATION
+from korvet.pipeline.lake import RAW_COLUMNS, Lake
 from korvet.pipeline.lake.table import Table
+from korvet.pipeline.plan.losses import Loss
+from korvet.pipeline.plan.proofs import APPLICATION, Proven
 from korvet.pipeline.report import (
     Day,
     Interval,

@@ -8,7 +8,7 @@ from typing import Any
 from korvet.pipeline.archive import ArchiveConfig
 from korvet.pipeline.archive.batch import TopicWriter
 from korvet.pipeline.broker import Broker, Position
-from korvet.pipeline.lake import Proven
+from korvet.pipeline.plan.proofs import Proven
 from korvet.pipeline.reported import ARCHIVE_GROUP, report
 from tests.pipeline.sourcing import create
 from tests.support.broker import KorvetServer

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.pipeline.source.ranges import OffsetRange, rate_limit, split
+from korvet.pipeline.plan.batch import shared
+from korvet.pipeline.source.ranges import OffsetRange, split
 
 Range = tuple[int, int, int]
 """The topic's number, start and end."""
@@ -85,13 +86,13 @@ def test_split_keeps_ranges_below_the_most_records() -> None:
 def test_trigger_takes_of_each_partition_in_proportion() -> None:
     start = {("t", 0): 0, ("t", 1): 100, ("t", 2): 7}
     latest = {("t", 0): 900, ("t", 1): 200, ("t", 2): 7}
-    assert rate_limit(100, start, latest) == {("t", 0): 90, ("t", 1): 110, ("t", 2): 7}
+    assert shared(100, start, latest) == {("t", 0): 90, ("t", 1): 110, ("t", 2): 7}
 
 
 def test_trigger_starves_no_small_partition() -> None:
-    assert rate_limit(10, {("t", 0): 0, ("t", 1): 0}, {("t", 0): 1000, ("t", 1): 1}) == {("t", 0): 9, ("t", 1): 1}
+    assert shared(10, {("t", 0): 0, ("t", 1): 0}, {("t", 0): 1000, ("t", 1): 1}) == {("t", 0): 9, ("t", 1): 1}
 
 
 def test_trigger_goes_no_further_than_the_end() -> None:
-    assert rate_limit(10**19, {("t", 0): 0}, {("t", 0): 5}) == {("t", 0): 5}
-    assert rate_limit(10, {("t", 0): 9}, {("t", 0): 5}) == {("t", 0): 5}
+    assert shared(10**19, {("t", 0): 0}, {("t", 0): 5}) == {("t", 0): 5}
+    assert shared(10, {("t", 0): 9}, {("t", 0): 5}) == {("t", 0): 5}

@@ -6,16 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from korvet.pipeline.plan.losses import UnreadableRange
 from korvet.pipeline.source.fetch import CHUNK_BYTES, fetch
 from korvet.pipeline.source.ranges import OffsetRange
 from korvet.pipeline.source.rows import RowBuilder
-from korvet.pipeline.source.unreadable import (
-    Unreadable,
-    UnreadableRange,
-    first_beyond,
-    place_in,
-    unreadable,
-)
+from korvet.pipeline.source.unreadable import Unreadable, first_beyond, place_in, unreadable
 from tests.pipeline.sourcing import create
 from tests.pipeline.test_source_fetch import offsets, options
 from tests.pipeline.unreadable import batch_of, senseless, store, undecodable

@@ -1,8 +1,7 @@
 """One batch of one topic, written to the lake.
 
-A batch begins where the raw table's proof ends. One commit writes its raw records, with the proof after them. So an
-archive may repeat a batch that was cut off anywhere, and the repeated batch may end elsewhere. The other tables follow
-the raw one, and get all that they lack of it (`TypedTables`, `LatestTable`).
+One commit writes the raw records of a batch (`korvet.pipeline.plan.batch`), with the proof after them. The other tables
+follow the raw one, and get all that they lack of it (`TypedTables`, `LatestTable`).
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Final
 
@@ -21,22 +20,24 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from korvet.pipeline.archive import history
-from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress, Source
+from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress
 from korvet.pipeline.archive.following import TypedTables, in_few_files
-from korvet.pipeline.archive.reading import Ends, limited, read
-from korvet.pipeline.archive.unreadable import found_by, letters, lost
+from korvet.pipeline.archive.reading import read
+from korvet.pipeline.archive.unreadable import found_by, letters
 from korvet.pipeline.broker import Broker, Position, Topic
 from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
-from korvet.pipeline.lake import RAW_COLUMNS, Lake, Loss, Proven
-from korvet.pipeline.lake.following import followed
+from korvet.pipeline.lake import RAW_COLUMNS, Lake
 from korvet.pipeline.lake.latest import LatestTable
-from korvet.pipeline.lake.losses import joined
 from korvet.pipeline.lake.proofs import is_archived, keep_proven
 from korvet.pipeline.lake.table import Table
+from korvet.pipeline.plan.batch import Batch, Ends, capped, planned, position
+from korvet.pipeline.plan.history import REMEDY, DataLost, describe, describe_trimmed, skipped
+from korvet.pipeline.plan.losses import Loss, UnreadableRange
+from korvet.pipeline.plan.proofs import Proven
 from korvet.pipeline.reported import report
-from korvet.pipeline.source.unreadable import UnreadableRange, is_refused_by_java
+from korvet.pipeline.source.unreadable import is_refused_by_java
 from korvet.pipeline.typed import TABLE_PROPERTIES, UNREADABLE
 
 log = structlog.get_logger()
@@ -79,19 +80,6 @@ class Tables:
     def all(self) -> tuple[Table, ...]:
         """The tables that a batch is written to."""
         return self.raw, self.typed, self.dead_letters
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Where a batch begins and ends, and who reads it. ``losses`` and ``unreadable`` lie within."""
-
-    id: int
-    source: Source
-    begins: Ends
-    ends: Ends
-    leader_epochs: Mapping[int, int]
-    losses: tuple[Loss, ...] = ()
-    unreadable: tuple[UnreadableRange, ...] = ()
 
 
 class TopicWriter:
@@ -160,8 +148,8 @@ class TopicWriter:
             # It is read more than once.
             records.persist()
         try:
-            batch = replace(batch, losses=(*lost(batch.unreadable), *self._losses(records, batch)))
-            proven = self._proven(batch)
+            batch = replace(batch, losses=self._losses(records, batch))
+            proven = batch.proven(self._topic, self.proven, self._id)
             found = self.typed.by_registry(records, batch.begins) if verdicts is None else (verdicts.table, records)
             if found is not None:
                 self.typed.begin(found[0], proven, batch.begins)
@@ -193,7 +181,7 @@ class TopicWriter:
         for each in found:
             log.error("records cannot be read: they are dead letters", topic=name, **asdict(each))
         self._write_letters(found, batch)
-        return replace(batch, ends=ends, unreadable=(*batch.unreadable, *found))
+        return batch.without(found, ends)
 
     def _write_letters(self, found: Iterable[UnreadableRange], batch: Batch) -> None:
         """Write the dead letters that are not there since a batch that was cut off."""
@@ -201,7 +189,8 @@ class TopicWriter:
         there = () if table.rows is None else table.rows.where(UNREADABLE).select("partition", "offset").collect()
         new = [each for each in found if (each.partition, each.start) not in {(row[0], row[1]) for row in there}]
         if new:
-            begins = self._proven(replace(batch, ends=batch.begins)) if table.proven is None else table.proven
+            nothing = replace(batch, ends=batch.begins, unreadable=())
+            begins = table.proven or nothing.proven(self._topic, self.proven, self._id)
             table.append(letters(self._spark, self._topic.name, new), replace(begins, checkpoint=self._id))
 
     def write_latest(self) -> None:
@@ -263,7 +252,7 @@ class TopicWriter:
             return
         parted = history.lost(self._settings, self._broker, proven, ends)
         if parted:
-            raise history.DataLost(f"{history.describe(self._topic.name, proven.offsets, parted)}; {history.REMEDY}")
+            raise DataLost(f"{describe(self._topic.name, proven.offsets, parted)}; {REMEDY}")
 
     def _schema(self) -> str | None:
         if self._topic.name in self._config.schemas:
@@ -271,29 +260,21 @@ class TopicWriter:
         return self._broker.topic_settings(self._topic.name).get(VALUE_SCHEMA) or None
 
     def _batch(self, wanted: Ends, ends: Mapping[int, Position]) -> Batch | None:
-        """The next batch; None if the tables have all that is wanted.
-
-        Leader epochs are from before Spark reads it: its records are of these epochs, or newer.
-        """
-        wanted = {number: min(end, ends[number].offset) for number, end in wanted.items() if number in ends}
+        """The next batch; None if the tables have all that is wanted. The archive claims the tables for it."""
+        wanted = capped(wanted, ends)
         self._find_firsts(wanted)
-        if all(end <= self._position(number) for number, end in wanted.items()):
+        if self._planned(wanted, ends) is None:
             return None
         self._claim()
+        return self._planned(wanted, ends)
+
+    def _planned(self, wanted: Ends, ends: Mapping[int, Position]) -> Batch | None:
         begins = {number: self._position(number) for number in wanted}
-        batch = Batch(
-            id=0 if self.proven is None else self.proven.batch_id + 1,
-            source=self._config.source,
-            begins=begins,
-            ends=limited(begins, wanted, self._config.max_offsets_per_trigger),
-            leader_epochs={number: at.leader_epoch for number, at in ends.items() if at.leader_epoch is not None},
-        )
-        return None if batch.ends == begins else batch
+        batch = planned(begins, wanted, ends, self.proven, self._config.max_offsets_per_trigger)
+        return None if batch is None else replace(batch, source=self._config.source)
 
     def _position(self, number: int) -> int:
-        """Where the lake ends in a partition, else where the partition's log began; -1 if that was not asked yet."""
-        has = {} if self.proven is None else self.proven.offsets
-        return has.get(number, self._firsts.get(number, -1))
+        return position(self.proven, self._firsts, number)
 
     def _find_firsts(self, numbers: Iterable[int]) -> None:
         """Ask where the logs of partitions begin of which the lake has nothing.
@@ -304,9 +285,9 @@ class TopicWriter:
         found = {number: position.offset for (_, number), position in self._broker.earliest(new).items()}
         gone = {number: first for number, first in found.items() if first and self.proven is not None}
         if gone:
-            told = history.describe_trimmed(self._topic.name, dict.fromkeys(gone, 0), gone)
+            told = describe_trimmed(self._topic.name, dict.fromkeys(gone, 0), gone)
             if self._config.fail_on_data_loss:
-                raise history.DataLost(f"{told}; {history.REMEDY}")
+                raise DataLost(f"{told}; {REMEDY}")
             log.warning("data loss", reason=told)
         self._firsts |= found
 
@@ -332,32 +313,20 @@ class TopicWriter:
         starts = {number: position.offset for (_, number), position in earliest.items()}
         # A partition that is new to the table may have lost records before this batch.
         begins = {number: proven.offsets.get(number, 0) for number in batch.ends}
-        losses = history.skipped(begins, batch.ends, starts, {row["partition"]: row["first"] for row in first})
+        losses = skipped(begins, batch.ends, starts, {row["partition"]: row["first"] for row in first})
         if losses:
             log.warning(
                 "data loss: records were trimmed before they were archived", losses=[str(each) for each in losses]
             )
         return losses
 
-    def _proven(self, batch: Batch) -> Proven:
-        """The raw table's proof with the batch: no lower than before, also if this batch ends below it."""
-        has = self.proven
-        epochs = {number: epoch for number, epoch in batch.leader_epochs.items() if number in batch.ends}
-        proven = Proven(
-            topic=self._topic.name,
-            topic_id=self._topic.id,
-            generation=0,
-            batch_id=batch.id,
-            offsets=dict(batch.ends),
-            leader_epochs=epochs,
-            losses=joined([*(has.losses if has is not None else ()), *batch.losses]),
-        )
-        return followed(has, proven, self._id)
-
     def _progress(self, batch: Batch, rows: int, seconds: float, ends: Mapping[int, Position]) -> ArchiveProgress:
-        behind = sum(max(0, end.offset - batch.ends.get(number, 0)) for number, end in ends.items())
         return ArchiveProgress(
-            topic=self._topic.name, batch_id=batch.id, rows=rows, rows_per_s=rows / max(seconds, 1e-3), behind=behind
+            topic=self._topic.name,
+            batch_id=batch.id,
+            rows=rows,
+            rows_per_s=rows / max(seconds, 1e-3),
+            behind=batch.behind(ends),
         )
 
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from korvet.pipeline.errors import PipelineError
-
-Source = Literal["korvet", "kafka"]
-"""Who reads a topic: korvet's reader, or Spark's own Kafka connector."""
+from korvet.pipeline.plan.batch import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

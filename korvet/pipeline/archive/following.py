@@ -24,11 +24,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from korvet.pipeline.archive.config import ArchiveConfig
-from korvet.pipeline.archive.reading import limited
 from korvet.pipeline.errors import Passing, PipelineError
-from korvet.pipeline.lake import Proven
-from korvet.pipeline.lake.following import followed, lacking, within
-from korvet.pipeline.lake.table import Overtaken, Table, write_failure
+from korvet.pipeline.lake.table import Table, write_failure
+from korvet.pipeline.plan.batch import limited
+from korvet.pipeline.plan.following import followed, lacking, within
+from korvet.pipeline.plan.proofs import Proven
+from korvet.pipeline.plan.table import Overtaken
 from korvet.pipeline.tries import Tries
 from korvet.pipeline.typed import JsonVerdicts, dead_letters, judged, table_type, typed_rows, widened
 

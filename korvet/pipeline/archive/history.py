@@ -1,9 +1,7 @@
 """Checks that the broker still has the archived history.
 
-A broker may lose acknowledged records, for example if Redis restarts without all of its append-only file. It then gives
-their offsets to other records. So the topic's end is below the archived offsets, or the archived leader epoch ends
-below them. Librdkafka asks for that end (OffsetForLeaderEpoch, KIP-320) before it fetches at an offset with an epoch.
-Its error codes and the offset that it then fetches tell the answer. Source: rdkafka_offset.c.
+Librdkafka asks for the end of a leader epoch (OffsetForLeaderEpoch, KIP-320) before it fetches at an offset with an
+epoch. Its error codes and the offset that it then fetches tell the answer. Source: rdkafka_offset.c.
 """
 
 from __future__ import annotations
@@ -16,15 +14,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
-from korvet.pipeline.lake import Loss, LossKind, Proven
-from korvet.pipeline.lake.losses import joined
+from korvet.pipeline.plan.history import compared
+from korvet.pipeline.plan.proofs import Proven
 
 WITHIN_S: Final = 30.0
-REMEDY: Final = "with --no-fail-on-data-loss (fail_on_data_loss=False) the archive goes on from what the broker has"
-
-
-class DataLost(PipelineError):
-    """Records are gone before they were archived, or other records have taken the offsets of archived ones."""
 
 
 def latest(broker: Broker, topic: str, partitions: tuple[int, ...]) -> dict[int, Position]:
@@ -42,84 +35,10 @@ def lost(settings: Mapping[str, str], broker: Broker, proven: Proven, ends: Mapp
     :param ends: as the broker tells them now.
     :raises BrokerUnreachable: if no broker answers in time.
     """
-    parted = {}
-    asked = {}
-    for number, offset in proven.offsets.items():
-        end, epoch = ends.get(number), proven.leader_epochs.get(number)
-        if end is None:
-            continue
-        if epoch is not None and end.leader_epoch != epoch:
-            # Also if the log ends lower: it may have new records below its end, which the lake lacks.
-            asked[number] = Position(offset=offset, leader_epoch=epoch)
-        elif end.offset < offset:
-            parted[number] = end.offset
+    parted, asked = compared(proven, ends)
     starts = broker.earliest([(proven.topic, number) for number in asked])
     asked = {number: at for number, at in asked.items() if starts[proven.topic, number].offset <= at.offset}
     return parted | _parted(settings, proven.topic, asked)
-
-
-def describe(topic: str, proven: Mapping[int, int], parted: Mapping[int, int]) -> str:
-    """A description of the loss, for an error or a warning."""
-    told = ", ".join(
-        f"partition {number} has another history from offset {offset} on, archived is up to {proven[number]}"
-        for number, offset in sorted(parted.items())
-    )
-    return f"topic {topic}: the broker has lost acknowledged records that were archived: {told}"
-
-
-def describe_trimmed(topic: str, proven: Mapping[int, int], starts: Mapping[int, int]) -> str:
-    """A description of records that are gone before they were archived."""
-    told = ", ".join(
-        f"partition {number} begins at offset {first}, archived is up to {proven[number]}"
-        for number, first in sorted(starts.items())
-    )
-    return (
-        f"topic {topic}: records were trimmed before they were archived (the topic's setting "
-        f"korvet.retention=archived prevents it): {told}"
-    )
-
-
-def moved(proven: Proven, offsets: Mapping[int, int], kind: LossKind, ends: Mapping[int, Position]) -> Proven:
-    """A proof of the same table for an archive that goes on at other offsets of some partitions, with the loss.
-
-    :param offsets: the ends of what the broker lost, or has instead; a table that is beyond such an end stays there.
-    :param ends: the log's ends now, whose leader epochs the proof gets.
-    """
-    choose = min if kind == "replaced" else max
-    new = {number: choose(offset, offsets.get(number, offset)) for number, offset in proven.offsets.items()}
-    losses = [
-        Loss(partition=number, kind=kind, start=min(offset, new[number]), end=max(offset, new[number]))
-        for number, offset in proven.offsets.items()
-        if offset != new[number]
-    ]
-    epochs = {number: end.leader_epoch for number, end in ends.items() if number in new}
-    return Proven(
-        topic=proven.topic,
-        topic_id=proven.topic_id,
-        generation=proven.generation,
-        batch_id=-1,
-        offsets=new,
-        leader_epochs={number: epoch for number, epoch in epochs.items() if epoch is not None},
-        losses=joined([*proven.losses, *losses]),
-    )
-
-
-def skipped(
-    begins: Mapping[int, int], ends: Mapping[int, int], starts: Mapping[int, int], firsts: Mapping[int, int]
-) -> tuple[Loss, ...]:
-    """The offsets of a batch that were trimmed before Spark read them.
-
-    :param begins: where the table ends; 0 for partitions of which it has nothing.
-    :param ends: of the batch.
-    :param starts: where the logs begin, asked after Spark read the batch.
-    :param firsts: the first offset of each partition that has records in the batch.
-    """
-    gone = {number: min(end, starts[number], firsts.get(number, end)) for number, end in ends.items()}
-    return tuple(
-        Loss(partition=number, kind="trimmed", start=start, end=gone[number])
-        for number, start in begins.items()
-        if gone.get(number, start) > start
-    )
 
 
 def _parted(settings: Mapping[str, str], topic: str, asked: Mapping[int, Position]) -> dict[int, int]:

@@ -6,10 +6,10 @@ from concurrent.futures import Executor, Future
 
 import structlog
 
-from korvet.pipeline.archive.reading import Ends
 from korvet.pipeline.archive.topic import TopicArchive
 from korvet.pipeline.errors import Passing, PipelineError
-from korvet.pipeline.lake.table import Overtaken
+from korvet.pipeline.plan.batch import Ends
+from korvet.pipeline.plan.table import Overtaken
 from korvet.pipeline.tries import Tries
 
 log = structlog.get_logger()

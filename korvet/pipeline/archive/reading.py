@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from korvet.pipeline.archive.config import ArchiveConfig
 from korvet.pipeline.archive.unreadable import readable
+from korvet.pipeline.plan.batch import Ends
+from korvet.pipeline.plan.losses import UnreadableRange
 from korvet.pipeline.source.frame import read_ranges
-from korvet.pipeline.source.ranges import OffsetRange, rate_limit
-from korvet.pipeline.source.unreadable import UnreadableRange
+from korvet.pipeline.source.ranges import OffsetRange
 from korvet.pipeline.typed import JsonVerdicts
-
-Ends = Mapping[int, int]
-"""An offset by partition. It counts markers of transactions and gaps."""
 
 # Spark tries a task four times, so a broker has two minutes to come back.
 _POLL_TIMEOUT_MS: Final = "30000"
@@ -52,13 +50,3 @@ def read(
     options["endingOffsets"] = json.dumps({topic: {str(number): end for number, end in new.items()}})
     records = spark.read.format(config.source).options(**options).load()
     return records if verdicts is None else verdicts.on(records)
-
-
-def limited(begins: Ends, ends: Ends, most: int | None) -> dict[int, int]:
-    """Ends of a batch of about ``most`` offsets, shared among the partitions; not below the begins."""
-    told = {number: max(begins[number], end) for number, end in ends.items()}
-    if most is None:
-        return told
-    first = {("", number): offset for number, offset in begins.items()}
-    shares = rate_limit(most, first, {("", number): end for number, end in told.items()})
-    return {number: end for (_, number), end in shares.items()}

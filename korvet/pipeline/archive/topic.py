@@ -14,13 +14,16 @@ from pyspark.sql import SparkSession
 from korvet.pipeline.archive import history
 from korvet.pipeline.archive.batch import Tables, TopicWriter, other_topic
 from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress, TopicResult
-from korvet.pipeline.archive.reading import Ends
 from korvet.pipeline.broker import Broker, Position, Topic
 from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import Passing, PipelineError
-from korvet.pipeline.lake import RAW_COLUMNS, Lake, LossKind, Proven
+from korvet.pipeline.lake import RAW_COLUMNS, Lake
 from korvet.pipeline.lake.table import Table, write_failure
-from korvet.pipeline.source.ranges import REMEDY
+from korvet.pipeline.plan.batch import Ends
+from korvet.pipeline.plan.history import REMEDY, DataLost, describe, describe_trimmed, moved, trimmed
+from korvet.pipeline.plan.losses import LossKind
+from korvet.pipeline.plan.proofs import Proven
+from korvet.pipeline.source.ranges import REMEDY as OPTION
 
 log = structlog.get_logger()
 
@@ -117,9 +120,9 @@ class TopicArchive:
         if error is self.typed_error:
             return self.typed_error
         known = write_failure(self.topic, error)
-        told = str(known).replace(REMEDY, _FLAG)
+        told = str(known).replace(OPTION, _FLAG)
         told = told if self.topic in told else f"topic {self.topic}: {told}"
-        goes_on = isinstance(known, history.DataLost) and not self._config.fail_on_data_loss
+        goes_on = isinstance(known, DataLost) and not self._config.fail_on_data_loss
         return Passing(told) if goes_on else type(known)(told)
 
     def _open(self) -> TopicWriter:
@@ -141,14 +144,13 @@ class TopicArchive:
         ends = history.latest(self._broker, topic.name, topic.partitions)
         parted = history.lost(self._settings, self._broker, tables.raw.proven, ends)
         if parted:
-            told = history.describe(topic.name, tables.raw.proven.offsets, parted)
+            told = describe(topic.name, tables.raw.proven.offsets, parted)
             self._move(tables, parted, "replaced", ends, told)
         earliest = self._broker.earliest([(topic.name, number) for number in topic.partitions])
-        has = tables.raw.proven.offsets
-        trimmed = {n: at.offset for (_, n), at in earliest.items() if at.offset > has.get(n, at.offset)}
-        if trimmed:
-            told = history.describe_trimmed(topic.name, has, trimmed)
-            self._move(tables, trimmed, "trimmed", ends, told)
+        gone = trimmed(tables.raw.proven, {number: at.offset for (_, number), at in earliest.items()})
+        if gone:
+            told = describe_trimmed(topic.name, tables.raw.proven.offsets, gone)
+            self._move(tables, gone, "trimmed", ends, told)
 
     def _move(
         self, tables: Tables, offsets: Mapping[int, int], kind: LossKind, ends: Mapping[int, Position], told: str
@@ -158,14 +160,14 @@ class TopicArchive:
         :raises DataLost: if the archive has to end instead.
         """
         if self._config.fail_on_data_loss:
-            raise history.DataLost(f"{told}; {history.REMEDY}")
+            raise DataLost(f"{told}; {REMEDY}")
         log.warning("data loss: the archive goes on from what the broker has", reason=told)
         # Other tables follow the raw one over trimmed records by themselves, and may be behind it still.
         following = [tables.dead_letters, tables.typed, *([tables.latest] if tables.has_latest else [])]
         # The raw table is the last: its proof tells of a loss.
         for table in (*(following if kind == "replaced" else ()), tables.raw):
             if table.proven is not None:
-                table.reset(history.moved(table.proven, offsets, kind, ends))
+                table.reset(moved(table.proven, offsets, kind, ends))
 
     def _begin_at_the_end(self, topic: Topic, tables: Tables) -> None:
         """Write the topic's end into the table: an archive that dies in its first batch then begins there again."""

@@ -11,10 +11,10 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from korvet.pipeline.lake import Loss
+from korvet.pipeline.plan.losses import UnreadableRange
 from korvet.pipeline.source.fetch import FetchOptions, fetch
 from korvet.pipeline.source.ranges import OffsetRange
-from korvet.pipeline.source.unreadable import UnreadableRange, place_in
+from korvet.pipeline.source.unreadable import place_in
 from korvet.pipeline.typed import DEAD_LETTER
 
 _MOST: Final = 1000
@@ -58,11 +58,6 @@ def readable(wanted: OffsetRange, unreadable: Iterable[UnreadableRange]) -> list
             start = gap.end
     parts.append(OffsetRange(wanted.topic, wanted.partition, start, wanted.end))
     return [part for part in parts if part.size > 0]
-
-
-def lost(unreadable: Iterable[UnreadableRange]) -> list[Loss]:
-    """The ranges as losses of the raw table."""
-    return [Loss(partition=each.partition, kind="unreadable", start=each.start, end=each.end) for each in unreadable]
 
 
 def letters(spark: SparkSession, topic: str, unreadable: Iterable[UnreadableRange]) -> DataFrame:

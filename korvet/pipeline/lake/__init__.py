@@ -3,7 +3,4 @@
 from korvet.pipeline.lake.layout import ARCHIVED as ARCHIVED
 from korvet.pipeline.lake.layout import RAW_COLUMNS as RAW_COLUMNS
 from korvet.pipeline.lake.layout import Lake as Lake
-from korvet.pipeline.lake.losses import Loss as Loss
-from korvet.pipeline.lake.losses import LossKind as LossKind
-from korvet.pipeline.lake.proofs import Proven as Proven
 from korvet.pipeline.lake.proofs import read_proven as read_proven

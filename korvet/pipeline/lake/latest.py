@@ -13,17 +13,16 @@ from typing import Final
 
 import structlog
 from delta.tables import DeltaTable
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType
 
-from korvet.pipeline.lake.following import followed, had, lacking, within
 from korvet.pipeline.lake.layout import ARCHIVED, RAW_COLUMNS
 from korvet.pipeline.lake.newest import last_records, newest_records, newest_with
-from korvet.pipeline.lake.proofs import APPLICATION, Proven, read_proven
-from korvet.pipeline.lake.table import COMPRESSION, Table
+from korvet.pipeline.lake.table import COMPRESSION, Table, conflicts
+from korvet.pipeline.plan.following import followed, had, lacking, within
+from korvet.pipeline.plan.proofs import APPLICATION, Proven
+from korvet.pipeline.plan.table import How
 from korvet.pipeline.session import session_like
 
 log = structlog.get_logger()
@@ -34,9 +33,6 @@ _PROPERTIES: Final = {
     "delta.enableDeletionVectors": "true",
 }
 _COLUMNS: Final = StructType([*RAW_COLUMNS.fields, StructField(ARCHIVED, DateType())])
-_TRIES: Final = 5
-# Another job's commit got in the way: maintenance, or another archive, which the proof tells.
-_CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED")
 _WRITE: Final = "spark.databricks.delta.write"
 
 
@@ -80,8 +76,8 @@ class LatestTable(Table):
     def _merge(self, raw_path: str, raw: Proven, writer: str) -> None:
         """Commit the merge of all that the raw table has and this one lacks, with the proof after it."""
         assert self.proven is not None
-        proven = self.next_proof(followed(self.proven, raw, writer))
-        session = self._session(proven)
+        proven = followed(self.proven, raw, writer)
+        session = self._session(self.next_proof(proven))
         rows = session.read.format("delta").load(raw_path)
         records = rows.where(within(lacking(self.proven, raw))).select(*RAW_COLUMNS.names)
         left_out = records.where("key is null").count()
@@ -90,8 +86,7 @@ class LatestTable(Table):
         lasts = last_records(records.where("key is not null")).persist()
         try:
             newest = self._newest(session, lasts, rows, raw)
-            self._commit_again(session, newest.withColumn(ARCHIVED, F.lit(datetime.now(UTC).date())))
-            self._written(proven)
+            self._add(newest.withColumn(ARCHIVED, F.lit(datetime.now(UTC).date())), proven, "merge")
         finally:
             lasts.unpersist()
 
@@ -110,17 +105,11 @@ class LatestTable(Table):
         older = [each.where(within(before)).select(*RAW_COLUMNS.names) for each in (rows, own)]
         return newest_with(lasts, older[0].unionAll(older[1]))
 
-    def _commit_again(self, session: SparkSession, newest: DataFrame) -> None:
-        """Commit, again after conflicts that changed neither the proof nor the writer."""
-        for left in reversed(range(_TRIES)):
-            try:
-                return self._commit(session, newest)
-            except (Py4JJavaError, PySparkException) as error:
-                if not left or not any(each in str(error) for each in _CONFLICTS):
-                    raise
-            if read_proven(self._spark, self.path) != self.proven:
-                # It may be this very commit, whose answer was lost.
-                return
+    def _save(self, rows: DataFrame | None, proven: Proven, how: How) -> None:
+        if rows is None or how != "merge":
+            return super()._save(rows, proven, how)
+        with conflicts():
+            self._commit(rows.sparkSession, rows)
 
     def _commit(self, session: SparkSession, newest: DataFrame) -> None:
         is_tombstone = F.col("new.value").isNull()

@@ -25,8 +25,9 @@ from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import files
 from korvet.pipeline.lake.layout import ARCHIVED, Lake
 from korvet.pipeline.lake.log_store import keep_one_writer
-from korvet.pipeline.lake.proofs import Unproven, is_archived, keep_proven, latest_version
-from korvet.pipeline.lake.table import COMPRESSION
+from korvet.pipeline.lake.proofs import is_archived, keep_proven, latest_version
+from korvet.pipeline.lake.table import COMPRESSION, CONFLICTS
+from korvet.pipeline.plan.proofs import Unproven
 from korvet.pipeline.session import session_like
 
 log = structlog.get_logger()
@@ -35,8 +36,6 @@ T = TypeVar("T")
 LEAST_RETENTION_HOURS: Final = 168.0
 LEAST_AGE_HOURS: Final = 24.0
 _TRIES: Final = 5
-# Another job changed the same files, or an archive the table's columns.
-_CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED")
 _OPTIMIZE: Final = "spark.databricks.delta.optimize"
 _LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _SAFETY: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
@@ -209,7 +208,7 @@ def _repeated(work: Callable[[], T], table: str) -> T:
         try:
             return work()
         except (Py4JJavaError, PySparkException) as error:
-            if not left or not any(each in str(error) for each in _CONFLICTS):
+            if not left or not any(each in str(error) for each in CONFLICTS):
                 raise
             log.info("another job changed the same table; trying again", table=table)
     raise AssertionError

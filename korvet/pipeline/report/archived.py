@@ -18,7 +18,8 @@ from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import files
 from korvet.pipeline.lake.java import newest_snapshot
 from korvet.pipeline.lake.layout import ARCHIVED, Lake
-from korvet.pipeline.lake.proofs import Unproven, is_archived, read_proven
+from korvet.pipeline.lake.proofs import is_archived, read_proven
+from korvet.pipeline.plan.proofs import Unproven
 from korvet.pipeline.report.figures import Day, Interval, TopicLoss
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from korvet.pipeline.lake.losses import Loss
+from korvet.pipeline.plan.losses import Loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

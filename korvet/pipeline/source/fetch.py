@@ -19,9 +19,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from korvet.pipeline.broker import explained
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
+from korvet.pipeline.plan.losses import UnreadableRange
 from korvet.pipeline.source.ranges import REMEDY, OffsetRange
 from korvet.pipeline.source.rows import headers_of
-from korvet.pipeline.source.unreadable import CUT_OFF, ERRORS, CutOff, UnreadableRange, first_beyond, unreadable
+from korvet.pipeline.source.unreadable import CUT_OFF, ERRORS, CutOff, first_beyond, unreadable
 
 CHUNK_ROWS: Final = 1_000
 CHUNK_BYTES: Final = 8 << 20

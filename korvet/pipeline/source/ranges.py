@@ -1,7 +1,4 @@
-"""Offset ranges, one for each task, and the shares of tasks and triggers in a query's data.
-
-Source: Spark's KafkaOffsetRangeCalculator, and KafkaMicroBatchStream.rateLimit.
-"""
+"""Offset ranges, one for each task. Source: Spark's KafkaOffsetRangeCalculator."""
 
 from __future__ import annotations
 
@@ -11,8 +8,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql.datasource import InputPartition
-
-from korvet.pipeline.source.offsets import Offsets
 
 REMEDY: Final = "set failOnDataLoss to false"
 """How a query goes on without records that are gone: the end of every message about them."""
@@ -43,24 +38,6 @@ def split(
     if min_partitions is not None and min_partitions > len(found):
         found = _split_large(found, min_partitions)
     return found
-
-
-def rate_limit(limit: int, start: Offsets, latest: Offsets) -> Offsets:
-    """The end of a trigger's batch of about ``limit`` offsets, in proportion to the partitions' new offsets.
-
-    :param start: the start of each partition; one without a start ends at its latest.
-    """
-    sizes = {partition: end - start[partition] for partition, end in latest.items() if end > start.get(partition, end)}
-    total = sum(sizes.values())
-
-    def end_of(partition: tuple[str, int], end: int) -> int:
-        if partition not in sizes:
-            return end
-        share = limit * (sizes[partition] / total)
-        # A small partition gets at least one.
-        return min(end, start[partition] + (math.ceil(share) if share < 1 else math.floor(share)))
-
-    return {partition: end_of(partition, end) for partition, end in latest.items()}
 
 
 def _split_large(ranges: Sequence[OffsetRange], min_partitions: int) -> list[OffsetRange]:

@@ -20,11 +20,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.plan.batch import shared
 from korvet.pipeline.source.cluster import Cluster
 from korvet.pipeline.source.fetch import FetchOptions, fetch
 from korvet.pipeline.source.offsets import LATEST, AtOffsets, Everywhere, Offsets, OffsetsJson, from_json, to_json, told
 from korvet.pipeline.source.options import ReadOptions
-from korvet.pipeline.source.ranges import REMEDY, OffsetRange, rate_limit, split
+from korvet.pipeline.source.ranges import REMEDY, OffsetRange, split
 from korvet.pipeline.source.rows import RowBuilder
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return to_json(known)
         if isinstance(limit, ReadMaxRows):
             new = self._cluster.earliest(self._latest.keys() - known.keys())
-            return to_json(rate_limit(limit.max_rows, new | known, self._latest))
+            return to_json(shared(limit.max_rows, new | known, self._latest))
         return to_json(self._latest)
 
     def reportLatestOffset(self) -> OffsetsJson | None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from confluent_kafka import KafkaError
@@ -35,16 +34,6 @@ _SEARCHED: Final = re.compile(r"Records of \S+-(?P<partition>\d+) from offset (?
 
 class Unreadable(PipelineError):
     """The client cannot decode a batch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadableRange:
-    """Offsets from ``start`` up to but without ``end`` that cannot be read."""
-
-    partition: int
-    start: int
-    end: int
-    reason: str
 
 
 def unreadable(topic: str, partition: int, start: int, reason: str, remedy: str) -> Unreadable:

@@ -21,8 +21,9 @@ from pyspark.sql import DataFrame
 from korvet.pipeline.archive import ArchiveConfig, ArchiveProgress, archive, topic
 from korvet.pipeline.archive import batch as batches
 from korvet.pipeline.archive.batch import TopicWriter
-from korvet.pipeline.lake import Proven, read_proven
+from korvet.pipeline.lake import read_proven
 from korvet.pipeline.lake.table import Table
+from korvet.pipeline.plan.proofs import Proven
 from korvet.pipeline.reported import ARCHIVE_GROUP
 from korvet.pipeline.session import make_session
 

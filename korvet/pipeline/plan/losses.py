@@ -35,6 +35,21 @@ class Loss:
         return f"partition {self.partition}: offsets {self.start} up to {self.end} were {why[self.kind]}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableRange:
+    """Offsets from ``start`` up to but without ``end`` that cannot be read."""
+
+    partition: int
+    start: int
+    end: int
+    reason: str
+
+    @property
+    def loss(self) -> Loss:
+        """What a table lacks by it."""
+        return Loss(partition=self.partition, kind="unreadable", start=self.start, end=self.end)
+
+
 def joined(losses: Iterable[Loss]) -> tuple[Loss, ...]:
     """The losses in order; ranges that touch are one, and each partition has at most `MOST_RANGES` of a kind."""
     found: list[Loss] = []

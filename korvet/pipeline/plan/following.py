@@ -1,11 +1,11 @@
-"""A table that follows the raw one: the offsets that it lacks, and its proof once it has them. Values only."""
+"""A table that follows the raw one: the offsets that it lacks, and its proof once it has them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from korvet.pipeline.lake.proofs import Proven
+from korvet.pipeline.plan.proofs import Proven
 
 Ranges = Mapping[int, tuple[int, int]]
 """Offsets by partition: begin, and end without it."""

@@ -1,0 +1,109 @@
+"""What a broker has of the archived history, and what an archive that goes on after a loss has of it.
+
+A broker may lose acknowledged records, for example if Redis restarts without all of its append-only file. It then gives
+their offsets to other records. So the topic's end is below the archived offsets, or the archived leader epoch ends
+below them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.plan.losses import Loss, LossKind, joined
+from korvet.pipeline.plan.positions import Position
+from korvet.pipeline.plan.proofs import Proven
+
+REMEDY: Final = "with --no-fail-on-data-loss (fail_on_data_loss=False) the archive goes on from what the broker has"
+
+
+class DataLost(PipelineError):
+    """Records are gone before they were archived, or other records have taken the offsets of archived ones."""
+
+
+def compared(proven: Proven, ends: Mapping[int, Position]) -> tuple[dict[int, int], dict[int, Position]]:
+    """The partitions that end below the archived offset, with their end, and those whose epoch has to be asked for.
+
+    :param ends: as the broker tells them now.
+    """
+    parted, asked = {}, {}
+    for number, offset in proven.offsets.items():
+        end, epoch = ends.get(number), proven.leader_epochs.get(number)
+        if end is None:
+            continue
+        if epoch is not None and end.leader_epoch != epoch:
+            # Also if the log ends lower: it may have new records below its end, which the lake lacks.
+            asked[number] = Position(offset=offset, leader_epoch=epoch)
+        elif end.offset < offset:
+            parted[number] = end.offset
+    return parted, asked
+
+
+def trimmed(proven: Proven, starts: Mapping[int, int]) -> dict[int, int]:
+    """The partitions whose log begins above the archived offset, with its begin: records between are gone."""
+    return {number: start for number, start in starts.items() if start > proven.offsets.get(number, start)}
+
+
+def describe(topic: str, proven: Mapping[int, int], parted: Mapping[int, int]) -> str:
+    """A description of the loss, for an error or a warning."""
+    told = ", ".join(
+        f"partition {number} has another history from offset {offset} on, archived is up to {proven[number]}"
+        for number, offset in sorted(parted.items())
+    )
+    return f"topic {topic}: the broker has lost acknowledged records that were archived: {told}"
+
+
+def describe_trimmed(topic: str, proven: Mapping[int, int], starts: Mapping[int, int]) -> str:
+    """A description of records that are gone before they were archived."""
+    told = ", ".join(
+        f"partition {number} begins at offset {first}, archived is up to {proven[number]}"
+        for number, first in sorted(starts.items())
+    )
+    return (
+        f"topic {topic}: records were trimmed before they were archived (the topic's setting "
+        f"korvet.retention=archived prevents it): {told}"
+    )
+
+
+def moved(proven: Proven, offsets: Mapping[int, int], kind: LossKind, ends: Mapping[int, Position]) -> Proven:
+    """A proof of the same table for an archive that goes on at other offsets of some partitions, with the loss.
+
+    :param offsets: the ends of what the broker lost, or has instead; a table that is beyond such an end stays there.
+    :param ends: the log's ends now, whose leader epochs the proof gets.
+    """
+    choose = min if kind == "replaced" else max
+    new = {number: choose(offset, offsets.get(number, offset)) for number, offset in proven.offsets.items()}
+    losses = [
+        Loss(partition=number, kind=kind, start=min(offset, new[number]), end=max(offset, new[number]))
+        for number, offset in proven.offsets.items()
+        if offset != new[number]
+    ]
+    epochs = {number: end.leader_epoch for number, end in ends.items() if number in new}
+    return Proven(
+        topic=proven.topic,
+        topic_id=proven.topic_id,
+        generation=proven.generation,
+        batch_id=-1,
+        offsets=new,
+        leader_epochs={number: epoch for number, epoch in epochs.items() if epoch is not None},
+        losses=joined([*proven.losses, *losses]),
+    )
+
+
+def skipped(
+    begins: Mapping[int, int], ends: Mapping[int, int], starts: Mapping[int, int], firsts: Mapping[int, int]
+) -> tuple[Loss, ...]:
+    """The offsets of a batch that were trimmed before Spark read them.
+
+    :param begins: where the table ends; 0 for partitions of which it has nothing.
+    :param ends: of the batch.
+    :param starts: where the logs begin, asked after Spark read the batch.
+    :param firsts: the first offset of each partition that has records in the batch.
+    """
+    gone = {number: min(end, starts[number], firsts.get(number, end)) for number, end in ends.items()}
+    return tuple(
+        Loss(partition=number, kind="trimmed", start=start, end=gone[number])
+        for number, start in begins.items()
+        if gone.get(number, start) > start
+    )
