@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from korvet.pipeline.lake import RAW_COLUMNS, Lake
 from korvet.pipeline.lake.table import COMPRESSION
+from tests.pipeline import written
 
 BEGIN_MS = 1_700_000_000_000
 """The timestamp of the first record; each later record is a millisecond younger."""
@@ -66,28 +65,9 @@ def write(rows: DataFrame, lake: Path | str, topic: str) -> str:
     return path
 
 
-def read_topic(bootstrap: str, topic: str, partitions: int) -> dict[int, list[Record]]:
+def read_topic(bootstrap: str, topic: str) -> dict[int, list[Record]]:
     """All committed records, by partition, in order."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "readers", "isolation.level": "read_committed"}
-    reader = Consumer({**settings, "enable.partition.eof": "true", "enable.auto.commit": "false"})
-    reader.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
     found: dict[int, list[Record]] = defaultdict(list)
-    ended: set[int | None] = set()
-    deadline = time.monotonic() + 120
-    try:
-        while len(ended) < partitions:
-            assert time.monotonic() < deadline, f"{topic} is not read to its end"
-            for message in reader.consume(1000, 0.5):
-                error = message.error()
-                if error is not None:
-                    assert error.code() == KafkaError._PARTITION_EOF, error
-                    ended.add(message.partition())
-                    continue
-                partition = message.partition()
-                assert partition is not None
-                headers = message.headers()
-                # The library's types allow text for keys, values and headers, though it reads bytes.
-                found[partition].append((message.key(), message.value(), headers, message.timestamp()[1]))  # type: ignore[arg-type]
-    finally:
-        reader.close()
+    for one in written.read_topic(bootstrap, topic):
+        found[one.partition].append((one.key, one.value, one.headers or None, one.timestamp_ms))
     return dict(found)

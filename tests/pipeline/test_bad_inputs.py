@@ -16,9 +16,9 @@ from korvet.pipeline import broker as asking
 from korvet.pipeline import tries
 from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, archive
 from korvet.pipeline.broker import Broker
-from korvet.pipeline.errors import BrokerUnreachable, UnknownTopic
+from korvet.pipeline.errors import BrokerUnreachable
 from korvet.pipeline.lake import Lake
-from tests.pipeline.sourcing import create, delete, produce, trim
+from tests.pipeline.sourcing import create, delete, produce
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.delta import delta_rows
 
@@ -123,12 +123,6 @@ def test_archive_fails_at_once_if_no_broker_answers(
     assert not lake.exists()
 
 
-def test_archive_of_a_missing_topic_fails_at_once(spark: SparkSession, broker: KorvetServer, lake: Path) -> None:
-    with pytest.raises(UnknownTopic, match="topic bad-none: it does not exist at "):
-        archive(spark, config(broker, lake, "bad-none"))
-    assert not lake.exists()
-
-
 @pytest.mark.scene
 def test_records_of_any_time_do_not_end_their_topics_archive(
     spark: SparkSession, broker: KorvetServer, lake: Path
@@ -148,8 +142,6 @@ def test_records_of_any_time_do_not_end_their_topics_archive(
     ("path", "content", "reason"),
     [
         ("bad-lake/raw", "text", "a file is in the way of the table"),
-        ("bad-lake/raw/some.parquet", "text", "there are files, but no Delta table"),
-        ("bad-lake/raw/_delta_log/00000000000000000000.json", "{", "its Delta log cannot be read"),
         ("bad-lake/raw/_delta_log/00000000000000000003.json", "{}", "its Delta log cannot be read"),
         ("bad-lake", "text", "Parent path is not a directory"),
     ],
@@ -180,20 +172,6 @@ def test_archive_ends_if_its_topic_is_deleted(
     delete(broker, topic)
     assert "does not exist" in why(running.result(), topic)
     assert rows(spark, lake, topic) == list(range(10))
-
-
-def test_records_trimmed_behind_the_archive_are_an_error(spark: SparkSession, broker: KorvetServer, lake: Path) -> None:
-    topic = "bad-trimmed"
-    create(broker, topic)
-    produce(broker, topic, VALUES)
-    strict = config(broker, lake, topic, source="kafka")
-    assert not archive(spark, strict).failed
-    produce(broker, topic, VALUES)
-    trim(broker, {(topic, 0): 15})
-    assert "partition 0 begins at offset 15, archived is up to 10" in why(archive(spark, strict), topic)
-    assert rows(spark, lake, topic) == list(range(10))
-    assert not archive(spark, config(broker, lake, topic, source="kafka", fail_on_data_loss=False)).failed
-    assert rows(spark, lake, topic) == [*range(10), *range(15, 20)]
 
 
 def test_archive_goes_on_when_the_broker_comes_back(spark: SparkSession, lake: Path, run: Run) -> None:

@@ -161,7 +161,7 @@ def test_replay_goes_on_after_more_deaths_than_tries_as_long_as_it_writes(
     told = [(each["again_in_s"], each["reason"]) for each in logs if each["event"] == "replay failed"]
     assert [again_in_s for again_in_s, _ in told] == [1.0, 1.0]
     assert all("a Python process of a task of Spark died" in reason for _, reason in told)
-    assert read_topic(broker.bootstrap, "dead-replay", 1) == {0: [record(number) for number in range(90)]}
+    assert read_topic(broker.bootstrap, "dead-replay") == {0: [record(number) for number in range(90)]}
 
 
 def test_replay_whose_processes_die_all_the_time_ends_with_the_reason(
@@ -191,7 +191,7 @@ def test_replay_that_has_to_stop_while_it_waits_for_its_next_try_stops(
         stopped = replay(spark, by_thirty(broker, tmp_path, "dead-stopped"), stop=stop)
     assert (stopped.records, stopped.complete) == (30, False)
     assert replay(spark, by_thirty(broker, tmp_path, "dead-stopped")).records == 60
-    assert read_topic(broker.bootstrap, "dead-stopped", 1) == {0: [record(number) for number in range(90)]}
+    assert read_topic(broker.bootstrap, "dead-stopped") == {0: [record(number) for number in range(90)]}
 
 
 def test_failed_topic_is_tried_again_and_told_of_while_others_go_on(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -19,9 +20,10 @@ from korvet.pipeline import broker as brokers
 from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
 from korvet.pipeline.lake import Lake
-from korvet.pipeline.replay import ReplayConfig, ReplayProgress, carrying, judging, planning, replay
+from korvet.pipeline.plan.positions import Topic
+from korvet.pipeline.replay import ReplayConfig, ReplayProgress, carrying, judging, planning, replay, target
 from korvet.pipeline.replay.handing import by_partition
-from korvet.pipeline.replay.judging import File, Judged, judge, listed, told_by_files
+from korvet.pipeline.replay.judging import File, Judged, judge, listed, row_bytes, statistics, told_by_files
 from korvet.pipeline.replay.table import behind, chosen, open_table, read
 from korvet.pipeline.reported import ARCHIVE_GROUP
 from korvet.pipeline.session import session_like
@@ -29,6 +31,7 @@ from tests.pipeline.replaying import BEGIN_MS, numbered, offset, read_topic, rec
 from tests.support.broker import KorvetServer
 
 COUNT = 900
+HOUR_MS = 3_600_000
 PARTITIONS = 3
 EXPECTED = {number: [record(each) for each in range(number, COUNT, PARTITIONS)] for number in range(PARTITIONS)}
 
@@ -57,7 +60,7 @@ def test_replay_writes_unchanged_records_once(spark: SparkSession, broker: Korve
     told: list[ReplayProgress] = []
     result = replay(spark, config, progress=told.append)
     assert (result.records, result.total, result.complete, result.version) == (COUNT, COUNT, True, 0)
-    assert read_topic(broker.bootstrap, "replayed-all", PARTITIONS) == EXPECTED
+    assert read_topic(broker.bootstrap, "replayed-all") == EXPECTED
     assert told[-1].records == told[-1].total == COUNT
 
     # The table grows; the same command still reads the version that it began with.
@@ -67,7 +70,7 @@ def test_replay_writes_unchanged_records_once(spark: SparkSession, broker: Korve
     later = replay(spark, replace(config, version=1))
     assert (later.records, later.total, later.complete, later.version) == (90, COUNT + 90, True, 1)
     whole = {number: [record(each) for each in range(number, COUNT + 90, PARTITIONS)] for number in range(PARTITIONS)}
-    assert read_topic(broker.bootstrap, "replayed-all", PARTITIONS) == whole
+    assert read_topic(broker.bootstrap, "replayed-all") == whole
 
 
 def test_transaction_takes_the_rows_of_many_batches_of_arrow(
@@ -84,7 +87,7 @@ def test_transaction_takes_the_rows_of_many_batches_of_arrow(
         assert replay(spark, config).complete
     finally:
         spark.conf.set(most, before)
-    assert read_topic(broker.bootstrap, "replayed-batches", PARTITIONS) == EXPECTED
+    assert read_topic(broker.bootstrap, "replayed-batches") == EXPECTED
     # A marker ends each transaction, and takes an offset.
     with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
         wanted = [("replayed-batches", number) for number in range(PARTITIONS)]
@@ -116,7 +119,7 @@ def test_stopped_replay_goes_on(spark: SparkSession, broker: KorvetServer, lake:
     assert not stopped.complete
     last = replay(spark, config)
     assert last.complete and 0 < last.records < COUNT
-    assert read_topic(broker.bootstrap, "replayed-stopped", PARTITIONS) == EXPECTED
+    assert read_topic(broker.bootstrap, "replayed-stopped") == EXPECTED
 
 
 def test_replay_that_is_stopped_from_the_start_writes_nothing(
@@ -129,7 +132,7 @@ def test_replay_that_is_stopped_from_the_start_writes_nothing(
     stop.set()
     result = replay(spark, config, stop=stop)
     assert (result.records, result.total, result.complete) == (0, COUNT, False)
-    assert read_topic(broker.bootstrap, "replayed-never", PARTITIONS) == {}
+    assert read_topic(broker.bootstrap, "replayed-never") == {}
 
 
 @pytest.mark.parametrize("heeds", [True, False], ids=["heed", "do not heed"])
@@ -169,7 +172,7 @@ def test_tasks_end_when_their_driver_does(
     monkeypatch.undo()
     last = replay(spark, replace(config, rate=None))
     assert last.complete and last.records < COUNT
-    assert read_topic(broker.bootstrap, topic, PARTITIONS) == EXPECTED
+    assert read_topic(broker.bootstrap, topic) == EXPECTED
 
 
 def test_replay_fails_if_its_topic_was_made_anew(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
@@ -244,39 +247,41 @@ def test_statistics_of_files_tell_what_reading_the_rows_would(spark: SparkSessio
     assert told.records == COUNT + 10
 
 
-def test_statistics_of_too_many_files_tell_nothing(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for first in (1, 31):
-        path = write(numbered(spark, 30, 1, first=first), tmp_path, "many")
-    table = open_table(spark, path, "many")
-    count = table.files.count()
-    monkeypatch.setattr(judging, "_MOST_FILES", count)
-    assert told_by_files(listed(table)) is not None
-    monkeypatch.setattr(judging, "_MOST_FILES", count - 1)
-    assert told_by_files(listed(table)) is None
-
-
-@pytest.mark.parametrize("change", ["no statistics", "deleted rows", "no rows", "a time of 0", "no offset"])
-def test_statistics_of_files_that_do_not_tell_all_tell_nothing(
-    spark: SparkSession, tmp_path: Path, change: str
-) -> None:
+def test_statistics_of_files_with_deleted_rows_tell_nothing(spark: SparkSession, tmp_path: Path) -> None:
     path = write(numbered(spark, 30, 1), tmp_path, "silent")
-    if change == "no statistics":
-        spark.sql(f"alter table delta.`{path}` set tblproperties ('delta.dataSkippingNumIndexedCols' = '0')")
-        write(numbered(spark, 30, 1, first=30), tmp_path, "silent")
-    elif change == "deleted rows":
-        spark.sql(f"alter table delta.`{path}` set tblproperties ('delta.enableDeletionVectors' = 'true')")
-        spark.sql(f"delete from delta.`{path}` where offset = 3")
-    elif change == "no rows":
-        spark.sql(f"delete from delta.`{path}`")
-    elif change == "a time of 0":
-        old = numbered(spark, 1, 1, first=30).withColumn("timestamp", f.timestamp_millis(f.lit(0)))
-        write(old, tmp_path, "silent")
-    else:
-        lacking = numbered(spark, 2, 1, first=30).withColumn("offset", f.when(f.col("offset") > 33, f.col("offset")))
-        write(lacking, tmp_path, "silent")
+    spark.sql(f"alter table delta.`{path}` set tblproperties ('delta.enableDeletionVectors' = 'true')")
+    spark.sql(f"delete from delta.`{path}` where offset = 3")
     assert told_by_files(listed(open_table(spark, path, "silent"))) is None
+
+
+def told_of(**changed: object) -> File:
+    """A file of 30 rows, but for what is changed of its statistics."""
+    first = {"partition": 0, "timestamp": "2026-01-01T00:00:00.000Z"}
+    last = {"partition": 2, "timestamp": "2026-01-02T00:00:00.000Z"}
+    nulls = {"partition": 0, "offset": 0, "timestamp": 0}
+    told = {"numRecords": 30, "minValues": first, "maxValues": last, "nullCount": nulls, **changed}
+    return File(size_bytes=3000, is_whole=True, statistics=statistics(json.dumps(told)))
+
+
+def test_statistics_of_files_tell_their_rows_if_each_file_tells_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = {"partition": 4, "timestamp": "2026-01-03T00:00:00.001Z"}
+    found = told_by_files([told_of(), told_of(maxValues=later)])
+    assert found is not None
+    assert (found.records, list(found.partitions), found.timeless, found.ends) == (60, [0, 1, 2, 3, 4], 0, {})
+    assert found.newest_ms - found.oldest_ms == 2 * 24 * HOUR_MS + 1
+    without = File(size_bytes=3000, is_whole=True, statistics=statistics(None))
+    silent = [
+        without,
+        replace(told_of(), is_whole=False),
+        told_of(minValues={"partition": 0, "timestamp": "1970-01-01T00:00:00.000Z"}),
+        told_of(nullCount={"partition": 0, "offset": 1, "timestamp": 0}),
+        told_of(minValues={"partition": 0}),
+        told_of(numRecords=-1),
+    ]
+    assert [told_by_files([told_of(), each]) for each in silent] == [None] * len(silent) and told_by_files([]) is None
+    assert (row_bytes([told_of(), without]), row_bytes([without])) == (100, None)
+    monkeypatch.setattr(judging, "_MOST_FILES", 1)
+    assert told_by_files([told_of()]) is not None and told_by_files([told_of()] * 2) is None
 
 
 def test_statistics_tell_the_same_if_the_writer_had_another_time_zone(spark: SparkSession, tmp_path: Path) -> None:
@@ -305,7 +310,7 @@ def test_replay_of_a_whole_table_reads_its_rows_once(
     )
     result = replay(spark, config)
     assert (result.records, result.total, result.complete) == (COUNT, COUNT, True)
-    assert read_topic(broker.bootstrap, "replayed-at-once", PARTITIONS) == EXPECTED
+    assert read_topic(broker.bootstrap, "replayed-at-once") == EXPECTED
 
 
 def test_replay_that_read_fewer_rows_than_the_table_has_is_not_complete(
@@ -344,15 +349,10 @@ def test_replay_sends_a_partition_by_one_task_in_order(spark: SparkSession, lake
     [
         ({"lake": "/nowhere/at/all"}, r"^the lake has no topic numbers: /nowhere/at/all/numbers/raw is no Delta table"),
         ({"to": "replay-missing"}, r"^topic replay-missing does not exist at 127\.0\.0\.1:\d+; create it"),
-        ({"to": "replay-narrow"}, r"^topic replay-narrow has 2 partitions, and .* partition 2; give it 3, or choose"),
         ({"from_offset": 10**6}, r"^there is nothing to replay: .* has no record in the range"),
         (
             {"from_offset": 10**6, "to": "replay-missing", "create": True},
             r"^there is nothing to replay: .* has no record in the range",
-        ),
-        (
-            {"to": "replay-young"},
-            r"no record that is older than .*before\.max\.ms=1000, and the oldest is \d+ ms old; raise",
         ),
         (
             {"version": 77},
@@ -366,9 +366,6 @@ def test_replay_refuses_impossible_requests_before_it_writes(
 ) -> None:
     with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
         admin.create_topic("replay-narrow", 2, {})
-        admin.create_topic(
-            "replay-young", PARTITIONS, {"message.timestamp.before.max.ms": "1000", "retention.ms": "-1"}
-        )
         admin.create_topic("numbers", PARTITIONS, {})
         admin.commit(ARCHIVE_GROUP, {("numbers", 0): Position(offset=1, leader_epoch=None)})
     config = ReplayConfig(bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replay-narrow")
@@ -376,20 +373,7 @@ def test_replay_refuses_impossible_requests_before_it_writes(
         replay(spark, replace(config, **change))  # type: ignore[arg-type]
     with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
         assert "replay-missing" not in admin.topic_names()
-    topics = [topic for topic in ("replay-narrow", "replay-young") if topic == change.get("to")]
-    assert [read_topic(broker.bootstrap, topic, 2) for topic in topics] == [{} for _ in topics]
-
-
-def test_replay_refuses_records_that_are_further_ahead_than_the_topic_takes(
-    spark: SparkSession, broker: KorvetServer, tmp_path: Path
-) -> None:
-    write(numbered(spark, 4, 2, first=10**12), tmp_path, "ahead")
-    make_topic(broker, "replayed-ahead", {})
-    config = ReplayConfig(bootstrap_servers=broker.bootstrap, lake=str(tmp_path), topic="ahead", to="replayed-ahead")
-    told = r"further ahead than message\.timestamp\.after\.max\.ms=3600000, and the newest is \d+ ms ahead; raise"
-    with pytest.raises(PipelineError, match=told):
-        replay(spark, config)
-    assert read_topic(broker.bootstrap, "replayed-ahead", PARTITIONS) == {}
+    assert read_topic(broker.bootstrap, "replay-narrow") == {}
 
 
 def test_records_that_are_in_the_topic_may_be_older_than_it_takes_by_now(
@@ -407,6 +391,44 @@ def test_records_that_are_in_the_topic_may_be_older_than_it_takes_by_now(
     (altered,) = admin.incremental_alter_configs([resource]).values()
     altered.result(30)
     assert replay(spark, config).records == 0
+
+
+def aged(oldest_ms: int, newest_ms: int = 0, timeless: int = 0) -> Judged:
+    """Rows so much older and newer than now."""
+    now, ends = round(time.time() * 1000), dict[int, int]()
+    return Judged(
+        records=3, partitions=(0, 2), oldest_ms=now - oldest_ms, newest_ms=now + newest_ms, timeless=timeless, ends=ends
+    )
+
+
+def test_rows_that_the_topic_would_refuse_are_refused_before() -> None:
+    with pytest.raises(PipelineError, match="topic t has 2 partitions, and there are records of partition 2; give it"):
+        target.refuse_missing_partitions(Topic(name="t", id="id", partitions=(0, 1)), (0, 2))
+    target.refuse_missing_partitions(Topic(name="t", id="id", partitions=(0, 1, 2)), (0, 2))
+    names = [f"message.timestamp.{side}.max.ms" for side in ("before", "after")]
+    limits = dict.fromkeys(names, str(HOUR_MS))
+    for judged, told in (
+        (aged(2 * HOUR_MS), rf"older than {names[0]}=3600000, and the oldest is \d+ ms old; raise"),
+        (aged(0, 2 * HOUR_MS), rf"further ahead than {names[1]}=3600000, and the newest is \d+ ms ahead; raise"),
+    ):
+        with pytest.raises(PipelineError, match=told):
+            target.refuse_refused("t", limits, judged)
+        target.refuse_refused("t", {**limits, "message.timestamp.type": "LogAppendTime"}, judged)
+        target.refuse_refused("t", dict.fromkeys(names, str(2**63 - 1)), judged)
+    target.refuse_refused("t", limits, aged(HOUR_MS // 2, HOUR_MS // 2))
+
+
+def test_topic_that_keeps_rows_otherwise_than_the_lake_is_warned_of() -> None:
+    kept = {"retention.ms": str(HOUR_MS)}
+    with capture_logs() as logs:
+        target.warn("t", kept, aged(2 * HOUR_MS, timeless=4))
+        target.warn("t", kept, aged(HOUR_MS // 2))
+        target.warn("t", {**kept, "cleanup.policy": "compact"}, aged(2 * HOUR_MS))
+        target.warn("t", {"retention.ms": "-1"}, aged(2 * HOUR_MS))
+    assert [(entry["event"], entry.get("retention_ms"), entry.get("records")) for entry in logs] == [
+        ("records are older than the topic keeps them, and may be gone at once", HOUR_MS, None),
+        ("records of 1970-01-01T00:00:00Z get the present time", None, 4),
+    ]
 
 
 def test_replay_refuses_a_corrupt_table(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
@@ -452,7 +474,7 @@ def test_replay_warns_of_timestamps_that_the_topic_changes(
     assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
         "timestamps are not kept: the topic has the time of the append instead"
     ]
-    found = read_topic(broker.bootstrap, "replayed-stamped", PARTITIONS)
+    found = read_topic(broker.bootstrap, "replayed-stamped")
     assert [each[:3] for each in found[1]] == [each[:3] for each in EXPECTED[1][:9]]
     assert all(timestamp > BEGIN_MS + COUNT for _, _, _, timestamp in found[1])
 
@@ -460,19 +482,6 @@ def test_replay_warns_of_timestamps_that_the_topic_changes(
         replay(spark, replace(config, to_offset=20))
     with pytest.raises(PipelineError, match="replay stamped was begun with topic replayed-stamped; choose another"):
         replay(spark, replace(config, to="replayed-elsewhere", create=True))
-
-
-def test_replay_warns_of_a_short_retention(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
-    make_topic(broker, "replayed-short", {"retention.ms": "3600000"})
-    config = ReplayConfig(
-        bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-short", to_offset=2
-    )  # fmt: skip
-    with capture_logs() as logs:
-        assert replay(spark, config).complete
-    (warning,) = [entry for entry in logs if "retention_ms" in entry]
-    assert warning["event"] == "records are older than the topic keeps them, and may be gone at once"
-    age_ms = time.time() * 1000 - BEGIN_MS
-    assert (warning["retention_ms"], warning["oldest_is_ms_old"]) == (3_600_000, pytest.approx(age_ms, abs=300_000))
 
 
 def test_record_that_the_topic_refuses_ends_the_replay(
@@ -483,4 +492,4 @@ def test_record_that_the_topic_refuses_ends_the_replay(
     config = ReplayConfig(bootstrap_servers=broker.bootstrap, lake=str(tmp_path), topic="large", to="replayed-large")
     with pytest.raises(PipelineError, match=r"replayed-large-[01] behind \d cannot be written: .*max\.message\.bytes"):
         replay(spark, config)
-    assert read_topic(broker.bootstrap, "replayed-large", PARTITIONS) == {}
+    assert read_topic(broker.bootstrap, "replayed-large") == {}

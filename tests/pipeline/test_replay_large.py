@@ -53,7 +53,7 @@ def assert_has_all(broker: KorvetServer, topic: str, sizes: tuple[int, ...]) -> 
         partition: [record(number, sizes[number // EACH]) for number in numbers[partition::PARTITIONS]]
         for partition in range(PARTITIONS)
     }
-    assert read_topic(broker.bootstrap, topic, PARTITIONS) == expected
+    assert read_topic(broker.bootstrap, topic) == expected
 
 
 def config_of(broker: KorvetServer, lake: Path, to: str) -> ReplayConfig:
@@ -176,7 +176,7 @@ def test_topic_that_was_made_anew_before_a_large_row_gets_nothing(
     with pytest.raises(PipelineError, match="large-anew was deleted and created anew while"):
         replay(spark, config_of(broker, tmp_path, "large-anew"), progress=make_anew)
     assert is_new
-    assert read_topic(broker.bootstrap, "large-anew", PARTITIONS) == {}
+    assert read_topic(broker.bootstrap, "large-anew") == {}
 
 
 @pytest.mark.usefixtures("few_bytes")

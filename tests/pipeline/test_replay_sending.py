@@ -55,7 +55,7 @@ def chunk(first: int, count: int) -> Chunk:
 
 def offsets(broker: KorvetServer, target: Target) -> list[int]:
     """The values of the records in partition 0."""
-    found = read_topic(broker.bootstrap, target.topic, 2).get(0, [])
+    found = read_topic(broker.bootstrap, target.topic).get(0, [])
     return [int(value) for _, value, _, _ in found if value is not None]
 
 

@@ -6,19 +6,23 @@ After Spark's KafkaSinkBatchSuite.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
 from korvet.pipeline.sink import batch_writer, stream_writer
-from korvet.pipeline.sink.columns import columns as columns_of
+from korvet.pipeline.sink.columns import Columns
 from tests.pipeline.written import create_topic, read_topic
 from tests.support.broker import KorvetServer
 
+KINDS: Mapping[str, DataType] = {"string": StringType(), "int": IntegerType(), "long": LongType()}
 HEADERS = "array<struct<key:string,value:binary>>"
 
 
@@ -121,12 +125,13 @@ def test_batch_with_exactly_once_writes_a_transaction_for_each_task(spark: Spark
     ],
 )
 def test_writer_refuses_wrong_columns_or_options_in_one_sentence(
-    spark: SparkSession, schema: str, options: dict[str, str], told: str
+    schema: str, options: dict[str, str], told: str
 ) -> None:
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", **options}
+    columns = StructType([StructField(name, KINDS[kind]) for name, kind in map(str.split, schema.split(", "))])
     for writer in (batch_writer, stream_writer):
         with pytest.raises(PipelineError, match=re.escape(told)):
-            writer(given, spark.createDataFrame([], schema).schema, False)
+            writer(given, columns, False)
 
 
 def test_spark_shows_the_sinks_refusal(spark: SparkSession, broker: KorvetServer) -> None:
@@ -134,22 +139,26 @@ def test_spark_shows_the_sinks_refusal(spark: SparkSession, broker: KorvetServer
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("name", "column", "told"),
     [
-        ("cast(null as string) as topic", "null topic present in the data"),
-        ("'t' as topic, -1 as partition", "partition -1 in the data"),
-        ("'t' as topic, timestamp '1960-01-01' as timestamp", "ms since 1970 in the data"),
-        (f"'t' as topic, cast(array((null, X'00')) as {HEADERS}) as headers", "a header with a null key"),
+        ("topic", pa.nulls(1, pa.string()), "null topic present in the data"),
+        ("partition", pa.array([-1]), "partition -1 in the data"),
+        ("timestamp", pa.array([datetime(1960, 1, 1, tzinfo=UTC)]), "ms since 1970 in the data"),
+        (
+            "headers",
+            pa.array([[{"key": None, "value": b"0"}]], pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))),
+            "a header with a null key",
+        ),
     ],
 )
-def test_sink_refuses_rows_that_cannot_be_records(spark: SparkSession, columns: str, told: str) -> None:
-    frame = spark.sql(f"select 'v' as value, {columns}")
-    sink_columns = columns_of(frame.schema, None)
+def test_sink_refuses_rows_that_cannot_be_records(name: str, column: pa.Array, told: str) -> None:
+    rows = pa.record_batch([pa.array(["v"]), column], ["value", name])
+    columns = Columns(indexes={"value": 0, name: 1}, topic=None if name == "topic" else "t")
     with pytest.raises(PipelineError, match=told):
-        list(sink_columns.records(frame.toArrow().to_batches()[0]))
+        list(columns.records(rows))
 
 
-def test_sink_refuses_to_overwrite_a_topic(spark: SparkSession) -> None:
+def test_sink_refuses_to_overwrite_a_topic() -> None:
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
     with pytest.raises(PipelineError, match="a topic cannot be overwritten"):
-        batch_writer(options, spark.createDataFrame([], "value string").schema, True)
+        batch_writer(options, StructType([StructField("value", StringType())]), True)

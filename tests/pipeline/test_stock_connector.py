@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 
 from confluent_kafka import Producer
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import SparkSession
 
 from tests.pipeline.written import create_topic, read_topic
 from tests.support.broker import KorvetServer
@@ -23,74 +22,6 @@ def produce(broker: KorvetServer, topic: str, numbers: range) -> None:
         at_ms = START_MS + n * 1_000
         producer.produce(topic, f"v{n}", f"k{n}", partition=n % 2, timestamp=at_ms, headers=[("n", str(n).encode())])
     assert producer.flush(30) == 0
-
-
-def transact(broker: KorvetServer, topic: str, values: list[str], *, commit: bool) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"of-{topic}"})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    for value in values:
-        producer.produce(topic, value, partition=0)
-    assert producer.flush(30) == 0
-    producer.commit_transaction(30) if commit else producer.abort_transaction(30)
-
-
-def read(spark: SparkSession, broker: KorvetServer, **options: str) -> DataFrame:
-    return spark.read.format("kafka").options(**{"kafka.bootstrap.servers": broker.bootstrap}, **options).load()
-
-
-def values(frame: DataFrame) -> list[str]:
-    rows = frame.selectExpr("cast(value as string) as value").collect()
-    return sorted((row.value for row in rows), key=lambda value: int(value[1:]))
-
-
-def expected(numbers: range) -> list[str]:
-    return [f"v{n}" for n in numbers]
-
-
-def test_stock_batch_reads_every_column(spark: SparkSession, broker: KorvetServer) -> None:
-    topic = create_topic(broker.bootstrap, "stock-batch")
-    produce(broker, topic, range(20))
-    rows = read(spark, broker, subscribe=topic, includeHeaders="true").orderBy("timestamp").collect()
-    for n, row in enumerate(rows):
-        assert (row.topic, row.partition, row.offset, row.timestampType) == (topic, n % 2, n // 2, 0)
-        assert (bytes(row.key), bytes(row.value)) == (f"k{n}".encode(), f"v{n}".encode())
-        assert row.headers == [Row(key="n", value=bytearray(str(n).encode()))]
-        assert row.timestamp.timestamp() * 1000 == START_MS + n * 1_000
-    assert len(rows) == 20
-
-
-def test_stock_pattern_reads_the_topics_that_match(spark: SparkSession, broker: KorvetServer) -> None:
-    for index, name in enumerate(("stock-pattern-a", "stock-pattern-b", "stock-other")):
-        produce(broker, create_topic(broker.bootstrap, name), range(index * 10, index * 10 + 10))
-    assert values(read(spark, broker, subscribePattern="stock-pattern-.*")) == expected(range(20))
-
-
-def test_stock_offsets_and_times_bound_a_batch(spark: SparkSession, broker: KorvetServer) -> None:
-    topic = create_topic(broker.bootstrap, "stock-bounds")
-    produce(broker, topic, range(20))
-    from_5, to_12 = str(START_MS + 5_000), str(START_MS + 12_000)
-    by_time = read(spark, broker, subscribe=topic, startingTimestamp=from_5, endingTimestamp=to_12)
-    assert values(by_time) == expected(range(5, 12))
-    starting = json.dumps({topic: {"0": int(from_5), "1": int(from_5) + 1}})
-    by_partition = read(spark, broker, subscribe=topic, startingOffsetsByTimestamp=starting)
-    assert values(by_partition) == expected(range(6, 20))
-    starting, ending = json.dumps({topic: {"0": 2, "1": -2}}), json.dumps({topic: {"0": -1, "1": 3}})
-    by_offset = read(spark, broker, subscribe=topic, startingOffsets=starting, endingOffsets=ending)
-    assert values(by_offset) == sorted([*expected(range(4, 20, 2)), "v1", "v3", "v5"], key=lambda v: int(v[1:]))
-    assigned = read(spark, broker, assign=json.dumps({topic: [1]}), minPartitions="4")
-    assert assigned.rdd.getNumPartitions() >= 4
-    assert values(assigned) == expected(range(1, 20, 2))
-
-
-def test_stock_batch_reads_only_committed_records_if_told(spark: SparkSession, broker: KorvetServer) -> None:
-    topic = create_topic(broker.bootstrap, "stock-committed", 1)
-    transact(broker, topic, ["v0", "v1"], commit=True)
-    transact(broker, topic, ["v2", "v3"], commit=False)
-    transact(broker, topic, ["v4"], commit=True)
-    committed = {"kafka.isolation.level": "read_committed"}
-    assert values(read(spark, broker, subscribe=topic, **committed)) == ["v0", "v1", "v4"]
-    assert values(read(spark, broker, subscribe=topic)) == expected(range(5))
 
 
 def test_stock_stream_goes_on_from_its_checkpoint(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:

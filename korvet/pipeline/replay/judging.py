@@ -87,12 +87,13 @@ def listed(table: Table) -> list[File]:
     """The files of the table's newest version, or one more than `_MOST_FILES` of them."""
     files = table.files.select("size", "stats", f.col("deletionVector").isNull().alias("is_whole"))
     return [
-        File(size_bytes=file["size"], is_whole=file["is_whole"], statistics=_statistics(file["stats"]))
+        File(size_bytes=file["size"], is_whole=file["is_whole"], statistics=statistics(file["stats"]))
         for file in files.limit(_MOST_FILES + 1).collect()
     ]
 
 
-def _statistics(text: str | None) -> _Statistics | None:
+def statistics(text: str | None) -> _Statistics | None:
+    """A file's statistics in Delta's log; None if there are none, or others than an archive's files have."""
     try:
         return _read_statistics(text or "")
     except UNREADABLE:
