@@ -111,7 +111,7 @@ async def _problem(ctx: Context, catalog: Catalog, asked: Any) -> Problem | None
             ErrorCode.invalid_topic_exception,
             f"Topic '{name}' collides with existing topic: {', '.join(colliding)}",
         )
-    misconfigured = await topic_misconfigured(ctx, {config.name: config.value for config in asked.configs})
+    misconfigured = await topic_misconfigured(ctx, {config.name: config.value for config in asked.configs}, {})
     if misconfigured is not None:
         return ErrorCode.invalid_config, misconfigured
     if asked.assignments:

@@ -265,10 +265,14 @@ def throttled_replicas(name: str) -> Check:
     return check
 
 
-def topic_problem(configs: Mapping[str, str | None], known: Mapping[str, Config]) -> str | None:
+def topic_problem(
+    configs: Mapping[str, str | None], known: Mapping[str, Config], stored: Mapping[str, str]
+) -> str | None:
     """The reason why these cannot be a topic's configs, or None if they can.
 
-    ``configs`` are all configs that the topic would have of its own; ``known`` is the table of topic configs.
+    :param configs: all configs that the topic would have of its own.
+    :param known: the table of topic configs.
+    :param stored: those that it has. One that stays is not checked: it may be older than today's bounds.
     Source: ControllerConfigurationValidator.validate, LogConfig.validate.
     """
     nulls = [name for name, value in configs.items() if value is None]
@@ -278,7 +282,7 @@ def topic_problem(configs: Mapping[str, str | None], known: Mapping[str, Config]
         if name not in known:
             return f"Unknown topic config name: {name}"
     for name, value in configs.items():
-        why = problem(known[name], value or "")
+        why = None if value == stored.get(name) else problem(known[name], value or "")
         if why is not None:
             return why
     return _conflict(configs, known)

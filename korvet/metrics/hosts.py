@@ -33,7 +33,7 @@ def private_hosts(names: frozenset[str]) -> Hosts:
     known = public_hosts(names | {socket.gethostname()})
 
     def is_ours(host: str) -> bool:
-        labels = _name(host).rstrip(".").split(".")
+        labels = _name(host).split(".")
         return len(labels) == 1 or labels[-1] in _UNREGISTERED or known(host)
 
     return is_ours
@@ -41,7 +41,7 @@ def private_hosts(names: frozenset[str]) -> Hosts:
 
 def _name(host: str) -> str:
     name, colon, port = host.rpartition(":")
-    return (name if colon and port.isdecimal() else host).lower()
+    return (name if colon and port.isdecimal() else host).lower().removesuffix(".")
 
 
 def _is_address(name: str) -> bool:

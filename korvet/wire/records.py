@@ -199,18 +199,22 @@ def java_long(value: int) -> int:
 
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """A zig-zag integer, and the position of its end.
+    """A zig-zag integer, and the position of its end. As in Java, a tenth byte gives the 64th bit alone.
 
     :raises ValueError, IndexError: if the bytes are not a varint.
+    Source: ByteUtils.readVarlong
     """
     value = 0
-    for shift in range(0, 70, 7):
+    for shift in range(0, 63, 7):
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), at
-    raise ValueError("unterminated varint")
+    if data[at] >= 0x80:
+        raise ValueError("unterminated varint")
+    value |= (data[at] & 1) << 63
+    return (value >> 1) ^ -(value & 1), at + 1
 
 
 def varint(value: int) -> bytes:

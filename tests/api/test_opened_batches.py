@@ -227,9 +227,9 @@ async def test_schema_is_made_beside_the_loop_when_it_is_set(redis_server: Serve
     async with front(redis_server.url) as one:
         ctx = cast(Context, SimpleNamespace(frontend=SimpleNamespace(log=one.log)))
         for _ in range(2):
-            assert await topic_misconfigured(ctx, {VALUE_SCHEMA: json.dumps({"title": unique()})}) is None
+            assert await topic_misconfigured(ctx, {VALUE_SCHEMA: json.dumps({"title": unique()})}, {}) is None
             assert "not a JSON Schema" in (
-                await topic_misconfigured(ctx, {VALUE_SCHEMA: json.dumps({"type": unique()})}) or ""
+                await topic_misconfigured(ctx, {VALUE_SCHEMA: json.dumps({"type": unique()})}, {}) or ""
             )
     assert len(made_in) == 4
     assert threading.get_ident() not in made_in

@@ -178,8 +178,10 @@ async def test_a_foreign_sites_name_that_leads_here_is_refused(path: str) -> Non
 
 async def test_addresses_names_of_a_private_network_and_own_names_are_served() -> None:
     async with serving(Told(1), ["korvet.Example"]) as port:
-        for host in ("127.0.0.1", f"[::1]:{port}", "10.1.2.3:9464", "localhost:80", "korvet", "korvet.ns.svc:9464",
-                     "korvet.ns.svc.cluster.local", "a.internal", "KORVET.example:9464", ""):  # fmt: skip
+        for host in (
+            "127.0.0.1", f"[::1]:{port}", "10.1.2.3:9464", "localhost:80", "localhost.", "korvet", "korvet.ns.svc:9464",
+            "korvet.ns.svc.cluster.local", "a.internal", "KORVET.example:9464", "korvet.example.:9464", "",
+        ):  # fmt: skip
             assert (await ask(port, f"GET /readyz HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())).startswith(
                 b"HTTP/1.1 200"
             )

@@ -1,5 +1,7 @@
 """korvet judges config values as Kafka 4.1.2 does; the messages here are Kafka's answers to CreateTopics."""
 
+import json
+
 import pytest
 
 from korvet.configs.brokers import BROKER_CONFIGS
@@ -8,10 +10,11 @@ from korvet.configs.topics import TOPIC_CONFIGS
 from korvet.configs.types import Kind, normal, parse, problem, topic_problem
 from korvet.configs.values import BrokerValues
 from korvet.errors import ConfigError
+from korvet.patterns import MOST_CHARACTERS
 
 
 def _why(**configs: str | None) -> str | None:
-    return topic_problem({name.replace("_", "."): value for name, value in configs.items()}, TOPIC_CONFIGS)
+    return topic_problem({name.replace("_", "."): value for name, value in configs.items()}, TOPIC_CONFIGS, {})
 
 
 @pytest.mark.parametrize(
@@ -44,7 +47,7 @@ def _why(**configs: str | None) -> str | None:
 )
 def test_invalid_value_is_refused_in_kafkas_words(name: str, value: str, why: str) -> None:
     message = f"Invalid value {value} for configuration {name}: {why}"
-    assert topic_problem({name: value}, TOPIC_CONFIGS) == message
+    assert topic_problem({name: value}, TOPIC_CONFIGS, {}) == message
 
 
 def test_number_is_shown_as_it_was_read() -> None:
@@ -60,7 +63,7 @@ def test_first_wrong_element_of_a_list_is_shown() -> None:
 @pytest.mark.parametrize("value", ["foo", "0:1:2"])
 def test_throttled_replicas_are_pairs_or_a_star(value: str) -> None:
     name = "leader.replication.throttled.replicas"
-    assert topic_problem({name: value}, TOPIC_CONFIGS) == (
+    assert topic_problem({name: value}, TOPIC_CONFIGS, {}) == (
         f"Invalid value [{value}] for configuration {name}: {name} must be the literal '*' or a list of replicas "
         "in the following format: [partitionId]:[brokerId],[partitionId]:[brokerId],..."
     )
@@ -91,7 +94,7 @@ def test_throttled_replicas_are_pairs_or_a_star(value: str) -> None:
     ],
 )
 def test_value_that_kafka_accepts_is_accepted(name: str, value: str) -> None:
-    assert topic_problem({name: value}, TOPIC_CONFIGS) is None
+    assert topic_problem({name: value}, TOPIC_CONFIGS, {}) is None
 
 
 @pytest.mark.parametrize(
@@ -126,6 +129,14 @@ def test_configs_that_contradict_each_other_are_refused() -> None:
     assert _why(min_compaction_lag_ms="5", max_compaction_lag_ms="3") == (
         "conflict topic config setting min.compaction.lag.ms (5) > max.compaction.lag.ms (3)"
     )
+
+
+def test_config_that_stays_is_not_checked_again() -> None:
+    """A bound may be younger than a config that was stored."""
+    stored = {"korvet.value.schema": json.dumps({"pattern": "a" * (MOST_CHARACTERS + 1)})}
+    assert topic_problem(stored, TOPIC_CONFIGS, {}) is not None
+    assert topic_problem({**stored, "retention.ms": "1"}, TOPIC_CONFIGS, stored) is None
+    assert topic_problem({**stored, "retention.ms": "x"}, TOPIC_CONFIGS, stored) is not None
 
 
 def test_tiered_storage_is_off() -> None:

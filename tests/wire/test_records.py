@@ -14,7 +14,7 @@ from korvet.wire import records
 from korvet.wire.batch import CRC_FROM, GZIP, HEADER, HEADER_BYTES, LZ4, SNAPPY, ZSTD, Batch
 from korvet.wire.compacted import opened, rebuilt
 from korvet.wire.compress import compressed
-from korvet.wire.records import DamagedStream, UndecodableRecords, dated, decompressed, first_at_or_after
+from korvet.wire.records import DamagedStream, UndecodableRecords, dated, decompressed, first_at_or_after, read_varint
 from tests.oracle.batches import Batch as Script
 from tests.oracle.batches import encode
 from tests.wire.whole import Whole
@@ -204,3 +204,10 @@ def test_batch_that_is_too_long_to_be_opened_is_not_older_than_its_base_time(mon
     batch, data = built("gzip", count=50)
     assert dated(batch._replace(max_timestamp=0), data)[0].max_timestamp == TIME
     assert dated(batch._replace(max_timestamp=TIME + 1), data)[0].max_timestamp == TIME + 1
+
+
+@pytest.mark.parametrize(
+    ("data", "value"), [(b"\xff" * 9 + b"\x01", -(2**63)), (b"\xfe" + b"\xff" * 8 + b"\x7f", 2**63 - 1)]
+)
+def test_number_of_ten_bytes_has_64_bits_as_in_java(data: bytes, value: int) -> None:
+    assert read_varint(data, 0) == (value, 10)

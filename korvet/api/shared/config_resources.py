@@ -167,7 +167,7 @@ async def _alter_topic(ctx: Context, resource: Any, make_change: MakeChange, val
     change = make_change(resource, topic.configs, TOPIC_CONFIGS)
     if not isinstance(change, ConfigChange):
         return change
-    why = await topic_misconfigured(ctx, change.applied_to(topic.configs))
+    why = await topic_misconfigured(ctx, change.applied_to(topic.configs), topic.configs)
     if why is not None:
         return ErrorCode.invalid_config, why
     if validate_only:
@@ -178,12 +178,15 @@ async def _alter_topic(ctx: Context, resource: Any, make_change: MakeChange, val
         return change_failure(ctx, error)
 
 
-async def topic_misconfigured(ctx: Context, configs: Mapping[str, str | None]) -> str | None:
-    """The reason why a topic cannot have these configs, or None. A schema is made in a thread, which takes a while."""
+async def topic_misconfigured(ctx: Context, configs: Mapping[str, str | None], stored: Mapping[str, str]) -> str | None:
+    """The reason why a topic with the stored configs cannot have these, or None.
+
+    A schema is made in a thread, which takes a while.
+    """
     schema = configs.get(VALUE_SCHEMA) or ""
-    if not is_made(schema):
+    if schema != stored.get(VALUE_SCHEMA) and not is_made(schema):
         await ctx.frontend.log.in_thread(partial(is_value_schema, schema))
-    return topic_problem(configs, TOPIC_CONFIGS)
+    return topic_problem(configs, TOPIC_CONFIGS, stored)
 
 
 async def _alter_group(ctx: Context, resource: Any, make_change: MakeChange, validate_only: bool) -> Outcome:

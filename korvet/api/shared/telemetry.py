@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 import crc32c
+import structlog
 from kio.schema.errors import ErrorCode
 
 from korvet.configs.client_metrics import ALL_METRICS, DEFAULT_INTERVAL_MS, Subscription, Traits, subscription
@@ -25,6 +26,8 @@ from korvet.configs.client_metrics import ALL_METRICS, DEFAULT_INTERVAL_MS, Subs
 if TYPE_CHECKING:
     from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.settings import Owner
+
+log = structlog.get_logger()
 
 UNKNOWN: Final = "unknown"
 MOST_SOFTWARE_CHARACTERS: Final = 256
@@ -134,15 +137,17 @@ class Telemetry:
         owned = self._catalog.owned(Owner.CLIENT_METRICS)
         if owned is not self._read:
             self._read = owned
-            self._subscriptions = [found for one in self._read.values() if (found := _readable(one)) is not None]
+            read = (_readable(name, configs) for name, configs in self._read.items())
+            self._subscriptions = [found for found in read if found is not None]
         return self._subscriptions
 
 
-def _readable(configs: Mapping[str, str]) -> Subscription | None:
-    """A subscription; None if its configs came there by another way than the checks, and are wrong."""
+def _readable(name: str, configs: Mapping[str, str]) -> Subscription | None:
+    """A subscription; None, and a line of the log, if its configs are wrong: they may be older than today's bounds."""
     try:
         return subscription(configs)
-    except ValueError:
+    except ValueError as error:
+        log.warning("a subscription of client metrics is not used", name=name, reason=str(error))
         return None
 
 

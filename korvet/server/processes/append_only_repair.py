@@ -155,7 +155,7 @@ def _commands(binary: Path) -> frozenset[bytes]:
                 deadline = time.monotonic() + _START_S
                 while not socket.exists() and server.poll() is None and time.monotonic() < deadline:
                     time.sleep(0.01)
-                with redis.Redis(unix_socket_path=str(socket)) as client:
+                with redis.Redis(unix_socket_path=str(socket), socket_timeout=_START_S) as client:
                     names: list[bytes] = client.execute_command("COMMAND LIST")
             except redis.RedisError as error:
                 raise KorvetError(f"{binary} does not start: {error}") from None

@@ -79,13 +79,11 @@ class InFlight:
 
     def is_behind_another(self, batch: Batch) -> bool:
         """Whether a batch before this one is under way."""
-        sent = self._producers.get(batch.producer_id)
-        return sent is not None and any(
-            one.epoch == batch.producer_epoch
-            and not one.reply.done()
-            and 0 < (batch.base_sequence - one.sequence) % SEQUENCES < SEQUENCES // 2
-            for one in sent
-        )
+        for one in reversed(self._producers.get(batch.producer_id, ())):
+            ahead = (batch.base_sequence - one.sequence) % SEQUENCES
+            if not one.reply.done() and one.epoch == batch.producer_epoch and 0 < ahead < SEQUENCES // 2:
+                return True
+        return False
 
     def add(self, batch: Batch, reply: asyncio.Future[Any]) -> None:
         """Note a batch that was sent; call `is_behind_a_failure` first."""
