@@ -123,8 +123,10 @@ build_environment() {
   done
 }
 
+# Of what pip says on stdout, only large downloads are shown.
 pip_install() {
-  PIP_USER=0 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+  PIP_USER=0 "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@" |
+    { grep --line-buffered -o 'Downloading .*[0-9] MB)' || true; } >&2
 }
 
 # need_tools COMMAND:DEBIAN-PACKAGE…: installs missing tools by apt as root (in CI also through sudo), else names them.
