@@ -129,6 +129,11 @@ pip_install() {
     { grep --line-buffered -o 'Downloading .*[0-9] MB)' || true; } >&2
 }
 
+# Every test has passed: .ci/run and scripts/release ask at which commit that was last.
+note_proven() {
+  [ -n "$(git -C "$root" status --porcelain)" ] || git -C "$root" rev-parse HEAD >"$root/.cache/proven"
+}
+
 # need_tools COMMAND:DEBIAN-PACKAGE…: installs missing tools by apt as root (in CI also through sudo), else names them.
 need_tools() {
   local pair missing=() packages=() sudo=()

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from scripts.releasing.build import ReleaseError, agreed_version, build, is_clean
+from scripts.releasing.build import ReleaseError, agreed_version, build, is_clean, is_proven
 from scripts.releasing.sbom import write_sbom
 from scripts.releasing.trial import install, try_out
 
@@ -22,6 +22,8 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=ROOT / "dist", help="directory of the packages (default: dist)")
     parser.add_argument("--uncommitted", action="store_true", help="build the work tree with its uncommitted changes")
     options = parser.parse_args()
+    if not is_proven(ROOT):
+        sys.stderr.write("release: this commit has not passed ./scripts/test all in this clone\n")
     try:
         for line in release(options.output.absolute(), uncommitted=options.uncommitted):
             sys.stdout.write(f"{line}\n")

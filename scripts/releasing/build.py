@@ -48,6 +48,12 @@ def is_clean(root: Path) -> bool:
     return not _run(["git", "status", "--porcelain"], root).strip()
 
 
+def is_proven(root: Path) -> bool:
+    """Whether every test has passed at the clone's last commit, by the note of ``./scripts/test all``."""
+    note = root / ".cache" / "proven"
+    return note.exists() and note.read_text() == _run(["git", "rev-parse", "HEAD"], root)
+
+
 def build(root: Path, output: Path) -> Packages:
     """Build both packages into ``output``. The wheel comes from the sdist, so the sdist lacks nothing that it needs.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import korvet
-from scripts.releasing.build import VERSIONS, ReleaseError, agreed_version, is_clean
+from scripts.releasing.build import VERSIONS, ReleaseError, agreed_version, is_clean, is_proven
 from scripts.releasing.trial import try_out
 from tests.support.broker import ROOT
 
@@ -58,6 +58,24 @@ def test_tree_with_uncommitted_changes_is_not_clean(tmp_path: Path) -> None:
     assert is_clean(tmp_path)
     (tmp_path / "forgotten.py").touch()
     assert not is_clean(tmp_path)
+
+
+def test_commit_is_proven_if_every_test_passed_at_it(tmp_path: Path) -> None:
+    for command in (
+        ["init", "-q"],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a", "--allow-empty"],
+    ):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    (tmp_path / ".cache").mkdir()
+    assert not is_proven(tmp_path)
+    (tmp_path / ".git" / "info" / "exclude").write_text(".cache\n")
+    noting = f"root={tmp_path}; . {ROOT}/scripts/setup.bash; note_proven"
+    (tmp_path / "changed.py").touch()
+    subprocess.run(["bash", "-euc", noting], check=True)
+    assert not is_proven(tmp_path)
+    (tmp_path / "changed.py").unlink()
+    subprocess.run(["bash", "-euc", noting], check=True)
+    assert is_proven(tmp_path)
 
 
 def test_wheel_with_another_version_is_refused(tmp_path: Path) -> None:
