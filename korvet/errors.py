@@ -29,6 +29,10 @@ class StoreError(KorvetError):
     """Redis answered with an error that is none of Kafka's outcomes: a broken contract or a corrupt key."""
 
 
+class UnknownArguments(StoreError):
+    """A function of Redis's library does not take the call's arguments: the library is of another version."""
+
+
 class DamagedLog(StoreError):
     """A partition's keys hold data that korvet did not write. The log already has a line about it."""
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import ssl
 
-from korvet.errors import KorvetError, SlotMoving, StoreError, StoreFull, StoreRefusing, StoreUnavailable
+from korvet.errors import (
+    KorvetError,
+    SlotMoving,
+    StoreError,
+    StoreFull,
+    StoreRefusing,
+    StoreUnavailable,
+    UnknownArguments,
+)
 from korvet.redis.address import Address
 from korvet.redis.password_file import NO_PASSWORD
 from korvet.redis.resp import Connection
@@ -47,6 +55,9 @@ def as_exception(text: str) -> KorvetError:
         return StoreUnavailable(text)
     if is_redirection(text):
         return SlotMoving(text)
+    # The library of korvet 0.7 has no code for it.
+    if text.startswith("ARGUMENTS ") or " takes the arguments " in text:
+        return UnknownArguments(text)
     return StoreError(text)
 
 

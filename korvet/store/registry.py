@@ -30,7 +30,7 @@ import anyio
 import structlog
 from ulid import ULID
 
-from korvet.errors import KorvetError, StoreError, StoreUnavailable
+from korvet.errors import KorvetError, StoreError, StoreUnavailable, UnknownArguments
 from korvet.redis.address import Address
 from korvet.redis.client import Purpose, Store
 from korvet.redis.wakeup import Wakeups
@@ -204,9 +204,7 @@ class Registry:
             reply = await self._store.call_function(
                 Purpose.COORDINATE, "korvet_frontend_renew", [self._key], **asked, listeners=names
             )
-        except StoreError as error:
-            if "takes the arguments" not in str(error):
-                raise
+        except UnknownArguments:
             reply = await self._store.call_function(Purpose.COORDINATE, "korvet_frontend_renew", [self._key], **asked)
         _, own_id, outages, live, *more = reply
         has_turn: Any = more[0] if more else sweeper

@@ -116,13 +116,15 @@ end
 -- A function's arguments by the names of its header. The text is the function's name, a colon, and a word for each
 -- argument in the header's order. A word is `name`, `name:int` of an integer, `name:one|other` of one of these words,
 -- `name?` of an optional one, or last `names*<=9`: an array of the further ones, at most 9. Arguments of `names*2<=9`
--- come two at a time, and `names+<=9` needs at least one.
+-- come two at a time, and `names+<=9` needs at least one. Another number of arguments is an error with the code
+-- ARGUMENTS, by which a newer caller knows an older library.
 function value.arguments(args, text)
   local shape = value.shapes[text] or value.shape(text)
   local names, named = shape.names, {}
   local further = #args - #names
   if #args < shape.least or further > 0 and (not shape.rest or further % shape.step > 0) then
-    error(shape.called .. ' takes the arguments ' .. shape.words .. '; the call has ' .. value.integer(#args), 0)
+    error{ err = 'ARGUMENTS ' .. shape.called .. ' takes the arguments ' .. shape.words .. '; the call has '
+      .. value.integer(#args) }
   end
   for at = 1, #names do
     named[names[at]] = args[at]

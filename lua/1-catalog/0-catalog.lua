@@ -8,6 +8,29 @@ local catalog = {}
 -- The prefixes of settings in the configs that are not the cluster's: of groups, client metrics and brokers.
 catalog.OWNED = { 'group:', 'client-metrics:', 'broker:' }
 
+-- How many resources of a kind have settings, by the kind's prefix.
+function catalog.owners(settings, prefix)
+  local seen, count = {}, 0
+  for name in pairs(settings) do
+    local owner = string.sub(name, 1, #prefix) == prefix and string.match(name, '^[^:]+:([^:]*):')
+    if owner and not seen[owner] then
+      seen[owner], count = true, count + 1
+    end
+  end
+  return count
+end
+
+-- Whether a change would have more resources of a kind have settings than may have them.
+function catalog.has_too_many(old, new, most)
+  for _, prefix in ipairs(catalog.OWNED) do
+    local count = catalog.owners(new, prefix)
+    if count > most and count > catalog.owners(old, prefix) then
+      return true
+    end
+  end
+  return false
+end
+
 -- Whether a setting in the configs is not the cluster's.
 function catalog.is_owned(name)
   for _, prefix in ipairs(catalog.OWNED) do
@@ -147,13 +170,22 @@ redis.register_function{
 -- KEYS[2] topics  hash  name -> topic JSON
 -- KEYS[3] configs hash  name -> cluster-wide dynamic setting
 -- ARGV[1] change   JSON {"set": {name: value}, "delete": [name], "replace": bool}
--- Returns {0}
+-- ARGV[2] most   (optional) the most resources of one kind, of groups for example, that may have settings
+-- ARGV[3] step   (optional) check: change nothing
+-- Returns {code}
+-- Codes: POLICY_VIOLATION (more than most would have settings)
 -- Source: ConfigurationControlManager.incrementalAlterConfigs, legacyAlterConfigs
 function catalog.configure(keys, args)
-  local change = cjson.decode(value.arguments(args, 'catalog_configure: change').change)
+  local asked = value.arguments(args, 'catalog_configure: change most:int? step:change|check?')
+  local change = cjson.decode(asked.change)
   catalog.check_keys(keys)
   local old = value.pairs(catalog.fields(keys[3]))
   local new = value.changed(old, change)
+  if asked.most and catalog.has_too_many(old, new, asked.most) then
+    return { code.POLICY_VIOLATION }
+  elseif asked.step == 'check' then
+    return { code.NONE }
+  end
   catalog.make_keys(keys) -- first write
   for name in pairs(old) do
     local is_kept = change.replace and catalog.is_owned(name)

@@ -18,6 +18,9 @@ UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS = 3, 36, 37
 RETRY = -5
 
 
+POLICY_VIOLATION = 44
+
+
 class Catalog:
     """The functions as a front-end calls them."""
 
@@ -172,6 +175,24 @@ def test_settings_of_others_survive_a_replacement_of_the_clusters(catalog: Catal
     assert catalog.call("korvet_catalog_configure", '{"set": {"c": "4"}, "replace": true}') == [0]
     assert catalog.call("korvet_catalog_configure", f'{{"delete": ["{kind}:h:b"]}}') == [0]
     assert catalog.read()[2] == {"c": "4", f"{kind}:g:b": "2"}
+
+
+def test_no_more_resources_of_a_kind_than_a_bound_have_settings(catalog: Catalog) -> None:
+    def configure(change: str, *step: str) -> object:
+        return catalog.call("korvet_catalog_configure", change, 2, *step)
+
+    for group in "gh":
+        assert configure(f'{{"set": {{"group:{group}:a": "1", "group:{group}:b": "2"}}}}') == [0]
+    before = catalog.read()
+    for change in ('{"set": {"group:i:a": "1"}}', '{"set": {"group:i:a": "1"}, "delete": ["group:g:a"]}'):
+        for step in ((), ("check",)):
+            assert configure(change, *step) == [POLICY_VIOLATION]
+    assert configure('{"set": {"group:g:c": "3"}}', "check") == [0]
+    assert catalog.read() == before
+    # Those beyond a bound that was higher may change.
+    assert catalog.call("korvet_catalog_configure", '{"set": {"group:g:c": "3"}}', 1) == [0]
+    assert configure('{"set": {"client-metrics:i:a": "1"}}') == [0]
+    assert configure('{"set": {"group:i:a": "1"}, "delete": ["group:h:a", "group:h:b"]}') == [0]
 
 
 @pytest.mark.parametrize(

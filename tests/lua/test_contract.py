@@ -237,13 +237,14 @@ def test_commit_unpacks_the_arguments_of_its_header() -> None:
 
 
 CREATION: Final = "name id partitions:int configs most_topics:int? most_partitions:int?"
+REFUSAL: Final = f"ARGUMENTS korvet_topic_create takes the arguments {CREATION}"
 
 
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
-        (["t", "id", 1], f"korvet_topic_create takes the arguments {CREATION}; the call has 3"),
-        (["t", "id", 1, "{}", "", "", ""], f"korvet_topic_create takes the arguments {CREATION}; the call has 7"),
+        (["t", "id", 1], f"{REFUSAL}; the call has 3"),
+        (["t", "id", 1, "{}", "", "", ""], f"{REFUSAL}; the call has 7"),
         (["t", "id", "1.5", "{}"], "korvet_topic_create: partitions is not an integer: 1.5"),
     ],
 )

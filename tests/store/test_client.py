@@ -13,7 +13,7 @@ import redis
 from structlog.testing import capture_logs
 
 from korvet.api import registry
-from korvet.errors import SlotMoving, StoreError, StoreFull, StoreUnavailable
+from korvet.errors import SlotMoving, StoreError, StoreFull, StoreUnavailable, UnknownArguments
 from korvet.quotas.entity import REQUEST, Entity
 from korvet.quotas.meters import Meters
 from korvet.quotas.rules import Rules
@@ -142,6 +142,8 @@ async def test_full_server_is_store_full(own_server: Server) -> None:
         ("ERR something else", StoreError),
         ("ERR Script attempted to access a non local key in a cluster node script: on @user_function:1.", SlotMoving),
         ("ERR Attempted to access a non local key in a cluster node script: on @user_function:1.", SlotMoving),
+        ("ARGUMENTS korvet_x takes the arguments a; the call has 2", UnknownArguments),
+        ("ERR korvet_x takes the arguments a; the call has 2", UnknownArguments),
         ("NOPERM User korvet has no permissions", StoreError),
     ],
 )

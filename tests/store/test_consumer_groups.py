@@ -238,7 +238,7 @@ async def test_only_changed_topics_lead_to_new_targets(
     assert found is not None
     await catalog.configure(found, ConfigChange(set={"retention.ms": "1000"}))
     change = ConfigChange(set={"consumer.heartbeat.interval.ms": "6000"})
-    await catalog.configure_own(Owner.GROUP, group_id, change)
+    await catalog.configure_own(Owner.GROUP, group_id, change, 1000, validate_only=False)
     await groups.consumers._catalog.refresh()
     assert (await groups.consumers.heartbeat(request(group_id, "m", 1))).member_epoch == 1
     assert counting.begun == 0

@@ -13,7 +13,7 @@ import pytest
 import structlog
 from structlog.typing import EventDict
 
-from korvet.errors import StoreError
+from korvet.errors import UnknownArguments
 from korvet.redis.address import Address
 from korvet.redis.client import Purpose, Store
 from korvet.redis.wakeup import Wakeups
@@ -291,7 +291,7 @@ async def test_front_end_takes_the_turn_if_an_older_library_knows_none(
 
     async def older(*args: Any, sweeper: str, clients: str, listeners: str | None = None, **named: Any) -> Any:
         if listeners is not None:
-            raise StoreError("korvet_frontend_renew takes the arguments address lease:int; the call has 5")
+            raise UnknownArguments("korvet_frontend_renew takes the arguments address lease:int; the call has 5")
         return await called(*args, **named)
 
     monkeypatch.setattr(one.store, "call_function", older)

@@ -223,16 +223,14 @@ async def _alter_client_metrics(ctx: Context, resource: Any, make_change: MakeCh
 
 async def _apply_own(ctx: Context, owner: Owner, name: str, change: ConfigChange, validate_only: bool) -> Outcome:
     """Have a resource other than a topic change its own configs, which were judged."""
-    catalog, most = ctx.frontend.catalog, MOST_OWNERS[owner]
-    own = catalog.own(owner, name)
-    if change.applied_to(own) and not own and len(catalog.owned(owner)) >= most:
-        return ErrorCode.policy_violation, f"{most} resources of this type have configs of their own already."
-    if validate_only:
-        return DONE
+    most = MOST_OWNERS[owner]
     try:
-        return await catalog.configure_own(owner, name, change), None
+        code = await ctx.frontend.catalog.configure_own(owner, name, change, most, validate_only=validate_only)
     except KorvetError as error:
         return change_failure(ctx, error)
+    if code is ErrorCode.policy_violation:
+        return code, f"{most} resources of this type have configs of their own already."
+    return code, None
 
 
 async def _alter_broker(ctx: Context, resource: Any, make_change: MakeChange, validate_only: bool) -> Outcome:

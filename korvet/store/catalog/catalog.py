@@ -322,9 +322,15 @@ class Catalog(Settings):
         """Change the cluster-wide configs."""
         return _code_of(await self._change("korvet_catalog_configure", change=change.as_json()))
 
-    async def configure_own(self, owner: Owner, name: str, change: ConfigChange) -> ErrorCode:
-        """Change the own configs of a group, which need not exist, of a subscription or of a broker."""
-        return await self.configure_cluster(self.own_change(owner, name, change))
+    async def configure_own(
+        self, owner: Owner, name: str, change: ConfigChange, most: int, *, validate_only: bool
+    ) -> ErrorCode:
+        """Change the own configs of a group, which need not exist, of a subscription or of a broker.
+
+        POLICY_VIOLATION if more than ``most`` of its kind would have such configs.
+        """
+        text, step = self.own_change(owner, name, change).as_json(), "check" if validate_only else "change"
+        return _code_of(await self._change("korvet_catalog_configure", change=text, most=most, step=step))
 
     async def _change(self, function: str, /, **named: str | int) -> Sequence[Any]:
         # The first page is queued behind the change, so one round trip does both unless there are many topics.
