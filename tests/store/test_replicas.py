@@ -136,33 +136,6 @@ def test_replicas_in_sync_are_read_from_info() -> None:
     assert read_replication(info.replace("role:master", "role:slave").encode()).in_sync == 0
 
 
-ON_DISK = {"appendonly": "yes", "appendfsync": "no"}
-
-
-async def test_append_and_commit_wait_until_the_server_has_flushed() -> None:
-    """Two appends share a flush. A server that never flushes by itself confirms none before it is told to."""
-    with running_server("valkey", options=ON_DISK) as server:
-        async with front(server.url) as one:
-            partition = await one.partition()
-            appends = []
-            for _ in range(2):
-                data = batch(1)
-                appending = one.log.append(partition, header(data), data)
-                appends.append((appending, one.log.replicas.hold(partition, appending.reply, 1, on_disk=True)))
-            for appending, held in appends:
-                await appending
-                assert not await one.log.replicas.confirmed(held, 0.6)
-            assert not await one.log.replicas.flushed([partition.keys.meta + ":touched"], 0.6)
-            with server.client() as client:
-                client.config_set("appendfsync", "always")
-            data = batch(1)
-            appending = one.log.append(partition, header(data), data)
-            held = one.log.replicas.hold(partition, appending.reply, 1, on_disk=True)
-            await appending
-            assert await one.log.replicas.confirmed(held, 20)
-            assert await one.log.replicas.flushed([partition.keys.meta + ":touched"], 20)
-
-
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
 async def test_server_that_cannot_tell_of_its_disk_fails_the_wait(kind: Kind) -> None:
     """Valkey without an append-only file, and Redis 7.0."""
