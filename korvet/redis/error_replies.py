@@ -30,7 +30,10 @@ _FORGOTTEN = "Redis forgets a user of ACL SETUSER when it starts anew, unless AC
 _ROOM_BYTES = 64 << 20
 _MOST_KEY_BYTES = 4096
 _KEY_AT = 4
-"""In a packed command, behind the numbers of words and bytes, the command and the bytes of the key."""
+_FIRST_KEY_AT = 8
+"""In a packed command, behind the numbers of words and bytes, the command and the bytes of the key; in that of a call
+of a function behind its name and the number of keys, too."""
+_OF_FUNCTION = "@user_function:"
 _NON_LOCAL = "attempted to access a non local key"
 """The error of a function that derives a key in a slot which is on its way to another server; Valkey begins with a
 capital."""
@@ -62,13 +65,18 @@ def as_exception(text: str) -> KorvetError:
 
 
 def with_key(text: str, packed: object) -> str:
-    """An error reply, with the key of a plain command in place of the words "a key" in WRONGTYPE."""
-    if not text.startswith("WRONGTYPE Operation against a key ") or not isinstance(packed, bytes | bytearray):
+    """An error reply that names a key: a plain command's in place of the words "a key" in WRONGTYPE, and the first key
+    of a function that failed over what it found."""
+    is_of_function = _OF_FUNCTION in text and "korvet:{" not in text
+    is_wrong = text.startswith("WRONGTYPE Operation against a key ")
+    if not (is_of_function or is_wrong) or not isinstance(packed, bytes | bytearray):
         return text
-    words = bytes(packed[:_MOST_KEY_BYTES]).split(b"\r\n")
-    if len(words) < _KEY_AT + 2 or not words[_KEY_AT].startswith(b"korvet:"):
+    words, at = bytes(packed[:_MOST_KEY_BYTES]).split(b"\r\n"), _FIRST_KEY_AT if is_of_function else _KEY_AT
+    if len(words) < at + 2 or not words[at].startswith(b"korvet:"):
         return text
-    key = words[_KEY_AT].decode(errors="replace")
+    key = words[at].decode(errors="replace")
+    if is_of_function:
+        return f"{text} (first key {key})"
     return f"WRONGTYPE Operation against {key}, which holds the wrong kind of value"
 
 

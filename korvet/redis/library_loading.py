@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from korvet.errors import StoreFull, StoreUnavailable
-from korvet.redis.error_replies import as_exception, no_room_for_library
+from korvet.redis.error_replies import as_exception, no_room_for_library, with_key
 from korvet.redis.outage_log import ServerLines
 from korvet.redis.resp import Connection, Sent, fail
 
@@ -143,12 +143,12 @@ class LibraryLoading:
             if _failure(loading) is None:
                 self._link.resend((future, command, attempts + 1))
             else:
-                fail(future, as_exception(text))
+                fail(future, as_exception(with_key(text, command)))
 
         def asked(version: asyncio.Future[bytes]) -> None:
             live = self._link.loader
             if live is None or _failure(version) is not None or not self._is_older(version.result().decode()):
-                fail(future, as_exception(text))
+                fail(future, as_exception(with_key(text, command)))
             else:
                 live.command("FUNCTION", "LOAD", "REPLACE", self._source()).add_done_callback(replaced)
 

@@ -5,13 +5,14 @@
 -- LONGEST_MS.
 local reader = { LONGEST_MS = 600000 }
 
--- The groups of a partition that last beyond now, at most two: [until_ms, group_id, ...].
+-- The groups of a partition that last beyond now, at most two: [until_ms, group_id, ...]. What somebody wrote by hand
+-- is no group.
 function reader.groups(text, now)
   local groups, at = {}, 1
   while text and at <= #text do
     local ends, length, from = string.match(text, '^(%d+) (%d+) ()', at)
     if not ends then
-      error('the groups of a reader cannot be read: ' .. text, 0)
+      break
     end
     if value.is_running(tonumber(ends), now, reader.LONGEST_MS) then
       groups[#groups + 1] = tonumber(ends)

@@ -7,8 +7,6 @@ import json
 import pytest
 import redis
 
-from tests.lua.log import listening
-
 KEY = "korvet:{default:@security}:acls"
 INVALID_REQUEST, POLICY_VIOLATION = 42, 44
 
@@ -69,31 +67,3 @@ def test_no_call_makes_more_rules_or_longer_ones_than_the_bound(server: redis.Re
     assert read(server)[1] == {rule()}
     with pytest.raises(redis.ResponseError, match="at most 10000"):
         add(server, *many, rule("one more"))
-
-
-def test_a_version_never_comes_again_even_if_the_key_was_deleted(server: redis.Redis) -> None:
-    seen = []
-    for _ in range(3):
-        for name in ("a", "b"):
-            add(server, rule(name))
-            seen.append(read(server)[0])
-        server.delete(KEY)
-        assert read(server) == (0, set())
-    assert len(set(seen)) == len(seen) and seen == sorted(seen)
-
-
-def test_a_version_grows_if_the_clock_of_the_server_went_back(server: redis.Redis) -> None:
-    later = 9_000_000_000_000_000
-    server.hset(KEY, "", later)
-    add(server, rule())
-    assert read(server) == (later + 1, {rule()})
-
-
-def test_each_change_tells_its_version_on_the_channel(server: redis.Redis) -> None:
-    with listening(server, KEY) as next_message:
-        add(server, rule())
-        first = next_message()
-        assert first == str(read(server)[0]).encode()
-        server.fcall("korvet_acls_remove", 1, KEY, rule())
-        second = next_message()
-    assert second == str(read(server)[0]).encode() != first

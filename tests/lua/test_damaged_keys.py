@@ -321,49 +321,6 @@ def test_deleted_connections_are_counted_again(server: redis.Redis) -> None:
         assert server.fcall("korvet_connections_count", 2, *keys, "a", lease_ms, 3) == [0, 1, [3]]
 
 
-TABLES = {
-    "users": ("korvet_users_alter", f"{SECURITY}users", ("SCRAM-SHA-256:a", CREDENTIAL)),
-    "acls": ("korvet_acls_add", f"{SECURITY}acls", ('[2,3,"t","User:a","*",3,3]',)),
-    "quotas": ("korvet_quotas_alter", f"{SECURITY}quotas", ("user=a producer_byte_rate", "1")),
-    "tenants": ("korvet_tenant_create", f"{TENANTS}tenants", ("acme", "id", "{}", "")),
-}
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_deleted_table_is_written_back_unless_its_whole_unit_was_deleted(server: redis.Redis, table: str) -> None:
-    function, key, args = TABLES[table]
-    witness = f"{TENANTS if table == 'tenants' else SECURITY}secret"
-    server.fcall(function, 1, key, *args)
-    _, version, _ = server.fcall(f"korvet_{table}_read", 1, key, -1)
-    fields: dict[bytes, bytes] = server.hgetall(key)  # type: ignore[assignment]
-    flat = [part for name, text in fields.items() if name for part in (name, text)]
-
-    def restore() -> int:
-        written: int = server.fcall("korvet_table_restore", 2, key, witness, *flat)[1]
-        return written
-
-    server.delete(key)
-    assert (restore(), server.exists(key)) == (0, 0)
-    server.set(witness, "secret")
-    assert (restore(), restore()) == (1, 0)
-    _, later, _ = server.fcall(f"korvet_{table}_read", 1, key, version)
-    assert later > version
-    assert server.hgetall(key) == {**fields, b"": str(later).encode()}
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_table_without_a_readable_version_gets_one_with_the_next_change(server: redis.Redis, table: str) -> None:
-    function, key, args = TABLES[table]
-    for text in ("x", None):
-        server.fcall(function, 1, key, *args)
-        server.hset(key, "", text) if text else server.hdel(key, "")
-        assert server.fcall(f"korvet_{table}_read", 1, key, -1)[:2] == [0, 0]
-        for name in server.hkeys(key):
-            server.hdel(key, name)
-        server.fcall(function, 1, key, *args)
-        assert server.fcall(f"korvet_{table}_read", 1, key, -1)[1] > 0
-
-
 LOST, RETRY = -10, -5
 TOPIC = '{"id":"%s","partitions":2,"configs":{}}' % ("a" * 32)
 

@@ -267,13 +267,8 @@ def test_full_server_notes_and_finds_thousands_of_partitions(group: Group) -> No
     assert find(group, *partitions) == ["g"] * 1000
 
 
-def test_reader_of_the_wrong_type_is_an_error_and_stays(group: Group) -> None:
-    group.server.set(READER, "mine")
-    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-        note(group, "g", "t:0")
-    group.server.delete(READER)
+def test_text_that_is_no_reader_is_replaced(group: Group) -> None:
     group.server.hset(READER, "t:0", "whatever")
-    before = group.server.dump(READER)
-    with pytest.raises(redis.ResponseError, match="the groups of a reader cannot be read"):
-        note(group, "g", "t:1", "t:0")
-    assert group.server.dump(READER) == before
+    assert find(group, "t:0") == [""]
+    note(group, "g", "t:1", "t:0")
+    assert find(group, "t:0", "t:1") == ["g", "g"]

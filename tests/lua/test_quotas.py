@@ -6,7 +6,6 @@ import pytest
 import redis
 
 from korvet.store.keys import Namespace
-from tests.lua.log import listening
 
 KEY = "korvet:{default:@security}:quotas"
 BUCKETS = ["korvet:{default:@quota:03}:a", "korvet:{default:@quota:03}:b"]
@@ -49,14 +48,6 @@ def test_a_change_that_changes_nothing_tells_nobody(server: redis.Redis) -> None
     assert read(server)[0] == version
 
 
-def test_quotas_that_were_deleted_by_hand_repeat_no_version(server: redis.Redis) -> None:
-    alter_all(server, {ALICE: "1024"})
-    version, _ = read(server)
-    server.delete(KEY)
-    alter_all(server, {ALICE: "2048"})
-    assert read(server)[0] > version
-
-
 @pytest.mark.parametrize(
     ("field", "text"),
     [
@@ -81,14 +72,6 @@ def test_no_call_makes_more_quotas_or_longer_ones_than_the_bound(server: redis.R
     assert alter_all(server, {ALICE: "1"}) == POLICY_VIOLATION
     assert alter_all(server, {ALICE: "1", "user=0-0 producer_byte_rate": ""}) == 0
     assert len(read(server)[1]) == 10_000
-
-
-def test_each_change_tells_its_version_on_the_channel(server: redis.Redis) -> None:
-    with listening(server, KEY) as next_message:
-        alter_all(server, {ALICE: "1"})
-        version = int(next_message())
-        alter_all(server, {ALICE: ""})
-        assert int(next_message()) == version + 1
 
 
 def test_buckets_add_up_what_all_front_ends_report(server: redis.Redis) -> None:

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.log import listening
-
 KEY = "korvet:{@tenants}:tenants"
 DONE, INVALID, POLICY, MISSING, THERE = 0, 42, 44, 91, 92
 
@@ -104,21 +102,7 @@ def test_settings_that_are_too_long_are_refused(tenants: Tenants) -> None:
     assert tenants.configure("acme", "{}", "User:a;" * 1000) == POLICY
 
 
-def test_changes_are_announced_with_their_version(tenants: Tenants, server: redis.Redis) -> None:
-    with listening(server, KEY) as next_message:
-        tenants.create("acme")
-        assert int(next_message()) == tenants.read()[0]
-
-
 def test_unknown_tenants_are_not_found(tenants: Tenants) -> None:
     assert [tenants.switch("acme", "suspended"), tenants.configure("acme", "{}"), tenants.switch("", "deleting")] == [
         MISSING, MISSING, MISSING,
     ]  # fmt: skip
-
-
-def test_version_of_a_registry_that_was_lost_is_not_repeated(tenants: Tenants, server: redis.Redis) -> None:
-    tenants.create("acme")
-    before = tenants.read()[0]
-    server.delete(KEY)
-    tenants.create("globex")
-    assert tenants.read()[0] > before

@@ -152,6 +152,11 @@ async def test_error_of_a_plain_command_names_its_key_of_another_type(one: Front
     assert repair_of(str(raised.value)) == f"redis-cli DEL '{key}'"
 
 
+async def test_error_of_a_function_names_its_unit(one: Front) -> None:
+    with pytest.raises(StoreError, match=f"first key {NAMESPACE.catalog.meta}"):
+        await one.store.fcall(Purpose.COORDINATE, "korvet_catalog_configure", NAMESPACE.catalog, "{")
+
+
 @pytest.mark.parametrize("name", ["default", "", "a:b}"])
 def test_every_key_has_its_type(name: str) -> None:
     one = Namespace(name)
