@@ -143,7 +143,7 @@ class Store:
     def call_function(
         self, purpose: Purpose, function: str, keys: Sequence[str], /, **named: Named
     ) -> asyncio.Future[Any]:
-        """Queue a call as `fcall` does, with the arguments by the names of the function's header.
+        """Queue a call as `fcall` does, with the arguments by the names of the function's contract.
 
         :param named: an optional argument may be None; the repeated one takes an iterable.
         :raises TypeError: the function has no such argument, or lacks one.

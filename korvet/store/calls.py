@@ -1,4 +1,4 @@
-"""One way to call a function of the library that decides for a client. Its header says what it is told and when it is
+"""One way to call a function of the library that decides for a client. Its contract says what it is told and when it is
 called again.
 
 - An argument ``outages`` is what is known of outages of the keys' server. A front-end that knows nothing recent asks
@@ -82,8 +82,8 @@ class Calls:
     ) -> Awaitable[Any]:
         """Call a function, and again while it is late.
 
-        :param named: its arguments by their names in the header, to which the call adds ``outages``; no iterators, for
-            a second call.
+        :param named: its arguments by their names in the contract, to which the call adds ``outages``; no iterators,
+            for a second call.
         :param is_awaited: a client that does not wait for the answer does not want the call. It may have left while
             this front-end hung, or did not read from it, for less time than makes a call late. The call is cancelled
             then before it is made.

@@ -1,17 +1,6 @@
-"""The contract of the Lua library, read from the headers in ``lua/``: each function's keys, arguments, reply and flags.
+"""The contract of the Lua library: each function's keys, arguments, reply and flags, read from the tables in ``lua/``.
 
-A header is the comment right above a function that is registered right below it, as in ``lua/3-groups/sync.lua``::
-
-    -- group_sync: store the leader's assignments, or hand a member its own
-    -- KEYS[1] group     hash  state, generation, leader, deadlines
-    -- ARGV[1] outages   `served_until from-to ...` or ''
-    -- ARGV[8..] assignments  member_id, assignment, ... of the leader
-    -- Returns {code} when refused, else {0, status, wait_ms, protocol_type, protocol, assignment}
-    -- Bound: 20000 assignments; prose may follow
-    -- Codes: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION
-
-An argument that says ``(optional)`` may be left out, the one that says ``[n..]`` may be given any number of times, up
-to the bound.
+``lua/0-core/3-definitions.lua`` says what the fields of ``korvet.define({...}, function(keys, asked)`` mean.
 """
 
 from __future__ import annotations
@@ -31,40 +20,42 @@ from korvet.redis.resp import Argument, Named
 
 LIBRARY = "korvet"
 
-_REGISTRATION = re.compile(r"^redis\.register_function\{\n(.*?)^\}$", re.MULTILINE | re.DOTALL)
-_HEADER = re.compile(r"((?:^--.*\n)+)^function ([\w.]+)\([^)]*\)\n", re.MULTILINE)
-_TITLE = re.compile(r"(\w+): (.*)")
-_PARAMETER = re.compile(r"(KEYS|ARGV)\[(\d+)(\.\.)?\] +(\w+)")
-_REPLY = re.compile(r"^Returns (.*?)(?=^Bound: |^Codes: |^Source: |\Z)", re.MULTILINE | re.DOTALL)
-_BOUND = re.compile(r"^Bound: (\d+) (\w+)", re.MULTILINE)
-_FIELD = re.compile(r"^  (\w+) = (.*),$", re.MULTILINE)
+_DEFINITION = re.compile(r"^korvet\.define\(\{\n(.*?)^\}, function\((.*?)\)\n(.*?)^end\)$", re.MULTILINE | re.DOTALL)
+_TEXT = r"""'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)"|\[(=*)\[\n?(.*?)\]\4\]"""
+_FIELD = re.compile(rf"\s*(\w+) = (?:{_TEXT}|\{{(.*?)\}}|true),", re.DOTALL)
+_KEYSETS = re.compile(rb"^korvet\.KEYSETS = \{\n(.*?)^\}$", re.MULTILINE | re.DOTALL)
+_WORD = re.compile(r"(\w+)(?::[\w|]+)?(?:(\??)|[*+]\d*(?:<=(\d+))?)(?: .*)?")
 _FLAG = re.compile(r"'([\w-]+)'")
-_CODES = re.compile(r"^Codes: (.*?)(?=^Bound: |^Source: |\Z)", re.MULTILINE | re.DOTALL)
 _NAME_OF_CODE = re.compile(r"\b[A-Z]+(?:_[A-Z]+)*\b")
 _CODE = re.compile(r"^  ([A-Z_]+) = (-?\d+),(?: -- (.*))?$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """One function: ``keys`` and ``args`` by name and in order, ``reply`` as its header's Returns says it.
+    """One function: ``keys`` and ``args`` by name and in order.
 
     A name that ends in ``?`` may be left out, one that ends in ``...`` may be given any number of times. ``flags`` are
     as FUNCTION LIST shows them: no-writes; allow-oom, with which it runs at maxmemory (the reading ones carry it too,
     since Redis ignores maxmemory for no-writes only since 7.0.1); allow-stale. ``bound`` is how many times the repeated
-    argument may be given; without one it is how many elements a call touches. ``codes`` are the names that its header's
-    Codes says in capitals. ``header`` is the header's text below its first line.
+    argument may be given. ``codes`` are the names that its codes say in capitals. ``texts`` are all texts of its table,
+    ``parameters`` and ``body`` are those of the Lua function after it.
     """
 
     name: str
     file: str
-    description: str
     keys: tuple[str, ...]
     args: tuple[str, ...]
-    reply: str
+    by_position: bool
     bound: int | None
     codes: frozenset[str]
     flags: frozenset[str]
-    header: str
+    texts: Mapping[str, str]
+    parameters: tuple[str, ...]
+    body: str
+
+    @property
+    def description(self) -> str:
+        return self.texts["description"]
 
     @property
     def read_only(self) -> bool:
@@ -113,9 +104,9 @@ def _layout(function: str) -> _Layout:
 
 
 def arguments(function: str, named: Mapping[str, Named]) -> list[Argument]:
-    """A call's arguments in the order of the function's header.
+    """A call's arguments in the order of the function's table.
 
-    :param named: by the header's names; an optional one may be None, the repeated one is an iterable.
+    :param named: by the table's names; an optional one may be None, the repeated one is an iterable.
     :raises TypeError: the function has no such argument, or lacks one.
     """
     fixed, required, repeated, names, in_order = _layout(function)
@@ -141,7 +132,7 @@ def arguments(function: str, named: Mapping[str, Named]) -> list[Argument]:
 
 
 class ContractError(ValueError):
-    """A header in ``lua/`` is not one, or does not stand above its function."""
+    """A table in ``lua/`` is no contract."""
 
 
 @cache
@@ -163,61 +154,64 @@ def library_files() -> Mapping[str, bytes]:
 
 
 def functions_in(file: str, text: str) -> Iterator[Function]:
-    """The functions that a file registers, as their headers tell them.
+    """The functions that a file defines.
 
     :param file: its name in ``lua/``.
 
-    :raises ContractError: a registered function has no header, or one of another function.
+    :raises ContractError: a table lacks a field, or a list has a word that is none.
     """
-    headers = {found[2]: found for found in _HEADER.finditer(text)}
-    for registration in _REGISTRATION.finditer(text):
-        fields = dict(_FIELD.findall(registration[1]))
-        name = fields["function_name"].strip("'")
-        header = headers.get(fields["callback"])
-        # From the header to the registration there is the one function and nothing else.
-        if header is None or text.count("\nend\n", header.end(), registration.start()) != 1:
-            raise ContractError(f"{name} has no header, or is not registered right below its function")
-        yield _function(name, file, header[1], fields)
+    for definition in _DEFINITION.finditer(text):
+        raw = _scan(definition[1])
+        fields = {field: " ".join(text.split()) for field, text in raw.items()}
+        name = f"{LIBRARY}_{fields.get('name')}"
+        lacking = {"name", "description", "returns"} - fields.keys()
+        if lacking:
+            raise ContractError(f"{file}: {name} has no {min(lacking)}")
+        keys, args = ([_word(name, word) for word in words(raw.get(of, ""))] for of in ("keys", "args"))
+        yield Function(
+            name=name,
+            file=file,
+            keys=tuple(key for key, _ in keys),
+            args=tuple(arg for arg, _ in args),
+            by_position="by_position" in fields,
+            bound=args[-1][1] if args else None,
+            codes=frozenset(_NAME_OF_CODE.findall(fields.get("codes", ""))),
+            flags=frozenset(_FLAG.findall(fields.get("flags", ""))),
+            texts={**fields, "keys": raw.get("keys", ""), "args": raw.get("args", "")},
+            parameters=tuple(definition[2].split(", ")),
+            body=definition[3],
+        )
 
 
-def _function(name: str, file: str, comment: str, fields: Mapping[str, str]) -> Function:
-    lines = [line.removeprefix("--").strip() for line in comment.splitlines()]
-    text = "\n".join(lines)
-    title, reply, bound = _TITLE.fullmatch(lines[0]), _REPLY.search(text), _BOUND.search(text)
-    codes = _CODES.search(text)
-    if title is None or f"{LIBRARY}_{title[1]}" != name:
-        raise ContractError(f"the header of {name} begins with {lines[0]!r}")
-    if fields["description"][1:-1].replace("\\'", "'") != title[2]:
-        raise ContractError(f"{name} is registered with another description than its header's")
-    if reply is None:
-        raise ContractError(f"the header of {name} has no Returns")
-    args = tuple(_parameters(name, "ARGV", lines))
-    if bound and args and args[-1].endswith("...") and args[-1] != f"{bound[2]}...":
-        raise ContractError(f"the bound of {name} is not of its repeated argument")
-    return Function(
-        name=name,
-        file=file,
-        description=title[2],
-        keys=tuple(_parameters(name, "KEYS", lines)),
-        args=args,
-        reply=" ".join(reply[1].split()),
-        bound=int(bound[1]) if bound else None,
-        codes=frozenset(_NAME_OF_CODE.findall(codes[1])) if codes else frozenset(),
-        flags=frozenset(_FLAG.findall(fields.get("flags", ""))),
-        header="\n".join(lines[1:]),
-    )
+def _scan(table: str) -> dict[str, str]:
+    """The fields of a table whose values are texts, a list of flags, or true."""
+    fields, at = {}, 0
+    while found := _FIELD.match(table, at):
+        short, quoted, _, long, flags = found.groups()[1:]
+        fields[found[1]], at = short or quoted or long or flags or "", found.end()
+    if rest := table[at:].strip():
+        raise ContractError(f"{rest.splitlines()[0]!r} is no field of a contract")
+    return fields
 
 
-def _parameters(name: str, kind: str, lines: list[str]) -> Iterator[str]:
-    expected = 1
-    for line in lines:
-        for found in _PARAMETER.finditer(line):
-            if found[1] != kind:
-                continue
-            if int(found[2]) != expected:
-                raise ContractError(f"{name}: {kind}[{found[2]}] is not the next one")
-            expected += 1
-            yield found[4] + ("..." if found[3] else "?" if "(optional)" in line else "")
+def words(text: str, *, expands: bool = True) -> list[str]:
+    """The words of a contract's keys or arguments, each with its prose, as ``definition.words`` in Lua finds them.
+
+    :param expands: False leaves the names of sets of keys as they are.
+    """
+    lines = re.sub("   +", "\n", re.sub("\n      +", " ", text)).splitlines()
+    found = [line.strip() for line in lines if line.strip()]
+    if not expands:
+        return found
+    return [one for word in found for one in (words(KEYSETS[word[1:]]) if word[0] == "@" else [word])]
+
+
+def _word(name: str, text: str) -> tuple[str, int | None]:
+    """A word as `Function` has it, and a repeated one's bound."""
+    found = _WORD.fullmatch(text)
+    if found is None:
+        raise ContractError(f"{name}: {text!r} is no key or argument")
+    return found[1] + ("..." if found[2] is None else found[2]), int(found[3]) if found[3] else None
 
 
 def _read() -> Mapping[str, Function]:
@@ -225,6 +219,9 @@ def _read() -> Mapping[str, Function]:
     return MappingProxyType({function.name: function for function in functions})
 
 
+_STATED_SETS = _KEYSETS.search(library_files()["0-core/3-definitions.lua"])
+KEYSETS: Final = MappingProxyType(_scan(_STATED_SETS[1].decode()) if _STATED_SETS else {})
+"""The keys that several functions take, by the names of the sets."""
 FUNCTIONS: Final = _read()
 """Every function of the library by its name."""
 

@@ -50,7 +50,7 @@ class InletKeys(NamedTuple):
 
 
 class GroupKeys(NamedTuple):
-    """Keys of one group. A group function gets those that its header names, in this order."""
+    """Keys of one group. A group function gets those that its contract names, in this order."""
 
     group: str
     members: str

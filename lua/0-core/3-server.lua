@@ -43,12 +43,15 @@ function server.outages(text, now)
   return table.concat(spans, ' ', math.max(#spans - server.OUTAGES + 1, 1))
 end
 
--- probe: note that the server takes writes now, and tell when it did before
--- A server refuses it whenever it refuses writes (READONLY, NOREPLICAS, MISCONF, CLUSTERDOWN), except at maxmemory.
--- KEYS[1] served    string (optional) on this server: `ms of the last probe by any front-end from-to ...`
--- Returns {now_ms, replication id, served}, times in ms since 1970 by the server's clock; served is the key's former
--- text with the outage that ends now, or '' if there was none
-function server.probe(keys)
+korvet.define({
+  name = 'probe', flags = { 'allow-oom' },
+  description = 'note that the server takes writes now, and tell when it did before',
+  keys = 'served? string on this server: `ms of the last probe by any front-end from-to ...`',
+  returns = [[{now_ms, replication id, served}, times in ms since 1970 by the server's clock; served is the key's former
+    text with the outage that ends now, or '' if there was none]],
+  notes = [[A server refuses it whenever it refuses writes (READONLY, NOREPLICAS, MISCONF, CLUSTERDOWN), except at
+    maxmemory.]],
+}, function(keys)
   local now, told = value.now_ms(), ''
   if keys[1] then
     local text = redis.pcall('GET', keys[1])
@@ -59,59 +62,41 @@ function server.probe(keys)
     redis.call('SET', keys[1], value.integer(now) .. outages, 'PX', server.REMEMBERED_MS) -- first write
   end
   return { now, server.ask_replid(), told }
-end
-redis.register_function{
-  function_name = 'korvet_probe',
-  callback = server.probe,
-  flags = { 'allow-oom' },
-  description = 'note that the server takes writes now, and tell when it did before',
-}
+end)
 
--- connected: forget the server's replication id, because a front-end connected
--- Returns 0
-function server.connected()
+korvet.define({
+  name = 'connected', flags = { 'no-writes', 'allow-oom', 'allow-stale' },
+  description = "forget the server's replication id, because a front-end connected",
+  returns = '0',
+}, function()
   server.known = nil
   return 0
-end
-redis.register_function{
-  function_name = 'korvet_connected',
-  callback = server.connected,
-  flags = { 'no-writes', 'allow-oom', 'allow-stale' },
-  description = 'forget the server\'s replication id, because a front-end connected',
-}
+end)
 
--- key_clear: remove a key that is of another type than korvet's
--- KEYS[1] key  of any type
--- ARGV[1] type   the type that it must have, as TYPE names it
--- Returns 1 if it was removed, else 0; may be repeated
-function server.clear(keys, args)
+korvet.define({
+  name = 'key_clear', flags = { 'allow-oom' },
+  description = "remove a key that is of another type than korvet's",
+  keys = 'key of any type',
+  args = 'type the type that it must have, as TYPE names it',
+  returns = '1 if it was removed, else 0; may be repeated',
+}, function(keys, asked)
   local found = redis.call('TYPE', keys[1]).ok
-  if found == 'none' or found == value.arguments(args, 'key_clear: type').type then
+  if found == 'none' or found == asked.type then
     return 0
   end
   return redis.call('UNLINK', keys[1]) -- first write
-end
-redis.register_function{
-  function_name = 'korvet_key_clear',
-  callback = server.clear,
-  flags = { 'allow-oom' },
-  description = 'remove a key that is of another type than korvet\'s',
-}
+end)
 
--- unit_size: the memory that keys of a unit take
--- KEYS[1..] keys  of any type; those that are not there take none
--- Returns bytes, about: of a key with many elements some are looked at
--- Bound: 200 keys
-function server.unit_size(keys)
+korvet.define({
+  name = 'unit_size', flags = { 'no-writes', 'allow-oom' },
+  description = 'the memory that keys of a unit take',
+  keys = 'keys* of any type; those that are not there take none',
+  returns = 'bytes, about: of a key with many elements some are looked at',
+  bound = '200 keys',
+}, function(keys)
   local bytes = 0
   for _, key in ipairs(keys) do
     bytes = bytes + (redis.call('MEMORY', 'USAGE', key, 'SAMPLES', server.SAMPLES) or 0)
   end
   return bytes
-end
-redis.register_function{
-  function_name = 'korvet_unit_size',
-  callback = server.unit_size,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'the memory that keys of a unit take',
-}
+end)

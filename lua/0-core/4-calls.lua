@@ -21,7 +21,3 @@ end
 function calls.sha1hex(text)
   return redis.sha1hex(text)
 end
-
-function calls.register_function(...)
-  redis.register_function(...)
-end

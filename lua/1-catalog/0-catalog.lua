@@ -100,20 +100,21 @@ function catalog.page(key, cursor)
   return catalog.named(scanned[2]), scanned[1] ~= '0' and own .. ':' .. scanned[1] or '0'
 end
 
--- catalog_read: everything in the catalog, or only its version if the caller knows that version
--- Topics come in pages if a cursor is given. Each is then as it was at the first page's version, or later: a topic that
--- was there all the time is in some page, and one that changed meanwhile has raised the version.
--- KEYS[1] meta    hash  version, cluster_id, last_producer_id
--- KEYS[2] topics  hash  name -> topic JSON
--- KEYS[3] configs hash  name -> cluster-wide dynamic setting
--- ARGV[1] known_version   a version, or -1
--- ARGV[2] cursor   (optional) 0 for the first page, which alone has the settings, then the last reply's cursor
--- Returns {0, version, cluster_id or '', [name, topic JSON, ...], [config, value, ...]}, and with a cursor the next one
--- behind these: call again until it is '0'; empty arrays and '0' when known_version is the version
--- Bound: 500 topics a call; about, with a cursor
--- Codes: RETRY (the cursor is another server's: begin with 0 again), LOST (topics or settings were deleted by hand)
-function catalog.read(keys, args)
-  local asked = value.arguments(args, 'catalog_read: known_version:int cursor?')
+korvet.define({
+  name = 'catalog_read', flags = { 'no-writes', 'allow-oom' },
+  description = 'everything in the catalog, or only its version if the caller knows that version',
+  keys = '@catalog',
+  args = [[
+    known_version:int a version, or -1
+    cursor? 0 for the first page, which alone has the settings, then the last reply's cursor
+  ]],
+  returns = [[{0, version, cluster_id or '', [name, topic JSON, ...], [config, value, ...]}, and with a cursor the next
+    one behind these: call again until it is '0'; empty arrays and '0' when known_version is the version]],
+  bound = '500 topics a call; about, with a cursor',
+  codes = "RETRY (the cursor is another server's: begin with 0 again), LOST (topics or settings were deleted by hand)",
+  notes = [[Topics come in pages if a cursor is given. Each is then as it was at the first page's version, or later: a
+    topic that was there all the time is in some page, and one that changed meanwhile has raised the version.]],
+}, function(keys, asked)
   local cursor = asked.cursor
   local is_first = not cursor or cursor == '0'
   local meta = calls.call('HMGET', keys[1], 'version', 'cluster_id')
@@ -132,22 +133,15 @@ function catalog.read(keys, args)
     return { code.RETRY, version, cluster_id, {}, {}, '0' }
   end
   return { code.NONE, version, cluster_id, topics, is_first and catalog.fields(keys[3]) or {}, following }
-end
-redis.register_function{
-  function_name = 'korvet_catalog_read',
-  callback = catalog.read,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'everything in the catalog, or only its version if the caller knows that version',
-}
+end)
 
--- catalog_init: give the catalog its cluster id, once
--- KEYS[1] meta    hash  version, cluster_id, last_producer_id
--- KEYS[2] topics  hash  name -> topic JSON
--- KEYS[3] configs hash  name -> cluster-wide dynamic setting
--- ARGV[1] cluster_id   to use when there is none
--- Returns {0, cluster_id}
-function catalog.init(keys, args)
-  local asked = value.arguments(args, 'catalog_init: cluster_id')
+korvet.define({
+  name = 'catalog_init',
+  description = 'give the catalog its cluster id, once',
+  keys = '@catalog',
+  args = 'cluster_id to use when there is none',
+  returns = '{0, cluster_id}',
+}, function(keys, asked)
   catalog.check_keys(keys)
   local cluster_id = calls.call('HGET', keys[1], 'cluster_id')
   if not cluster_id then
@@ -157,26 +151,22 @@ function catalog.init(keys, args)
     catalog.publish(keys[1])
   end
   return { code.NONE, cluster_id }
-end
-redis.register_function{
-  function_name = 'korvet_catalog_init',
-  callback = catalog.init,
-  description = 'give the catalog its cluster id, once',
-}
+end)
 
--- catalog_configure: change cluster-wide dynamic settings
--- To replace them leaves the settings of groups, client metrics and single brokers.
--- KEYS[1] meta    hash  version, cluster_id, last_producer_id
--- KEYS[2] topics  hash  name -> topic JSON
--- KEYS[3] configs hash  name -> cluster-wide dynamic setting
--- ARGV[1] change   JSON {"set": {name: value}, "delete": [name], "replace": bool}
--- ARGV[2] most   (optional) the most resources of one kind, of groups for example, that may have settings
--- ARGV[3] step   (optional) check: change nothing
--- Returns {code}
--- Codes: POLICY_VIOLATION (more than most would have settings)
--- Source: ConfigurationControlManager.incrementalAlterConfigs, legacyAlterConfigs
-function catalog.configure(keys, args)
-  local asked = value.arguments(args, 'catalog_configure: change most:int? step:change|check?')
+korvet.define({
+  name = 'catalog_configure', flags = { 'allow-oom' },
+  description = 'change cluster-wide dynamic settings',
+  keys = '@catalog',
+  args = [[
+    change JSON {"set": {name: value}, "delete": [name], "replace": bool}
+    most:int? the most resources of one kind, of groups for example, that may have settings
+    step:change|check? check: change nothing
+  ]],
+  returns = '{code}',
+  codes = 'POLICY_VIOLATION (more than most would have settings)',
+  source = 'ConfigurationControlManager.incrementalAlterConfigs, legacyAlterConfigs',
+  notes = 'To replace them leaves the settings of groups, client metrics and single brokers.',
+}, function(keys, asked)
   local change = cjson.decode(asked.change)
   catalog.check_keys(keys)
   local old = value.pairs(catalog.fields(keys[3]))
@@ -198,28 +188,16 @@ function catalog.configure(keys, args)
   end
   catalog.publish(keys[1])
   return { code.NONE }
-end
-redis.register_function{
-  function_name = 'korvet_catalog_configure',
-  callback = catalog.configure,
-  flags = { 'allow-oom' },
-  description = 'change cluster-wide dynamic settings',
-}
+end)
 
--- producer_id: hand out a producer id that was never handed out, even if history went back
--- KEYS[1] meta    hash  version, cluster_id, last_producer_id
--- KEYS[2] topics  hash  name -> topic JSON
--- KEYS[3] configs hash  name -> cluster-wide dynamic setting
--- Returns {0, producer_id}; the greater of the last one + 1 and the microseconds since 1970
-function catalog.producer_id(keys)
+korvet.define({
+  name = 'producer_id', flags = { 'allow-oom' },
+  description = 'hand out a producer id that was never handed out, even if history went back',
+  keys = '@catalog',
+  returns = '{0, producer_id}; the greater of the last one + 1 and the microseconds since 1970',
+}, function(keys)
   local last = tonumber(calls.call('HGET', keys[1], 'last_producer_id') or -1)
   local producer_id = math.max(last + 1, clock.now_us())
   calls.call('HSET', keys[1], 'last_producer_id', value.integer(producer_id)) -- first write
   return { code.NONE, producer_id }
-end
-redis.register_function{
-  function_name = 'korvet_producer_id',
-  callback = catalog.producer_id,
-  flags = { 'allow-oom' },
-  description = 'hand out a producer id that was never handed out, even if history went back',
-}
+end)

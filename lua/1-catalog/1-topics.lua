@@ -45,19 +45,19 @@ function topic.exceeds(topics_key, more_topics, more_partitions, most_topics, mo
   return partitions > most_partitions
 end
 
--- topic_create: add a topic to the catalog
--- KEYS[1] meta    hash  version, cluster_id, last_producer_id
--- KEYS[2] topics  hash  name -> topic JSON
--- KEYS[3] configs hash  name -> cluster-wide dynamic setting
--- ARGV[1] name   ARGV[2] id hex   ARGV[3] partitions   ARGV[4] configs JSON {name: value}
--- ARGV[5] most_topics   (optional) the topics that there may be; -1 for no bound
--- ARGV[6] most_partitions   (optional) the partitions that all topics may have; -1 for no bound
--- Returns {code, topic JSON}; the existing topic's with TOPIC_ALREADY_EXISTS, '' with another code
--- Codes: TOPIC_ALREADY_EXISTS (also while it is being deleted), INVALID_PARTITIONS, POLICY_VIOLATION
--- Source: ReplicationControlManager.createTopic
-function topic.create(keys, args)
-  local asked = value.arguments(args,
-    'topic_create: name id partitions:int configs most_topics:int? most_partitions:int?')
+korvet.define({
+  name = 'topic_create',
+  description = 'add a topic to the catalog',
+  keys = '@catalog',
+  args = [[
+    name   id hex   partitions:int   configs JSON {name: value}
+    most_topics:int? the topics that there may be; -1 for no bound
+    most_partitions:int? the partitions that all topics may have; -1 for no bound
+  ]],
+  returns = "{code, topic JSON}; the existing topic's with TOPIC_ALREADY_EXISTS, '' with another code",
+  codes = 'TOPIC_ALREADY_EXISTS (also while it is being deleted), INVALID_PARTITIONS, POLICY_VIOLATION',
+  source = 'ReplicationControlManager.createTopic',
+}, function(keys, asked)
   local configs = cjson.decode(asked.configs)
   catalog.check_keys(keys)
   local existing = calls.call('HGET', keys[2], asked.name)
@@ -75,24 +75,17 @@ function topic.create(keys, args)
     id = asked.id, partitions = asked.partitions, configs = configs, created_ms = value.now_ms(), deleting = false,
   }
   return { code.NONE, topic.store(keys, asked.name, created) }
-end
-redis.register_function{
-  function_name = 'korvet_topic_create',
-  callback = topic.create,
-  description = 'add a topic to the catalog',
-}
+end)
 
--- topic_grow: give a topic more partitions
--- KEYS[1] meta    hash  version, cluster_id, last_producer_id
--- KEYS[2] topics  hash  name -> topic JSON
--- KEYS[3] configs hash  name -> cluster-wide dynamic setting
--- ARGV[1] name   ARGV[2] id hex   ARGV[3] partitions, more than now
--- ARGV[4] most_partitions   (optional) the partitions that all topics may have
--- Returns {code, topic JSON}; '' if there is no such topic
--- Codes: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, POLICY_VIOLATION
--- Source: ReplicationControlManager.createPartitions
-function topic.grow(keys, args)
-  local asked = value.arguments(args, 'topic_grow: name id partitions:int most_partitions:int?')
+korvet.define({
+  name = 'topic_grow',
+  description = 'give a topic more partitions',
+  keys = '@catalog',
+  args = 'name   id hex   partitions:int more than now   most_partitions:int? the partitions that all topics may have',
+  returns = "{code, topic JSON}; '' if there is no such topic",
+  codes = 'UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, POLICY_VIOLATION',
+  source = 'ReplicationControlManager.createPartitions',
+}, function(keys, asked)
   catalog.check_keys(keys)
   local found = topic.live(keys[2], asked.name, asked.id)
   if not found then
@@ -106,23 +99,17 @@ function topic.grow(keys, args)
   end
   found.partitions = asked.partitions
   return { code.NONE, topic.store(keys, asked.name, found) }
-end
-redis.register_function{
-  function_name = 'korvet_topic_grow',
-  callback = topic.grow,
-  description = 'give a topic more partitions',
-}
+end)
 
--- topic_configure: change the settings of a topic
--- KEYS[1] meta    hash  version, cluster_id, last_producer_id
--- KEYS[2] topics  hash  name -> topic JSON
--- KEYS[3] configs hash  name -> cluster-wide dynamic setting
--- ARGV[1] name   ARGV[2] id hex   ARGV[3] change JSON {"set": {name: value}, "delete": [name], "replace": bool}
--- Returns {code, topic JSON}; '' when there is no such topic
--- Codes: UNKNOWN_TOPIC_OR_PARTITION
--- Source: ConfigurationControlManager.incrementalAlterConfigs, legacyAlterConfigs
-function topic.configure(keys, args)
-  local asked = value.arguments(args, 'topic_configure: name id change')
+korvet.define({
+  name = 'topic_configure', flags = { 'allow-oom' },
+  description = 'change the settings of a topic',
+  keys = '@catalog',
+  args = 'name   id hex   change JSON {"set": {name: value}, "delete": [name], "replace": bool}',
+  returns = "{code, topic JSON}; '' when there is no such topic",
+  codes = 'UNKNOWN_TOPIC_OR_PARTITION',
+  source = 'ConfigurationControlManager.incrementalAlterConfigs, legacyAlterConfigs',
+}, function(keys, asked)
   local change = cjson.decode(asked.change)
   catalog.check_keys(keys)
   local found = topic.live(keys[2], asked.name, asked.id)
@@ -131,24 +118,17 @@ function topic.configure(keys, args)
   end
   found.configs = value.changed(found.configs, change)
   return { code.NONE, topic.store(keys, asked.name, found) }
-end
-redis.register_function{
-  function_name = 'korvet_topic_configure',
-  callback = topic.configure,
-  flags = { 'allow-oom' },
-  description = 'change the settings of a topic',
-}
+end)
 
--- topic_delete: mark a topic as being deleted, or forget one that is marked
--- KEYS[1] meta    hash  version, cluster_id, last_producer_id
--- KEYS[2] topics  hash  name -> topic JSON
--- KEYS[3] configs hash  name -> cluster-wide dynamic setting
--- ARGV[1] name   ARGV[2] id hex   ARGV[3] step   begin or finish
--- Returns {code}; may be repeated: begin of a marked topic and finish of a forgotten one are no errors
--- Codes: UNKNOWN_TOPIC_OR_PARTITION (begin: no such topic; finish: it is not marked)
--- Source: ReplicationControlManager.deleteTopic
-function topic.delete(keys, args)
-  local asked = value.arguments(args, 'topic_delete: name id step:begin|finish')
+korvet.define({
+  name = 'topic_delete', flags = { 'allow-oom' },
+  description = 'mark a topic as being deleted, or forget one that is marked',
+  keys = '@catalog',
+  args = 'name   id hex   step:begin|finish',
+  returns = '{code}; may be repeated: begin of a marked topic and finish of a forgotten one are no errors',
+  codes = 'UNKNOWN_TOPIC_OR_PARTITION (begin: no such topic; finish: it is not marked)',
+  source = 'ReplicationControlManager.deleteTopic',
+}, function(keys, asked)
   local name = asked.name
   catalog.check_keys(keys)
   local found = topic.found(keys[2], name)
@@ -169,10 +149,4 @@ function topic.delete(keys, args)
     catalog.publish(keys[1])
   end
   return { code.NONE }
-end
-redis.register_function{
-  function_name = 'korvet_topic_delete',
-  callback = topic.delete,
-  flags = { 'allow-oom' },
-  description = 'mark a topic as being deleted, or forget one that is marked',
-}
+end)

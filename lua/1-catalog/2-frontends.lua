@@ -202,25 +202,28 @@ function frontend.add(reply, asked, fields, now, lease_ms)
   end
 end
 
--- frontend_renew: renew the lease of an address, and tell the live front-ends
--- KEYS[1] frontends hash  address -> `node_id lease_end_ms`, '' -> `ms of the last renewal by any front-end from-to
--- ...` (in an idle namespace the lease's end), `@sweep` -> `lease_end_ms token` of the front-end that has the turn to
--- sweep, `@active` -> ms until which the namespace is active, `@listeners address` -> the listeners of that front-end
--- ARGV[1] address    `host:port`, or '' to tell only that a front-end is there
--- ARGV[2] lease ms   in an active namespace; in an idle one it is 120 times as long
--- ARGV[3] sweeper    (optional) the caller's token, which takes the turn to sweep if it is free, or keeps it; '' takes
--- no turn
--- ARGV[4] clients    (optional) some|none: with none the namespace is idle, unless a renewal said otherwise within the
--- last minute
--- ARGV[5] listeners  (optional) a text with the address of each of the caller's listeners, of at most 65,536 bytes; ''
--- or none if its only listener is called `default`
--- Returns {0, node_id or -1, outages, [node_id, address, ...] of the live front-ends, by node id}; outages: a text
--- `from-to ...` of the last long times, in ms, without any renewal, with the one that ends now. With a sweeper a fifth
--- element follows: 1 if it has the turn, else 0. With clients a sixth follows: the length of the lease in ms. With
--- listeners a seventh follows: [address, listeners, ...] of the live front-ends that told of listeners
--- Bound: the lists are as long as the front-ends of a day
-function frontend.renew(keys, args)
-  local asked = value.arguments(args, 'frontend_renew: address lease:int sweeper? clients:some|none? listeners?')
+korvet.define({
+  name = 'frontend_renew', flags = { 'allow-oom' },
+  description = 'renew the lease of an address, and tell the live front-ends',
+  keys = [[
+    frontends hash address -> `node_id lease_end_ms`, '' -> `ms of the last renewal by any front-end from-to ...` (in an
+      idle namespace the lease's end), `@sweep` -> `lease_end_ms token` of the front-end that has the turn to sweep,
+      `@active` -> ms until which the namespace is active, `@listeners address` -> the listeners of that front-end
+  ]],
+  args = [[
+    address `host:port`, or '' to tell only that a front-end is there
+    lease:int ms in an active namespace; in an idle one it is 120 times as long
+    sweeper? the caller's token, which takes the turn to sweep if it is free, or keeps it; '' takes no turn
+    clients:some|none? with none the namespace is idle, unless a renewal said otherwise within the last minute
+    listeners? a text with the address of each of the caller's listeners, of at most 65,536 bytes; '' or none if its
+      only listener is called `default`
+  ]],
+  returns = [[{0, node_id or -1, outages, [node_id, address, ...] of the live front-ends, by node id}; outages: a text
+    `from-to ...` of the last long times, in ms, without any renewal, with the one that ends now. With a sweeper a fifth
+    element follows: 1 if it has the turn, else 0. With clients a sixth follows: the length of the lease in ms. With
+    listeners a seventh follows: [address, listeners, ...] of the live front-ends that told of listeners]],
+  bound = 'the lists are as long as the front-ends of a day',
+}, function(keys, asked)
   frontend.check_listeners(asked.listeners)
   local key, now = keys[1], value.now_ms()
   local leases, fields = frontend.read(key)
@@ -245,21 +248,15 @@ function frontend.renew(keys, args)
     calls.call('SPUBLISH', key, 'active')
   end
   return reply
-end
-redis.register_function{
-  function_name = 'korvet_frontend_renew',
-  callback = frontend.renew,
-  flags = { 'allow-oom' },
-  description = 'renew the lease of an address, and tell the live front-ends',
-}
+end)
 
--- frontend_leave: end the lease of an address, which keeps its node id
--- KEYS[1] frontends hash  as in frontend_renew
--- ARGV[1] address    '' if the caller has none
--- ARGV[2] sweeper    (optional) the caller's token, whose turn to sweep ends
--- Returns {0}
-function frontend.leave(keys, args)
-  local asked = value.arguments(args, 'frontend_leave: address sweeper?')
+korvet.define({
+  name = 'frontend_leave', flags = { 'allow-oom' },
+  description = 'end the lease of an address, which keeps its node id',
+  keys = 'frontends hash as in frontend_renew',
+  args = "address '' if the caller has none   sweeper? the caller's token, whose turn to sweep ends",
+  returns = '{0}',
+}, function(keys, asked)
   local address = asked.address
   local leases, fields = frontend.read(keys[1])
   local _, holder = frontend.turn(fields)
@@ -271,10 +268,4 @@ function frontend.leave(keys, args)
     calls.call('HSET', keys[1], address, value.integer(lease.id) .. ' ' .. value.integer(now))
   end
   return { code.NONE }
-end
-redis.register_function{
-  function_name = 'korvet_frontend_leave',
-  callback = frontend.leave,
-  flags = { 'allow-oom' },
-  description = 'end the lease of an address, which keeps its node id',
-}
+end)

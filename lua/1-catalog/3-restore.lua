@@ -1,20 +1,18 @@
 -- The catalog after somebody deleted a part of it by hand. A front-end that knows its last version writes that back.
 -- Without one `korvet doctor --repair` enters the topics again whose partitions have keys.
 
--- catalog_restore: write fields of the topics or the settings back that are not there or cannot be read
--- KEYS[1] meta    hash  version, cluster_id, last_producer_id
--- KEYS[2] topics  hash  name -> topic JSON
--- KEYS[3] configs hash  name -> cluster-wide dynamic setting
--- ARGV[1] version   the catalog's, as far as the caller knows its fields; -1 if it found topics by their partitions
--- ARGV[2] hash      topics or configs
--- ARGV[3] is_last   true if the hash is whole with these fields, or false
--- ARGV[4..] fields  names and texts in turn
--- Returns {code, number of fields written}; may be repeated
--- Bound: 1000 fields
--- Codes: RETRY (nothing is lost, or the catalog has another version)
-function catalog.restore(keys, args)
-  local asked = value.arguments(args,
-    'catalog_restore: version:int hash:topics|configs is_last:true|false fields*2<=1000')
+korvet.define({
+  name = 'catalog_restore', flags = { 'allow-oom' },
+  description = 'write fields of the topics or the settings back that are not there or cannot be read',
+  keys = '@catalog',
+  args = [[
+    version:int the catalog's, as far as the caller knows its fields; -1 if it found topics by their partitions
+    hash:topics|configs   is_last:true|false true if the hash is whole with these fields, or false
+    fields*2<=1000 names and texts in turn
+  ]],
+  returns = '{code, number of fields written}; may be repeated',
+  codes = 'RETRY (nothing is lost, or the catalog has another version)',
+}, function(keys, asked)
   local key, fields = asked.hash == 'topics' and keys[2] or keys[3], asked.fields
   local version = tonumber(calls.call('HGET', keys[1], 'version') or 0)
   if asked.version ~= -1 and (version ~= asked.version or not catalog.is_lost(keys)) then
@@ -35,10 +33,4 @@ function catalog.restore(keys, args)
     catalog.publish(keys[1])
   end
   return { code.NONE, written }
-end
-redis.register_function{
-  function_name = 'korvet_catalog_restore',
-  callback = catalog.restore,
-  flags = { 'allow-oom' },
-  description = 'write fields of the topics or the settings back that are not there or cannot be read',
-}
+end)

@@ -82,18 +82,18 @@ function log.make_transaction_keys(keys)
   redis.call('HSETNX', keys[6], '', '0')
 end
 
--- log_create: make the keys of a partition, and its meta hash from its log if somebody deleted that alone
--- KEYS[1] log       stream  record batches
--- KEYS[2] meta      hash    identity, offsets, epochs, totals
--- KEYS[3] producers hash    producer id -> last batches
--- KEYS[4] open zset (optional) producer id -> first offset of its open transaction
--- KEYS[5] aborted zset (optional) `first last producer_id stable` by the last offset
--- KEYS[6] transactions hash (optional) producer id -> `epoch closed_ordinal open_ordinal transactional_id`
--- ARGV[1] topic_id   ARGV[2] run_id
--- Returns {code}; may be repeated
--- Codes: GONE (keys of another topic, or of one that is being deleted, still exist)
-function log.create(keys, args)
-  local asked = value.arguments(args, 'log_create: topic_id run_id')
+korvet.define({
+  name = 'log_create',
+  description = 'make the keys of a partition, and its meta hash from its log if somebody deleted that alone',
+  keys = [[
+    @log   open? zset producer id -> first offset of its open transaction
+    aborted? zset `first last producer_id stable` by the last offset
+    transactions? hash producer id -> `epoch closed_ordinal open_ordinal transactional_id`
+  ]],
+  args = 'topic_id   run_id',
+  returns = '{code}; may be repeated',
+  codes = 'GONE (keys of another topic, or of one that is being deleted, still exist)',
+}, function(keys, asked)
   local log_key, meta_key, producers_key = keys[1], keys[2], keys[3]
   local topic_id = redis.call('HGET', meta_key, 'topic_id')
   if topic_id == asked.topic_id then
@@ -118,9 +118,4 @@ function log.create(keys, args)
     'start', 0, 'end', 0, 'epoch', 0, 'epochs', '0:0', 'totals', '-1 0 0'
   )
   return { code.NONE }
-end
-redis.register_function{
-  function_name = 'korvet_log_create',
-  callback = log.create,
-  description = 'make the keys of a partition, and its meta hash from its log if somebody deleted that alone',
-}
+end)

@@ -44,19 +44,19 @@ function compaction.index(entry, changed, bytes, batches)
   )
 end
 
--- log_compaction_begin: take or keep the lease of a partition's compaction, and remove the keys that the last one left
--- KEYS[1] log       stream  record batches
--- KEYS[2] meta      hash    identity, offsets, epochs, totals
--- KEYS[3] producers hash    producer id -> last batches
--- KEYS[4] spare     stream  beside the log
--- ARGV[1] topic_id   ARGV[2] token   of the one compaction   ARGV[3] lease_ms
--- ARGV[4] is_kept (optional) 1 to keep a lease only: plans from before another front-end had it are worth nothing
--- Returns {code, status}; status: busy (another front-end has it, or had it meanwhile) | more (call again) | ready (the
--- spare is empty, or as the token's owner left it)
--- Bound: 100 entries a call; or about 1 MiB
--- Codes: GONE
-function compaction.begin(keys, args)
-  local asked = value.arguments(args, 'log_compaction_begin: topic_id token lease_ms:int is_kept?')
+korvet.define({
+  name = 'log_compaction_begin', flags = { 'allow-oom' },
+  description = "take or keep the lease of a partition's compaction, and remove the keys that the last one left",
+  keys = '@log   spare stream beside the log',
+  args = [[
+    topic_id   token of the one compaction   lease_ms:int
+    is_kept? 1 to keep a lease only: plans from before another front-end had it are worth nothing
+  ]],
+  returns = [[{code, status}; status: busy (another front-end has it, or had it meanwhile) | more (call again) | ready
+    (the spare is empty, or as the token's owner left it)]],
+  bound = '100 entries a call; or about 1 MiB',
+  codes = 'GONE',
+}, function(keys, asked)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'compaction')
   if meta[1] ~= asked.topic_id or redis.call('EXISTS', keys[1]) == 0 then
     return { code.GONE, '' }
@@ -76,13 +76,7 @@ function compaction.begin(keys, args)
   local lease = asked.token .. ' ' .. value.integer(now_ms + asked.lease_ms) .. ' ' .. phase
   redis.call('HSET', keys[2], 'compaction', lease)
   return { code.NONE, phase == 'clear' and 'more' or 'ready' }
-end
-redis.register_function{
-  function_name = 'korvet_log_compaction_begin',
-  callback = compaction.begin,
-  flags = { 'allow-oom' },
-  description = 'take or keep the lease of a partition\'s compaction, and remove the keys that the last one left',
-}
+end)
 
 -- The changes by the offset just past each entry: {''} for an entry that goes, else the index's new part and the batch.
 function compaction.changes(dropped, flat)
@@ -132,25 +126,22 @@ function compaction.write(keys, entries, written)
   return count
 end
 
--- log_compaction_copy: copy entries into the stream beside the log, without dropped entries and with changed ones
--- KEYS[1] log       stream  record batches
--- KEYS[2] meta      hash    identity, offsets, epochs, totals
--- KEYS[3] producers hash    producer id -> last batches
--- KEYS[4] spare     stream  beside the log
--- ARGV[1] topic_id   ARGV[2] run_id   ARGV[3] epoch   ARGV[4] start   ARGV[5] token
--- ARGV[6] copied   entries that are in the spare
--- ARGV[7] cursor   the offset just past the last entry before these   ARGV[8] up_to   the same of the last of these
--- ARGV[9] removed_bytes   behind the cursor, in all   ARGV[10] removed_batches   behind the cursor, in all
--- ARGV[11] dropped   offsets just past the batches that go, separated by blanks
--- ARGV[12..] changes   three for each batch that changes: the offset just past it, `size max_timestamp crc`, and the
--- batch, or '' if it lies at `<log>:<offset>.<token>`
--- Returns {code, status, copied}; status: ready | lost (the partition or the lease changed: give up)
--- Bound: 300 changes; 100 entries a call
--- Codes: GONE
-function compaction.copy(keys, args)
-  local asked = value.arguments(args,
-    'log_compaction_copy: topic_id run_id epoch start token copied:int cursor up_to:int removed_bytes:int '
-      .. 'removed_batches:int dropped changes*3<=300')
+korvet.define({
+  name = 'log_compaction_copy',
+  description = 'copy entries into the stream beside the log, without dropped entries and with changed ones',
+  keys = '@log   spare stream beside the log',
+  args = [[
+    topic_id   run_id   epoch   start   token   copied:int entries that are in the spare
+    cursor the offset just past the last entry before these   up_to:int the same of the last of these
+    removed_bytes:int behind the cursor, in all   removed_batches:int behind the cursor, in all
+    dropped offsets just past the batches that go, separated by blanks
+    changes*3<=300 three for each batch that changes: the offset just past it, `size max_timestamp crc`, and the batch,
+      or '' if it lies at `<log>:<offset>.<token>`
+  ]],
+  returns = '{code, status, copied}; status: ready | lost (the partition or the lease changed: give up)',
+  bound = '100 entries a call',
+  codes = 'GONE',
+}, function(keys, asked)
   local log_key, bytes, batches = keys[1], asked.removed_bytes, asked.removed_batches
   local is_as_seen = compaction.is_as_seen(keys, asked)
   if is_as_seen == nil then
@@ -179,12 +170,7 @@ function compaction.copy(keys, args)
     end
   end
   return { code.NONE, 'ready', asked.copied + compaction.write(keys, entries, written) } -- first write
-end
-redis.register_function{
-  function_name = 'korvet_log_compaction_copy',
-  callback = compaction.copy,
-  description = 'copy entries into the stream beside the log, without dropped entries and with changed ones',
-}
+end)
 
 -- Put the spare, which holds all that stays, in the log's place.
 function compaction.take_place(keys, asked, totals, former_key)
@@ -201,27 +187,24 @@ function compaction.take_place(keys, asked, totals, former_key)
   end
 end
 
--- log_compaction_swap: copy later entries and the Redis groups, and put the stream beside the log in its place
--- KEYS[1] log       stream  record batches
--- KEYS[2] meta      hash    identity, offsets, epochs, totals
--- KEYS[3] producers hash    producer id -> last batches
--- KEYS[4] spare     stream  beside the log
--- KEYS[5] aborted   zset    (optional) `first last producer_id stable` by the last offset
--- ARGV[1] topic_id   ARGV[2] run_id   ARGV[3] epoch   ARGV[4] start   ARGV[5] token
--- ARGV[6] copied   entries that are in the spare
--- ARGV[7] cursor   the offset just past the last entry that was looked at
--- ARGV[8] grown_bytes   of the whole log if it is larger than before, else 0
--- ARGV[9] cleaned   the offset below which each key was looked at
--- ARGV[10..] markers   offsets of the removed markers of aborted transactions
--- Returns {code, status, copied, cursor}; status: more (call again with copied and cursor) | done | lost (the partition
--- or the lease changed: give up) | crowded (more Redis groups, or consumers in a group, than a call takes)
--- Bound: 5000 markers; 100 entries a call, or about 1 MiB, and 500 Redis groups, consumers and pending entries in all
--- Codes: GONE
--- Source: UnifiedLog.replaceSegments
-function compaction.swap(keys, args)
-  local asked = value.arguments(args,
-    'log_compaction_swap: topic_id run_id epoch start token copied:int cursor grown_bytes:int cleaned:int '
-      .. 'markers*<=5000')
+korvet.define({
+  name = 'log_compaction_swap', flags = { 'allow-oom' },
+  description = 'copy later entries and the Redis groups, and put the stream beside the log in its place',
+  keys = '@log   spare stream beside the log   aborted? zset `first last producer_id stable` by the last offset',
+  args = [[
+    topic_id   run_id   epoch   start   token   copied:int entries that are in the spare
+    cursor the offset just past the last entry that was looked at
+    grown_bytes:int of the whole log if it is larger than before, else 0
+    cleaned:int the offset below which each key was looked at
+    markers*<=5000 offsets of the removed markers of aborted transactions
+  ]],
+  returns = [[{code, status, copied, cursor}; status: more (call again with copied and cursor) | done | lost (the
+    partition or the lease changed: give up) | crowded (more Redis groups, or consumers in a group, than a call
+    takes)]],
+  bound = '100 entries a call, or about 1 MiB, and 500 Redis groups, consumers and pending entries in all',
+  codes = 'GONE',
+  source = 'UnifiedLog.replaceSegments',
+}, function(keys, asked)
   local former_key = log.spare_key(keys[1]) .. ':former'
   local is_as_seen = compaction.is_as_seen(keys, asked)
   if is_as_seen == nil then
@@ -250,28 +233,20 @@ function compaction.swap(keys, args)
   -- As after a trim: front-ends ask again before they trust what they remember.
   redis.call('SPUBLISH', keys[1], '-1 -1')
   return { code.NONE, 'done', copied, '' }
-end
-redis.register_function{
-  function_name = 'korvet_log_compaction_swap',
-  callback = compaction.swap,
-  flags = { 'allow-oom' },
-  description = 'copy later entries and the Redis groups, and put the stream beside the log in its place',
-}
+end)
 
--- log_compaction_end: remove the keys that a compaction left beside the log, and then give its lease back
--- KEYS[1] log       stream  record batches
--- KEYS[2] meta      hash    identity, offsets, epochs, totals
--- KEYS[3] producers hash    producer id -> last batches
--- KEYS[4] spare     stream  beside the log
--- ARGV[1] topic_id   ARGV[2] token
--- ARGV[3] run_id   (optional) given with the next two if nothing had to change
--- ARGV[4] epoch    (optional)
--- ARGV[5] cleaned  (optional) the offset below which each key was looked at; remembered if the two are still right
--- Returns {code, more}; more is 1 while something is left: call again; may be repeated
--- Bound: 100 entries a call; or about 1 MiB
--- Codes: GONE
-function compaction.finish(keys, args)
-  local asked = value.arguments(args, 'log_compaction_end: topic_id token run_id? epoch? cleaned:int?')
+korvet.define({
+  name = 'log_compaction_end', flags = { 'allow-oom' },
+  description = 'remove the keys that a compaction left beside the log, and then give its lease back',
+  keys = '@log   spare stream beside the log',
+  args = [[
+    topic_id   token   run_id? given with the next two if nothing had to change   epoch?
+    cleaned:int? the offset below which each key was looked at; remembered if the two are still right
+  ]],
+  returns = '{code, more}; more is 1 while something is left: call again; may be repeated',
+  bound = '100 entries a call; or about 1 MiB',
+  codes = 'GONE',
+}, function(keys, asked)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'compaction', 'run_id', 'epoch', 'replid')
   local is_as_seen = meta[3] == asked.run_id and meta[4] == asked.epoch and meta[5] == server.replid()
   if meta[1] ~= asked.topic_id or redis.call('EXISTS', keys[1]) == 0 then
@@ -287,10 +262,4 @@ function compaction.finish(keys, args)
   end
   redis.call('HDEL', keys[2], 'compaction')
   return { code.NONE, 0 }
-end
-redis.register_function{
-  function_name = 'korvet_log_compaction_end',
-  callback = compaction.finish,
-  flags = { 'allow-oom' },
-  description = 'remove the keys that a compaction left beside the log, and then give its lease back',
-}
+end)

@@ -21,8 +21,6 @@ recorded.MOST_MEMBERS = 500
 -- Arguments of a record's fields, with those of `r` and `key`.
 recorded.MOST_FIELDS = 2 * (recorded.MOST_HEADERS + recorded.MOST_MEMBERS + 2)
 recorded.LOG_APPEND_TIME = 8
--- Arguments of all records of one batch.
-recorded.MOST_ARGUMENTS = 120000
 
 -- The records in an append's arguments, from an index on: the arguments, and the index at which each record starts. A
 -- record is the number of its fields' arguments, its size, its timestamp, and its fields with their values, `r` first.
@@ -65,27 +63,24 @@ function log.write_records(log_key, base, epoch, totals, added)
   return format('%s %d %d', running_max, bytes, batches + #added.starts)
 end
 
--- log_append_records: append a record batch as an entry for each of its records
--- KEYS[1] log          stream  records
--- KEYS[2] meta         hash    identity, offsets, epochs, totals
--- KEYS[3] producers    hash    producer id -> last batches
--- KEYS[4] open         zset    producer id -> first offset of its open transaction
--- KEYS[5] aborted      zset    `first last producer_id stable` by the last offset
--- KEYS[6] transactions hash    producer id -> `epoch closed_ordinal open_ordinal transactional_id`
--- ARGV[1] topic_id   ARGV[2] run_id   ARGV[3] records   ARGV[4] size bytes   ARGV[5] max_timestamp ms   ARGV[6] crc
--- ARGV[7] producer_id or -1   ARGV[8] producer_epoch   ARGV[9] base_sequence
--- ARGV[10] kind   `transactional` if the batch belongs to a transaction, else ''
--- ARGV[11] is_next   1 if an earlier batch of the producer failed or is under way, so that no gap may pass, else ''
--- ARGV[12] ordinal of the transaction if the coordinator was asked, else ''   ARGV[13] transactional_id or ''
--- ARGV[14] joins   1 as for log_append_transactional, else ''
--- ARGV[15..] record   for each the number of its fields' arguments, its size, its timestamp, and the fields
--- Returns the text `code base_offset log_start leader_epoch`, as log_append
--- Bound: 120000 record; 10,000 records, for 50 to 60 ms
--- Codes: GONE, VERIFY, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING,
--- INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS: as log_append_transactional
--- Source: as log_append_transactional
-function log.append_records(keys, args)
-  value.bounded('korvet_log_append_records', args, 14, recorded.MOST_ARGUMENTS)
+korvet.define({
+  name = 'log_append_records', by_position = true,
+  description = 'append a record batch as an entry for each of its records',
+  keys = '@log   @open',
+  args = [[
+    topic_id   run_id   records   size bytes   max_timestamp ms   crc   producer_id or -1   producer_epoch
+    base_sequence   kind `transactional` if the batch belongs to a transaction, else ''
+    is_next 1 if an earlier batch of the producer failed or is under way, so that no gap may pass, else ''
+    ordinal of the transaction if the coordinator was asked, else ''   transactional_id or ''
+    joins 1 as for log_append_transactional, else ''
+    record*<=120000 for each the number of its fields' arguments, its size, its timestamp, and the fields
+  ]],
+  returns = 'the text `code base_offset log_start leader_epoch`, as log_append',
+  bound = '10,000 records, for 50 to 60 ms',
+  codes = [[GONE, VERIFY, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING,
+    INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS: as log_append_transactional]],
+  source = 'as log_append_transactional',
+}, function(keys, args)
   local added = log.records_of(args, 15, value.number(args[3], 'records'))
   local transaction = nil
   if args[10] == 'transactional' then
@@ -97,12 +92,7 @@ function log.append_records(keys, args)
   local batch = { unpack(args, 1, 9) }
   batch[11] = args[11] ~= '' or nil
   return log.append_batch(keys, batch, nil, transaction, added)
-end
-redis.register_function{
-  function_name = 'korvet_log_append_records',
-  callback = log.append_records,
-  description = 'append a record batch as an entry for each of its records',
-}
+end)
 
 -- Bytes of a length in a record: a zig-zag varint.
 function recorded.length_bytes(length)
@@ -207,16 +197,16 @@ function recorded.denied(keys)
   return nil
 end
 
--- record_append: append a record, from Redis
--- KEYS[1] log       stream  records
--- KEYS[2] meta      hash    identity, offsets, epochs, totals
--- KEYS[3] producers hash    producer id -> last batches
--- ARGV[1..] field   `key`, `value` or `header.<name>`, each with its value behind it; a missing key or value is null
--- Returns the record's offset; an error if the topic is not one of records or has a value schema, if the arguments are
--- no record that it takes, or if the user has no right to write to these keys
--- Bound: 2004 field
-function recorded.append_one(keys, args)
-  value.bounded('korvet_record_append', args, 0, 2 * (recorded.MOST_HEADERS + 2))
+korvet.define({
+  name = 'record_append', by_position = true,
+  description = 'append a record, from Redis',
+  keys = '@log',
+  args = [[
+    field*<=2004 `key`, `value` or `header.<name>`, each with its value behind it; a missing key or value is null
+  ]],
+  returns = [[the record's offset; an error if the topic is not one of records or has a value schema, if the arguments
+    are no record that it takes, or if the user has no right to write to these keys]],
+}, function(keys, args)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'records')
   local rules, problem = recorded.rules(meta[1] and meta[2])
   local fields, size
@@ -232,9 +222,4 @@ function recorded.append_one(keys, args)
   local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
   local reply = recorded.append(keys, meta[1], run_id, rules, { { fields = fields, size = size } })
   return tonumber(string.match(reply, '^0 (%d+)'))
-end
-redis.register_function{
-  function_name = 'korvet_record_append',
-  callback = recorded.append_one,
-  description = 'append a record, from Redis',
-}
+end)

@@ -149,23 +149,19 @@ function log.append_batch(keys, args, temporary_key, transaction, records)
   return '0 ' .. base .. ' ' .. start .. ' ' .. epoch
 end
 
--- log_append: append a record batch
--- KEYS[1] log       stream  record batches
--- KEYS[2] meta      hash    identity, offsets, epochs, totals
--- KEYS[3] producers hash    producer id -> last batches
--- KEYS[4] temporary string  (optional) a batch to be placed; it is gone after any answer but RESEND
--- ARGV[1] topic_id   ARGV[2] run_id   ARGV[3] records   ARGV[4] size bytes   ARGV[5] max_timestamp ms   ARGV[6] crc
--- ARGV[7] producer_id or -1   ARGV[8] producer_epoch   ARGV[9] base_sequence   ARGV[10] batch, or '' with KEYS[4]
--- ARGV[11] is_next  (optional) given if an earlier batch of the producer failed or is under way: no gap may pass
--- Returns the text `code base_offset log_start leader_epoch`, each -1 if unknown; a duplicate gets its first append's
--- base_offset
--- Codes: GONE, RESEND, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE
--- Source: UnifiedLog.append, UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.checkSequence
-function log.append(keys, args)
-  return log.append_batch(keys, args, keys[4])
-end
-redis.register_function{
-  function_name = 'korvet_log_append',
-  callback = log.append,
+korvet.define({
+  name = 'log_append', by_position = true,
   description = 'append a record batch',
-}
+  keys = '@log   temporary? string a batch to be placed; it is gone after any answer but RESEND',
+  args = [[
+    topic_id   run_id   records   size bytes   max_timestamp ms   crc   producer_id or -1   producer_epoch
+    base_sequence   batch or '' with KEYS[4]
+    is_next? given if an earlier batch of the producer failed or is under way: no gap may pass
+  ]],
+  returns = [[the text `code base_offset log_start leader_epoch`, each -1 if unknown; a duplicate gets its first
+    append's base_offset]],
+  codes = 'GONE, RESEND, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE',
+  source = 'UnifiedLog.append, UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.checkSequence',
+}, function(keys, args)
+  return log.append_batch(keys, args, keys[4])
+end)

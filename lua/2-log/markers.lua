@@ -75,26 +75,22 @@ local function write_marker(marker, keys, args, base)
   end
 end
 
--- log_mark: end a transaction in a partition by a control batch
--- An older transaction of the producer may be open that its coordinator does not know. The marker of an abort ends it.
--- Before the marker of a commit, one of an abort has to come, with the ordinal before its own.
--- KEYS[1] log          stream  record batches
--- KEYS[2] meta         hash    identity, offsets, epochs, totals
--- KEYS[3] producers    hash    producer id -> last batches
--- KEYS[4] open         zset    producer id -> first offset of its open transaction
--- KEYS[5] aborted      zset    `first last producer_id stable` by the last offset
--- KEYS[6] transactions hash    producer id -> `epoch closed_ordinal open_ordinal transactional_id`
--- ARGV[1] topic_id   ARGV[2] run_id   ARGV[3] producer_id   ARGV[4] producer_epoch of the marker   ARGV[5] ordinal
--- ARGV[6] decision   commit or abort
--- ARGV[7] size bytes   ARGV[8] max_timestamp ms   ARGV[9] crc   ARGV[10] batch of one record
--- Returns the text `code base_offset log_start leader_epoch`; base_offset is -1 if the transaction was ended before and
--- nothing is written; may be repeated
--- Codes: GONE, CONCURRENT_TRANSACTIONS, INVALID_PRODUCER_EPOCH (a newer epoch wrote here, and no transaction is open)
--- Source: UnifiedLog.appendAsLeader, ProducerAppendInfo.appendEndTxnMarker, ProducerStateManager.completeTxn
-function log.mark(keys, args)
-  local asked = value.arguments(args,
-    'log_mark: topic_id run_id producer_id producer_epoch ordinal:int decision:commit|abort size max_timestamp '
-      .. 'crc batch')
+korvet.define({
+  name = 'log_mark', flags = { 'allow-oom' },
+  description = 'end a transaction in a partition by a control batch',
+  keys = '@log   @open',
+  args = [[
+    topic_id   run_id   producer_id   producer_epoch of the marker   ordinal:int   decision:commit|abort   size bytes
+    max_timestamp ms   crc   batch of one record
+  ]],
+  returns = [[the text `code base_offset log_start leader_epoch`; base_offset is -1 if the transaction was ended before
+    and nothing is written; may be repeated]],
+  codes = [[GONE, CONCURRENT_TRANSACTIONS, INVALID_PRODUCER_EPOCH (a newer epoch wrote here, and no transaction is
+    open)]],
+  source = 'UnifiedLog.appendAsLeader, ProducerAppendInfo.appendEndTxnMarker, ProducerStateManager.completeTxn',
+  notes = [[An older transaction of the producer may be open that its coordinator does not know. The marker of an abort
+    ends it. Before the marker of a commit, one of an abort has to come, with the ordinal before its own.]],
+}, function(keys, asked)
   local batch = {
     asked.topic_id, asked.run_id, '1', asked.size, asked.max_timestamp, asked.crc, asked.producer_id,
     asked.producer_epoch, '-1', asked.batch,
@@ -102,13 +98,7 @@ function log.mark(keys, args)
   return log.append_batch(keys, batch, nil, {
     admit = admit_marker, write = write_marker, decision = asked.decision, ordinal = asked.ordinal,
   })
-end
-redis.register_function{
-  function_name = 'korvet_log_mark',
-  callback = log.mark,
-  flags = { 'allow-oom' },
-  description = 'end a transaction in a partition by a control batch',
-}
+end)
 
 -- The greatest timestamp of the batch at an offset; -1 if it is gone.
 function log.timestamp_at(log_key, base)
@@ -120,17 +110,20 @@ function log.timestamp_at(log_key, base)
   return log.next_offset(entry) - records == tonumber(base) and timestamp or -1
 end
 
--- log_check: whether a partition still holds the records that an open transaction wrote to it
--- KEYS[1] meta         hash    identity, offsets, epochs, totals
--- KEYS[2] open         zset    producer id -> first offset of its open transaction
--- KEYS[3] transactions hash    producer id -> `epoch closed_ordinal open_ordinal transactional_id`
--- ARGV[1] topic_id
--- ARGV[2] joined   the replication id under which the partition came into the transaction, or ''
--- ARGV[3] producer_id   ARGV[4] ordinal of the transaction
--- Returns code
--- Codes: GONE, TRANSACTION_ABORTABLE (history changed since, or an older transaction of the producer is open)
-function log.check(keys, args)
-  local asked = value.arguments(args, 'log_check: topic_id joined producer_id ordinal:int')
+korvet.define({
+  name = 'log_check', flags = { 'no-writes', 'allow-oom' },
+  description = 'whether a partition still holds the records that an open transaction wrote to it',
+  keys = [[
+    meta hash identity, offsets, epochs, totals   open zset producer id -> first offset of its open transaction
+    transactions hash producer id -> `epoch closed_ordinal open_ordinal transactional_id`
+  ]],
+  args = [[
+    topic_id   joined the replication id under which the partition came into the transaction, or ''   producer_id
+    ordinal:int of the transaction
+  ]],
+  returns = 'code',
+  codes = 'GONE, TRANSACTION_ABORTABLE (history changed since, or an older transaction of the producer is open)',
+}, function(keys, asked)
   local replid = server.ask_replid()
   local meta = redis.call('HMGET', keys[1], 'topic_id', 'replid', 'epochs')
   if meta[1] ~= asked.topic_id then
@@ -146,13 +139,7 @@ function log.check(keys, args)
   local epoch_start = tonumber(string.match(meta[3], '(%d+)$'))
   local is_whole = known.open == asked.ordinal and meta[2] == replid and epoch_start <= first
   return is_whole and code.NONE or code.TRANSACTION_ABORTABLE
-end
-redis.register_function{
-  function_name = 'korvet_log_check',
-  callback = log.check,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'whether a partition still holds the records that an open transaction wrote to it',
-}
+end)
 
 -- A producer's state, as log_producers tells it; nil if it cannot be read.
 function log.producer_of(keys, producer_id)
@@ -169,23 +156,21 @@ function log.producer_of(keys, producer_id)
   }
 end
 
--- log_producers: tell the state of a partition's producers
--- KEYS[1] log          stream  record batches
--- KEYS[2] meta         hash    identity, offsets, epochs, totals
--- KEYS[3] producers    hash    producer id -> last batches
--- KEYS[4] open         zset    producer id -> first offset of its open transaction
--- KEYS[5] aborted      zset    `first last producer_id stable` by the last offset
--- KEYS[6] transactions hash    producer id -> `epoch closed_ordinal open_ordinal transactional_id`
--- ARGV[1] topic_id   ARGV[2] cursor   0 at first
--- ARGV[3] producer_id   (optional) of the only producer to tell, or ''
--- ARGV[4] only_open   (optional) given to leave out producers without an open transaction
--- Returns {code, cursor, [[producer_id, epoch, last_sequence, last_timestamp, first_offset of its open transaction,
--- ordinal of it, transactional_id], ...]}; call again with the cursor until it is '0'; an unknown value is -1 or ''
--- Bound: 100 producers a call
--- Codes: GONE
--- Source: ProducerStateManager.activeProducers, UnifiedLog.activeProducers
-function log.producers(keys, args)
-  local asked = value.arguments(args, 'log_producers: topic_id cursor producer_id? only_open?')
+korvet.define({
+  name = 'log_producers', flags = { 'no-writes', 'allow-oom' },
+  description = "tell the state of a partition's producers",
+  keys = '@log   @open',
+  args = [[
+    topic_id   cursor 0 at first   producer_id? of the only producer to tell, or ''
+    only_open? given to leave out producers without an open transaction
+  ]],
+  returns = [=[{code, cursor, [[producer_id, epoch, last_sequence, last_timestamp, first_offset of its open
+    transaction, ordinal of it, transactional_id], ...]}; call again with the cursor until it is '0'; an unknown
+    value is -1 or '']=],
+  bound = '100 producers a call',
+  codes = 'GONE',
+  source = 'ProducerStateManager.activeProducers, UnifiedLog.activeProducers',
+}, function(keys, asked)
   if redis.call('HGET', keys[2], 'topic_id') ~= asked.topic_id then
     return { code.GONE, '0', {} }
   end
@@ -199,10 +184,4 @@ function log.producers(keys, args)
     producers[#producers + 1] = log.producer_of(keys, flat[at])
   end
   return { code.NONE, scanned[1], producers }
-end
-redis.register_function{
-  function_name = 'korvet_log_producers',
-  callback = log.producers,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'tell the state of a partition\'s producers',
-}
+end)

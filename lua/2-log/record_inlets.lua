@@ -6,18 +6,17 @@ recorded.MOST_REFUSED = 1000
 recorded.MOST_KEPT = 2000
 recorded.MOST_KEPT_BYTES = 16384
 
--- record_configure: set the rules for records that Redis users add to a partition, and make its inlet
--- KEYS[1] log       stream  records
--- KEYS[2] meta      hash    identity, offsets, epochs, totals
--- KEYS[3] producers hash    producer id -> last batches
--- KEYS[4] in        stream  what Redis users add
--- KEYS[5] refused   stream  entries that were refused
--- ARGV[1] topic_id   ARGV[2] rules   `max_message_bytes is_log_append_time is_compacted has_schema`, or '' if the topic
--- is not one of records
--- Returns {code}; may be repeated
--- Codes: GONE
-function recorded.configure(keys, args)
-  local asked = value.arguments(args, 'record_configure: topic_id rules')
+korvet.define({
+  name = 'record_configure', flags = { 'allow-oom' },
+  description = 'set the rules for records that Redis users add to a partition, and make its inlet',
+  keys = '@log   in stream what Redis users add   refused stream entries that were refused',
+  args = [[
+    topic_id
+    rules `max_message_bytes is_log_append_time is_compacted has_schema`, or '' if the topic is not one of records
+  ]],
+  returns = '{code}; may be repeated',
+  codes = 'GONE',
+}, function(keys, asked)
   if redis.call('HGET', keys[2], 'topic_id') ~= asked.topic_id then
     return { code.GONE }
   end
@@ -36,13 +35,7 @@ function recorded.configure(keys, args)
   end
   redis.call('HSET', keys[2], 'records', asked.rules)
   return { code.NONE }
-end
-redis.register_function{
-  function_name = 'korvet_record_configure',
-  callback = recorded.configure,
-  flags = { 'allow-oom' },
-  description = 'set the rules for records that Redis users add to a partition, and make its inlet',
-}
+end)
 
 -- The part of an entry's fields and values that is kept, and whether it is less than all.
 function recorded.kept(fields)
@@ -69,19 +62,16 @@ function recorded.refuse(refused_key, entry, reason)
   )
 end
 
--- record_drain: move the entries of a partition's inlet into its log
--- KEYS[1] log       stream  records
--- KEYS[2] meta      hash    identity, offsets, epochs, totals
--- KEYS[3] producers hash    producer id -> last batches
--- KEYS[4] in        stream  what Redis users add
--- KEYS[5] refused   stream  entries that were refused
--- ARGV[1] topic_id   ARGV[2] run_id
--- Returns {code, taken, refused, more}: how many entries; more is 1 while some may be left: call again. Nothing moves
--- if the topic is not one of records
--- Bound: 100 entries a call; about 1 MiB
--- Codes: GONE
-function recorded.drain(keys, args)
-  local asked = value.arguments(args, 'record_drain: topic_id run_id')
+korvet.define({
+  name = 'record_drain',
+  description = "move the entries of a partition's inlet into its log",
+  keys = '@log   in stream what Redis users add   refused stream entries that were refused',
+  args = 'topic_id   run_id',
+  returns = [[{code, taken, refused, more}: how many entries; more is 1 while some may be left: call again. Nothing
+    moves if the topic is not one of records]],
+  bound = '100 entries a call; about 1 MiB',
+  codes = 'GONE',
+}, function(keys, asked)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'records')
   if meta[1] ~= asked.topic_id then
     return { code.GONE, 0, 0, 0 }
@@ -116,9 +106,4 @@ function recorded.drain(keys, args)
     redis.call('XDEL', keys[4], unpack(ids))
   end
   return { code.NONE, #taken, #refused, is_more and 1 or 0 }
-end
-redis.register_function{
-  function_name = 'korvet_record_drain',
-  callback = recorded.drain,
-  description = 'move the entries of a partition\'s inlet into its log',
-}
+end)

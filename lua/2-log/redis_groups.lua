@@ -54,16 +54,18 @@ function log.set_group(log_key, group_id, offset, totals, is_moved)
   end
 end
 
--- log_attach: make the Redis group of a Kafka group at its position, or move it there
--- KEYS[1] log       stream  record batches
--- KEYS[2] meta      hash    identity, offsets, epochs, totals
--- KEYS[3] producers hash    producer id -> last batches
--- ARGV[1] topic_id   ARGV[2] group_id   ARGV[3] offset   ARGV[4] mode   keep: an existing Redis group stays where it
--- is; move: it moves to this offset, whatever the log holds
--- Returns {code}; may be repeated
--- Codes: GONE, OFFSET_OUT_OF_RANGE (with keep only: a reader of that offset is sent elsewhere)
-function log.attach(keys, args)
-  local asked = value.arguments(args, 'log_attach: topic_id group_id offset mode:keep|move')
+korvet.define({
+  name = 'log_attach', flags = { 'allow-oom' },
+  description = 'make the Redis group of a Kafka group at its position, or move it there',
+  keys = '@log',
+  args = [[
+    topic_id   group_id   offset
+    mode:keep|move keep: an existing Redis group stays where it is; move: it moves to this offset, whatever the log
+      holds
+  ]],
+  returns = '{code}; may be repeated',
+  codes = 'GONE, OFFSET_OUT_OF_RANGE (with keep only: a reader of that offset is sent elsewhere)',
+}, function(keys, asked)
   local log_key, offset = keys[1], asked.offset
   if not string.find(offset, '^%d+$') then
     error('offset is not a number: ' .. offset, 0)
@@ -78,35 +80,22 @@ function log.attach(keys, args)
   end
   log.set_group(log_key, asked.group_id, offset, meta[4], asked.mode == 'move')
   return { code.NONE }
-end
-redis.register_function{
-  function_name = 'korvet_log_attach',
-  callback = log.attach,
-  flags = { 'allow-oom' },
-  description = 'make the Redis group of a Kafka group at its position, or move it there',
-}
+end)
 
--- log_detach: destroy the Redis group of a Kafka group
--- KEYS[1] log       stream  record batches
--- KEYS[2] meta      hash    identity, offsets, epochs, totals
--- KEYS[3] producers hash    producer id -> last batches
--- ARGV[1] topic_id   ARGV[2] group_id
--- Returns {code}; 0 also if there is no such Redis group; may be repeated
--- Codes: GONE (the topic's Redis groups are gone with it)
-function log.detach(keys, args)
-  local asked = value.arguments(args, 'log_detach: topic_id group_id')
+korvet.define({
+  name = 'log_detach', flags = { 'allow-oom' },
+  description = 'destroy the Redis group of a Kafka group',
+  keys = '@log',
+  args = 'topic_id   group_id',
+  returns = '{code}; 0 also if there is no such Redis group; may be repeated',
+  codes = "GONE (the topic's Redis groups are gone with it)",
+}, function(keys, asked)
   if redis.call('HGET', keys[2], 'topic_id') ~= asked.topic_id or redis.call('EXISTS', keys[1]) == 0 then
     return { code.GONE }
   end
   redis.call('XGROUP', 'DESTROY', keys[1], asked.group_id) -- first write
   return { code.NONE }
-end
-redis.register_function{
-  function_name = 'korvet_log_detach',
-  callback = log.detach,
-  flags = { 'allow-oom' },
-  description = 'destroy the Redis group of a Kafka group',
-}
+end)
 
 -- The Redis groups of a stream as [[name, ..., position, ..., lag_records, ..., lag_batches, ...], ...]; empty if there
 -- are more than log.MOST_DESCRIBED.
@@ -128,17 +117,17 @@ function log.described_groups(log_key, count, log_start, log_end, totals)
   return described
 end
 
--- log_describe: tell a partition's offsets and size, and the positions of its Redis groups
--- KEYS[1] log  stream  record batches
--- KEYS[2] meta hash    identity, offsets, epochs, totals
--- ARGV[1] without_groups   (optional) given to leave out the groups
--- Returns {code}, or {0, topic_id, _, start, _, end, _, epoch, _, batches, _, bytes, _, groups, [[name, _, position, _,
--- lag_records, _, lag_batches, _], ...], groups_count, _}: each name is followed by its value, the position is a text;
--- groups is empty if there are more than it may list
--- Bound: 500 groups
--- Codes: GONE
-function log.describe(keys, args)
-  local asked = value.arguments(args, 'log_describe: without_groups?')
+korvet.define({
+  name = 'log_describe', flags = { 'no-writes', 'allow-oom' },
+  description = "tell a partition's offsets and size, and the positions of its Redis groups",
+  keys = 'log stream record batches   meta hash identity, offsets, epochs, totals',
+  args = 'without_groups? given to leave out the groups',
+  returns = [=[{code}, or {0, topic_id, _, start, _, end, _, epoch, _, batches, _, bytes, _, groups, [[name, _,
+    position, _, lag_records, _, lag_batches, _], ...], groups_count, _}: each name is followed by its value, the
+    position is a text; groups is empty if there are more than it may list]=],
+  bound = '500 groups',
+  codes = 'GONE',
+}, function(keys, asked)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'end', 'epoch', 'totals')
   if not meta[1] or redis.call('EXISTS', keys[1]) == 0 then
     return { code.GONE }
@@ -160,10 +149,4 @@ function log.describe(keys, args)
     code.NONE, 'topic_id', meta[1], 'start', log_start, 'end', log_end, 'epoch', tonumber(meta[4]),
     'batches', batches, 'bytes', bytes, 'groups', groups, 'groups_count', count,
   }
-end
-redis.register_function{
-  function_name = 'korvet_log_describe',
-  callback = log.describe,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'tell a partition\'s offsets and size, and the positions of its Redis groups',
-}
+end)

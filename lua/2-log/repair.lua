@@ -72,15 +72,17 @@ function log.rebuild_meta(keys, topic_id)
   end
 end
 
--- log_repair: remove an entry that cannot be read, for an operator
--- An entry above the log's end keeps everybody from appending. So the stream's last id becomes the log's end again.
--- KEYS[1] log       stream  record batches
--- KEYS[2] meta      hash    identity, offsets, epochs, totals
--- ARGV[1] entry_id  as the line in a front-end's log names it
--- Returns {code, removed}; removed is 1 if there was such an entry; may be repeated
--- Codes: GONE
-function log.repair(keys, args)
-  local log_key, entry_id = keys[1], value.arguments(args, 'log_repair: entry_id').entry_id
+korvet.define({
+  name = 'log_repair', flags = { 'allow-oom' },
+  description = 'remove an entry that cannot be read, for an operator',
+  keys = 'log stream record batches   meta hash identity, offsets, epochs, totals',
+  args = "entry_id as the line in a front-end's log names it",
+  returns = '{code, removed}; removed is 1 if there was such an entry; may be repeated',
+  codes = 'GONE',
+  notes = [[An entry above the log's end keeps everybody from appending. So the stream's last id becomes the log's end
+    again.]],
+}, function(keys, asked)
+  local log_key, entry_id = keys[1], asked.entry_id
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'end', 'totals')
   local log_end, batches = tonumber(meta[2] or nil), string.match(meta[3] or '', '(%d+)$')
   if not meta[1] then
@@ -94,10 +96,4 @@ function log.repair(keys, args)
   end
   redis.call('SPUBLISH', log_key, '-1 -1')
   return { code.NONE, removed }
-end
-redis.register_function{
-  function_name = 'korvet_log_repair',
-  callback = log.repair,
-  flags = { 'allow-oom' },
-  description = 'remove an entry that cannot be read, for an operator',
-}
+end)

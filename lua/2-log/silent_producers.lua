@@ -1,20 +1,19 @@
--- log_forget_producers: forget producers that were silent for long, some at a time
--- The first appends of new producers forget a few as well; they go by the expiration of the last such call.
--- KEYS[1] log          stream  record batches
--- KEYS[2] meta         hash    identity, offsets, epochs, totals
--- KEYS[3] producers    hash    producer id -> last batches
--- KEYS[4] open         zset    producer id -> first offset of its open transaction
--- KEYS[5] aborted      zset    `first last producer_id stable` by the last offset
--- KEYS[6] transactions hash    producer id -> `epoch closed_ordinal open_ordinal transactional_id`
--- ARGV[1] topic_id   ARGV[2] expiration_ms   a silent producer stays for at least so long, and for less than twice as
--- long if the calls are frequent enough
--- ARGV[3] is_first  1 to begin with the first producer, '' to go on
--- Returns {code, more}; more is 1 while some are left to look at: call again; may be repeated
--- Bound: 100 producers a call; about
--- Codes: GONE
--- Source: ProducerStateManager.removeExpiredProducers
-function log.forget_producers(keys, args)
-  local asked = value.arguments(args, 'log_forget_producers: topic_id expiration_ms:int is_first')
+korvet.define({
+  name = 'log_forget_producers', flags = { 'allow-oom' },
+  description = 'forget producers that were silent for long, some at a time',
+  keys = '@log   @open',
+  args = [[
+    topic_id
+    expiration_ms:int a silent producer stays for at least so long, and for less than twice as long if the calls are
+      frequent enough
+    is_first 1 to begin with the first producer, '' to go on
+  ]],
+  returns = '{code, more}; more is 1 while some are left to look at: call again; may be repeated',
+  bound = '100 producers a call; about',
+  codes = 'GONE',
+  source = 'ProducerStateManager.removeExpiredProducers',
+  notes = 'The first appends of new producers forget a few as well; they go by the expiration of the last such call.',
+}, function(keys, asked)
   local expiration_ms = asked.expiration_ms
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'end')
   if meta[1] ~= asked.topic_id then
@@ -40,10 +39,4 @@ function log.forget_producers(keys, args)
   log.make_transaction_keys(keys)
   log.sweep_transactions(keys, log.STEP)
   return { code.NONE, notes.cursor == '0' and 0 or 1 }
-end
-redis.register_function{
-  function_name = 'korvet_log_forget_producers',
-  callback = log.forget_producers,
-  flags = { 'allow-oom' },
-  description = 'forget producers that were silent for long, some at a time',
-}
+end)

@@ -1,15 +1,14 @@
--- log_take_over: begin a leader epoch if the log's history may have gone back since the last one began
--- It may have if another server holds the log now, or if the same one writes under another replication id. Clients
--- learn of the epoch at once, before anybody appends.
--- KEYS[1] log       stream  record batches
--- KEYS[2] meta      hash    identity, offsets, epochs, totals
--- KEYS[3] producers hash    producer id -> last batches
--- ARGV[1] topic_id   ARGV[2] run_id
--- Returns {code, leader_epoch, replication id}; may be repeated
--- Codes: GONE
--- Source: Partition.makeLeader
-function log.take_over(keys, args)
-  local asked = value.arguments(args, 'log_take_over: topic_id run_id')
+korvet.define({
+  name = 'log_take_over', flags = { 'allow-oom' },
+  description = "begin a leader epoch if the log's history may have gone back since the last one began",
+  keys = '@log',
+  args = 'topic_id   run_id',
+  returns = '{code, leader_epoch, replication id}; may be repeated',
+  codes = 'GONE',
+  source = 'Partition.makeLeader',
+  notes = [[It may have if another server holds the log now, or if the same one writes under another replication id.
+    Clients learn of the epoch at once, before anybody appends.]],
+}, function(keys, asked)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'run_id', 'end', 'epoch', 'first_open', 'replid')
   if meta[1] ~= asked.topic_id then
     return { code.GONE, -1, '' }
@@ -23,10 +22,4 @@ function log.take_over(keys, args)
     redis.call('SPUBLISH', keys[1], epoch .. ' ' .. meta[3] .. (meta[5] and ' ' .. meta[5] or ''))
   end
   return { code.NONE, tonumber(epoch), replid }
-end
-redis.register_function{
-  function_name = 'korvet_log_take_over',
-  callback = log.take_over,
-  flags = { 'allow-oom' },
-  description = 'begin a leader epoch if the log\'s history may have gone back since the last one began',
-}
+end)

@@ -85,18 +85,20 @@ function log.scan_for_max(log_key, from, best, best_timestamp, log_start, log_en
   return { code.NONE, best == '' and 'none' or 'more', '-1', '', log_start }
 end
 
--- log_offset_for_time: find the first batch with a timestamp not earlier than the given one
--- KEYS[1] log  stream  record batches
--- KEYS[2] meta hash    identity, offsets, epochs, totals
--- ARGV[1] topic_id   ARGV[2] timestamp ms, or -3 for the batch with the greatest   ARGV[3] cursor   -1 at first
--- ARGV[4] undated   (optional) given to find batches without timestamps by the time of their append
--- Returns {code, status, position, index, log_start}; status: found (position is the offset just past the batch) |
--- none | more (nothing yet; call again with cursor = position)
--- Bound: 100 entries a call; about 1 MiB
--- Codes: GONE
--- Source: UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp
-function log.offset_for_time(keys, args)
-  local asked = value.arguments(args, 'log_offset_for_time: topic_id timestamp:int cursor undated?')
+korvet.define({
+  name = 'log_offset_for_time', flags = { 'no-writes', 'allow-oom' },
+  description = 'find the first batch with a timestamp not earlier than the given one',
+  keys = 'log stream record batches   meta hash identity, offsets, epochs, totals',
+  args = [[
+    topic_id   timestamp:int ms, or -3 for the batch with the greatest   cursor -1 at first
+    undated? given to find batches without timestamps by the time of their append
+  ]],
+  returns = [[{code, status, position, index, log_start}; status: found (position is the offset just past the batch) |
+    none | more (nothing yet; call again with cursor = position)]],
+  bound = '100 entries a call; about 1 MiB',
+  codes = 'GONE',
+  source = 'UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp',
+}, function(keys, asked)
   local timestamp, undated = asked.timestamp, asked.undated
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'end', 'totals')
   if meta[1] ~= asked.topic_id then
@@ -123,10 +125,4 @@ function log.offset_for_time(keys, args)
     return log.scan_for_max(keys[1], meta[2], '', -1, log_start, meta[3])
   end
   return log.scan_for_time(keys[1], log.next_offset(entry), timestamp, log_start, meta[3], undated)
-end
-redis.register_function{
-  function_name = 'korvet_log_offset_for_time',
-  callback = log.offset_for_time,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'find the first batch with a timestamp not earlier than the given one',
-}
+end)

@@ -110,33 +110,26 @@ function log.transaction_with(args)
   }
 end
 
--- log_append_transactional: append a record batch of a transaction
--- KEYS[1] log          stream  record batches
--- KEYS[2] meta         hash    identity, offsets, epochs, totals
--- KEYS[3] producers    hash    producer id -> last batches
--- KEYS[4] open         zset    producer id -> first offset of its open transaction
--- KEYS[5] aborted      zset    `first last producer_id stable` by the last offset
--- KEYS[6] transactions hash    producer id -> `epoch closed_ordinal open_ordinal transactional_id`
--- KEYS[7] temporary    string  (optional) a batch to be placed; it is gone after any answer but RESEND
--- ARGV[1] topic_id   ARGV[2] run_id   ARGV[3] records   ARGV[4] size bytes   ARGV[5] max_timestamp ms   ARGV[6] crc
--- ARGV[7] producer_id   ARGV[8] producer_epoch   ARGV[9] base_sequence   ARGV[10] batch, or '' with KEYS[7]
--- ARGV[11] is_next   1 if an earlier batch of the producer failed or is under way, so that no gap may pass, else ''
--- ARGV[12] ordinal of the transaction if the coordinator was asked, else ''   ARGV[13] transactional_id
--- ARGV[14] joins   (optional) 1 if partitions come into transactions by their batches. Each transaction then has an
--- epoch of its own, so an unknown producer begins with sequence 0, or batches of the transaction were lost
--- Returns the text `code base_offset log_start leader_epoch`, as log_append
--- Codes: GONE, RESEND, VERIFY, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING (no
--- producer id), INVALID_TXN_STATE (that transaction was ended here), CONCURRENT_TRANSACTIONS (an older one is open
--- that its coordinator does not know: abort it first)
--- Source: UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.appendDataBatch, checkSequence
-function log.append_transactional(keys, args)
+korvet.define({
+  name = 'log_append_transactional', by_position = true,
+  description = 'append a record batch of a transaction',
+  keys = '@log   @open   temporary? string a batch to be placed; it is gone after any answer but RESEND',
+  args = [[
+    topic_id   run_id   records   size bytes   max_timestamp ms   crc   producer_id   producer_epoch   base_sequence
+    batch or '' with KEYS[7]
+    is_next 1 if an earlier batch of the producer failed or is under way, so that no gap may pass, else ''
+    ordinal of the transaction if the coordinator was asked, else ''   transactional_id
+    joins? 1 if partitions come into transactions by their batches. Each transaction then has an epoch of its own, so an
+      unknown producer begins with sequence 0, or batches of the transaction were lost
+  ]],
+  returns = 'the text `code base_offset log_start leader_epoch`, as log_append',
+  codes = [[GONE, RESEND, VERIFY, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING (no
+    producer id), INVALID_TXN_STATE (that transaction was ended here), CONCURRENT_TRANSACTIONS (an older one is open
+    that its coordinator does not know: abort it first)]],
+  source = 'UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.appendDataBatch, checkSequence',
+}, function(keys, args)
   if value.number(args[7], 'producer_id') < 0 then
     return log.not_appended(keys[7], code.INVALID_PRODUCER_ID_MAPPING, -1, -1, -1)
   end
   return log.append_batch(keys, args, keys[7], log.transaction_with(args))
-end
-redis.register_function{
-  function_name = 'korvet_log_append_transactional',
-  callback = log.append_transactional,
-  description = 'append a record batch of a transaction',
-}
+end)

@@ -50,21 +50,24 @@ function log.forget_aborted(aborted_key, offset)
   return last[2] ~= nil
 end
 
--- log_trim: raise the log start and remove a bounded number of batches below it
--- KEYS[1] log       stream  record batches
--- KEYS[2] meta      hash    identity, offsets, epochs, totals
--- KEYS[3] producers hash    producer id -> last batches
--- KEYS[4] open zset (optional) producer id -> first offset of its open transaction
--- KEYS[5] aborted zset (optional) `first last producer_id stable` by the last offset
--- KEYS[6] transactions hash (optional) producer id -> `epoch closed_ordinal open_ordinal transactional_id`
--- ARGV[1] topic_id   ARGV[2] offset   the new log start, or -1 for the end
--- ARGV[3] epoch  (optional) the leader epoch in which the offset was chosen: in another epoch it is of another history
--- Returns {code, log_start, more}; more is 1 while batches or aborted transactions may be left to remove: call again
--- Bound: 100 entries a call; about 1 MiB, and 1000 aborted transactions
--- Codes: GONE, FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE
--- Source: Partition.deleteRecordsOnLeader, UnifiedLog.maybeIncrementLogStartOffset
-function log.trim(keys, args)
-  local asked = value.arguments(args, 'log_trim: topic_id offset:int epoch?')
+korvet.define({
+  name = 'log_trim', flags = { 'allow-oom' },
+  description = 'raise the log start and remove a bounded number of batches below it',
+  keys = [[
+    @log   open? zset producer id -> first offset of its open transaction
+    aborted? zset `first last producer_id stable` by the last offset
+    transactions? hash producer id -> `epoch closed_ordinal open_ordinal transactional_id`
+  ]],
+  args = [[
+    topic_id   offset:int the new log start, or -1 for the end
+    epoch? the leader epoch in which the offset was chosen: in another epoch it is of another history
+  ]],
+  returns = [[{code, log_start, more}; more is 1 while batches or aborted transactions may be left to remove: call
+    again]],
+  bound = '100 entries a call; about 1 MiB, and 1000 aborted transactions',
+  codes = 'GONE, FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE',
+  source = 'Partition.deleteRecordsOnLeader, UnifiedLog.maybeIncrementLogStartOffset',
+}, function(keys, asked)
   local offset = asked.offset
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'end', 'epochs', 'epoch')
   if meta[1] ~= asked.topic_id then
@@ -91,13 +94,7 @@ function log.trim(keys, args)
   is_more = keys[5] and log.forget_aborted(keys[5], new_start) or is_more
   log.drop(keys[1], below)
   return { code.NONE, new_start, is_more and 1 or 0 }
-end
-redis.register_function{
-  function_name = 'korvet_log_trim',
-  callback = log.trim,
-  flags = { 'allow-oom' },
-  description = 'raise the log start and remove a bounded number of batches below it',
-}
+end)
 
 -- The key of the stream that compaction builds beside the log.
 function log.spare_key(log_key)
@@ -157,20 +154,21 @@ function log.remove_foreign(keys)
   end
 end
 
--- log_delete: remove a partition, a bounded number of batches at a time
--- KEYS[1] log       stream  record batches
--- KEYS[2] meta      hash    identity, offsets, epochs, totals
--- KEYS[3] producers hash    producer id -> last batches
--- KEYS[4] open zset (optional) producer id -> first offset of its open transaction
--- KEYS[5] aborted zset (optional) `first last producer_id stable` by the last offset
--- KEYS[6] transactions hash (optional) producer id -> `epoch closed_ordinal open_ordinal transactional_id`
--- ARGV[1] topic_id
--- Returns {code, more}; more is 1 while something is left: call again; may be repeated, and leaves another topic's
--- keys alone
--- Bound: 100 entries a call; about 1 MiB, and as many beside the log
--- Source: LogManager.asyncDelete
-function log.delete(keys, args)
-  local log_key, meta_key, topic_id = keys[1], keys[2], value.arguments(args, 'log_delete: topic_id').topic_id
+korvet.define({
+  name = 'log_delete', flags = { 'allow-oom' },
+  description = 'remove a partition, a bounded number of batches at a time',
+  keys = [[
+    @log   open? zset producer id -> first offset of its open transaction
+    aborted? zset `first last producer_id stable` by the last offset
+    transactions? hash producer id -> `epoch closed_ordinal open_ordinal transactional_id`
+  ]],
+  args = 'topic_id',
+  returns = [[{code, more}; more is 1 while something is left: call again; may be repeated, and leaves another topic's
+    keys alone]],
+  bound = '100 entries a call; about 1 MiB, and as many beside the log',
+  source = 'LogManager.asyncDelete',
+}, function(keys, asked)
+  local log_key, meta_key, topic_id = keys[1], keys[2], asked.topic_id
   local meta = log.is_of(meta_key, 'hash') and redis.call('HMGET', meta_key, 'topic_id', 'deleting') or {}
   local owner = meta[1] or meta[2]
   if owner and owner ~= topic_id then
@@ -191,10 +189,4 @@ function log.delete(keys, args)
     redis.call('SPUBLISH', log_key, '-1 -1')
   end
   return { code.NONE, is_last and 0 or 1 }
-end
-redis.register_function{
-  function_name = 'korvet_log_delete',
-  callback = log.delete,
-  flags = { 'allow-oom' },
-  description = 'remove a partition, a bounded number of batches at a time',
-}
+end)

@@ -67,32 +67,6 @@ local group = {
   consumer = {},
 }
 
--- An error if a function is called with other keys than the group's and as many `further` ones beside them. The text
--- begins with the function's name.
-function group.expect_keys(keys, text, further)
-  local expected = group.KEYS + (further or 0)
-  if #keys ~= expected then
-    error(string.format(
-      'korvet_%s takes %d keys, the first of them group members sessions static offsets; the call has %d',
-      string.match(text, '^[%w_]+'), expected, #keys
-    ), 0)
-  end
-end
-
--- An error if a function that takes its arguments by position is called with others, or with other keys.
-function group.expect(keys, args, name, least, most)
-  group.expect_keys(keys, name)
-  if #args < least or #args > most then
-    error(string.format('korvet_%s takes %d to %d arguments; the call has %d', name, least, most, #args), 0)
-  end
-end
-
--- A function's arguments by the names of its header, as value.arguments gives them; its keys are counted as well.
-function group.arguments(keys, args, text, further)
-  group.expect_keys(keys, text, further)
-  return value.arguments(args, text)
-end
-
 -- Whether a group expired, by two of its fields. A group for which an open transaction holds offsets does not expire.
 function group.has_expired(expires_at, transactions, now)
   return expires_at and tonumber(expires_at) <= now and tonumber(transactions or 0) == 0

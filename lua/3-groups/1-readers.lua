@@ -54,13 +54,13 @@ function reader.ended(key, now)
   return ended
 end
 
--- reader_note: note that a client at a host reads for a group
--- KEYS[1] groups hash  topic:partition -> the groups that the reader reads it for
--- ARGV[1] group_id   ARGV[2] ttl ms   ARGV[3..] partitions: `topic:partition`, ...
--- Returns 0; may be repeated
--- Bound: 1000 partitions
-function reader.note(keys, args)
-  local asked = value.arguments(args, 'reader_note: group_id ttl:int partitions*<=1000')
+korvet.define({
+  name = 'reader_note', flags = { 'allow-oom' },
+  description = 'note that a client at a host reads for a group',
+  keys = 'groups hash topic:partition -> the groups that the reader reads it for',
+  args = 'group_id   ttl:int ms   partitions*<=1000 `topic:partition`, ...',
+  returns = '0; may be repeated',
+}, function(keys, asked)
   local key, partitions, now = keys[1], asked.partitions, value.now_ms()
   local ends = now + asked.ttl
   local ended = reader.ended(key, now)
@@ -74,21 +74,16 @@ function reader.note(keys, args)
   group.in_batches('HSET', key, noted)
   redis.call('PEXPIRE', key, asked.ttl)
   return code.NONE
-end
-redis.register_function{
-  function_name = 'korvet_reader_note',
-  callback = reader.note,
-  flags = { 'allow-oom' },
-  description = 'note that a client at a host reads for a group',
-}
+end)
 
--- reader_find: the groups that a client at a host reads for
--- KEYS[1] groups hash  topic:partition -> the groups that the reader reads it for
--- ARGV[1..] partitions: `topic:partition`, ...
--- Returns [group_id, ...], one for each: '' if there is none, or more than one
--- Bound: 1000 partitions
-function reader.find(keys, args)
-  local partitions = value.arguments(args, 'reader_find: partitions*<=1000').partitions
+korvet.define({
+  name = 'reader_find', flags = { 'no-writes', 'allow-oom' },
+  description = 'the groups that a client at a host reads for',
+  keys = 'groups hash topic:partition -> the groups that the reader reads it for',
+  args = 'partitions*<=1000 `topic:partition`, ...',
+  returns = "[group_id, ...], one for each: '' if there is none, or more than one",
+}, function(keys, asked)
+  local partitions = asked.partitions
   local now, found = value.now_ms(), {}
   local texts = #partitions > 0 and redis.call('HMGET', keys[1], unpack(partitions)) or {}
   for at in ipairs(partitions) do
@@ -96,10 +91,4 @@ function reader.find(keys, args)
     found[at] = #groups == 2 and groups[2] or ''
   end
   return found
-end
-redis.register_function{
-  function_name = 'korvet_reader_find',
-  callback = reader.find,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'the groups that a client at a host reads for',
-}
+end)

@@ -107,33 +107,31 @@ function group.lags(keys, partitions)
   return lags
 end
 
--- group_describe: everything about a group and its members, as it is by now
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- KEYS[6..] metas  hash  of partitions whose lag is wanted, if they lie on the same node
--- ARGV[1] outages (optional): `served_until from-to ...` or ''
--- ARGV[2..] partitions: `topic:partition` of each of the metas
--- Returns {code}, or {0, name, value, ...} of id, locator, state, state_for_ms, generation, protocol_type, protocol,
--- leader, rebalance_ends_in_ms, sync_ends_in_ms, expires_in_ms, members, pending, type, offsets, lags, cursor. An
--- unknown text is '', an unknown number nil. members: [[name, value, ...], ...] of member_id, instance_id, client_id,
--- client_host, session_timeout_ms, session_ends_in_ms, rebalance_timeout_ms, topics (that it wants to read), partitions
--- (that it is assigned, as `topic:partition`), metadata, assignment (as the members sent them). pending: ids that have
--- yet to join. offsets: [`topic:partition`, `offset leader_epoch topic_id metadata`, ...]. lags: [[name, value, ...],
--- ...] of partition (`topic:partition`), offset, end_offset, lag in records. type: classic, or consumer. A classic
--- group also has is_initial: a first rebalance waits for further members. Its members have is_awaited: they have yet to
--- join, or to sync. A group of the consumer protocol also has target_epoch, assignor, unsettled (why it is not Stable,
--- in words). Its members have member_epoch, previous_epoch, member_state, target, owned, revoking (assignments as
--- `topic_id:partition,... ...`), regex, rack, assignor, is_classic. A reply has some members of a large group, and
--- group_members has the others from cursor on, which is '0' if there are none. A reply leaves out more than a thousand
--- offsets, and topics and partitions of classic members beyond 64 KiB of metadata and assignments
--- Bound: 1000 partitions
--- Codes: GROUP_ID_NOT_FOUND
--- Source: ClassicGroup.asDescribedGroup, ClassicGroupMember.describe
-function group.describe(keys, args)
-  local asked = group.arguments(keys, args, 'group_describe: outages? partitions*<=1000', math.max(#args - 1, 0))
+korvet.define({
+  name = 'group_describe', flags = { 'no-writes', 'allow-oom' },
+  description = 'everything about a group and its members, as it is by now',
+  keys = '@group   metas* hash of partitions whose lag is wanted, if they lie on the same node',
+  args = 'outages?   partitions*<=1000 `topic:partition` of each of the metas',
+  returns = [=[{code}, or {0, name, value, ...} of id, locator, state, state_for_ms, generation, protocol_type,
+    protocol, leader, rebalance_ends_in_ms, sync_ends_in_ms, expires_in_ms, members, pending, type, offsets, lags,
+    cursor. An unknown text is '', an unknown number nil. members: [[name, value, ...], ...] of member_id, instance_id,
+    client_id, client_host, session_timeout_ms, session_ends_in_ms, rebalance_timeout_ms, topics (that it wants to
+    read), partitions (that it is assigned, as `topic:partition`), metadata, assignment (as the members sent them).
+    pending: ids that have yet to join. offsets: [`topic:partition`, `offset leader_epoch topic_id metadata`, ...].
+    lags: [[name, value, ...], ...] of partition (`topic:partition`), offset, end_offset, lag in records. type: classic,
+    or consumer. A classic group also has is_initial: a first rebalance waits for further members. Its members have
+    is_awaited: they have yet to join, or to sync. A group of the consumer protocol also has target_epoch, assignor,
+    unsettled (why it is not Stable, in words). Its members have member_epoch, previous_epoch, member_state, target,
+    owned, revoking (assignments as `topic_id:partition,... ...`), regex, rack, assignor, is_classic. A reply has some
+    members of a large group, and group_members has the others from cursor on, which is '0' if there are none. A reply
+    leaves out more than a thousand offsets, and topics and partitions of classic members beyond 64 KiB of metadata and
+    assignments]=],
+  codes = 'GROUP_ID_NOT_FOUND',
+  source = 'ClassicGroup.asDescribedGroup, ClassicGroupMember.describe',
+}, function(keys, asked)
+  if #keys ~= group.KEYS + #asked.partitions then
+    error('korvet_group_describe takes the keys of the group and the meta of each partition; the call has ' .. #keys, 0)
+  end
   local g = group.open(keys)
   group.advance(g, asked.outages)
   if not group.exists(g) then
@@ -153,28 +151,18 @@ function group.describe(keys, args)
     'members', members, 'pending', group.pending_ids(g), 'type', 'classic', 'offsets', group.described_offsets(g),
     'lags', group.lags(keys, asked.partitions), 'cursor', cursor, 'is_initial', fields.initial and 1 or 0,
   }
-end
-redis.register_function{
-  function_name = 'korvet_group_describe',
-  callback = group.describe,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'everything about a group and its members, as it is by now',
-}
+end)
 
--- group_members: further members of a group with many of them
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] outages: `served_until from-to ...` or ''
--- ARGV[2] cursor   of group_describe, or of the last call
--- Returns {code}, or {0, cursor, members}, members as in group_describe, each as it is by now. Call again until the
--- cursor is '0'. A member that is there all the time comes once or twice
--- Bound: 200 members a call, more or less
--- Codes: GROUP_ID_NOT_FOUND
-function group.further_members(keys, args)
-  local asked = group.arguments(keys, args, 'group_members: outages cursor')
+korvet.define({
+  name = 'group_members', flags = { 'no-writes', 'allow-oom' },
+  description = 'further members of a group with many of them',
+  keys = '@group',
+  args = 'outages   cursor of group_describe, or of the last call',
+  returns = [[{code}, or {0, cursor, members}, members as in group_describe, each as it is by now. Call again until the
+    cursor is '0'. A member that is there all the time comes once or twice]],
+  bound = '200 members a call, more or less',
+  codes = 'GROUP_ID_NOT_FOUND',
+}, function(keys, asked)
   local g = group.open(keys)
   group.advance(g, asked.outages)
   if not group.exists(g) then
@@ -182,27 +170,18 @@ function group.further_members(keys, args)
   end
   local members, cursor = group.described_members(g, asked.cursor)
   return { code.NONE, cursor, members }
-end
-redis.register_function{
-  function_name = 'korvet_group_members',
-  callback = group.further_members,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'further members of a group with many of them',
-}
+end)
 
--- group_state: a group's state without its members, as it is by now
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] outages (optional): `served_until from-to ...` or ''
--- Returns {code}, or {0, 'state', state, 'generation', generation, 'protocol_type', protocol_type or '', 'members',
--- members, 'pending', ids that have yet to join, 'type', classic or consumer}
--- Codes: GROUP_ID_NOT_FOUND
--- Source: ClassicGroup.asListedGroup
-function group.state(keys, args)
-  local asked = group.arguments(keys, args, 'group_state: outages?')
+korvet.define({
+  name = 'group_state', flags = { 'no-writes', 'allow-oom' },
+  description = "a group's state without its members, as it is by now",
+  keys = '@group',
+  args = 'outages?',
+  returns = [[{code}, or {0, 'state', state, 'generation', generation, 'protocol_type', protocol_type or '', 'members',
+    members, 'pending', ids that have yet to join, 'type', classic or consumer}]],
+  codes = 'GROUP_ID_NOT_FOUND',
+  source = 'ClassicGroup.asListedGroup',
+}, function(keys, asked)
   local g = group.open(keys)
   group.advance(g, asked.outages)
   if not group.exists(g) then
@@ -213,10 +192,4 @@ function group.state(keys, args)
     'protocol_type', group.is_consumer(g) and 'consumer' or g.fields.protocol_type or '', 'members', g.size,
     'pending', g.pending, 'type', g.fields.type or 'classic',
   }
-end
-redis.register_function{
-  function_name = 'korvet_group_state',
-  callback = group.state,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'a group\'s state without its members, as it is by now',
-}
+end)

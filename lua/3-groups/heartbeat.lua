@@ -29,21 +29,19 @@ function group.beat(keys, id, instance_id, generation, catalog_version)
   return state
 end
 
--- group_heartbeat: show that a member lives
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] outages: `served_until from-to ...` or '', read if something is due
--- ARGV[2] member_id   ARGV[3] instance_id or ''   ARGV[4] generation
--- ARGV[5] catalog_version (optional), of the front-end's catalog: on another one a group without a leader rebalances
--- Returns code; RETRY if a group of the consumer protocol has the target of another catalog: bring it up to date and
--- call again
--- Codes: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, RETRY
--- Source: GroupMetadataManager.classicGroupHeartbeatToClassicGroup
-function group.heartbeat(keys, args)
-  group.expect(keys, args, 'group_heartbeat', 4, 5)
+korvet.define({
+  name = 'group_heartbeat', flags = { 'allow-oom' }, by_position = true,
+  description = 'show that a member lives',
+  keys = '@group',
+  args = [[
+    outages read if something is due   member_id   instance_id or ''   generation
+    catalog_version? of the front-end's catalog: on another one a group without a leader rebalances
+  ]],
+  returns = [[code; RETRY if a group of the consumer protocol has the target of another catalog: bring it up to date and
+    call again]],
+  codes = 'UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, RETRY',
+  source = 'GroupMetadataManager.classicGroupHeartbeatToClassicGroup',
+}, function(keys, args)
   local id, instance_id = args[2], args[3]
   local state = group.beat(keys, id, instance_id, args[4], args[5])
   if not state then
@@ -69,10 +67,4 @@ function group.heartbeat(keys, args)
     state = g.fields.state
   end
   return state == 'PreparingRebalance' and code.REBALANCE_IN_PROGRESS or code.NONE
-end
-redis.register_function{
-  function_name = 'korvet_group_heartbeat',
-  callback = group.heartbeat,
-  flags = { 'allow-oom' },
-  description = 'show that a member lives',
-}
+end)

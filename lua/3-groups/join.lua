@@ -261,33 +261,27 @@ function group.distinct(named)
   return protocols
 end
 
--- group_join: join a group, or join it again
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] outages: `served_until from-to ...` or ''
--- ARGV[2] id and ARGV[3] locator of a new group, '' while it is not in the index
--- ARGV[4] member_id or ''   ARGV[5] new_member_id, used if member_id is ''   ARGV[6] instance_id or ''
--- ARGV[7] client_id   ARGV[8] client_host   ARGV[9] session_timeout ms   ARGV[10] rebalance_timeout ms
--- ARGV[11] protocol_type   ARGV[12] version of the JoinGroup   ARGV[13] min_session_timeout
--- ARGV[14] max_session_timeout   ARGV[15] max_size   ARGV[16] initial_delay ms   ARGV[17] retention ms of offsets
--- ARGV[18..] protocols: name, metadata, ... the preferred one first
--- Returns {code, member_id} if it refuses; {REBALANCE_IN_PROGRESS, member_id, 'target'} in a group of the consumer
--- protocol: bring its target up to date and call again with the same arguments; else {0, member_id, status, wait_ms,
--- generation, protocol_type, protocol, leader, skip_assignment, [member_id, instance_id, metadata, ...] for the
--- leader}; status: ready | parked (call group_await after wait_ms or a wake-up)
--- Bound: 200 protocols; two arguments for each. The metadata of all members has 1 MiB at most; a member that would
--- bring more is refused (GROUP_MAX_SIZE_REACHED)
--- Codes: LATE, UNINDEXED, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED,
--- INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS
--- Source: GroupMetadataManager.classicGroupJoinToClassicGroup, KIP-345, KIP-394, KIP-814
-function group.join(keys, args)
-  local request = group.arguments(keys, args,
-    'group_join: outages id locator member_id new_member_id instance_id client_id client_host session_timeout:int '
-      .. 'rebalance_timeout:int protocol_type version:int min_session_timeout:int max_session_timeout:int max_size:int '
-      .. 'initial_delay:int retention:int protocols*2<=200')
+korvet.define({
+  name = 'group_join', flags = { 'allow-oom' },
+  description = 'join a group, or join it again',
+  keys = '@group',
+  args = [[
+    outages   id of a new group, '' while it is not in the index   locator   member_id or ''
+    new_member_id used if member_id is ''   instance_id or ''   client_id   client_host   session_timeout:int ms
+    rebalance_timeout:int ms   protocol_type   version:int of the JoinGroup   min_session_timeout:int
+    max_session_timeout:int   max_size:int   initial_delay:int ms   retention:int ms of offsets
+    protocols*2<=200 name, metadata, ... the preferred one first
+  ]],
+  returns = [[{code, member_id} if it refuses; {REBALANCE_IN_PROGRESS, member_id, 'target'} in a group of the consumer
+    protocol: bring its target up to date and call again with the same arguments; else {0, member_id, status, wait_ms,
+    generation, protocol_type, protocol, leader, skip_assignment, [member_id, instance_id, metadata, ...] for the
+    leader}; status: ready | parked (call group_await after wait_ms or a wake-up)]],
+  bound = [[The metadata of all members has 1 MiB at most; a member that would bring more is refused
+    (GROUP_MAX_SIZE_REACHED)]],
+  codes = [[LATE, UNINDEXED, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED,
+    INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS]],
+  source = 'GroupMetadataManager.classicGroupJoinToClassicGroup, KIP-345, KIP-394, KIP-814',
+}, function(keys, request)
   request.requires_id, request.skips_assignment = request.version >= 4, request.version >= 9
   request.protocols = group.distinct(request.protocols)
   local timeout = request.session_timeout
@@ -311,13 +305,7 @@ function group.join(keys, args)
     return { outcome, id }
   end
   return group.joined(g, id, request.skips_assignment)
-end
-redis.register_function{
-  function_name = 'korvet_group_join',
-  callback = group.join,
-  flags = { 'allow-oom' },
-  description = 'join a group, or join it again',
-}
+end)
 
 -- Hold the session of a member whose join is parked, and have it take part in the present rebalance.
 -- Returns the code if it is refused, else nil.
@@ -333,19 +321,15 @@ function group.stay(g, id, instance_id)
   return refusal
 end
 
--- group_await: ask for the answers to joins that were parked
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] outages: `served_until from-to ...` or ''
--- ARGV[2..] members: member_id, instance_id or '', ...
--- Returns [the same as group_join, ...], one for each
--- Bound: 400 members; two arguments for each
--- Codes: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS (the group speaks the consumer protocol by now)
-function group.await(keys, args)
-  local asked = group.arguments(keys, args, 'group_await: outages members+2<=400')
+korvet.define({
+  name = 'group_await', flags = { 'allow-oom' },
+  description = 'ask for the answers to joins that were parked',
+  keys = '@group',
+  args = "outages   members+2<=400 member_id, instance_id or '', ...",
+  returns = '[the same as group_join, ...], one for each',
+  codes = [[UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS (the group speaks the consumer protocol by
+    now)]],
+}, function(keys, asked)
   local g, members = group.open(keys), asked.members
   group.advance(g, asked.outages)
   if group.is_consumer(g) then
@@ -365,10 +349,4 @@ function group.await(keys, args)
       or group.joined(g, id)
   end
   return answers
-end
-redis.register_function{
-  function_name = 'korvet_group_await',
-  callback = group.await,
-  flags = { 'allow-oom' },
-  description = 'ask for the answers to joins that were parked',
-}
+end)

@@ -26,20 +26,15 @@ function group.leave_is_late(members, outages)
   return false
 end
 
--- group_leave: take members out of a group
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] outages: `served_until from-to ...` or ''
--- ARGV[2..] members: member_id or '', instance_id or '', ...
--- Returns [code, ...], one for each
--- Bound: 400 members; two arguments for each
--- Codes: LATE (of the first and all others), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID
--- Source: GroupMetadataManager.classicGroupLeaveToClassicGroup
-function group.leave(keys, args)
-  local asked = group.arguments(keys, args, 'group_leave: outages members*2<=400')
+korvet.define({
+  name = 'group_leave', flags = { 'allow-oom' },
+  description = 'take members out of a group',
+  keys = '@group',
+  args = "outages   members*2<=400 member_id or '', instance_id or '', ...",
+  returns = '[code, ...], one for each',
+  codes = 'LATE (of the first and all others), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID',
+  source = 'GroupMetadataManager.classicGroupLeaveToClassicGroup',
+}, function(keys, asked)
   local members = asked.members
   if group.leave_is_late(members, asked.outages) then
     local codes = {}
@@ -68,10 +63,4 @@ function group.leave(keys, args)
   end
   group.save(g)
   return codes
-end
-redis.register_function{
-  function_name = 'korvet_group_leave',
-  callback = group.leave,
-  flags = { 'allow-oom' },
-  description = 'take members out of a group',
-}
+end)

@@ -59,26 +59,20 @@ function group.commit_slowly(keys, args)
   return refusal or code.NONE
 end
 
--- group_commit: commit offsets, as a member or as a consumer without a group's protocol
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] outages: `served_until from-to ...` or ''
--- ARGV[2] id and ARGV[3] locator of a new group, '' while it is not in the index
--- ARGV[4] member_id or ''   ARGV[5] instance_id or ''   ARGV[6] generation or -1   ARGV[7] version of the OffsetCommit
--- ARGV[8] retention ms   ARGV[9..] offsets: `topic:partition`, `offset leader_epoch topic_id metadata`, ...
--- Returns code
--- Bound: 2000 offsets; two arguments for each
--- Codes: LATE, UNINDEXED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND,
--- REBALANCE_IN_PROGRESS; of a group of the consumer protocol STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION
--- Source: OffsetMetadataManager.commitOffset
-function group.commit(keys, args)
-  group.expect(keys, args, 'group_commit', 8, 2008)
-  if #args % 2 > 0 then
-    error('korvet_group_commit takes a position after each partition', 0)
-  end
+korvet.define({
+  name = 'group_commit', flags = { 'allow-oom' }, by_position = true,
+  description = "commit offsets, as a member or as a consumer without a group's protocol",
+  keys = '@group',
+  args = [[
+    outages   id of a new group, '' while it is not in the index   locator   member_id or ''   instance_id or ''
+    generation or -1   version of the OffsetCommit   retention ms
+    offsets*2<=2000 `topic:partition`, `offset leader_epoch topic_id metadata`, ...
+  ]],
+  returns = 'code',
+  codes = [[LATE, UNINDEXED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND,
+    REBALANCE_IN_PROGRESS; of a group of the consumer protocol STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION]],
+  source = 'OffsetMetadataManager.commitOffset',
+}, function(keys, args)
   local outages, _, _, member_id, instance_id, generation, version, retention = unpack(args, 1, 8)
   if group.is_late(outages) then
     return code.LATE
@@ -96,13 +90,7 @@ function group.commit(keys, args)
   end
   group.in_batches('HSET', keys[5], args, 9)
   return code.NONE
-end
-redis.register_function{
-  function_name = 'korvet_group_commit',
-  callback = group.commit,
-  flags = { 'allow-oom' },
-  description = 'commit offsets, as a member or as a consumer without a group\'s protocol',
-}
+end)
 
 -- Whether a group has expired by now, and so has no offsets.
 function group.is_gone(group_key)
@@ -124,20 +112,17 @@ function group.with_unstable(flat, pending_key)
   return flat
 end
 
--- group_fetch: read committed offsets
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- KEYS[6] pending  hash  (optional) producer id -> its transactions and the offsets of the open one
--- ARGV[1..] partitions: `topic:partition`, ...; none for all of a group that has no more than the bound
--- Returns [`topic:partition`, `offset leader_epoch topic_id metadata` or '', ...]; `unstable` instead of an offset
--- that an open transaction may change, if the key pending is given
--- Bound: 1000 partitions; group_offsets reads all of a group that has more
--- Source: OffsetMetadataManager.fetchOffsets
-function group.fetch(keys, args)
-  local partitions = group.arguments(keys, args, 'group_fetch: partitions*<=1000', keys[6] and 1).partitions
+korvet.define({
+  name = 'group_fetch', flags = { 'no-writes', 'allow-oom' },
+  description = 'read committed offsets',
+  keys = '@group   pending? hash producer id -> its transactions and the offsets of the open one',
+  args = 'partitions*<=1000 `topic:partition`, ...; none for all of a group that has no more than the bound',
+  returns = [[[`topic:partition`, `offset leader_epoch topic_id metadata` or '', ...]; `unstable` instead of an offset
+    that an open transaction may change, if the key pending is given]],
+  bound = 'group_offsets reads all of a group that has more',
+  source = 'OffsetMetadataManager.fetchOffsets',
+}, function(keys, asked)
+  local partitions = asked.partitions
   local is_gone = group.is_gone(keys[1])
   if #partitions == 0 then
     local size = is_gone and 0 or redis.call('HLEN', keys[5])
@@ -152,40 +137,25 @@ function group.fetch(keys, args)
     found[2 * at] = positions[at] or ''
   end
   return group.with_unstable(found, keys[6])
-end
-redis.register_function{
-  function_name = 'korvet_group_fetch',
-  callback = group.fetch,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'read committed offsets',
-}
+end)
 
--- group_offsets: read all committed offsets, some with each call
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- KEYS[6] pending  hash  (optional) producer id -> its transactions and the offsets of the open one
--- ARGV[1] cursor   0 at first
--- Returns {cursor, [`topic:partition`, position, ...]}, positions as those of group_fetch; call again with the cursor
--- until it is '0'. An offset that is there all the time comes once or twice
--- Bound: 1000 offsets a call, more or less
--- Source: OffsetMetadataManager.fetchAllOffsets
-function group.all_offsets(keys, args)
-  local cursor = group.arguments(keys, args, 'group_offsets: cursor', keys[6] and 1).cursor
+korvet.define({
+  name = 'group_offsets', flags = { 'no-writes', 'allow-oom' },
+  description = 'read all committed offsets, some with each call',
+  keys = '@group   pending? hash producer id -> its transactions and the offsets of the open one',
+  args = 'cursor 0 at first',
+  returns = [[{cursor, [`topic:partition`, position, ...]}, positions as those of group_fetch; call again with the
+    cursor until it is '0'. An offset that is there all the time comes once or twice]],
+  bound = '1000 offsets a call, more or less',
+  source = 'OffsetMetadataManager.fetchAllOffsets',
+}, function(keys, asked)
+  local cursor = asked.cursor
   if group.is_gone(keys[1]) then
     return { '0', {} }
   end
   local scanned = redis.call('HSCAN', keys[5], cursor, 'COUNT', group.BATCH)
   return { scanned[1], group.with_unstable(scanned[2], keys[6]) }
-end
-redis.register_function{
-  function_name = 'korvet_group_offsets',
-  callback = group.all_offsets,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'read all committed offsets, some with each call',
-}
+end)
 
 -- The topics that the members subscribe to, as a set; nil if they are not known, or too many to be read.
 -- Source: ClassicGroup.computeSubscribedTopics
@@ -207,22 +177,18 @@ function group.subscribed(g)
   return topics
 end
 
--- group_offset_delete: forget committed offsets of topics that no member subscribes to
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- KEYS[6] pending  hash  (optional) producer id -> its transactions and the offsets of the open one
--- ARGV[1] outages: `served_until from-to ...` or ''   ARGV[2..] partitions: `topic:partition`, ...
--- Returns {code, [code, ...]}, one for each partition; if the key pending is given, open transactions forget them as
--- well
--- Bound: 1000 partitions. The call reads all members, for none of them may subscribe in between. If their subscriptions
--- have more than 128 KiB, every topic counts as subscribed to
--- Codes: LATE, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; of a partition GROUP_SUBSCRIBED_TO_TOPIC
--- Source: OffsetMetadataManager.deleteOffsets, ClassicGroup.validateOffsetDelete
-function group.offset_delete(keys, args)
-  local asked = group.arguments(keys, args, 'group_offset_delete: outages partitions*<=1000', keys[6] and 1)
+korvet.define({
+  name = 'group_offset_delete', flags = { 'allow-oom' },
+  description = 'forget committed offsets of topics that no member subscribes to',
+  keys = '@group   pending? hash producer id -> its transactions and the offsets of the open one',
+  args = 'outages   partitions*<=1000 `topic:partition`, ...',
+  returns = [[{code, [code, ...]}, one for each partition; if the key pending is given, open transactions forget them as
+    well]],
+  bound = [[The call reads all members, for none of them may subscribe in between. If their subscriptions have more than
+    128 KiB, every topic counts as subscribed to]],
+  codes = 'LATE, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; of a partition GROUP_SUBSCRIBED_TO_TOPIC',
+  source = 'OffsetMetadataManager.deleteOffsets, ClassicGroup.validateOffsetDelete',
+}, function(keys, asked)
   if #asked.partitions > 0 and group.is_late(asked.outages) then
     return { code.LATE, {} }
   end
@@ -250,26 +216,17 @@ function group.offset_delete(keys, args)
   group.save(g)
   group.in_batches('HDEL', keys[5], removed)
   return { outcome, codes }
-end
-redis.register_function{
-  function_name = 'korvet_group_offset_delete',
-  callback = group.offset_delete,
-  flags = { 'allow-oom' },
-  description = 'forget committed offsets of topics that no member subscribes to',
-}
+end)
 
--- group_offset_forget: forget committed offsets of topics that are gone
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1..] partitions: `topic:partition`, topic_id, ... An offset of another topic of the same name stays.
--- Returns how many were forgotten
--- Bound: 1000 partitions; two arguments for each
--- Source: OffsetMetadataManager.onPartitionsDeleted
-function group.offset_forget(keys, args)
-  local partitions, gone = group.arguments(keys, args, 'group_offset_forget: partitions*2<=1000').partitions, {}
+korvet.define({
+  name = 'group_offset_forget', flags = { 'allow-oom' },
+  description = 'forget committed offsets of topics that are gone',
+  keys = '@group',
+  args = 'partitions*2<=1000 `topic:partition`, topic_id, ... An offset of another topic of the same name stays.',
+  returns = 'how many were forgotten',
+  source = 'OffsetMetadataManager.onPartitionsDeleted',
+}, function(keys, asked)
+  local partitions, gone = asked.partitions, {}
   for at = 1, #partitions, 2 do
     local position = redis.call('HGET', keys[5], partitions[at])
     if position and string.match(position, '^%S+ %S+ (%S*)') == partitions[at + 1] then
@@ -278,10 +235,4 @@ function group.offset_forget(keys, args)
   end
   group.in_batches('HDEL', keys[5], gone) -- first write
   return #gone
-end
-redis.register_function{
-  function_name = 'korvet_group_offset_forget',
-  callback = group.offset_forget,
-  flags = { 'allow-oom' },
-  description = 'forget committed offsets of topics that are gone',
-}
+end)

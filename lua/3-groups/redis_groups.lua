@@ -30,22 +30,19 @@ function group.committed_offset(text, topic_id)
   return of == topic_id and offset or ''
 end
 
--- group_attach: note the partitions that have or get a Redis group, and tell the positions in them
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- KEYS[6] attached hash  topic:partition -> id of the topic with a Redis group there
--- ARGV[1] mirror: the name of the front-end that mirrors commits, '' before a Fetch. The group remembers the partitions
--- that a mirror names if they have an offset.
--- ARGV[2..] partitions: `topic:partition`, topic_id, ...
--- Returns {code}, or {0, was_last, [offset, ...]}, one committed offset for each, '' if there is none; was_last is 1 if
--- no other mirror called since this one did, so that its Redis groups are where it moved them; may be repeated
--- Bound: 1000 partitions; two arguments for each
--- Codes: GROUP_ID_NOT_FOUND
-function group.attach(keys, args)
-  local asked = group.arguments(keys, args, 'group_attach: mirror partitions*2<=1000', 1)
+korvet.define({
+  name = 'group_attach', flags = { 'allow-oom' },
+  description = 'note the partitions that have or get a Redis group, and tell the positions in them',
+  keys = '@group   attached hash topic:partition -> id of the topic with a Redis group there',
+  args = [[
+    mirror the name of the front-end that mirrors commits, '' before a Fetch. The group remembers the partitions that a
+      mirror names if they have an offset.
+    partitions*2<=1000 `topic:partition`, topic_id, ...
+  ]],
+  returns = [[{code}, or {0, was_last, [offset, ...]}, one committed offset for each, '' if there is none; was_last is 1
+    if no other mirror called since this one did, so that its Redis groups are where it moved them; may be repeated]],
+  codes = 'GROUP_ID_NOT_FOUND',
+}, function(keys, asked)
   local mirror, wanted = asked.mirror, value.pairs(asked.partitions)
   if not group.is_there(keys[1]) then
     return { code.GROUP_ID_NOT_FOUND }
@@ -72,29 +69,19 @@ function group.attach(keys, args)
   end
   group.in_batches('HSET', keys[6], changed) -- first write
   return { code.NONE, last_mirror == mirror and 1 or 0, offsets }
-end
-redis.register_function{
-  function_name = 'korvet_group_attach',
-  callback = group.attach,
-  flags = { 'allow-oom' },
-  description = 'note the partitions that have or get a Redis group, and tell the positions in them',
-}
+end)
 
--- group_attached: the partitions of the Redis groups to destroy before a group is deleted
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- KEYS[6] attached hash  topic:partition -> id of the topic with a Redis group there
--- ARGV[1] outages (optional): `served_until from-to ...` or ''
--- Returns {code, [`topic:partition`, topic_id, ...]}, with GROUP_ID_NOT_FOUND the remains of a group that expired; very
--- many come in steps: call again when these are detached
--- Bound: 1000 partitions a call
--- Codes: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP
--- Source: ClassicGroup.validateDeleteGroup
-function group.attached(keys, args)
-  local asked = group.arguments(keys, args, 'group_attached: outages?', 1)
+korvet.define({
+  name = 'group_attached', flags = { 'no-writes', 'allow-oom' },
+  description = 'the partitions of the Redis groups to destroy before a group is deleted',
+  keys = '@group   attached hash topic:partition -> id of the topic with a Redis group there',
+  args = 'outages?',
+  returns = [[{code, [`topic:partition`, topic_id, ...]}, with GROUP_ID_NOT_FOUND the remains of a group that expired;
+    very many come in steps: call again when these are detached]],
+  bound = '1000 partitions a call',
+  codes = 'GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP',
+  source = 'ClassicGroup.validateDeleteGroup',
+}, function(keys, asked)
   local g = group.open_beside(keys)
   group.advance(g, asked.outages)
   if group.exists(g) and not group.is(g, 'Empty') then
@@ -108,26 +95,16 @@ function group.attached(keys, args)
     end
   end
   return { group.exists(g) and code.NONE or code.GROUP_ID_NOT_FOUND, flat }
-end
-redis.register_function{
-  function_name = 'korvet_group_attached',
-  callback = group.attached,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'the partitions of the Redis groups to destroy before a group is deleted',
-}
+end)
 
--- group_detach: forget partitions whose Redis groups are destroyed, before a group is deleted
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- KEYS[6] attached hash  topic:partition -> id of the topic with a Redis group there
--- ARGV[1..] partitions: `topic:partition`, topic_id, ... A partition with another topic's id stays
--- Returns the number of forgotten partitions; may be repeated
--- Bound: 1000 partitions; two arguments for each
-function group.detach(keys, args)
-  local asked, gone = group.arguments(keys, args, 'group_detach: partitions*2<=1000', 1), {}
+korvet.define({
+  name = 'group_detach', flags = { 'allow-oom' },
+  description = 'forget partitions whose Redis groups are destroyed, before a group is deleted',
+  keys = '@group   attached hash topic:partition -> id of the topic with a Redis group there',
+  args = "partitions*2<=1000 `topic:partition`, topic_id, ... A partition with another topic's id stays",
+  returns = 'the number of forgotten partitions; may be repeated',
+}, function(keys, asked)
+  local gone = {}
   for partition, topic_id in pairs(value.pairs(asked.partitions)) do
     if redis.call('HGET', keys[6], partition) == topic_id then
       gone[#gone + 1] = partition
@@ -135,13 +112,7 @@ function group.detach(keys, args)
   end
   group.in_batches('HDEL', keys[6], gone) -- first write
   return #gone
-end
-redis.register_function{
-  function_name = 'korvet_group_detach',
-  callback = group.detach,
-  flags = { 'allow-oom' },
-  description = 'forget partitions whose Redis groups are destroyed, before a group is deleted',
-}
+end)
 
 -- Whether any group may be deleted, or only an expired one.
 function group.deletes_any(which)
@@ -161,24 +132,22 @@ function group.is_detached(attached_key, detached)
   return redis.call('HLEN', attached_key) <= group.BATCH
 end
 
--- group_delete: remove a group without members, and its offsets, when its Redis groups are destroyed
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- KEYS[6] attached hash  topic:partition -> id of the topic with a Redis group there
--- KEYS[7] pending  hash  (optional) producer id -> its transactions and the offsets of the open one
--- ARGV[1] outages: `served_until from-to ...` or ''
--- ARGV[2] which: any, or expired for the remains of an expired group alone
--- ARGV[3..] partitions that were detached: `topic:partition`, topic_id, ...
--- Returns code
--- Codes: LATE, GROUP_ID_NOT_FOUND (and nothing is left of it), NON_EMPTY_GROUP (also of a group that exists, if which
--- is expired), RETRY
--- Bound: 1000 partitions; two arguments for each
--- Source: ClassicGroup.validateDeleteGroup, GroupCoordinatorShard.deleteGroups
-function group.delete(keys, args)
-  local asked = group.arguments(keys, args, 'group_delete: outages which partitions*2<=1000', keys[7] and 2 or 1)
+korvet.define({
+  name = 'group_delete', flags = { 'allow-oom' },
+  description = 'remove a group without members, and its offsets, when its Redis groups are destroyed',
+  keys = [[
+    @group   attached hash topic:partition -> id of the topic with a Redis group there
+    pending? hash producer id -> its transactions and the offsets of the open one
+  ]],
+  args = [[
+    outages   which any, or expired for the remains of an expired group alone
+    partitions*2<=1000 that were detached: `topic:partition`, topic_id, ...
+  ]],
+  returns = 'code',
+  codes = [[LATE, GROUP_ID_NOT_FOUND (and nothing is left of it), NON_EMPTY_GROUP (also of a group that exists, if which
+    is expired), RETRY]],
+  source = 'ClassicGroup.validateDeleteGroup, GroupCoordinatorShard.deleteGroups',
+}, function(keys, asked)
   local deletes_any, detached = group.deletes_any(asked.which), value.pairs(asked.partitions)
   if deletes_any and group.is_late(asked.outages) then
     return code.LATE
@@ -201,10 +170,4 @@ function group.delete(keys, args)
     group.void_pending(keys[7], '!', g.now)
   end
   return exists and code.NONE or code.GROUP_ID_NOT_FOUND
-end
-redis.register_function{
-  function_name = 'korvet_group_delete',
-  callback = group.delete,
-  flags = { 'allow-oom' },
-  description = 'remove a group without members, and its offsets, when its Redis groups are destroyed',
-}
+end)

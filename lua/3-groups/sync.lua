@@ -70,24 +70,20 @@ function group.synced(g, id)
   }
 end
 
--- group_sync: store the leader's assignments, or hand a member its own
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] outages: `served_until from-to ...` or ''
--- ARGV[2] member_id   ARGV[3] instance_id or ''   ARGV[4] generation   ARGV[5] names_protocol, 1 if the client does
--- ARGV[6] protocol_type   ARGV[7] protocol   ARGV[8..] assignments: member_id, assignment, ... from the leader
--- Returns {code} if it refuses, else {0, status, wait_ms, protocol_type, protocol, assignment}; status: ready | parked
--- (call group_await_sync after wait_ms or a wake-up)
--- Bound: 20000 assignments; two arguments for each
--- Codes: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS
--- Source: GroupMetadataManager.classicGroupSyncToClassicGroup
-function group.sync(keys, args)
-  local request = group.arguments(keys, args,
-    'group_sync: outages member_id instance_id generation:int names_protocol protocol_type protocol '
-      .. 'assignments*2<=20000')
+korvet.define({
+  name = 'group_sync', flags = { 'allow-oom' },
+  description = "store the leader's assignments, or hand a member its own",
+  keys = '@group',
+  args = [[
+    outages   member_id   instance_id or ''   generation:int   names_protocol 1 if the client does   protocol_type
+    protocol   assignments*2<=20000 member_id, assignment, ... from the leader
+  ]],
+  returns = [[{code} if it refuses, else {0, status, wait_ms, protocol_type, protocol, assignment}; status: ready |
+    parked (call group_await_sync after wait_ms or a wake-up)]],
+  codes = [[UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
+    REBALANCE_IN_PROGRESS]],
+  source = 'GroupMetadataManager.classicGroupSyncToClassicGroup',
+}, function(keys, request)
   local id, protocol_type = request.member_id, request.names_protocol == '1' and request.protocol_type
   local g = group.open(keys)
   group.advance(g, request.outages)
@@ -104,27 +100,16 @@ function group.sync(keys, args)
   end
   group.save(g)
   return refusal and { refusal } or group.synced(g, id)
-end
-redis.register_function{
-  function_name = 'korvet_group_sync',
-  callback = group.sync,
-  flags = { 'allow-oom' },
-  description = 'store the leader\'s assignments, or hand a member its own',
-}
+end)
 
--- group_await_sync: ask for the answers to syncs that were parked
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] outages: `served_until from-to ...` or ''   ARGV[2] generation that they synced in
--- ARGV[3..] members: member_id, instance_id or '', ...
--- Returns [the same as group_sync, ...], one for each
--- Bound: 400 members; two arguments for each
--- Codes: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS
-function group.await_sync(keys, args)
-  local asked = group.arguments(keys, args, 'group_await_sync: outages generation:int members+2<=400')
+korvet.define({
+  name = 'group_await_sync', flags = { 'allow-oom' },
+  description = 'ask for the answers to syncs that were parked',
+  keys = '@group',
+  args = "outages   generation:int that they synced in   members+2<=400 member_id, instance_id or '', ...",
+  returns = '[the same as group_sync, ...], one for each',
+  codes = 'UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS',
+}, function(keys, asked)
   local g, members = group.open(keys), asked.members
   group.advance(g, asked.outages)
   if group.is_consumer(g) then
@@ -142,10 +127,4 @@ function group.await_sync(keys, args)
     answers[#answers + 1] = refusals[at] and { refusals[at] } or group.synced(g, members[at])
   end
   return answers
-end
-redis.register_function{
-  function_name = 'korvet_group_await_sync',
-  callback = group.await_sync,
-  flags = { 'allow-oom' },
-  description = 'ask for the answers to syncs that were parked',
-}
+end)

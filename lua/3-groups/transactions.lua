@@ -50,29 +50,24 @@ local function hold(g, pending_key, request, known)
   group.hold_offsets(g, pending_key, producer_id, known, value.pairs(request.offsets))
 end
 
--- group_txn_commit: hold offsets that a transaction commits when it is committed
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- KEYS[6] attached hash  topic:partition -> id of the topic with a Redis group there
--- KEYS[7] pending  hash  producer id -> its transactions and the offsets of the open one
--- ARGV[1] outages: `served_until from-to ...` or ''
--- ARGV[2] id and ARGV[3] locator of a new group, '' while it is not in the index
--- ARGV[4] member_id or ''   ARGV[5] instance_id or ''   ARGV[6] generation or -1   ARGV[7] retention ms
--- ARGV[8] producer_id   ARGV[9] producer_epoch   ARGV[10] ordinal of the transaction   ARGV[11] transactional_id
--- ARGV[12..] offsets: `topic:partition`, `offset leader_epoch topic_id metadata`, ...
--- Returns code; may be repeated
--- Bound: 2000 offsets; two arguments for each
--- Codes: LATE, UNINDEXED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INVALID_PRODUCER_EPOCH,
--- INVALID_TXN_STATE (the transaction of the ordinal was ended here), INVALID_REQUEST (it holds as many offsets as it
--- may)
--- Source: OffsetMetadataManager.commitTransactionalOffset
-function group.txn_commit(keys, args)
-  local request = group.arguments(keys, args,
-    'group_txn_commit: outages id locator member_id instance_id generation:int retention:int producer_id '
-      .. 'producer_epoch:int ordinal:int transactional_id offsets*2<=2000', 2)
+korvet.define({
+  name = 'group_txn_commit', flags = { 'allow-oom' },
+  description = 'hold offsets that a transaction commits when it is committed',
+  keys = [[
+    @group   attached hash topic:partition -> id of the topic with a Redis group there
+    pending hash producer id -> its transactions and the offsets of the open one
+  ]],
+  args = [[
+    outages   id of a new group, '' while it is not in the index   locator   member_id or ''   instance_id or ''
+    generation:int or -1   retention:int ms   producer_id   producer_epoch:int   ordinal:int of the transaction
+    transactional_id   offsets*2<=2000 `topic:partition`, `offset leader_epoch topic_id metadata`, ...
+  ]],
+  returns = 'code; may be repeated',
+  codes = [[LATE, UNINDEXED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INVALID_PRODUCER_EPOCH,
+    INVALID_TXN_STATE (the transaction of the ordinal was ended here), INVALID_REQUEST (it holds as many offsets as it
+    may)]],
+  source = 'OffsetMetadataManager.commitTransactionalOffset',
+}, function(keys, request)
   if group.is_late(request.outages) then
     return code.LATE
   end
@@ -96,13 +91,7 @@ function group.txn_commit(keys, args)
   end
   hold(g, keys[7], request, known) -- first write
   return code.NONE
-end
-redis.register_function{
-  function_name = 'korvet_group_txn_commit',
-  callback = group.txn_commit,
-  flags = { 'allow-oom' },
-  description = 'hold offsets that a transaction commits when it is committed',
-}
+end)
 
 -- The partitions of committed offsets, [`topic:partition`, topic_id, ...].
 local function committed_partitions(offsets)
@@ -144,22 +133,20 @@ local function close(g, pending_key, producer_id, known)
   return true
 end
 
--- group_txn_end: commit or forget the offsets that a transaction holds
--- The holds of an older transaction that was never ended are forgotten.
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- KEYS[6] attached hash  topic:partition -> id of the topic with a Redis group there
--- KEYS[7] pending  hash  producer id -> its transactions and the offsets of the open one
--- ARGV[1] producer_id   ARGV[2] ordinal of the transaction   ARGV[3] decision   commit or abort
--- Returns {code, [`topic:partition`, topic_id, ...]}, the partitions whose offsets this call committed, and 1 behind
--- them if others are left: call again; may be repeated
--- Bound: 3000 offsets a call
--- Source: OffsetMetadataManager.replayEndTransactionMarker
-function group.txn_end(keys, args)
-  local asked = group.arguments(keys, args, 'group_txn_end: producer_id ordinal:int decision', 2)
+korvet.define({
+  name = 'group_txn_end', flags = { 'allow-oom' },
+  description = 'commit or forget the offsets that a transaction holds',
+  keys = [[
+    @group   attached hash topic:partition -> id of the topic with a Redis group there
+    pending hash producer id -> its transactions and the offsets of the open one
+  ]],
+  args = 'producer_id   ordinal:int of the transaction   decision commit or abort',
+  returns = [[{code, [`topic:partition`, topic_id, ...]}, the partitions whose offsets this call committed, and 1 behind
+    them if others are left: call again; may be repeated]],
+  bound = '3000 offsets a call',
+  source = 'OffsetMetadataManager.replayEndTransactionMarker',
+  notes = 'The holds of an older transaction that was never ended are forgotten.',
+}, function(keys, asked)
   local producer_id, ordinal, decision = asked.producer_id, asked.ordinal, asked.decision
   if decision ~= 'commit' and decision ~= 'abort' then
     error('decision is neither commit nor abort: ' .. decision, 0)
@@ -185,38 +172,30 @@ function group.txn_end(keys, args)
   end
   -- A front-end of the former version reads two elements and no more.
   return { code.NONE, committed_partitions(offsets), not is_done and 1 or nil }
-end
-redis.register_function{
-  function_name = 'korvet_group_txn_end',
-  callback = group.txn_end,
-  flags = { 'allow-oom' },
-  description = 'commit or forget the offsets that a transaction holds',
-}
+end)
 
--- group_txn_check: whether a group still holds the offsets of an open transaction
--- KEYS[1] pending hash  producer id -> its transactions and the offsets of the open one
--- ARGV[1] joined   the replication id under which the group came into the transaction, or ''
--- Returns code
--- Codes: TRANSACTION_ABORTABLE (history changed since)
-function group.txn_check(_, args)
-  local joined = value.arguments(args, 'group_txn_check: joined').joined
+korvet.define({
+  name = 'group_txn_check', flags = { 'no-writes', 'allow-oom' },
+  description = 'whether a group still holds the offsets of an open transaction',
+  keys = 'pending hash producer id -> its transactions and the offsets of the open one',
+  args = "joined the replication id under which the group came into the transaction, or ''",
+  returns = 'code',
+  codes = 'TRANSACTION_ABORTABLE (history changed since)',
+}, function(_, asked)
+  local joined = asked.joined
   local is_held = joined == '' or joined == server.ask_replid()
   return is_held and code.NONE or code.TRANSACTION_ABORTABLE
-end
-redis.register_function{
-  function_name = 'korvet_group_txn_check',
-  callback = group.txn_check,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'whether a group still holds the offsets of an open transaction',
-}
+end)
 
--- group_transactions: the open transactions whose offsets a group holds
--- KEYS[1] pending hash  producer id -> its transactions and the offsets of the open one
--- ARGV[1] cursor   0 at first
--- Returns {cursor, [[producer_id, ordinal, transactional_id], ...]}; call again with the cursor until it is '0'
--- Bound: 100 producers a call
-function group.transactions(keys, args)
-  local cursor, open = value.arguments(args, 'group_transactions: cursor').cursor, {}
+korvet.define({
+  name = 'group_transactions', flags = { 'no-writes', 'allow-oom' },
+  description = 'the open transactions whose offsets a group holds',
+  keys = 'pending hash producer id -> its transactions and the offsets of the open one',
+  args = 'cursor 0 at first',
+  returns = "{cursor, [[producer_id, ordinal, transactional_id], ...]}; call again with the cursor until it is '0'",
+  bound = '100 producers a call',
+}, function(keys, asked)
+  local cursor, open = asked.cursor, {}
   local scanned = redis.call('HSCAN', keys[1], cursor, 'COUNT', 100)
   local flat = scanned[2]
   for at = 1, #flat, 2 do
@@ -227,10 +206,4 @@ function group.transactions(keys, args)
     end
   end
   return { scanned[1], open }
-end
-redis.register_function{
-  function_name = 'korvet_group_transactions',
-  callback = group.transactions,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'the open transactions whose offsets a group holds',
-}
+end)

@@ -24,24 +24,14 @@ function consumer.beats(keys, catalog_version, id, epoch, instance_id, session_t
   return true
 end
 
--- group_beat: show that a settled member lives and has nothing to say
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] catalog_version   ARGV[2] member_id   ARGV[3] member_epoch
--- ARGV[4] instance_id, '' if the request has none   ARGV[5] session_timeout ms
--- Returns 1 if there is no news. Returns 0 if the member is not settled, something is due, or the request may be
--- refused: call group_consume
--- Source: GroupMetadataManager.consumerGroupHeartbeat
-function consumer.beat(keys, args)
-  group.expect(keys, args, 'group_beat', 5, 5)
-  return consumer.beats(keys, unpack(args)) and 1 or 0
-end
-redis.register_function{
-  function_name = 'korvet_group_beat',
-  callback = consumer.beat,
-  flags = { 'allow-oom' },
+korvet.define({
+  name = 'group_beat', flags = { 'allow-oom' }, by_position = true,
   description = 'show that a settled member lives and has nothing to say',
-}
+  keys = '@group',
+  args = "catalog_version   member_id   member_epoch   instance_id '' if the request has none   session_timeout ms",
+  returns = [[1 if there is no news. Returns 0 if the member is not settled, something is due, or the request may be
+    refused: call group_consume]],
+  source = 'GroupMetadataManager.consumerGroupHeartbeat',
+}, function(keys, args)
+  return consumer.beats(keys, unpack(args)) and 1 or 0
+end)

@@ -285,38 +285,28 @@ function consumer.stay(g, request)
   return reply
 end
 
--- group_consume: a heartbeat of the consumer protocol: join, stay in, move towards the target, or leave
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] outages: `served_until from-to ...` or ''
--- ARGV[2] id and ARGV[3] locator of a new group, '' while it is not in the index
--- ARGV[4] catalog_version   ARGV[5] member_id   ARGV[6] member_epoch: 0 joins, -1 leaves, -2 leaves for a time
--- ARGV[7] instance_id, ARGV[8] rack and ARGV[9] assignor, '' if the request has none
--- ARGV[10] regex, ARGV[11] has_regex 1 if the request has one: '' ends the former one
--- ARGV[12] has_names 1 if the request has names   ARGV[13] owned   ARGV[14] has_owned 1 if the request has owned
--- partitions
--- ARGV[15] rebalance_timeout ms, -1 if the request has none   ARGV[16] session_timeout ms
--- ARGV[17] client_id   ARGV[18] client_host   ARGV[19] version of the heartbeat   ARGV[20] max_size
--- ARGV[21] retention ms of offsets   ARGV[22] policy: group.consumer.migration.policy
--- ARGV[23] answers_anyway 1: answer with the target as it is, if there was ever one
--- ARGV[24] topics: lines `name topic_id partitions` that an answer asked for, or ''
--- ARGV[25..] names: name, ... subscribed to
--- Returns {code, member_id, why} if it refuses, else {0, member_id, 'ready', member_epoch, has_assignment, assignment},
--- {0, member_id, 'target'}: bring the target up to date and call again with the same arguments, or {0, member_id,
--- 'topics', name, ...}: call again with these topics. why is Kafka's message with {group} instead of the group's id,
--- or ''
--- Bound: 10000 names
--- Codes: LATE, UNINDEXED, GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
--- UNRELEASED_INSTANCE_ID, FENCED_MEMBER_EPOCH, INVALID_REQUEST (a member id with another instance id)
--- Source: GroupMetadataManager.consumerGroupHeartbeat
-function consumer.consume(keys, args)
-  local asked = group.arguments(keys, args,
-    'group_consume: outages id locator catalog_version member_id member_epoch:int instance_id rack assignor '
-      .. 'regex has_regex has_names owned has_owned rebalance_timeout:int session_timeout:int client_id '
-      .. 'client_host version:int max_size:int retention:int policy answers_anyway topics names*<=10000')
+korvet.define({
+  name = 'group_consume', flags = { 'allow-oom' },
+  description = 'a heartbeat of the consumer protocol: join, stay in, move towards the target, or leave',
+  keys = '@group',
+  args = [[
+    outages   id of a new group, '' while it is not in the index   locator   catalog_version   member_id
+    member_epoch:int 0 joins, -1 leaves, -2 leaves for a time   instance_id or ''   rack or ''   assignor or ''   regex
+    has_regex 1 if the request has one: '' ends the former one   has_names 1 if the request has names   owned
+    has_owned 1 if the request has owned partitions   rebalance_timeout:int ms, -1 if the request has none
+    session_timeout:int ms   client_id   client_host   version:int of the heartbeat   max_size:int
+    retention:int ms of offsets   policy group.consumer.migration.policy
+    answers_anyway 1: answer with the target as it is, if there was ever one
+    topics lines `name topic_id partitions` that an answer asked for, or ''   names*<=10000 name, ... subscribed to
+  ]],
+  returns = [[{code, member_id, why} if it refuses, else {0, member_id, 'ready', member_epoch, has_assignment,
+    assignment}, {0, member_id, 'target'}: bring the target up to date and call again with the same arguments, or {0,
+    member_id, 'topics', name, ...}: call again with these topics. why is Kafka's message with {group} instead of the
+    group's id, or '']],
+  codes = [[LATE, UNINDEXED, GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+    UNRELEASED_INSTANCE_ID, FENCED_MEMBER_EPOCH, INVALID_REQUEST (a member id with another instance id)]],
+  source = 'GroupMetadataManager.consumerGroupHeartbeat',
+}, function(keys, asked)
   local id, epoch = asked.member_id, asked.member_epoch
   if not consumer.says_something(asked) and consumer.beats(
     keys, asked.catalog_version, id, value.integer(epoch), asked.instance_id, value.integer(asked.session_timeout)
@@ -339,10 +329,4 @@ function consumer.consume(keys, args)
   end
   consumer.save(g)
   return reply
-end
-redis.register_function{
-  function_name = 'korvet_group_consume',
-  callback = consumer.consume,
-  flags = { 'allow-oom' },
-  description = 'a heartbeat of the consumer protocol: join, stay in, move towards the target, or leave',
-}
+end)

@@ -83,19 +83,15 @@ function consumer.subscribed(g)
   return topics
 end
 
--- group_check_fetch: whether a member may read offsets of its group in an epoch
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] outages: `served_until from-to ...` or ''
--- ARGV[2] member_id or ''   ARGV[3] member_epoch or -1
--- Returns code; NONE for a group that does not speak the consumer protocol
--- Codes: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION (of a classic member)
--- Source: ConsumerGroup.validateOffsetFetch
-function consumer.check_fetch(keys, args)
-  local asked = group.arguments(keys, args, 'group_check_fetch: outages member_id member_epoch:int')
+korvet.define({
+  name = 'group_check_fetch', flags = { 'no-writes', 'allow-oom' },
+  description = 'whether a member may read offsets of its group in an epoch',
+  keys = '@group',
+  args = "outages   member_id or ''   member_epoch:int or -1",
+  returns = 'code; NONE for a group that does not speak the consumer protocol',
+  codes = 'UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION (of a classic member)',
+  source = 'ConsumerGroup.validateOffsetFetch',
+}, function(keys, asked)
   local id, epoch = asked.member_id, asked.member_epoch
   local g = group.open(keys)
   group.advance(g, asked.outages)
@@ -104,10 +100,4 @@ function consumer.check_fetch(keys, args)
   end
   local member = group.member(g, id)
   return not member and code.UNKNOWN_MEMBER_ID or consumer.stale_epoch(member, epoch) or code.NONE
-end
-redis.register_function{
-  function_name = 'korvet_group_check_fetch',
-  callback = consumer.check_fetch,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'whether a member may read offsets of its group in an epoch',
-}
+end)

@@ -16,23 +16,19 @@ function consumer.targets(g, ids)
   return targets
 end
 
--- group_snapshot: the members and topics from which a target assignment is made
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] outages: `served_until from-to ...` or ''
--- ARGV[2] cursor (optional), of the last call
--- Returns {code}, or {0, name, value, ...} of generation, target_epoch, catalog_version, topics, assignor (of the
--- present target), members. members: [[name, value, ...], ...] of member_id, instance_id, rack, assignor, regex, topics
--- (names), target, is_classic, sorted by member_id; regex only once it counts; and cursor. The group is as it was last
--- written, with members that are overdue. A reply has some members of a large group: call again from cursor on until it
--- is '0'. A member that is there all the time comes once or twice
--- Bound: 200 members a call, more or less
--- Codes: GROUP_ID_NOT_FOUND
-function consumer.snapshot(keys, args)
-  local asked = group.arguments(keys, args, 'group_snapshot: outages cursor?')
+korvet.define({
+  name = 'group_snapshot', flags = { 'no-writes', 'allow-oom' },
+  description = 'the members and topics from which a target assignment is made',
+  keys = '@group',
+  args = 'outages   cursor? of the last call',
+  returns = [=[{code}, or {0, name, value, ...} of generation, target_epoch, catalog_version, topics, assignor (of the
+    present target), members. members: [[name, value, ...], ...] of member_id, instance_id, rack, assignor, regex,
+    topics (names), target, is_classic, sorted by member_id; regex only once it counts; and cursor. The group is as it
+    was last written, with members that are overdue. A reply has some members of a large group: call again from cursor
+    on until it is '0'. A member that is there all the time comes once or twice]=],
+  bound = '200 members a call, more or less',
+  codes = 'GROUP_ID_NOT_FOUND',
+}, function(keys, asked)
   local g = group.open(keys)
   if not group.is_consumer(g) then
     return { code.GROUP_ID_NOT_FOUND }
@@ -52,13 +48,7 @@ function consumer.snapshot(keys, args)
     'catalog_version', g.fields.catalog_version or '', 'topics', redis.call('HGET', keys[1], 'topics') or '',
     'assignor', g.fields.assignor or '', 'members', members, 'cursor', cursor,
   }
-end
-redis.register_function{
-  function_name = 'korvet_group_snapshot',
-  callback = consumer.snapshot,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'the members and topics from which a target assignment is made',
-}
+end)
 
 -- Whether a member exists, without a look at it.
 function consumer.has(g, id)
@@ -114,24 +104,20 @@ function consumer.install(g, epoch, made)
   end
 end
 
--- group_assign: install a target assignment that was made from a snapshot
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] outages: `served_until from-to ...` or ''
--- ARGV[2] generation and ARGV[3] target_epoch of the snapshot
--- ARGV[4] catalog_version   of the catalog from which the target was made
--- ARGV[5] topics, a line `name topic_id partitions` for each subscribed topic
--- ARGV[6] assignor   ARGV[7..] targets: member_id, target, ... of the members with a new target
--- Returns {code, generation, target_epoch}, of the group after the call
--- Bound: 20000 targets; two arguments for each
--- Codes: GROUP_ID_NOT_FOUND, RETRY (with another snapshot)
--- Source: GroupMetadataManager.updateTargetAssignment
-function consumer.assign(keys, args)
-  local made = group.arguments(keys, args,
-    'group_assign: outages generation:int target_epoch:int catalog_version topics assignor targets*2<=20000')
+korvet.define({
+  name = 'group_assign', flags = { 'allow-oom' },
+  description = 'install a target assignment that was made from a snapshot',
+  keys = '@group',
+  args = [[
+    outages   generation:int of the snapshot   target_epoch:int
+    catalog_version of the catalog from which the target was made
+    topics a line `name topic_id partitions` for each subscribed topic   assignor
+    targets*2<=20000 member_id, target, ... of the members with a new target
+  ]],
+  returns = '{code, generation, target_epoch}, of the group after the call',
+  codes = 'GROUP_ID_NOT_FOUND, RETRY (with another snapshot)',
+  source = 'GroupMetadataManager.updateTargetAssignment',
+}, function(keys, made)
   local g = group.open(keys)
   group.advance(g, made.outages)
   if not group.is_consumer(g) then
@@ -146,10 +132,4 @@ function consumer.assign(keys, args)
   end
   consumer.save(g)
   return { epoch and code.NONE or code.RETRY, g.fields.generation, g.fields.target_epoch }
-end
-redis.register_function{
-  function_name = 'korvet_group_assign',
-  callback = consumer.assign,
-  flags = { 'allow-oom' },
-  description = 'install a target assignment that was made from a snapshot',
-}
+end)

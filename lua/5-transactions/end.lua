@@ -142,25 +142,24 @@ function transaction.commit(t, transactional_id, is_v2, fresh_id, checked)
   return transaction.give_up(t, transactional_id, is_v2, fresh_id)
 end
 
--- txn_end: decide that a transaction is committed or aborted
--- The producer goes on with the producer id and epoch of the reply when the decision is finished.
--- KEYS[1] id        hash  state of the transactional id
--- KEYS[2] deadlines zset  transactional id -> ms at which its next work is due
--- ARGV[1] transactional_id   ARGV[2] producer_id   ARGV[3] producer_epoch   ARGV[4] decision   commit or abort
--- ARGV[5] version   the producer's transaction version: 1, or 2 if each end raises its epoch
--- ARGV[6] fresh_id   a producer id that was never used, or -1 until a reply asks for one
--- ARGV[7] outages   (optional) `served_until from-to ...` or ''
--- ARGV[8] checked   (optional) '', or the result of CHECK: `ordinal size held`, or `lost` instead of `held`
--- Returns {code, producer_id, epoch}, or {code, producer_id, epoch, decision, now_ms} if a decision is unfinished, also
--- with CONCURRENT_TRANSACTIONS and TRANSACTION_ABORTABLE; with CHECK {code, -1, -1, [ordinal, size, cursor, members]}:
--- look at these members, get further ones from txn_members by the cursor, and call again
--- Codes: LATE, FRESH_ID, CHECK, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE,
--- CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE (the shard aborts instead of a commit, because a part may be lost)
--- Source: TransactionCoordinator.endTransaction, TransactionMetadata.prepareAbortOrCommit
-function transaction.end_(keys, args)
-  local asked = value.arguments(args,
-    'txn_end: transactional_id producer_id:int producer_epoch:int decision:commit|abort version:1|2 fresh_id:int '
-      .. 'outages? checked?')
+korvet.define({
+  name = 'txn_end', flags = { 'allow-oom' },
+  description = 'decide that a transaction is committed or aborted',
+  keys = '@transaction',
+  args = [[
+    transactional_id   producer_id:int   producer_epoch:int   decision:commit|abort
+    version:1|2 the producer's transaction version: 1, or 2 if each end raises its epoch
+    fresh_id:int a producer id that was never used, or -1 until a reply asks for one   outages?
+    checked? '', or the result of CHECK: `ordinal size held`, or `lost` instead of `held`
+  ]],
+  returns = [[{code, producer_id, epoch}, or {code, producer_id, epoch, decision, now_ms} if a decision is unfinished,
+    also with CONCURRENT_TRANSACTIONS and TRANSACTION_ABORTABLE; with CHECK {code, -1, -1, [ordinal, size, cursor,
+    members]}: look at these members, get further ones from txn_members by the cursor, and call again]],
+  codes = [[LATE, FRESH_ID, CHECK, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE,
+    CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE (the shard aborts instead of a commit, because a part may be lost)]],
+  source = 'TransactionCoordinator.endTransaction, TransactionMetadata.prepareAbortOrCommit',
+  notes = 'The producer goes on with the producer id and epoch of the reply when the decision is finished.',
+}, function(keys, asked)
   local producer_id, epoch, fresh_id = asked.producer_id, asked.producer_epoch, asked.fresh_id
   local transactional_id, decision, is_v2 = asked.transactional_id, asked.decision, asked.version == '2'
   if group.is_late(asked.outages or '') then
@@ -183,13 +182,7 @@ function transaction.end_(keys, args)
     return transaction.commit(t, transactional_id, is_v2, fresh_id, asked.checked)
   end
   return transaction.decide(t, transactional_id, decision, is_v2, fresh_id)
-end
-redis.register_function{
-  function_name = 'korvet_txn_end',
-  callback = transaction.end_,
-  flags = { 'allow-oom' },
-  description = 'decide that a transaction is committed or aborted',
-}
+end)
 
 -- The names of all members of a decision that a front-end of the former version finished; nil if the replies had not
 -- named all members.
@@ -213,17 +206,18 @@ function transaction.check_names(names)
   end
 end
 
--- txn_complete: note that a decision is finished, everywhere or in some of the partitions and groups
--- KEYS[1] id        hash  state of the transactional id
--- KEYS[2] deadlines zset  transactional id -> ms at which its next work is due
--- ARGV[1] transactional_id   ARGV[2] ordinal of the decision   ARGV[3] expiration ms of idle transactional ids
--- ARGV[4..] finished  `p:topic:partition` and `g:group` of the members that the decision named; none from a front-end
--- of the former version
--- Returns {0}, or {0, decision, now_ms} if unfinished members are left; may be repeated
--- Bound: 1000 finished
--- Source: TransactionMetadata.prepareComplete
-function transaction.complete(keys, args)
-  local asked = value.arguments(args, 'txn_complete: transactional_id ordinal:int expiration:int finished*<=1000')
+korvet.define({
+  name = 'txn_complete', flags = { 'allow-oom' },
+  description = 'note that a decision is finished, everywhere or in some of the partitions and groups',
+  keys = '@transaction',
+  args = [[
+    transactional_id   ordinal:int of the decision   expiration:int ms of idle transactional ids
+    finished*<=1000 `p:topic:partition` and `g:group` of the members that the decision named; none from a front-end of
+      the former version
+  ]],
+  returns = '{0}, or {0, decision, now_ms} if unfinished members are left; may be repeated',
+  source = 'TransactionMetadata.prepareComplete',
+}, function(keys, asked)
   local names = asked.finished
   transaction.check_names(names)
   local t = transaction.open(keys)
@@ -250,29 +244,19 @@ function transaction.complete(keys, args)
   transaction.move(t, asked.transactional_id, state, fields, t.now + asked.expiration)
   redis.call('HDEL', t.keys[1], 'paged')
   return { code.NONE }
-end
-redis.register_function{
-  function_name = 'korvet_txn_complete',
-  callback = transaction.complete,
-  flags = { 'allow-oom' },
-  description = 'note that a decision is finished, everywhere or in some of the partitions and groups',
-}
+end)
 
--- txn_due: the transactional ids that have work due
--- KEYS[1] deadlines zset  transactional id -> ms at which its next work is due
--- ARGV[1] most   the largest number of ids
--- Returns [transactional_id, ...]
--- Bound: 1000 transactional ids a call
-function transaction.due(keys, args)
-  local now, most = value.integer(value.now_ms()), math.min(value.arguments(args, 'txn_due: most:int').most, 1000)
-  return redis.call('ZRANGEBYSCORE', keys[1], '-inf', now, 'LIMIT', 0, most)
-end
-redis.register_function{
-  function_name = 'korvet_txn_due',
-  callback = transaction.due,
-  flags = { 'no-writes', 'allow-oom' },
+korvet.define({
+  name = 'txn_due', flags = { 'no-writes', 'allow-oom' },
   description = 'the transactional ids that have work due',
-}
+  keys = 'deadlines zset transactional id -> ms at which its next work is due',
+  args = 'most:int the largest number of ids',
+  returns = '[transactional_id, ...]',
+  bound = '1000 transactional ids a call',
+}, function(keys, asked)
+  local now, most = value.integer(value.now_ms()), math.min(asked.most, 1000)
+  return redis.call('ZRANGEBYSCORE', keys[1], '-inf', now, 'LIMIT', 0, most)
+end)
 
 -- The time at which an id without an unfinished decision is due: its transaction's timeout, or its own expiration.
 function transaction.next_due(t, expiration)
@@ -299,17 +283,17 @@ function transaction.next_try(t)
   return t.now + math.min(math.max(age / 2, transaction.GRACE_MS), transaction.MOST_GRACE_MS)
 end
 
--- txn_expire: do the work that is due of a transactional id
--- A transaction past its timeout is aborted. The reply has a decision that was not finished for a second, and again
--- after pauses that grow to ten seconds. An id that was not used for the expiration is removed. If the clock went back,
--- a call moves the id's times back.
--- KEYS[1] id        hash  state of the transactional id
--- KEYS[2] deadlines zset  transactional id -> ms at which its next work is due
--- ARGV[1] transactional_id   ARGV[2] expiration ms of idle transactional ids
--- Returns {0}, or {0, decision, now_ms} if a decision is unfinished
--- Source: TransactionCoordinator.abortTimedOutTransactions, TransactionStateManager.removeExpiredTransactionalIds
-function transaction.expire(keys, args)
-  local asked = value.arguments(args, 'txn_expire: transactional_id expiration:int')
+korvet.define({
+  name = 'txn_expire', flags = { 'allow-oom' },
+  description = 'do the work that is due of a transactional id',
+  keys = '@transaction',
+  args = 'transactional_id   expiration:int ms of idle transactional ids',
+  returns = '{0}, or {0, decision, now_ms} if a decision is unfinished',
+  source = 'TransactionCoordinator.abortTimedOutTransactions, TransactionStateManager.removeExpiredTransactionalIds',
+  notes = [[A transaction past its timeout is aborted. The reply has a decision that was not finished for a second, and
+    again after pauses that grow to ten seconds. An id that was not used for the expiration is removed. If the clock
+    went back, a call moves the id's times back.]],
+}, function(keys, asked)
   local transactional_id = asked.transactional_id
   local t = transaction.open(keys)
   if not t.fields.state then
@@ -333,10 +317,4 @@ function transaction.expire(keys, args)
     redis.call('ZREM', keys[2], transactional_id)
   end
   return { code.NONE }
-end
-redis.register_function{
-  function_name = 'korvet_txn_expire',
-  callback = transaction.expire,
-  flags = { 'allow-oom' },
-  description = 'do the work that is due of a transactional id',
-}
+end)

@@ -62,22 +62,22 @@ function transaction.count_ids(deadlines_key)
   return redis.call('ZCARD', deadlines_key) - (redis.call('ZSCORE', deadlines_key, '') and 1 or 0)
 end
 
--- txn_init: give the producer of a transactional id its producer id and epoch, and fence the one before
--- An open transaction is aborted: the answer is CONCURRENT_TRANSACTIONS until the abort is finished.
--- KEYS[1] id        hash  state of the transactional id
--- KEYS[2] deadlines zset  transactional id -> ms at which its next work is due
--- ARGV[1] transactional_id   ARGV[2] timeout ms of transactions
--- ARGV[3] producer_id or -1   ARGV[4] producer_epoch or -1   as the producer knows them
--- ARGV[5] fresh_id   a producer id that was never used, or -1 until a reply asks for one
--- ARGV[6] outages   (optional) `served_until from-to ...` or ''
--- ARGV[7] most   (optional) the largest number of ids in the shard
--- Returns {code, producer_id, epoch}; with CONCURRENT_TRANSACTIONS {code, -1, -1, decision, now_ms}: finish the
--- decision, then call again
--- Codes: LATE, FRESH_ID, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, POLICY_VIOLATION
--- Source: TransactionCoordinator.handleInitProducerId
-function transaction.init(keys, args)
-  local asked = value.arguments(args,
-    'txn_init: transactional_id timeout:int producer_id:int producer_epoch:int fresh_id:int outages? most:int?')
+korvet.define({
+  name = 'txn_init',
+  description = 'give the producer of a transactional id its producer id and epoch, and fence the one before',
+  keys = '@transaction',
+  args = [[
+    transactional_id   timeout:int ms of transactions   producer_id:int or -1
+    producer_epoch:int or -1 as the producer knows them
+    fresh_id:int a producer id that was never used, or -1 until a reply asks for one   outages?
+    most:int? the largest number of ids in the shard
+  ]],
+  returns = [[{code, producer_id, epoch}; with CONCURRENT_TRANSACTIONS {code, -1, -1, decision, now_ms}: finish the
+    decision, then call again]],
+  codes = 'LATE, FRESH_ID, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, POLICY_VIOLATION',
+  source = 'TransactionCoordinator.handleInitProducerId',
+  notes = 'An open transaction is aborted: the answer is CONCURRENT_TRANSACTIONS until the abort is finished.',
+}, function(keys, asked)
   local transactional_id, producer_id, epoch = asked.transactional_id, asked.producer_id, asked.producer_epoch
   if group.is_late(asked.outages or '') then
     return { code.LATE, -1, -1 }
@@ -105,9 +105,4 @@ function transaction.init(keys, args)
   fields.history = server.replid()
   transaction.move(t, transactional_id, 'Empty', fields, t.now + asked.timeout)
   return { code.NONE, t.fields.producer_id, t.fields.producer_epoch }
-end
-redis.register_function{
-  function_name = 'korvet_txn_init',
-  callback = transaction.init,
-  description = 'give the producer of a transactional id its producer id and epoch, and fence the one before',
-}
+end)

@@ -68,25 +68,25 @@ function transaction.judge_members(t, names, now, adds)
   return codes, written
 end
 
--- txn_add: take partitions and groups into a transaction, or verify that they are in it
--- KEYS[1] id        hash  state of the transactional id
--- KEYS[2] deadlines zset  transactional id -> ms at which its next work is due
--- ARGV[1] transactional_id   ARGV[2] producer_id   ARGV[3] producer_epoch   ARGV[4] mode   add or verify
--- ARGV[5] outages: `served_until from-to ...` or ''
--- ARGV[6..] members: `topic:partition`, `topic_id history`, ... of partitions and group, ` history`, ... of groups;
--- history is the replication id of a member's server, and may be missing together with the space before it. A partition
--- is known by its name: that of a topic that was made again gets its new topic_id, in both modes
--- Returns {code, ordinal or -1, [code, ...]} with a code for each member; with CONCURRENT_TRANSACTIONS {code, -1, [],
--- decision, now_ms}
--- Bound: 1000 members
--- Codes: LATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE (the shard
--- may have lost calls of the transaction, and the members include a partition; with groups alone only the end tells
--- this, because librdkafka never ends a transaction whose groups were refused); of a member TRANSACTION_ABORTABLE (it
--- is not in the transaction that the call verifies, or its server changed since it joined)
--- Source: TransactionCoordinator.handleAddPartitionsToTransaction, handleVerifyPartitionsInTransaction
-function transaction.add(keys, args)
-  local asked = value.arguments(args,
-    'txn_add: transactional_id producer_id:int producer_epoch:int mode:add|verify outages members*2<=1000')
+korvet.define({
+  name = 'txn_add',
+  description = 'take partitions and groups into a transaction, or verify that they are in it',
+  keys = '@transaction',
+  args = [[
+    transactional_id   producer_id:int   producer_epoch:int   mode:add|verify   outages
+    members*2<=1000 `topic:partition`, `topic_id history`, ... of partitions and group, ` history`, ... of groups;
+      history is the replication id of a member's server, and may be missing together with the space before it. A
+      partition is known by its name: that of a topic that was made again gets its new topic_id, in both modes
+  ]],
+  returns = [[{code, ordinal or -1, [code, ...]} with a code for each member; with CONCURRENT_TRANSACTIONS {code, -1,
+    [], decision, now_ms}]],
+  codes = [[LATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE (the
+    shard may have lost calls of the transaction, and the members include a partition; with groups alone only the end
+    tells this, because librdkafka never ends a transaction whose groups were refused); of a member
+    TRANSACTION_ABORTABLE (it is not in the transaction that the call verifies, or its server changed since it
+    joined)]],
+  source = 'TransactionCoordinator.handleAddPartitionsToTransaction, handleVerifyPartitionsInTransaction',
+}, function(keys, asked)
   local adds = asked.mode == 'add'
   local names, kept, has_partition = transaction.members(asked.members)
   if group.is_late(asked.outages) then
@@ -107,12 +107,7 @@ function transaction.add(keys, args)
     transaction.take_in(t, asked.transactional_id, written)
   end
   return { code.NONE, t.fields.state == 'Ongoing' and t.fields.ordinal or -1, codes }
-end
-redis.register_function{
-  function_name = 'korvet_txn_add',
-  callback = transaction.add,
-  description = 'take partitions and groups into a transaction, or verify that they are in it',
-}
+end)
 
 -- Some members from a cursor on as [name, `topic_id history`, ...], and the cursor after them.
 function transaction.flat_members(t, cursor)
@@ -125,41 +120,37 @@ function transaction.flat_members(t, cursor)
   return flat, behind
 end
 
--- txn_members: the members of an open transaction, some at a time
--- KEYS[1] id hash  state of the transactional id
--- ARGV[1] ordinal   ARGV[2] cursor   from the last reply
--- Returns {code, cursor, [name, kept, ...]}: `p:topic:partition`, `topic_id history`, and `g:group`, ` history`; call
--- again with the cursor until it is '0'
--- Bound: 1000 members a call
--- Codes: INVALID_TXN_STATE (the transaction is over)
-function transaction.list_members(keys, args)
-  local asked = value.arguments(args, 'txn_members: ordinal:int cursor')
+korvet.define({
+  name = 'txn_members', flags = { 'no-writes', 'allow-oom' },
+  description = 'the members of an open transaction, some at a time',
+  keys = 'id hash state of the transactional id',
+  args = 'ordinal:int   cursor from the last reply',
+  returns = [[{code, cursor, [name, kept, ...]}: `p:topic:partition`, `topic_id history`, and `g:group`, ` history`;
+    call again with the cursor until it is '0']],
+  bound = '1000 members a call',
+  codes = 'INVALID_TXN_STATE (the transaction is over)',
+}, function(keys, asked)
   local t = transaction.open(keys)
   if t.fields.state ~= 'Ongoing' or t.fields.ordinal ~= asked.ordinal then
     return { code.INVALID_TXN_STATE, '0', {} }
   end
   local flat, cursor = transaction.flat_members(t, asked.cursor)
   return { code.NONE, cursor, flat }
-end
-redis.register_function{
-  function_name = 'korvet_txn_members',
-  callback = transaction.list_members,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'the members of an open transaction, some at a time',
-}
+end)
 
--- txn_describe: the state of a transactional id
--- KEYS[1] id hash  state of the transactional id
--- ARGV[1] cursor   (optional) the point at which to go on with the transaction's members, 0 at first
--- Returns {code}, or {0, name, value, ...} of state, producer_id, producer_epoch, last_producer_id,
--- last_producer_epoch, marker_epoch, ordinal, timeout_ms, started_ms, updated_ms, partitions, groups, cursor; unknown
--- numbers are -1. partitions: [`topic:partition`, topic_id, ...]. Call again with the cursor for further ones, until it
--- is '0'
--- Bound: 1000 members a call
--- Codes: TRANSACTIONAL_ID_NOT_FOUND
--- Source: TransactionCoordinator.handleDescribeTransactions
-function transaction.describe(keys, args)
-  local asked = value.arguments(args, 'txn_describe: cursor?')
+korvet.define({
+  name = 'txn_describe', flags = { 'no-writes', 'allow-oom' },
+  description = 'the state of a transactional id',
+  keys = 'id hash state of the transactional id',
+  args = "cursor? the point at which to go on with the transaction's members, 0 at first",
+  returns = [[{code}, or {0, name, value, ...} of state, producer_id, producer_epoch, last_producer_id,
+    last_producer_epoch, marker_epoch, ordinal, timeout_ms, started_ms, updated_ms, partitions, groups, cursor; unknown
+    numbers are -1. partitions: [`topic:partition`, topic_id, ...]. Call again with the cursor for further ones, until
+    it is '0']],
+  bound = '1000 members a call',
+  codes = 'TRANSACTIONAL_ID_NOT_FOUND',
+  source = 'TransactionCoordinator.handleDescribeTransactions',
+}, function(keys, asked)
   local t = transaction.open(keys)
   local fields = t.fields
   if not fields.state then
@@ -174,10 +165,4 @@ function transaction.describe(keys, args)
     'started_ms', fields.started_ms or -1, 'updated_ms', fields.updated_ms, 'partitions', partitions, 'groups', groups,
     'cursor', cursor,
   }
-end
-redis.register_function{
-  function_name = 'korvet_txn_describe',
-  callback = transaction.describe,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'the state of a transactional id',
-}
+end)

@@ -38,24 +38,21 @@ function security.write(key, changes)
   end
 end
 
--- table_restore: write back a table that somebody deleted by hand, from a front-end's memory
--- If the whole unit was deleted or lost, the witness is gone too, and the table stays away.
--- KEYS[1] table hash    as in users_read, acls_read, quotas_read, tenants_read
--- KEYS[2] witness string  a key of the same unit that is there as long as the unit
--- ARGV[1..] fields: names and texts in turn
--- Returns {0, 1 if it was written back, else 0}
--- Bound: 20000 fields
-function security.restore(keys, args)
-  local fields = value.arguments(args, 'table_restore: fields+2<=20000').fields
+korvet.define({
+  name = 'table_restore', flags = { 'allow-oom' },
+  description = "write back a table that somebody deleted by hand, from a front-end's memory",
+  keys = [[
+    table hash as in users_read, acls_read, quotas_read, tenants_read
+    witness string a key of the same unit that is there as long as the unit
+  ]],
+  args = 'fields+2<=20000 names and texts in turn',
+  returns = '{0, 1 if it was written back, else 0}',
+  notes = 'If the whole unit was deleted or lost, the witness is gone too, and the table stays away.',
+}, function(keys, asked)
+  local fields = asked.fields
   if redis.call('EXISTS', keys[1]) == 1 or redis.call('EXISTS', keys[2]) == 0 then
     return { code.NONE, 0 }
   end
   security.write(keys[1], fields) -- first write
   return { code.NONE, 1 }
-end
-redis.register_function{
-  function_name = 'korvet_table_restore',
-  callback = security.restore,
-  flags = { 'allow-oom' },
-  description = 'write back a table that somebody deleted by hand, from a front-end\'s memory',
-}
+end)

@@ -39,35 +39,31 @@ function acls.present(key, rules)
   return present
 end
 
--- acls_read: all access rules, or only their version if the caller knows that version
--- KEYS[1] acls hash  rule as a JSON array -> 1, '' -> version
--- ARGV[1] known_version   a version, or -1
--- Returns {0, version, [rule, ...]}; no rules when known_version is the version
--- Bound: 10000 rules
-function acls.read(keys, args)
-  local asked = value.arguments(args, 'acls_read: known_version:int')
+korvet.define({
+  name = 'acls_read', flags = { 'no-writes', 'allow-oom' },
+  description = 'all access rules, or only their version if the caller knows that version',
+  keys = "acls hash rule as a JSON array -> 1, '' -> version",
+  args = 'known_version:int a version, or -1',
+  returns = '{0, version, [rule, ...]}; no rules when known_version is the version',
+  bound = '10000 rules',
+}, function(keys, asked)
   local reply, rules = security.read(keys[1], asked.known_version), {}
   for at = 1, #reply[3], 2 do
     rules[#rules + 1] = reply[3][at]
   end
   return { code.NONE, reply[2], rules }
-end
-redis.register_function{
-  function_name = 'korvet_acls_read',
-  callback = acls.read,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'all access rules, or only their version if the caller knows that version',
-}
+end)
 
--- acls_add: add access rules, all or none; rules that are there stay
--- KEYS[1] acls  hash   as in acls_read
--- ARGV[1..] rules: JSON arrays
--- Returns {code, number of rules added}
--- Bound: 10000 rules, each of 2048 bytes
--- Codes: INVALID_REQUEST (a text is no rule), POLICY_VIOLATION (a rule is too long, or there would be too many)
--- Source: AclControlManager.createAcls
-function acls.add(keys, args)
-  local asked = value.arguments(args, 'acls_add: rules+<=10000')
+korvet.define({
+  name = 'acls_add',
+  description = 'add access rules, all or none; rules that are there stay',
+  keys = 'acls hash as in acls_read',
+  args = 'rules+<=10000 JSON arrays',
+  returns = '{code, number of rules added}',
+  bound = '10000 rules, each of 2048 bytes',
+  codes = 'INVALID_REQUEST (a text is no rule), POLICY_VIOLATION (a rule is too long, or there would be too many)',
+  source = 'AclControlManager.createAcls',
+}, function(keys, asked)
   local present = acls.present(keys[1], asked.rules)
   local new, seen = {}, {}
   for at, rule in ipairs(asked.rules) do
@@ -84,21 +80,16 @@ function acls.add(keys, args)
   end
   security.write(keys[1], new) -- first write
   return { code.NONE, #new / 2 }
-end
-redis.register_function{
-  function_name = 'korvet_acls_add',
-  callback = acls.add,
-  description = 'add access rules, all or none; rules that are there stay',
-}
+end)
 
--- acls_remove: remove access rules and damaged ones, all as one; those that are not there are passed over
--- KEYS[1] acls  hash   as in acls_read
--- ARGV[1..] rules: JSON arrays
--- Returns {0, [1 if the rule was there else 0, ...]} in the order of the rules
--- Bound: 10000 rules
--- Source: AclControlManager.deleteAcls
-function acls.remove(keys, args)
-  local asked = value.arguments(args, 'acls_remove: rules+<=10000')
+korvet.define({
+  name = 'acls_remove', flags = { 'allow-oom' },
+  description = 'remove access rules and damaged ones, all as one; those that are not there are passed over',
+  keys = 'acls hash as in acls_read',
+  args = 'rules+<=10000 JSON arrays',
+  returns = '{0, [1 if the rule was there else 0, ...]} in the order of the rules',
+  source = 'AclControlManager.deleteAcls',
+}, function(keys, asked)
   local present, removed = acls.present(keys[1], asked.rules), {}
   for at, rule in ipairs(asked.rules) do
     if present[at] == 1 and rule ~= '' then
@@ -107,10 +98,4 @@ function acls.remove(keys, args)
   end
   security.write(keys[1], removed) -- first write
   return { code.NONE, present }
-end
-redis.register_function{
-  function_name = 'korvet_acls_remove',
-  callback = acls.remove,
-  flags = { 'allow-oom' },
-  description = 'remove access rules and damaged ones, all as one; those that are not there are passed over',
-}
+end)

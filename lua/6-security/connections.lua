@@ -25,15 +25,18 @@ function connections.others(key, living, front_end)
   return total, dead
 end
 
--- connections_count: tell how many connections a front-end has, and hear how many all others have; repeatable
--- KEYS[1] leases zset  front_end -> time in ms at which its lease ends
--- KEYS[2..] counters hash  front_end -> number of connections
--- ARGV[1] front_end   ARGV[2] lease_ms   0 ends the lease, and with it all that the front-end told
--- ARGV[3..] counts: one for each counter
--- Returns {0, had_lease 0|1, [others, ...]}; without a lease before, what the front-end told earlier may be lost
--- Bound: 100 counts
-function connections.count(keys, args)
-  local asked = value.arguments(args, 'connections_count: front_end lease_ms:int counts*<=100')
+korvet.define({
+  name = 'connections_count',
+  description = 'tell how many connections a front-end has, and hear how many all others have; repeatable',
+  keys = [[
+    leases zset front_end -> time in ms at which its lease ends   counters* hash front_end -> number of connections
+  ]],
+  args = [[
+    front_end   lease_ms:int 0 ends the lease, and with it all that the front-end told
+    counts*<=100 one for each counter
+  ]],
+  returns = '{0, had_lease 0|1, [others, ...]}; without a lease before, what the front-end told earlier may be lost',
+}, function(keys, asked)
   if #asked.counts ~= #keys - 1 then
     error('korvet_connections_count takes one count for each counter', 0)
   end
@@ -68,9 +71,4 @@ function connections.count(keys, args)
     end
   end
   return { code.NONE, ends_ms > now and 1 or 0, others }
-end
-redis.register_function{
-  function_name = 'korvet_connections_count',
-  callback = connections.count,
-  description = 'tell how many connections a front-end has, and hear how many all others have; repeatable',
-}
+end)

@@ -41,30 +41,28 @@ function quotas.problem(field, text)
   return #field + #text > quotas.MOST_BYTES and code.POLICY_VIOLATION or code.NONE
 end
 
--- quotas_read: all quotas, or only their version if the caller knows that version
--- KEYS[1] quotas hash  entity and quota -> number, '' -> version
--- ARGV[1] known_version   a version, or -1
--- Returns {0, version, [field, number, ...]}; no fields when known_version is the version
--- Bound: 10000 quotas
-function quotas.read(keys, args)
-  return security.read(keys[1], value.arguments(args, 'quotas_read: known_version:int').known_version)
-end
-redis.register_function{
-  function_name = 'korvet_quotas_read',
-  callback = quotas.read,
-  flags = { 'no-writes', 'allow-oom' },
+korvet.define({
+  name = 'quotas_read', flags = { 'no-writes', 'allow-oom' },
   description = 'all quotas, or only their version if the caller knows that version',
-}
+  keys = "quotas hash entity and quota -> number, '' -> version",
+  args = 'known_version:int a version, or -1',
+  returns = '{0, version, [field, number, ...]}; no fields when known_version is the version',
+  bound = '10000 quotas',
+}, function(keys, asked)
+  return security.read(keys[1], asked.known_version)
+end)
 
--- quotas_alter: set and delete quotas, all or none; a deletion of nothing is passed over
--- KEYS[1] quotas hash  as in quotas_read
--- ARGV[1..] changes: entity and quota, and its number in turn; '' deletes it; each entity and quota once
--- Returns {code}
--- Bound: 2000 changes; 10000 quotas, each of 2048 bytes with its field
--- Codes: INVALID_REQUEST (a text is no quota), POLICY_VIOLATION (a quota is too long, or there would be too many)
--- Source: ClientQuotaControlManager.alterClientQuotas
-function quotas.alter(keys, args)
-  local changes = value.arguments(args, 'quotas_alter: changes+2<=2000').changes
+korvet.define({
+  name = 'quotas_alter', flags = { 'allow-oom' },
+  description = 'set and delete quotas, all or none; a deletion of nothing is passed over',
+  keys = 'quotas hash as in quotas_read',
+  args = "changes+2<=2000 entity and quota, and its number in turn; '' deletes it; each entity and quota once",
+  returns = '{code}',
+  bound = '10000 quotas, each of 2048 bytes with its field',
+  codes = 'INVALID_REQUEST (a text is no quota), POLICY_VIOLATION (a quota is too long, or there would be too many)',
+  source = 'ClientQuotaControlManager.alterClientQuotas',
+}, function(keys, asked)
+  local changes = asked.changes
   local more, changed = 0, false
   for at = 1, #changes, 2 do
     local field, text = changes[at], changes[at + 1]
@@ -80,21 +78,16 @@ function quotas.alter(keys, args)
   end
   security.write(keys[1], changed and changes or {}) -- first write
   return { code.NONE }
-end
-redis.register_function{
-  function_name = 'korvet_quotas_alter',
-  callback = quotas.alter,
-  flags = { 'allow-oom' },
-  description = 'set and delete quotas, all or none; a deletion of nothing is passed over',
-}
+end)
 
--- quotas_use: take from buckets what a front-end has let through, and tell what each has left
--- KEYS[1..] buckets string  `level at_ms`; a full bucket is no key
--- ARGV[1..] uses: for each bucket the amount, the rate a second and the capacity, as decimal numbers
--- Returns {0, [level, ...]} levels as texts, below zero in debt
--- Bound: 300 uses
-function quotas.use(keys, args)
-  local uses = value.arguments(args, 'quotas_use: uses+3<=300').uses
+korvet.define({
+  name = 'quotas_use',
+  description = 'take from buckets what a front-end has let through, and tell what each has left',
+  keys = 'buckets* string `level at_ms`; a full bucket is no key',
+  args = 'uses+3<=300 for each bucket the amount, the rate a second and the capacity, as decimal numbers',
+  returns = '{0, [level, ...]} levels as texts, below zero in debt',
+}, function(keys, asked)
+  local uses = asked.uses
   if #uses ~= 3 * #keys then
     error('korvet_quotas_use takes three arguments for each key', 0)
   end
@@ -119,9 +112,4 @@ function quotas.use(keys, args)
     end
   end
   return { code.NONE, levels }
-end
-redis.register_function{
-  function_name = 'korvet_quotas_use',
-  callback = quotas.use,
-  description = 'take from buckets what a front-end has let through, and tell what each has left',
-}
+end)

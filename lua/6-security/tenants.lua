@@ -42,31 +42,29 @@ function tenants.found(key, name)
   return text and value.decoded(text, key, name)
 end
 
--- tenants_read: all tenants, or only their version if the caller knows that version
--- KEYS[1] tenants hash  name -> tenant as JSON, '' -> version
--- ARGV[1] known_version   a version, or -1
--- Returns {0, version, [name, tenant, ...]}; no tenants when known_version is the version
--- Bound: 10000 tenants
-function tenants.read(keys, args)
-  return security.read(keys[1], value.arguments(args, 'tenants_read: known_version:int').known_version)
-end
-redis.register_function{
-  function_name = 'korvet_tenants_read',
-  callback = tenants.read,
-  flags = { 'no-writes', 'allow-oom' },
+korvet.define({
+  name = 'tenants_read', flags = { 'no-writes', 'allow-oom' },
   description = 'all tenants, or only their version if the caller knows that version',
-}
+  keys = "tenants hash name -> tenant as JSON, '' -> version",
+  args = 'known_version:int a version, or -1',
+  returns = '{0, version, [name, tenant, ...]}; no tenants when known_version is the version',
+  bound = '10000 tenants',
+}, function(keys, asked)
+  return security.read(keys[1], asked.known_version)
+end)
 
--- tenant_create: add a tenant, which is active then
--- KEYS[1] tenants hash  as in tenants_read
--- ARGV[1] name   of its namespace: at most 40 of a-z, 0-9 and '-', which neither begins nor ends it
--- ARGV[2] id   told apart from a former tenant of the name by it
--- ARGV[3] limits   JSON {name: number}   ARGV[4] super_users   Kafka's list, or ''
--- Returns {code, tenant as JSON or ''}; the existing one with DUPLICATE_RESOURCE
--- Codes: DUPLICATE_RESOURCE, INVALID_REQUEST (the name or the limits are none), POLICY_VIOLATION (there are 10000, or
--- this one is longer than 4096 bytes)
-function tenants.create(keys, args)
-  local asked = value.arguments(args, 'tenant_create: name id limits super_users')
+korvet.define({
+  name = 'tenant_create',
+  description = 'add a tenant, which is active then',
+  keys = 'tenants hash as in tenants_read',
+  args = [[
+    name of its namespace: at most 40 of a-z, 0-9 and '-', which neither begins nor ends it
+    id told apart from a former tenant of the name by it   limits JSON {name: number}   super_users Kafka's list, or ''
+  ]],
+  returns = "{code, tenant as JSON or ''}; the existing one with DUPLICATE_RESOURCE",
+  codes = [[DUPLICATE_RESOURCE, INVALID_REQUEST (the name or the limits are none), POLICY_VIOLATION (there are 10000, or
+    this one is longer than 4096 bytes)]],
+}, function(keys, asked)
   local is_json, limits = pcall(cjson.decode, asked.limits)
   if not tenants.is_name(asked.name) or not is_json or not tenants.are_limits(limits) then
     return { code.INVALID_REQUEST, '' }
@@ -83,22 +81,19 @@ function tenants.create(keys, args)
   end
   security.write(keys[1], { asked.name, text }) -- first write
   return { code.NONE, text }
-end
-redis.register_function{
-  function_name = 'korvet_tenant_create',
-  callback = tenants.create,
-  description = 'add a tenant, which is active then',
-}
+end)
 
--- tenant_configure: replace some limits of a tenant, and its super users
--- KEYS[1] tenants hash  as in tenants_read
--- ARGV[1] name   ARGV[2] limits   JSON {name: number}; -1 removes a limit
--- ARGV[3] super_users   (optional) Kafka's list, or ''; without it they stay
--- Returns {code, tenant as JSON or ''}
--- Codes: RESOURCE_NOT_FOUND (there is none, or it is being deleted), INVALID_REQUEST (the limits are none),
--- POLICY_VIOLATION (it would be longer than 4096 bytes)
-function tenants.configure(keys, args)
-  local asked = value.arguments(args, 'tenant_configure: name limits super_users?')
+korvet.define({
+  name = 'tenant_configure',
+  description = 'replace some limits of a tenant, and its super users',
+  keys = 'tenants hash as in tenants_read',
+  args = [[
+    name   limits JSON {name: number}; -1 removes a limit   super_users? Kafka's list, or ''; without it they stay
+  ]],
+  returns = "{code, tenant as JSON or ''}",
+  codes = [[RESOURCE_NOT_FOUND (there is none, or it is being deleted), INVALID_REQUEST (the limits are none),
+    POLICY_VIOLATION (it would be longer than 4096 bytes)]],
+}, function(keys, asked)
   local is_json, change = pcall(cjson.decode, asked.limits)
   local tenant = tenants.found(keys[1], asked.name)
   if not tenant or tenant.state == 'deleting' then
@@ -122,21 +117,19 @@ function tenants.configure(keys, args)
   end
   security.write(keys[1], { asked.name, text }) -- first write
   return { code.NONE, text }
-end
-redis.register_function{
-  function_name = 'korvet_tenant_configure',
-  callback = tenants.configure,
-  description = 'replace some limits of a tenant, and its super users',
-}
+end)
 
--- tenant_switch: suspend a tenant, let it go on, or begin its deletion; repeatable
--- KEYS[1] tenants hash  as in tenants_read
--- ARGV[1] name   ARGV[2] state active|suspended|deleting   a tenant that is being deleted stays so
--- ARGV[3] id   (optional) of the only tenant to switch: the name may be a later one's
--- Returns {code, id or ''}
--- Codes: RESOURCE_NOT_FOUND, INVALID_REQUEST (it is being deleted)
-function tenants.switch(keys, args)
-  local asked = value.arguments(args, 'tenant_switch: name state:active|suspended|deleting id?')
+korvet.define({
+  name = 'tenant_switch', flags = { 'allow-oom' },
+  description = 'suspend a tenant, let it go on, or begin its deletion; repeatable',
+  keys = 'tenants hash as in tenants_read',
+  args = [[
+    name   state:active|suspended|deleting a tenant that is being deleted stays so
+    id? of the only tenant to switch: the name may be a later one's
+  ]],
+  returns = "{code, id or ''}",
+  codes = 'RESOURCE_NOT_FOUND, INVALID_REQUEST (it is being deleted)',
+}, function(keys, asked)
   local tenant = tenants.found(keys[1], asked.name)
   if not tenant or tenant.id ~= (asked.id or tenant.id) then
     return { code.RESOURCE_NOT_FOUND, '' }
@@ -148,21 +141,16 @@ function tenants.switch(keys, args)
   tenant.state = asked.state
   security.write(keys[1], { asked.name, tenants.text_of(tenant) }) -- first write
   return { code.NONE, tenant.id }
-end
-redis.register_function{
-  function_name = 'korvet_tenant_switch',
-  callback = tenants.switch,
-  flags = { 'allow-oom' },
-  description = 'suspend a tenant, let it go on, or begin its deletion; repeatable',
-}
+end)
 
--- tenant_forget: end the deletion of a tenant whose keys are gone; repeatable
--- KEYS[1] tenants hash  as in tenants_read
--- ARGV[1] name   ARGV[2] id
--- Returns {code}
--- Codes: INVALID_REQUEST (its deletion has not begun)
-function tenants.forget(keys, args)
-  local asked = value.arguments(args, 'tenant_forget: name id')
+korvet.define({
+  name = 'tenant_forget', flags = { 'allow-oom' },
+  description = 'end the deletion of a tenant whose keys are gone; repeatable',
+  keys = 'tenants hash as in tenants_read',
+  args = 'name   id',
+  returns = '{code}',
+  codes = 'INVALID_REQUEST (its deletion has not begun)',
+}, function(keys, asked)
   local tenant = tenants.found(keys[1], asked.name)
   if tenant and tenant.id == asked.id then
     if tenant.state ~= 'deleting' then
@@ -171,10 +159,4 @@ function tenants.forget(keys, args)
     security.write(keys[1], { asked.name, '' }) -- first write
   end
   return { code.NONE }
-end
-redis.register_function{
-  function_name = 'korvet_tenant_forget',
-  callback = tenants.forget,
-  flags = { 'allow-oom' },
-  description = 'end the deletion of a tenant whose keys are gone; repeatable',
-}
+end)

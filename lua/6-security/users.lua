@@ -11,31 +11,29 @@ function users.is_credential(field, text)
     and string.find(text, '^%d+ [%w+/=]* [%w+/=]+ [%w+/=]+$')
 end
 
--- users_read: all SCRAM credentials, or only their version if the caller knows that version
--- KEYS[1] users hash  mechanism:user -> credential, '' -> version
--- ARGV[1] known_version   a version, or -1
--- Returns {0, version, [mechanism:user, credential, ...]}; no credentials when known_version is the version
--- Bound: 10000 credentials
-function users.read(keys, args)
-  return security.read(keys[1], value.arguments(args, 'users_read: known_version:int').known_version)
-end
-redis.register_function{
-  function_name = 'korvet_users_read',
-  callback = users.read,
-  flags = { 'no-writes', 'allow-oom' },
+korvet.define({
+  name = 'users_read', flags = { 'no-writes', 'allow-oom' },
   description = 'all SCRAM credentials, or only their version if the caller knows that version',
-}
+  keys = "users hash mechanism:user -> credential, '' -> version",
+  args = 'known_version:int a version, or -1',
+  returns = '{0, version, [mechanism:user, credential, ...]}; no credentials when known_version is the version',
+  bound = '10000 credentials',
+}, function(keys, asked)
+  return security.read(keys[1], asked.known_version)
+end)
 
--- users_alter: set and delete SCRAM credentials, each with its own outcome
--- KEYS[1] users hash  as in users_read
--- ARGV[1..] changes: mechanism:user and its credential in turn; '' deletes it; each mechanism:user once
--- Returns {code, [code of the change, ...]} in the order of the changes; nothing changed unless the first code is 0
--- Bound: 2000 changes; 10000 credentials, each of 1024 bytes with its field
--- Codes: INVALID_REQUEST (a text is no credential), POLICY_VIOLATION (there would be too many); of a change:
--- RESOURCE_NOT_FOUND (it deletes what is not there)
--- Source: ScramControlManager.alterCredentials
-function users.alter(keys, args)
-  local changes = value.arguments(args, 'users_alter: changes+2<=2000').changes
+korvet.define({
+  name = 'users_alter', flags = { 'allow-oom' },
+  description = 'set and delete SCRAM credentials, each with its own outcome',
+  keys = 'users hash as in users_read',
+  args = "changes+2<=2000 mechanism:user and its credential in turn; '' deletes it; each mechanism:user once",
+  returns = '{code, [code of the change, ...]} in the order of the changes; nothing changed unless the first code is 0',
+  bound = '10000 credentials, each of 1024 bytes with its field',
+  codes = [[INVALID_REQUEST (a text is no credential), POLICY_VIOLATION (there would be too many); of a change:
+    RESOURCE_NOT_FOUND (it deletes what is not there)]],
+  source = 'ScramControlManager.alterCredentials',
+}, function(keys, asked)
+  local changes = asked.changes
   local codes, taken, more = {}, {}, 0
   for at = 1, #changes, 2 do
     local field, text = changes[at], changes[at + 1]
@@ -55,26 +53,15 @@ function users.alter(keys, args)
   end
   security.write(keys[1], taken) -- first write
   return { code.NONE, codes }
-end
-redis.register_function{
-  function_name = 'korvet_users_alter',
-  callback = users.alter,
-  flags = { 'allow-oom' },
-  description = 'set and delete SCRAM credentials, each with its own outcome',
-}
+end)
 
--- security_secret: the secret of a namespace, which the first caller makes
--- KEYS[1] secret string
--- ARGV[1] proposed   base64, for the case that there is none
--- Returns {0, secret}
-function users.secret(keys, args)
-  local asked = value.arguments(args, 'security_secret: proposed')
+korvet.define({
+  name = 'security_secret', flags = { 'allow-oom' },
+  description = 'the secret of a namespace, which the first caller makes',
+  keys = 'secret string',
+  args = 'proposed base64, for the case that there is none',
+  returns = '{0, secret}',
+}, function(keys, asked)
   redis.call('SET', keys[1], asked.proposed, 'NX') -- first write
   return { code.NONE, redis.call('GET', keys[1]) }
-end
-redis.register_function{
-  function_name = 'korvet_security_secret',
-  callback = users.secret,
-  flags = { 'allow-oom' },
-  description = 'the secret of a namespace, which the first caller makes',
-}
+end)

@@ -1,4 +1,4 @@
-"""The headers in ``lua/`` agree with a server's list, the functions' bodies, and the callers in korvet."""
+"""The contracts in ``lua/`` agree with a server's list, the functions' bodies, and the callers in korvet."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from korvet.store.contract import (
     LIBRARY,
     MEANINGS,
     ContractError,
-    Function,
     arguments,
     functions_in,
     library_files,
+    words,
 )
 from korvet.store.library import library_version
 
@@ -40,10 +40,6 @@ BEATS: Final = {
     "korvet_group_heartbeat",
 }
 """Functions that callers call by position, because a call is made for each batch, acknowledgement or beat."""
-HOT: Final = BEATS | {"korvet_group_commit"}
-"""Functions that unpack their arguments by position, because unpacking by names would slow them down."""
-WHOLE: Final = {"korvet_record_append"}
-"""Functions whose only argument is a repeated one, and that take it as it is."""
 _ADDED: Final = {"outages", "id", "locator", "transactional_id"}
 ADDED: Final = {"call": _ADDED, "_call": _ADDED | {"topic_id", "token"}, "partial": _ADDED}
 """The arguments that a method adds to its callers' ones, by the method's name."""
@@ -54,34 +50,22 @@ SAID: Final = {
 OPTIONS: Final = {"is_awaited", "has_optional_keys"}
 """The method's own arguments."""
 
-# A body reaches from a function's first line to its end, right above its registration.
-_BODY: Final = re.compile(
-    r"^function [\w.]+\([^)]*\)\n((?:(?!end\n).*\n)*)end\nredis\.register_function\{\n  function_name = '(\w+)'",
-    re.MULTILINE,
-)
-_UNPACKING: Final = re.compile(r"\.arguments\((?:keys, )?args,\s+((?:'[^']*'(?:\s*\.\.\s*)?)+)")
-_COUNTED: Final = re.compile(r"\.expect\(keys, args, '(\w+)', (\d+), (\d+)\)")
-_WORD: Final = re.compile(r"(\w+)(?::[\w|]+)?(?:(\??)|([*+])\d*<=(\d+))")
-
 SYNC = """\
--- group_sync: hand a member its assignment
--- KEYS[1] group    hash  state
--- KEYS[2] pending  hash  (optional) what is held
--- ARGV[1] member_id  ARGV[2..] assignments  member_id, assignment ...
--- Returns {code, assignment}, or
--- {code} when refused
--- Bound: 200 assignments; two for each member
--- Codes: UNKNOWN_MEMBER_ID
-function group.sync(keys, args)
-  return { 0, args[1] }
-end
-
-redis.register_function{
-  function_name = 'korvet_group_sync',
-  callback = group.sync,
-  flags = { 'no-writes', 'allow-oom' },
-  description = 'hand a member its assignment',
-}
+korvet.define({
+  name = 'group_sync', flags = { 'no-writes', 'allow-oom' },
+  description = "hand a member its assignment",
+  keys = 'group hash state   pending? hash what is held',
+  args = [[
+    member_id   generation:int of the
+      member
+    mode:one|other   assignments*2<=200 member_id, assignment ...
+  ]],
+  returns = [=[{code, [[assignment]]}, or
+    {code} when refused]=],
+  codes = 'UNKNOWN_MEMBER_ID',
+}, function(keys, asked)
+  return { 0, asked.member_id }
+end)
 """
 
 
@@ -100,43 +84,37 @@ def _listed(server: redis.Redis) -> dict[str, tuple[str, frozenset[str]]]:
     return listed
 
 
-def test_header_says_keys_arguments_reply_bound_and_flags() -> None:
-    assert list(functions_in("3-groups/sync.lua", SYNC)) == [
-        Function(
-            name="korvet_group_sync",
-            file="3-groups/sync.lua",
-            description="hand a member its assignment",
-            keys=("group", "pending?"),
-            args=("member_id", "assignments..."),
-            reply="{code, assignment}, or {code} when refused",
-            bound=200,
-            codes=frozenset({"UNKNOWN_MEMBER_ID"}),
-            flags=frozenset({"no-writes", "allow-oom"}),
-            header=SYNC.partition("\nfunction")[0].partition("\n")[2].replace("-- ", ""),
-        )
-    ]
+def test_table_says_keys_arguments_reply_bound_and_flags() -> None:
+    (function,) = functions_in("3-groups/sync.lua", SYNC)
+    assert (function.name, function.description) == ("korvet_group_sync", "hand a member its assignment")
+    assert (function.keys, function.by_position) == (("group", "pending?"), False)
+    assert function.args == ("member_id", "generation", "mode", "assignments...")
+    assert (function.required, function.bound, function.most_args) == (3, 200, 203)
+    assert function.codes == {"UNKNOWN_MEMBER_ID"}
+    assert function.flags == {"no-writes", "allow-oom"}
+    assert function.texts["returns"] == "{code, [[assignment]]}, or {code} when refused"
+    assert words(function.texts["args"])[1:3] == ["generation:int of the member", "mode:one|other"]
+    assert function.body == "  return { 0, asked.member_id }\n"
 
 
 @pytest.mark.parametrize(
     ("right", "wrong", "reason"),
     [
-        ("-- group_sync:", "-- group_join:", "the header of korvet_group_sync begins with"),
-        ("ARGV[2..]", "ARGV[3..]", "ARGV\\[3\\] is not the next one"),
-        ("-- Returns", "-- Gives", "the header of korvet_group_sync has no Returns"),
-        ("Bound: 200 assignments", "Bound: 200 members", "the bound of korvet_group_sync is not of its repeated"),
-        ("description = 'hand", "description = 'give", "another description"),
-        ("\nend\n", "\nend\n\nfunction group.other()\nend\n", "is not registered right below its function"),
-        ("function group.sync(", "\nfunction group.sync(", "has no header"),
+        ("  returns = ", "  gives = ", "korvet_group_sync has no returns"),
+        ("  description", "  describes", "korvet_group_sync has no description"),
+        ("mode:one|other", "mode=one", "'mode=one' is no key or argument"),
+        ("returns = [=[", "returns = 1 [=[", "'returns = 1.*' is no field of a contract"),
     ],
 )
-def test_header_that_differs_from_its_function_is_refused(right: str, wrong: str, reason: str) -> None:
+def test_table_that_is_no_contract_is_refused(right: str, wrong: str, reason: str) -> None:
     with pytest.raises(ContractError, match=reason):
         list(functions_in("sync.lua", SYNC.replace(right, wrong, 1)))
 
 
-def test_parser_reads_every_registration() -> None:
+def test_parser_reads_every_definition() -> None:
     source = b"".join(library_files().values())
-    assert source.count(b"\nredis.register_function") == len(FUNCTIONS)
+    assert source.count(b"\nkorvet.define(") == len(FUNCTIONS)
+    assert source.count(b"redis.register_function{") == 1
 
 
 def test_server_lists_the_functions_of_the_contract(server: redis.Redis) -> None:
@@ -149,7 +127,7 @@ def test_function_that_reads_is_allowed_at_maxmemory() -> None:
     ] == []
 
 
-def test_codes_of_headers_are_those_of_the_library() -> None:
+def test_codes_of_contracts_are_those_of_the_library() -> None:
     assert {code for function in FUNCTIONS.values() for code in function.codes} <= CODES.keys()
 
 
@@ -182,52 +160,23 @@ def test_one_module_states_the_codes() -> None:
     assert stated == ["codes.py"]
 
 
-def _bodies() -> dict[str, str]:
-    """The Lua of each registered function by its name."""
-    return {name: body for text in library_files().values() for body, name in _BODY.findall(text.decode())}
-
-
-def _unpacked(name: str) -> tuple[tuple[str, ...], int | None]:
-    """The names that a function unpacks by its own name, as in `Function.args`, and the repeated one's bound."""
-    (literals,) = _UNPACKING.findall(_bodies()[name])
-    names, bound = [], None
-    function, *words = "".join(re.findall(r"'([^']*)'", literals)).split()
-    assert function == f"{name.removeprefix('korvet_')}:"
-    for word in words:
-        found = _WORD.fullmatch(word)
-        assert found, f"{word!r} is no argument"
-        names.append(found[1] + ("..." if found[3] else found[2]))
-        bound = int(found[4]) if found[4] else None
-    return tuple(names), bound
-
-
-def test_every_function_has_a_body() -> None:
-    assert _bodies().keys() == FUNCTIONS.keys()
-
-
-@pytest.mark.parametrize("name", [name for name, one in FUNCTIONS.items() if one.args and name not in HOT | WHOLE])
-def test_function_unpacks_the_arguments_of_its_header(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name, one in FUNCTIONS.items() if not one.by_position])
+def test_function_reads_the_arguments_of_its_contract_alone(name: str) -> None:
     contract = FUNCTIONS[name]
-    assert _unpacked(name) == (contract.args, contract.bound if contract.repeated else None)
-    assert "args[" not in _bodies()[name]
+    asked = contract.parameters[1] if len(contract.parameters) > 1 else "asked"
+    added = set(re.findall(rf"\b{asked}\.(\w+)\b(?=.* = )", contract.body))
+    read = set(re.findall(rf"\b{asked}\.(\w+)", contract.body))
+    assert read <= {*contract.fixed, contract.repeated, *added}
+    assert not re.search(r"\bargs\b", contract.body)
 
 
-@pytest.mark.parametrize("name", sorted(HOT))
-def test_function_reads_no_argument_beyond_its_header(name: str) -> None:
-    assert not _UNPACKING.search(_bodies()[name])
-    read = [int(number) for number in re.findall(r"\bargs\[(\d+)\]", _bodies()[name])]
+@pytest.mark.parametrize("name", [name for name, one in FUNCTIONS.items() if one.by_position])
+def test_function_by_position_reads_no_argument_beyond_its_contract(name: str) -> None:
+    read = [int(number) for number in re.findall(r"\bargs\[(\d+)\]", FUNCTIONS[name].body)]
     assert max(read, default=0) <= FUNCTIONS[name].most_args
 
 
-@pytest.mark.parametrize("name", ["korvet_group_beat", "korvet_group_heartbeat", "korvet_group_commit"])
-def test_function_that_counts_its_arguments_takes_as_many_as_its_header(name: str) -> None:
-    contract = FUNCTIONS[name]
-    assert _COUNTED.findall(_bodies()[name]) == [
-        (name.removeprefix("korvet_"), str(contract.required), str(contract.most_args))
-    ]
-
-
-def test_commit_unpacks_the_arguments_of_its_header() -> None:
+def test_commit_unpacks_the_arguments_of_its_contract() -> None:
     fixed = FUNCTIONS["korvet_group_commit"].fixed
     text = library_files()["3-groups/offsets.lua"].decode()
     unpacked = re.findall(r"local ([\w, ]+) = unpack\(args, 1, (\d+)\)", text)
@@ -295,7 +244,7 @@ def _call(path: Path, node: ast.Call) -> Iterator[Call]:
 
 
 @pytest.mark.parametrize("call", list(_calls()), ids=lambda call: call.line)
-def test_caller_gives_the_arguments_of_the_header(call: Call) -> None:
+def test_caller_gives_the_arguments_of_the_contract(call: Call) -> None:
     contract = FUNCTIONS[call.function]
     if call.function in BEATS:
         assert not call.names
@@ -342,7 +291,7 @@ def _says(text: str, name: str) -> bool:
         ("korvet_group_commit", "id", "groups/offsets.py", "begin_commit", ["_COMMIT", "group_id"]),
     ],
 )
-def test_hot_caller_gives_arguments_in_the_order_of_the_header(
+def test_hot_caller_gives_arguments_in_the_order_of_the_contract(
     function: str, first: str, path: str, method: str, before: list[str]
 ) -> None:
     fixed, required = FUNCTIONS[function].fixed, FUNCTIONS[function].required
@@ -353,7 +302,7 @@ def test_hot_caller_gives_arguments_in_the_order_of_the_header(
     assert any(all(_says(text, name) for text, name in zip(given, wanted, strict=False)) for given in lists)
 
 
-def test_call_puts_named_arguments_in_the_order_of_the_header() -> None:
+def test_call_puts_named_arguments_in_the_order_of_the_contract() -> None:
     assert arguments("korvet_log_trim", {"offset": 5, "topic_id": "a"}) == ["a", 5]
     assert arguments("korvet_log_trim", {"epoch": 0, "offset": 5, "topic_id": "a"}) == ["a", 5, 0]
     assert arguments("korvet_log_trim", {"epoch": None, "offset": 5, "topic_id": "a"}) == ["a", 5]

@@ -81,7 +81,7 @@ def test_call_with_more_elements_than_its_bound_changes_nothing(group: Group) ->
         lambda: group.join(member, list(zip(joining[::2], [b""] * 101, strict=True))),
     ]
     for call in calls:
-        with pytest.raises(redis.ResponseError, match=r"at most|takes 8 to 2008 arguments"):
+        with pytest.raises(redis.ResponseError, match="at most"):
             call()
     assert (group.fetch(), group.state) == ({}, "Stable")
 

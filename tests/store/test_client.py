@@ -257,7 +257,7 @@ async def test_lost_functions_are_loaded_and_calls_sent_again_in_order(server: S
 def without_the_function(version: str) -> str:
     """A library of another version, without korvet_catalog_init."""
     source = library.library_source().decode()
-    return source.replace(f"'{library.library_version()}'", f"'{version}'").replace("'korvet_catalog_init'", "'other'")
+    return source.replace(f"'{library.library_version()}'", f"'{version}'").replace("'catalog_init'", "'other'")
 
 
 @pytest.mark.parametrize(("version", "ours"), [("0.0.1", True), ("99.0.0", False)])

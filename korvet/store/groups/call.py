@@ -1,4 +1,4 @@
-"""One way to call a group's functions. A function's header says which of the group's keys it gets. The header also says
+"""One way to call a group's functions. A function's contract says which of the group's keys it gets. It also says
 whether the function may make the group, which must be in the index first. `korvet.store.calls` tells the rest.
 """
 
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 def _chooser(keys: Sequence[str]) -> Callable[[GroupKeys], Sequence[str]]:
-    """The function that takes the keys that a header names out of a group's keys."""
+    """The function that takes the keys that a contract names out of a group's keys."""
     first, *others = (GroupKeys._fields.index(key.removesuffix("?")) for key in keys if not key.endswith("..."))
     return itemgetter(first, *others) if others else lambda of: (of[first],)
 
@@ -39,7 +39,7 @@ _MAY_MAKE: Final = frozenset(name for name in _KEYS if "UNINDEXED" in FUNCTIONS[
 def keys_of(function: str, keys: GroupKeys, *, has_optional_keys: bool = True) -> Sequence[str]:
     """The keys of a group that a function gets.
 
-    :param has_optional_keys: whether the function gets the keys that its header calls optional.
+    :param has_optional_keys: whether the function gets the keys that its contract calls optional.
     """
     return (_KEYS if has_optional_keys else _REQUIRED_KEYS)[function](keys)
 
@@ -78,7 +78,7 @@ class GroupCalls:
     ) -> Awaitable[Any]:
         """Call one of a group's functions; see `Calls.call`.
 
-        :param has_optional_keys: whether the function gets the keys that its header calls optional.
+        :param has_optional_keys: whether the function gets the keys that its contract calls optional.
         :raises TooMany: the call would make a group, and there are as many as there may be.
         """
         keys = keys_of(function, self.keys(group_id), has_optional_keys=has_optional_keys)

@@ -9,9 +9,9 @@ from tests.support.ported import kafka
 
 EMPTY, PREPARING, COMPLETING, STABLE = "Empty", "PreparingRebalance", "CompletingRebalance", "Stable"
 DOOR = """
-redis.register_function('test_group_move', function(keys, args)
-  local g = { fields = { state = args[1] }, changed = {}, now = 0 }
-  local _, refusal = pcall(group.move, g, args[2])
+korvet.define({ name = 'test_group_move', args = 'before   after' }, function(_, asked)
+  local g = { fields = { state = asked.before }, changed = {}, now = 0 }
+  local _, refusal = pcall(group.move, g, asked.after)
   return { g.fields.state, refusal or '' }
 end)
 """
@@ -20,7 +20,7 @@ end)
 
 def moved(server: redis.Redis, library: str, before: str, after: str) -> tuple[str, str]:
     server.function_load(library + DOOR, replace=True)
-    state, refusal = server.fcall("test_group_move", 0, before, after)
+    state, refusal = server.fcall("korvet_test_group_move", 0, before, after)
     return state.decode(), refusal.decode()
 
 
