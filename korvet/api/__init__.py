@@ -30,10 +30,10 @@ from korvet.api.shared.changes import noted, things_of
 from korvet.api.shared.context import Context
 from korvet.api.shared.needs import Needs
 from korvet.security.rights import Rights
-from korvet.wire.codec import Buffers, Fields
+from korvet.wire.writer import Fields
 
-Answer = Fields | Buffers | None
-"""`Fields` to be encoded, a body packed by hand, or None for no answer at all (acks=0)."""
+Answer = Fields | None
+"""`Fields` to be written, or None for no answer at all (acks=0)."""
 
 
 class Begun(NamedTuple):

@@ -24,7 +24,7 @@ from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
 from korvet.quotas.entity import Entity, entity_of, field_of, number_text, value_problem
 from korvet.store.security.quotas import MOST_AT_ONCE
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 Parts = tuple[tuple[str, str | None], ...]
 """The types and names of an entity as a request has them; a type that is named twice has its last name."""

@@ -15,7 +15,7 @@ from korvet.api.shared.config_resources import Known, alter, config_needs, refus
 from korvet.api.shared.context import Context
 from korvet.security.acl import Operation
 from korvet.store.catalog.settings import ConfigChange
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 
 @api(33, 0, 2, needs=config_needs(Operation.ALTER_CONFIGS, "responses", refused_change))

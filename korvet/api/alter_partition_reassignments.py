@@ -21,7 +21,7 @@ from korvet.api.shared.admin import node_ids, read_failure
 from korvet.api.shared.assignments import replicas_problem
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 Outcome = tuple[ErrorCode, str | None]
 _DONE: Final[Outcome] = ErrorCode.none, None

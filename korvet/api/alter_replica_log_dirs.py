@@ -18,7 +18,7 @@ from korvet.api.shared import needs
 from korvet.api.shared.admin import log_directory, read_failure
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 
 def _all_refused(_ctx: Context, request: Any) -> Fields:

@@ -21,7 +21,7 @@ from korvet.api.shared.context import Context
 from korvet.security.salted import MIN_ITERATIONS
 from korvet.security.scram import MAX_ITERATIONS, TYPES, derive_credential
 from korvet.store.security.users import MOST_AT_ONCE, Credential, CredentialKey
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 _LONGEST_NAME_BYTES = 512
 _LONGEST_SALT_BYTES = 128

@@ -21,7 +21,8 @@ from korvet.api import Answer, api, registry
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.telemetry import MOST_SOFTWARE_CHARACTERS, Peer
-from korvet.wire.codec import API_VERSIONS_KEY, Fields, encode_response
+from korvet.wire.schema import API_VERSIONS_KEY
+from korvet.wire.writer import Fields
 
 HIGHEST = 4
 FEATURES: Final = {"group.version": (0, 1), "metadata.version": (7, 27), "transaction.version": (0, 2)}
@@ -34,8 +35,6 @@ _FEATURES_SINCE: Final = 3
 _SOFTWARE_SINCE: Final = 3
 _TELEMETRY: Final = (71, 72)
 """These APIs are told of only if somebody looks at what clients push. They are served in any case."""
-_HEAD_BYTES: Final = 8
-"""Size and correlation id: the header of an answer to ApiVersions has nothing else at any version (KIP-511)."""
 _LEVEL_0_SINCE: Final = 4
 _JAVA: Final = "apache-kafka-java"
 _RDKAFKA: Final = "rdkafka"
@@ -52,7 +51,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
         ctx.peer.software_name = request.client_software_name[:MOST_SOFTWARE_CHARACTERS]
         ctx.peer.software_version = request.client_software_version[:MOST_SOFTWARE_CHARACTERS]
         ctx.peer.dates_batches = _dates_batches(ctx.peer)
-    return [_packed(ctx.version, has_telemetry=ctx.frontend.telemetry.receiver is not None)]
+    return _shown(ctx.version, has_telemetry=ctx.frontend.telemetry.receiver is not None)
 
 
 def _dates_batches(peer: Peer) -> bool:
@@ -62,13 +61,13 @@ def _dates_batches(peer: Peer) -> bool:
 
 
 @cache
-def _packed(version: int, *, has_telemetry: bool) -> bytes:
-    """The body of the answer: every connection asks for it first, and it is always the same."""
+def _shown(version: int, *, has_telemetry: bool) -> Fields:
+    """The answer: every connection asks for it first, and it is always the same."""
     features = _features(version) if version >= _FEATURES_SINCE else {}
     answer = {**supported(ErrorCode.none), **features}
     if not has_telemetry:
         answer["api_keys"] = [one for one in answer["api_keys"] if one["api_key"] not in _TELEMETRY]
-    return encode_response(API_VERSIONS_KEY, version, 0, answer)[_HEAD_BYTES:]
+    return answer
 
 
 def _features(version: int) -> Fields:

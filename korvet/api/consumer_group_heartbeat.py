@@ -31,7 +31,7 @@ from korvet.security.rights import Rights
 from korvet.store.groups.consumer_types import HeartbeatRequest
 from korvet.store.groups.subscriptions import regex_problem
 from korvet.store.topics import MAX_NAME_LENGTH
-from korvet.wire import group_responses
+from korvet.wire.writer import Fields
 
 MOST_SUBSCRIBED_BYTES: Final = 1 << 20
 """The topic names and the regular expression of a member; Kafka has a mebibyte for its record (max.message.bytes)."""
@@ -65,7 +65,12 @@ def _finish(ctx: Context, request: Any, reply: asyncio.Future[int]) -> Answer:
 def _beaten(ctx: Context, request: Any) -> Answer:
     """The answer of a heartbeat without news."""
     interval_ms = ctx.frontend.groups.consumers.heartbeat_interval_ms(request.group_id)
-    return [group_responses.consumer_heartbeat(request.member_id, request.member_epoch, interval_ms)]
+    return _alive(request.member_id, request.member_epoch, interval_ms)
+
+
+def _alive(member_id: str, member_epoch: int, interval_ms: int) -> Fields:
+    """An answer without an error and without an assignment."""
+    return {"member_id": member_id, "member_epoch": member_epoch, "heartbeat_interval": interval_ms, "error_code": 0}
 
 
 def _check(ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | needs.Steps | None:
@@ -114,13 +119,10 @@ async def handle(ctx: Context, request: Any) -> Answer:
         return _refused(answer.code, answer.message)
     interval_ms = consumers.heartbeat_interval_ms(group_id) if request.member_epoch >= _JOIN else 0
     if answer.assignment is None:
-        return [group_responses.consumer_heartbeat(answer.member_id, answer.member_epoch, interval_ms)]
+        return _alive(answer.member_id, answer.member_epoch, interval_ms)
     await _note(ctx, group_id, answer.assignment)
     return {
-        "error_code": 0,
-        "member_id": answer.member_id,
-        "member_epoch": answer.member_epoch,
-        "heartbeat_interval": interval_ms,
+        **_alive(answer.member_id, answer.member_epoch, interval_ms),
         "assignment": _assignment(answer.assignment),
     }
 

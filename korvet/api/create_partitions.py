@@ -25,7 +25,7 @@ from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import MOST_PARTITIONS, grow_topic
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 Outcome = tuple[ErrorCode, str | None]
 _STRICT_SINCE = 3

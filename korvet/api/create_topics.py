@@ -39,7 +39,7 @@ from korvet.store.topics import (
     create_topic,
     name_problem,
 )
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 AT_ONCE = 20
 """Created topics that are put into the answer in one turn: each has forty settings."""

@@ -33,7 +33,7 @@ from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
 from korvet.security.acl import Acl, AclFilter, PatternType
 from korvet.store.security.acls import MOST_CALL_BYTES, MOST_RULES
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 _TOO_MANY: Final[Failure] = (
     ErrorCode.policy_violation,

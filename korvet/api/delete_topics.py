@@ -23,7 +23,7 @@ from korvet.api.shared.mutations import EXCEEDED, Mutations
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import delete_topic
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 _UNKNOWN = (ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
 _UNKNOWN_ID = (ErrorCode.unknown_topic_id, "This server does not host this topic ID.")

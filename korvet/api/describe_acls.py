@@ -17,7 +17,7 @@ from korvet.api.shared.acl_entries import DISABLED, Failure, asked_filter, entry
 from korvet.api.shared.admin import read_failure
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 
 def _failed(_request: Any, failure: Failure) -> Fields:

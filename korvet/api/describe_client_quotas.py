@@ -19,7 +19,7 @@ from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.quotas.entity import DEFAULT, IP, TYPES, Entity
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 
 class MatchType(IntEnum):

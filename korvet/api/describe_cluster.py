@@ -16,7 +16,7 @@ from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.admin import CLUSTER_OPERATIONS, NOT_ASKED, brokers
 from korvet.api.shared.context import Context
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 _BROKERS = 1
 _CONTROLLERS = 2

@@ -31,7 +31,7 @@ from korvet.configs.types import is_integer
 from korvet.errors import KorvetError
 from korvet.security.acl import Operation
 from korvet.store.topics import name_problem
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 AT_ONCE = 20
 """Resources that are described in one turn; a topic has forty configs."""

@@ -24,7 +24,7 @@ from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
 from korvet.store.capacity import log_bytes, room
 from korvet.store.log.partition import Partition
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 _NO_LAG: Final = 0
 

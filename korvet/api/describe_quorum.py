@@ -23,7 +23,7 @@ from korvet.api.shared.admin import read_failure
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
 from korvet.store.topics import CLUSTER_METADATA_TOPIC
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 _LEADER_EPOCH: Final = 1
 """There are no elections, so the first epoch never ends."""

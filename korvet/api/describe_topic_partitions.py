@@ -21,7 +21,7 @@ from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import INTERNAL_TOPICS, name_problem
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 
 def _check(ctx: Context, rights: Rights, request: Any) -> needs.Steps:

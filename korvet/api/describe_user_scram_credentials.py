@@ -15,7 +15,7 @@ from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.security.scram import TYPES
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 Infos = Sequence[Fields]
 _NUMBERS = {name: number for number, name in TYPES.items()}

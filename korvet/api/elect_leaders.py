@@ -20,7 +20,7 @@ from korvet.api.shared import needs
 from korvet.api.shared.admin import read_failure
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 _PREFERRED: Final = 0
 _ELECTION_TYPES: Final = (_PREFERRED, 1)

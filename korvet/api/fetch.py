@@ -44,9 +44,12 @@ from korvet.codes import (
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 from korvet.store.log.log import Log
+from korvet.store.log.partition_read import PartitionRead
 from korvet.store.log.room import Want
-from korvet.wire.fetch_response import SESSIONS_SINCE, TOPIC_ID_SINCE, PartitionRead, pack
+from korvet.wire.writer import Fields
 
+SESSIONS_SINCE: Final = 7
+TOPIC_ID_SINCE: Final = 13
 MOST_BYTES: Final = 55 << 20
 """The most bytes of one answer, even if the client asks for more: Kafka's default of fetch.max.bytes."""
 _LASTING: Final = (CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR)
@@ -70,7 +73,7 @@ Merged = dict[str | UUID | None, tuple[Any, dict[int, Any]]]
 async def handle(ctx: Context, request: Any) -> Answer:
     """Read the records that are there, or wait for ``min_bytes`` until ``max_wait`` is over."""
     if ctx.version >= SESSIONS_SINCE and request.session_epoch not in _FULL_EPOCHS:
-        return pack(ctx.version, [], FETCH_SESSION_ID_NOT_FOUND)
+        return {"error_code": FETCH_SESSION_ID_NOT_FOUND, "responses": ()}
     merged, generation = _merged(ctx, request), _generation(ctx)
     topics = await _resolve(ctx, request, merged)
     if topics is None:
@@ -78,7 +81,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
             await ctx.frontend.catalog.refresh()
         except KorvetError as error:
             await anyio.sleep(min(PASSING_S, _wait_s(request)))
-            return pack(ctx.version, _all_failed(ctx, request, read_failure_code(error, "fetch")))
+            return _answer(ctx, _all_failed(ctx, request, read_failure_code(error, "fetch")))
         topics = await _resolve(ctx, request, merged, is_fresh=True)
         assert topics is not None
     wants = [slot for _, slots in topics for slot in slots if isinstance(slot, Want)]
@@ -93,7 +96,30 @@ async def handle(ctx: Context, request: Any) -> Answer:
         answered = [(name, [_committed(_filled(slot, reads)) for slot in slots]) for name, slots in topics]
     else:
         answered = [(name, [_filled(slot, reads) for slot in slots]) for name, slots in topics]
-    return pack(ctx.version, answered)
+    return _answer(ctx, answered)
+
+
+def _answer(ctx: Context, topics: Sequence[tuple[str | UUID, Sequence[PartitionRead]]]) -> Answer:
+    """An answer without a session."""
+    field = "topic" if ctx.version < TOPIC_ID_SINCE else "topic_id"
+    responses = [{field: topic, "partitions": [_partition_answer(one) for one in reads]} for topic, reads in topics]
+    return {"responses": responses}
+
+
+def _partition_answer(read: PartitionRead) -> Fields:
+    answer: dict[str, Any] = {
+        "partition_index": read.partition,
+        "error_code": read.code,
+        "high_watermark": read.high_watermark,
+        "last_stable_offset": read.last_stable,
+        "log_start_offset": read.log_start,
+        "aborted_transactions": read.aborted
+        and [{"producer_id": id, "first_offset": offset} for id, offset in read.aborted],
+        "records": read.records,
+    }
+    if read.diverging is not None:
+        answer["diverging_epoch"] = {"epoch": read.diverging.epoch, "end_offset": read.diverging.end_offset}
+    return answer
 
 
 def _generation(ctx: Context) -> int:

@@ -19,7 +19,7 @@ from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.telemetry import ASKS_AGAIN
 from korvet.wire.batch import GZIP, LZ4, SNAPPY, ZSTD
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 _CODECS: Final = (ZSTD, LZ4, GZIP, SNAPPY)
 _NOTHING: Final[Fields] = {

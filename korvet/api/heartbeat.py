@@ -8,7 +8,6 @@ Source: KafkaApis.handleHeartbeatRequest, GroupCoordinatorService.heartbeat
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Any
 
 from korvet.api import Answer, Begun, api
@@ -18,8 +17,6 @@ from korvet.api.shared.group_failures import failure_code
 from korvet.codes import GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID
 from korvet.errors import KorvetError
 from korvet.store.contract import RETRY
-from korvet.wire import group_responses
-from korvet.wire.codec import with_code
 
 
 def begin(ctx: Context, request: Any) -> Begun | None:
@@ -29,30 +26,26 @@ def begin(ctx: Context, request: Any) -> Begun | None:
     reply = ctx.frontend.groups.classic.begin_heartbeat(
         request.group_id, request.member_id, getattr(request, "group_instance_id", None), request.generation_id
     )
-    return None if reply is None else Begun(reply, partial(_finish, ctx.version))
+    return None if reply is None else Begun(reply, _finish)
 
 
-def _finish(version: int, reply: asyncio.Future[int]) -> Answer:
+def _finish(reply: asyncio.Future[int]) -> Answer:
     try:
         code = reply.result()
     except KorvetError as error:
         code = failure_code(error, "heartbeat")
-    return None if code == RETRY else with_code(group_responses.heartbeat(version, code), code)
+    return None if code == RETRY else {"error_code": code}
 
 
-def _answer(ctx: Context, code: int) -> Answer:
-    return with_code(group_responses.heartbeat(ctx.version, code), code)
-
-
-def _forbidden(ctx: Context, _request: Any) -> Answer:
-    return _answer(ctx, GROUP_AUTHORIZATION_FAILED)
+def _forbidden(_ctx: Context, _request: Any) -> Answer:
+    return {"error_code": GROUP_AUTHORIZATION_FAILED}
 
 
 @api(12, 0, 4, needs=needs.group(needs.READ, _forbidden), begin=begin, is_repeated=True)
 async def handle(ctx: Context, request: Any) -> Answer:
     """The code of the group's one call, after what it needs is known."""
     if not request.group_id:
-        return _answer(ctx, INVALID_GROUP_ID)
+        return {"error_code": INVALID_GROUP_ID}
     instance_id = getattr(request, "group_instance_id", None)
     try:
         code = await ctx.frontend.groups.classic.heartbeat(
@@ -60,4 +53,4 @@ async def handle(ctx: Context, request: Any) -> Answer:
         )
     except KorvetError as error:
         code = failure_code(error, "heartbeat")
-    return _answer(ctx, code)
+    return {"error_code": code}

@@ -18,7 +18,7 @@ from korvet.api.shared.context import Context
 from korvet.configs.types import Kind
 from korvet.security import acl
 from korvet.store.catalog.settings import ConfigChange
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 
 class Operation(IntEnum):

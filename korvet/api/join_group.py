@@ -22,9 +22,8 @@ from korvet.api.shared.group_failures import failure_code, milliseconds
 from korvet.codes import GROUP_AUTHORIZATION_FAILED, INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_SERVER_ERROR
 from korvet.errors import KorvetError
 from korvet.store.groups.types import Joined, JoinRequest
-from korvet.wire import group_responses
-from korvet.wire.codec import with_code
 
+_NULL_PROTOCOL_SINCE: Final = 7
 MOST_PROTOCOLS: Final = 100
 """The protocols of a member."""
 MOST_METADATA_BYTES: Final = 1 << 20
@@ -76,15 +75,17 @@ def _request(ctx: Context, request: Any, protocols: Mapping[str, bytes]) -> Join
 
 
 def _answer(ctx: Context, joined: Joined) -> Answer:
-    body = group_responses.join_group(
-        ctx.version,
-        code=joined.code,
-        generation=joined.generation,
-        protocol_type=joined.protocol_type,
-        protocol=joined.protocol,
-        leader=joined.leader,
-        skip_assignment=joined.skip_assignment,
-        member_id=joined.member_id,
-        members=joined.members,
-    )
-    return with_code(body, joined.code)
+    return {
+        "error_code": joined.code,
+        "generation_id": joined.generation,
+        "protocol_type": joined.protocol_type,
+        # Before this version it cannot be null.
+        "protocol_name": joined.protocol or (None if ctx.version >= _NULL_PROTOCOL_SINCE else ""),
+        "leader": joined.leader,
+        "skip_assignment": joined.skip_assignment,
+        "member_id": joined.member_id,
+        "members": [
+            {"member_id": id, "group_instance_id": instance_id, "metadata": metadata}
+            for id, instance_id, metadata in joined.members
+        ],
+    }

@@ -22,7 +22,7 @@ from korvet.api.shared.config_resources import RESOURCE_TYPES, ResourceType
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
 from korvet.store.catalog.settings import Owner
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 _TYPES_SINCE: Final = 1
 

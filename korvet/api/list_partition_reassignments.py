@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 
 @api(

@@ -20,7 +20,7 @@ Source: KafkaApis.handleTopicMetadataRequest, KRaftMetadataCache.getTopicMetadat
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 import anyio
@@ -37,76 +37,92 @@ from korvet.codes import INVALID_REQUEST, LEADER_NOT_AVAILABLE, TOPIC_AUTHORIZAT
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import INTERNAL_TOPICS, colliding_topics, create_topic, name_problem
-from korvet.wire.codec import with_code, with_codes
-from korvet.wire.metadata_response import BrokerAnswer, ClusterAnswer, PartitionAnswer, TopicAnswer, pack
+from korvet.wire.writer import Fields, Rows
 
 _NULL_MEANS_ALL_SINCE = 1
 _BY_ID_SINCE = 12
 
-_NO_ID: Final = UUID(int=0)
-
-Found = Topic | TopicAnswer
+Found = Topic | Fields
 """A topic, or the answer for one that cannot be described."""
 
 
 @api(3, 0, 13, needs=needs.by_handler)
 async def handle(ctx: Context, request: Any) -> Answer:
     if not _is_valid(ctx, request):
-        return await _refused(ctx, request)
+        return _refused(request)
     found = await _find(ctx, request)
     tells_operations = getattr(request, "include_topic_authorized_operations", False)
     known = [topic for topic in found if isinstance(topic, Topic)]
     epochs = await leader_epochs(ctx, [(topic, range(topic.partitions)) for topic in known])
-    cluster = ClusterAnswer(
-        brokers=[BrokerAnswer(node.id, node.host, node.port) for node in ctx.listener.nodes.all()],
-        cluster_id=ctx.frontend.catalog.cluster_id,
-        controller_id=ctx.listener.nodes.own_id,
-        operations=needs.cluster_operations(ctx, CLUSTER_OPERATIONS)
+    if any(known.error == LEADER_NOT_AVAILABLE for known in epochs.values()) or any(
+        one["error_code"] == LEADER_NOT_AVAILABLE for one in found if not isinstance(one, Topic)
+    ):
+        # The answer is written after the wait: thousands of clients wait at a time in an outage.
+        await anyio.sleep(PASSING_S)
+    return {
+        "brokers": [{"node_id": node.id, "host": node.host, "port": node.port} for node in ctx.listener.nodes.all()],
+        "cluster_id": ctx.frontend.catalog.cluster_id,
+        "controller_id": ctx.listener.nodes.own_id,
+        "cluster_authorized_operations": needs.cluster_operations(ctx, CLUSTER_OPERATIONS)
         if getattr(request, "include_cluster_authorized_operations", False)
         else NOT_ASKED,
-    )
-    topics = (
-        _described(ctx, topic, epochs, tells_operations)
-        if isinstance(topic, Topic)
-        else _missed(ctx, topic, tells_operations)
-        for topic in found
-    )
-    codes = [one.code for one in found if isinstance(one, TopicAnswer)] + [
-        int(known.error) for known in epochs.values()
-    ]
-    failed = [code for code in codes if code]
-    if LEADER_NOT_AVAILABLE in failed:
-        # The answer is packed behind the wait: thousands of clients wait at a time in an outage.
-        await anyio.sleep(PASSING_S)
-    body = await ctx.frontend.turns.result(pack(ctx.version, cluster, topics, len(found)))
-    return with_codes([body], failed)
+        "topics": Rows(
+            len(found),
+            lambda: (
+                _described(ctx, topic, epochs, tells_operations)
+                if isinstance(topic, Topic)
+                else _missed(ctx, topic, tells_operations)
+                for topic in found
+            ),
+        ),
+    }
 
 
 def _described(
     ctx: Context, topic: Topic, epochs: Mapping[tuple[str, int], LeaderEpoch], tells_operations: bool
-) -> TopicAnswer:
-    return TopicAnswer(
-        code=0,
-        name=topic.name,
-        topic_id=topic.id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        operations=needs.operations(ctx, needs.TOPIC, topic.name, TOPIC_OPERATIONS) if tells_operations else NOT_ASKED,
-        partitions=(_partition(ctx, topic, index, epochs[topic.name, index]) for index in range(topic.partitions)),
-        partition_count=topic.partitions,
-    )
+) -> Fields:
+    return {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": topic.id,
+        "is_internal": topic.name in INTERNAL_TOPICS,
+        "topic_authorized_operations": needs.operations(ctx, needs.TOPIC, topic.name, TOPIC_OPERATIONS)
+        if tells_operations
+        else NOT_ASKED,
+        "partitions": Rows(
+            topic.partitions,
+            lambda: (_partition(ctx, topic, index, epochs[topic.name, index]) for index in range(topic.partitions)),
+        ),
+    }
 
 
-def _missed(ctx: Context, topic: TopicAnswer, tells_operations: bool) -> TopicAnswer:
+def _missed(ctx: Context, topic: Fields, tells_operations: bool) -> Fields:
     """The answer for a topic that cannot be described, with the operations on a name that the client may know of."""
-    if not tells_operations or topic.name is None or topic.code == TOPIC_AUTHORIZATION_FAILED:
-        return topic
-    return topic._replace(operations=needs.operations(ctx, needs.TOPIC, topic.name, TOPIC_OPERATIONS))
+    name = topic["name"]
+    if not tells_operations or name is None or topic["error_code"] == TOPIC_AUTHORIZATION_FAILED:
+        return _named_for(ctx, topic)
+    operations = needs.operations(ctx, needs.TOPIC, name, TOPIC_OPERATIONS)
+    return {**_named_for(ctx, topic), "topic_authorized_operations": operations}
 
 
-def _partition(ctx: Context, topic: Topic, index: int, known: LeaderEpoch) -> PartitionAnswer:
+def _named_for(ctx: Context, topic: Fields) -> Fields:
+    """The answer with a name that the version can write: before topic ids were asked for, none may be null."""
+    return topic if topic["name"] is not None or ctx.version >= _BY_ID_SINCE else {**topic, "name": ""}
+
+
+def _partition(ctx: Context, topic: Topic, index: int, known: LeaderEpoch) -> Fields:
+    """A partition with one replica, at the node that clients take for its leader."""
     node_id = ctx.listener.nodes.leader(topic.name, index).id
     has_leader = known.error is ErrorCode.none
-    return PartitionAnswer(int(known.error), index, node_id if has_leader else -1, known.epoch, node_id)
+    nodes = (node_id,)
+    return {
+        "error_code": known.error,
+        "partition_index": index,
+        "leader_id": node_id if has_leader else -1,
+        "leader_epoch": known.epoch,
+        "replica_nodes": nodes,
+        "isr_nodes": nodes,
+    }
 
 
 def _is_valid(ctx: Context, request: Any) -> bool:
@@ -120,11 +136,16 @@ def _is_valid(ctx: Context, request: Any) -> bool:
     return True
 
 
-async def _refused(ctx: Context, request: Any) -> Answer:
-    cluster = ClusterAnswer((), None, -1, NOT_ASKED, INVALID_REQUEST)
-    topics = (_without(INVALID_REQUEST, topic.name or "", topic.topic_id) for topic in request.topics)
-    body = await ctx.frontend.turns.result(pack(ctx.version, cluster, topics, len(request.topics)))
-    return with_code(body, INVALID_REQUEST)
+def _refused(request: Any) -> Answer:
+    topics = [_without(INVALID_REQUEST, topic.name or "", topic.topic_id) for topic in request.topics]
+    return {
+        "brokers": (),
+        "cluster_id": None,
+        "controller_id": -1,
+        "topics": topics,
+        "cluster_authorized_operations": NOT_ASKED,
+        "error_code": INVALID_REQUEST,
+    }
 
 
 async def _find(ctx: Context, request: Any) -> Sequence[Found]:
@@ -214,13 +235,20 @@ async def _missing(ctx: Context, name: str, may_create: bool) -> Found:
     return topic or catalog.topic(name) or _unknown(name, ErrorCode.unknown_topic_or_partition)
 
 
-def _unknown(name: str, code: int) -> TopicAnswer:
-    return _without(code, name)._replace(is_internal=name in INTERNAL_TOPICS)
+def _unknown(name: str, code: int) -> Fields:
+    return {**_without(code, name), "is_internal": name in INTERNAL_TOPICS}
 
 
-def _without(code: int, name: str | None, topic_id: UUID | None = None) -> TopicAnswer:
+def _without(code: int, name: str | None, topic_id: UUID | None = None) -> Fields:
     """The answer for a topic that cannot be described."""
-    return TopicAnswer(int(code), name, topic_id or _NO_ID, False, NOT_ASKED, (), 0)
+    return {
+        "error_code": code,
+        "name": name,
+        "topic_id": topic_id,
+        "is_internal": False,
+        "topic_authorized_operations": NOT_ASKED,
+        "partitions": (),
+    }
 
 
 async def _unreadable(ctx: Context, request: Any, code: ErrorCode) -> Sequence[Found]:

@@ -31,8 +31,6 @@ from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.contract import LATE, UNINDEXED
 from korvet.store.groups.types import CommitRequest
-from korvet.wire import group_responses
-from korvet.wire.codec import Buffers, with_codes
 
 
 def begin(ctx: Context, request: Any) -> Begun | None:
@@ -57,7 +55,7 @@ def _finish(ctx: Context, sorted_: SortedOffsets, asked: CommitRequest, reply: a
         return None
     if code == 0:
         ctx.frontend.groups.offsets.committed(asked.group_id, asked.partitions)
-    return _packed(ctx.version, sorted_, code)
+    return _answer(sorted_, code)
 
 
 def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
@@ -71,12 +69,12 @@ async def handle(ctx: Context, request: Any) -> Answer:
     """Commit offsets; partitions that do not exist are refused before the group is asked."""
     sorted_ = await sort_offsets(ctx, request, await known_topics(ctx, request.topics))
     if not sorted_.asked:
-        return _packed(ctx.version, sorted_, 0)
+        return _answer(sorted_, 0)
     try:
         code = await ctx.frontend.groups.offsets.commit(_asked(ctx, request, sorted_))
     except KorvetError as error:
         code = failure_code(error, "offset_commit")
-    return _packed(ctx.version, sorted_, code)
+    return _answer(sorted_, code)
 
 
 def _asked(ctx: Context, request: Any, sorted_: SortedOffsets) -> CommitRequest:
@@ -90,9 +88,10 @@ def _asked(ctx: Context, request: Any, sorted_: SortedOffsets) -> CommitRequest:
     )
 
 
-def _packed(version: int, sorted_: SortedOffsets, code: int) -> Answer:
-    topics = sorted_.answers(code)
-    body: Buffers = [group_responses.offset_commit(version, topics.items())]
-    if code == 0 and sorted_.takes_all:
-        return body
-    return with_codes(body, [code for entries in topics.values() for _, code in entries if code])
+def _answer(sorted_: SortedOffsets, code: int) -> Answer:
+    return {
+        "topics": [
+            {"name": name, "partitions": [{"partition_index": index, "error_code": code} for index, code in entries]}
+            for name, entries in sorted_.answers(code).items()
+        ]
+    }

@@ -34,7 +34,16 @@ from korvet.api.shared import needs
 from korvet.api.shared.acks import ALL, ask_for_acks, ask_for_room, lacking
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import failure_code
-from korvet.api.shared.produced import JOINS_SINCE, NO_TIMESTAMP, Outcome, Pending, Produced, unknown_code
+from korvet.api.shared.produced import (
+    JOINS_SINCE,
+    NO_TIMESTAMP,
+    TOPIC_ID_SINCE,
+    Outcome,
+    Pending,
+    Produced,
+    partition_answer,
+    unknown_code,
+)
 from korvet.codes import (
     INVALID_REQUIRED_ACKS,
     INVALID_TOPIC_EXCEPTION,
@@ -63,8 +72,8 @@ from korvet.wire.batch import (
     refusal,
     stamped,
 )
-from korvet.wire.produce_response import TOPIC_ID_SINCE, PartitionAnswer
 from korvet.wire.record_entries import SplitRecord, arguments
+from korvet.wire.writer import Fields
 
 _NO_TRANSACTIONAL_ID: Final = Refusal(TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fails_request=True)
 _VALID_ACKS: Final = (ALL, 0, 1)
@@ -171,7 +180,7 @@ def _send_or_refuse(ctx: Context, request: Any, job: _Job, *, is_opened: bool) -
     if request.acks in _VALID_ACKS:
         job.outcomes[job.at] = _append(ctx, request, job, is_opened=is_opened)
     else:
-        job.outcomes[job.at] = PartitionAnswer(job.partition.index, INVALID_REQUIRED_ACKS)
+        job.outcomes[job.at] = partition_answer(job.partition.index, INVALID_REQUIRED_ACKS)
 
 
 async def _planned(ctx: Context, request: Any) -> _Plan:
@@ -204,7 +213,7 @@ def _plan(ctx: Context, request: Any, plan: _Plan, row: _Row, part: Any, *, may_
     if not whys and (why := _fails_request(ctx, request, batch)) is not None:
         whys.append(why)
     if is_forbidden:
-        outcomes.append(PartitionAnswer(part.index, TOPIC_AUTHORIZATION_FAILED))
+        outcomes.append(partition_answer(part.index, TOPIC_AUTHORIZATION_FAILED))
         return True
     outcome, partition = _judge(ctx, topic, part.index, batch)
     if may_wait and (partition is None or _has_to_wait(ctx, request, partition, batch)):
@@ -264,20 +273,18 @@ def _must_be_opened(limits: Limits, batch: Batch | Refusal) -> bool:
     return limits.opens_batches or (limits.is_compacted and not isinstance(batch, Refusal) and not is_short(batch))
 
 
-_OPEN: Final = PartitionAnswer(-1, 0)
+_OPEN: Final = partition_answer(-1, 0)
 
 
-def _judge(
-    ctx: Context, topic: Topic | None, index: int, batch: Batch | Refusal
-) -> tuple[PartitionAnswer, Partition | None]:
+def _judge(ctx: Context, topic: Topic | None, index: int, batch: Batch | Refusal) -> tuple[Fields, Partition | None]:
     """The outcome as far as it is known without an append, and the partition if it exists."""
     if topic is None or not 0 <= index < topic.partitions:
-        return PartitionAnswer(index, unknown_code(ctx, topic)), None
+        return partition_answer(index, unknown_code(ctx, topic)), None
     if topic.name in INTERNAL_TOPICS:
-        return PartitionAnswer(index, INVALID_TOPIC_EXCEPTION), None
+        return partition_answer(index, INVALID_TOPIC_EXCEPTION), None
     partition = ctx.frontend.log.partition(topic, index)
     if isinstance(batch, Refusal):
-        return PartitionAnswer(index, batch.code, message=batch.message), partition
+        return partition_answer(index, batch.code, message=batch.message), partition
     return _OPEN, partition
 
 
@@ -305,7 +312,7 @@ def _all_failed(ctx: Context, request: Any, why: Refusal) -> list[tuple[str | UU
     return [
         (
             _topic(ctx, data)[0],
-            [PartitionAnswer(part.index, why.code, message=why.message) for part in data.partition_data],
+            [partition_answer(part.index, why.code, message=why.message) for part in data.partition_data],
         )
         for data in request.topic_data
     ]
@@ -326,7 +333,7 @@ def _append(ctx: Context, request: Any, job: _Job, *, is_opened: bool) -> Outcom
     if refused is not None:
         if refused.tells_log_start:
             return Pending(partition, None, refusal=refused)
-        return PartitionAnswer(partition.index, refused.code, message=refused.message)
+        return partition_answer(partition.index, refused.code, message=refused.message)
     if limits.is_log_append_time:
         append_time = now_ms
         batch, records = stamped(batch, records, batch.attributes | LOG_APPEND_TIME, now_ms)
@@ -344,11 +351,11 @@ def _send(ctx: Context, request: Any, job: _Job, limits: Limits, append_time: in
     if not log.reserve.take(partition.keys.log, size_bytes):
         log.reserve.note_full(True)
         partition.in_flight.refuse(batch, "redis is nearly at maxmemory")
-        return PartitionAnswer(partition.index, KAFKA_STORAGE_ERROR)
+        return partition_answer(partition.index, KAFKA_STORAGE_ERROR)
     is_held = limits.is_held and request.acks == ALL
     if is_held and (why := lacking(ctx, request, partition)):
         partition.in_flight.refuse(batch, why)
-        return PartitionAnswer(partition.index, NOT_ENOUGH_REPLICAS, message=why)
+        return partition_answer(partition.index, NOT_ENOUGH_REPLICAS, message=why)
     entries = None if job.split is None else arguments(batch, job.split)
     appending = log.append(partition, batch, job.records, _membership(ctx, request, batch), entries)
     if not is_held:

@@ -15,7 +15,7 @@ from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.telemetry import Instance, Push
 from korvet.wire.batch import ZSTD
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 _RESERVED_ID: Final = 1
 """An id that Kafka keeps for itself, beside that of zeros, which is read as None."""

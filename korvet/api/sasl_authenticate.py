@@ -19,7 +19,7 @@ from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.security.sasl import State
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 
 @api(36, 0, 2, needs=needs.nothing)

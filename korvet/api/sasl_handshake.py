@@ -17,7 +17,7 @@ from kio.schema.errors import ErrorCode
 from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 
 @api(17, 1, 1, needs=needs.nothing, advertised_lowest=0)

@@ -20,9 +20,7 @@ from korvet.codes import GROUP_AUTHORIZATION_FAILED, INCONSISTENT_GROUP_PROTOCOL
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.groups.types import Synced, SyncRequest
-from korvet.wire import group_responses
 from korvet.wire.assignment import assigned_partitions
-from korvet.wire.codec import with_code
 
 _CONSUMER: Final = "consumer"
 _NAMES_PROTOCOL_SINCE: Final = 5
@@ -36,7 +34,7 @@ def _check(ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
         return None
     if rights.allows(needs.READ, needs.GROUP, request.group_id):
         return None
-    return needs.refusal(_answer(ctx, Synced(code=GROUP_AUTHORIZATION_FAILED)))
+    return needs.refusal(_answer(Synced(code=GROUP_AUTHORIZATION_FAILED)))
 
 
 @api(14, 0, 5, needs=_check)
@@ -45,13 +43,13 @@ async def handle(ctx: Context, request: Any) -> Answer:
     protocol: tuple[str, str] | None = None
     if ctx.version >= _NAMES_PROTOCOL_SINCE:
         if request.protocol_type is None or request.protocol_name is None:
-            return _answer(ctx, Synced(code=INCONSISTENT_GROUP_PROTOCOL))
+            return _answer(Synced(code=INCONSISTENT_GROUP_PROTOCOL))
         protocol = (request.protocol_type, request.protocol_name)
     if not request.group_id:
-        return _answer(ctx, Synced(code=INVALID_GROUP_ID))
+        return _answer(Synced(code=INVALID_GROUP_ID))
     assignments = {assigned.member_id: assigned.assignment for assigned in request.assignments}
     if sum(len(member_id) + len(assigned) for member_id, assigned in assignments.items()) > MOST_ASSIGNED_BYTES:
-        return _answer(ctx, Synced(code=UNKNOWN_SERVER_ERROR))
+        return _answer(Synced(code=UNKNOWN_SERVER_ERROR))
     asked = SyncRequest(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -65,18 +63,16 @@ async def handle(ctx: Context, request: Any) -> Answer:
     except KorvetError as error:
         synced = Synced(code=failure_code(error, "sync_group"))
     await _note(ctx, request.group_id, synced)
-    return _answer(ctx, synced)
+    return _answer(synced)
 
 
-def _answer(ctx: Context, synced: Synced) -> Answer:
-    body = group_responses.sync_group(
-        ctx.version,
-        code=synced.code,
-        protocol_type=synced.protocol_type,
-        protocol=synced.protocol,
-        assignment=synced.assignment,
-    )
-    return with_code(body, synced.code)
+def _answer(synced: Synced) -> Answer:
+    return {
+        "error_code": synced.code,
+        "protocol_type": synced.protocol_type,
+        "protocol_name": synced.protocol,
+        "assignment": synced.assignment,
+    }
 
 
 async def _note(ctx: Context, group_id: str, synced: Synced) -> None:

@@ -8,10 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from korvet.metrics.buckets import REQUEST_BOUNDS_S
-from korvet.wire.codec import MOST_LOOKED_AT, error_codes
 
 
 class RequestFigures:
@@ -40,13 +38,8 @@ class RequestFigures:
 
     def failed(self, codes: Sequence[int]) -> None:
         """Count an answer's error codes."""
-        for code in codes[:MOST_LOOKED_AT]:
-            if code:
-                self.errors[int(code)] += 1
-
-    def look_for_errors(self, answer: Mapping[str, Any]) -> None:
-        """Count the error codes in an answer by field names."""
-        self.failed(list(error_codes(answer)))
+        for code in codes:
+            self.errors[int(code)] += 1
 
 
 class Requests:

@@ -1,4 +1,4 @@
-"""Kafka's primitive types as bytes, for answers packed by hand."""
+"""Kafka's primitive types of variable size as bytes."""
 
 from __future__ import annotations
 
@@ -56,13 +56,3 @@ _short_compact_string = lru_cache(maxsize=4096)(_compact_string)
 def compact_nullable_string(value: str | None) -> bytes:
     """A COMPACT_NULLABLE_STRING."""
     return b"\x00" if value is None else compact_string(value)
-
-
-def int32_bytes(value: bytes) -> bytes:
-    """A BYTES."""
-    return len(value).to_bytes(4, "big") + value
-
-
-def compact_bytes(value: bytes) -> bytes:
-    """A COMPACT_BYTES."""
-    return unsigned_varint(len(value) + 1) + value

@@ -35,20 +35,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import Field, fields
 from functools import cache
-from types import UnionType
-from typing import Any, NoReturn, get_args, get_origin
+from typing import Any, NoReturn
 
 from korvet.errors import MalformedRequest
+from korvet.wire.schema import FIXED_BYTES, element_of, is_array, is_nullable
 
 Walk = Callable[[memoryview, int, int], tuple[int, int]]
 """A step over a part of a frame, from a position: the position of its end, and the number of elements left to come."""
 
-_FIXED_BYTES = {
-    "bool": 1, "int8": 1, "int16": 2, "uint16": 2, "error_code": 2, "int32": 4, "uint32": 4, "timedelta_i32": 4,
-    "int64": 8, "float64": 8, "timedelta_i64": 8, "datetime_i64": 8, "uuid": 16,
-}  # fmt: skip
 _INDENT = "    "
 LONGEST_STRING_BYTES = 32_767
 """The longest string that a length of two bytes allows, in versions without compact lengths."""
@@ -159,16 +155,15 @@ class _Source:
             self._add("else: at += 1")
 
     def field(self, field: Field[Any], flexible: bool) -> None:
-        kind, nullable = _without_none(field.type)
+        element, nullable = element_of(field.type), is_nullable(field.type)
         kafka_type = str(field.metadata.get("kafka_type", ""))
-        if get_origin(kind) is tuple:
-            element, _ = _without_none(get_args(kind)[0])
+        if is_array(field.type):
             self._array(field.name, element, kafka_type, flexible, nullable)
-        elif nullable and _is_entity(kind):
+        elif nullable and element is not None:
             self._add("at += 1")
-            self._block("if frame[at - 1] < 128:", lambda: self.entity(kind))
+            self._block("if frame[at - 1] < 128:", lambda: self.entity(element))
         else:
-            self._single(field.name, kind, kafka_type, flexible)
+            self._single(field.name, element, kafka_type, flexible)
 
     def _array(self, name: str, element: Any, kafka_type: str, flexible: bool, nullable: bool) -> None:
         self._length("count", "int32", 4, flexible)
@@ -180,16 +175,16 @@ class _Source:
             f"{_INDENT}left -= count",
             f"{_INDENT}if left < 0: refuse_elements()",
         )
-        if kafka_type in _FIXED_BYTES:
-            self._add(f"if count > 0: at += count * {_FIXED_BYTES[kafka_type]}")
+        if kafka_type in FIXED_BYTES:
+            self._add(f"if count > 0: at += count * {FIXED_BYTES[kafka_type]}")
         else:
             self._block("for _ in range(count):", lambda: self._single(name, element, kafka_type, flexible))
 
     def _single(self, name: str, kind: Any, kafka_type: str, flexible: bool) -> None:
-        if _is_entity(kind):
+        if kind is not None:
             self.entity(kind)
-        elif kafka_type in _FIXED_BYTES:
-            self._skipped += _FIXED_BYTES[kafka_type]
+        elif kafka_type in FIXED_BYTES:
+            self._skipped += FIXED_BYTES[kafka_type]
         else:
             if kafka_type == "string":
                 self._length("size", "int16", 2, flexible, "string_varint")
@@ -214,19 +209,19 @@ class _Source:
 
 def _least_bytes(element: Any, kafka_type: str, flexible: bool) -> int:
     """The fewest bytes that an element takes, at least 1."""
-    if not _is_entity(element):
-        return _FIXED_BYTES.get(kafka_type, 1 if flexible else 2 if kafka_type == "string" else 4)
+    if element is None:
+        return FIXED_BYTES.get(kafka_type, 1 if flexible else 2 if kafka_type == "string" else 4)
     least = 1 if element.__flexible__ else 0
     for field in fields(element):
-        kind, nullable = _without_none(field.type)
+        inner = element_of(field.type)
         if "tag" in field.metadata:
             continue
-        if get_origin(kind) is tuple:
+        if is_array(field.type):
             least += 1 if flexible else 4
-        elif nullable and _is_entity(kind):
+        elif is_nullable(field.type) and inner is not None:
             least += 1
         else:
-            least += _least_bytes(kind, str(field.metadata.get("kafka_type", "")), flexible)
+            least += _least_bytes(inner, str(field.metadata.get("kafka_type", "")), flexible)
     return max(least, 1)
 
 
@@ -311,13 +306,3 @@ def bound_tagged_fields(count: int) -> None:
     """
     if count > MOST_TAGGED_FIELDS:
         raise MalformedRequest(f"{count} tagged fields in one entity; up to {MOST_TAGGED_FIELDS} are taken")
-
-
-def _is_entity(kind: Any) -> bool:
-    return is_dataclass(kind)
-
-
-def _without_none(kind: Any) -> tuple[Any, bool]:
-    if isinstance(kind, UnionType):
-        return next(option for option in get_args(kind) if option is not type(None)), True
-    return kind, False

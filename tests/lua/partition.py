@@ -19,11 +19,11 @@ from korvet.store.background.compaction.run import compact
 from korvet.store.catalog.topic import Topic
 from korvet.store.log.log import Log as Reader
 from korvet.store.log.partition import Partition
+from korvet.store.log.partition_read import PartitionRead
 from korvet.store.log.room import Want
 from korvet.store.log.times import NOTHING
 from korvet.wire.batch import CONTROL, HEADER, TRANSACTIONAL, Batch
 from korvet.wire.compacted import delete_horizon_ms, opened
-from korvet.wire.fetch_response import PartitionRead
 from korvet.wire.markers import is_commit, marker
 from tests.lua.log import Appended
 from tests.lua.partition_model import Kind, Record, Sent

@@ -74,15 +74,11 @@ def test_a_histogram_counts_each_request_once() -> None:
     assert found[f"{HISTOGRAM}_sum", None] == pytest.approx(1000.3006)
 
 
-def test_errors_are_looked_for_in_the_depth_of_an_answer_and_not_for_ever() -> None:
+def test_errors_of_all_versions_are_counted_together() -> None:
     requests = Requests()
-    figures = requests.of("delete_topics", 6)
-    figures.look_for_errors({"error_code": 0, "responses": ({"name": "a", "error_code": 3}, {"error_code": 0})})
-    figures.look_for_errors({"topics": [{"partitions": [{"error_code": 3}]}]})
-    figures.look_for_errors({"responses": [{"error_code": 7} for _ in range(100_000)]})
-    errors = requests.errors()["delete_topics"]
-    assert errors[3] == 2
-    assert 900 < errors[7] <= 1000
+    requests.of("delete_topics", 6).failed([3, 7])
+    requests.of("delete_topics", 1).failed([3])
+    assert requests.errors() == {"delete_topics": {3: 2, 7: 1}}
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)

@@ -27,7 +27,8 @@ from korvet.security.sasl import Login
 from korvet.security.scram import Credentials, Judge, make_credential
 from korvet.security.tokens import TokenRules, Tokens
 from korvet.store.security.users import CredentialKey
-from korvet.wire.codec import decode_header, decode_request, is_flexible
+from korvet.wire.codec import decode_header, decode_request
+from korvet.wire.schema import is_flexible
 from tests.oracle.messages import request_frame
 from tests.oracle.versions import supported
 from tests.support.issuer import AUDIENCE, ISSUER, Issuer, claims, part

@@ -28,9 +28,9 @@ from tests.support.wire import request
 
 # Requests of few bytes. Answers to ListGroups v0 and FindCoordinator v0 have an error code; those to Metadata v1 of no
 # topics have none.
-STARTED, PLAIN, SILENT, BEGUN, REPEATED = 16, 18, 3, 10, 12
-BODIES = {SILENT: b"\x00\x00\x00\x00", BEGUN: b"\x00\x00"}
-"""No topics, and an empty key."""
+STARTED, PLAIN, SILENT, BEGUN, REPEATED, BULKY = 16, 18, 3, 10, 12, 14
+BODIES = {SILENT: b"\x00\x00\x00\x00", BEGUN: b"\x00\x00", BULKY: bytes(12)}
+"""No topics, an empty key, and a SyncGroup v0 without assignments."""
 _UNBOUNDED = Bounds()
 
 
@@ -101,6 +101,7 @@ class Script:
             STARTED: Api(key=STARTED, name="started", start=self.start, **common),
             BEGUN: Api(key=BEGUN, name="begun", begin=self.begin, **common),
             PLAIN: Api(key=PLAIN, name="plain", **common),
+            BULKY: Api(key=BULKY, name="bulky", **common),
             REPEATED: Api(key=REPEATED, name="repeated", is_repeated=True, **common),
             SILENT: Api(key=SILENT, name="silent", **{**common, "lowest": 1}),
         }

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from korvet.api import Answer
 from korvet.server.conversation.connection import Connection
-from tests.server.script import PLAIN, Script, named, padded, serving, until
+from tests.server.script import BULKY, PLAIN, Script, named, padded, serving, until
 from tests.support.wire import raw_client
 
 pytestmark = pytest.mark.anyio
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.anyio
 
 async def test_slow_reader_stops_its_own_task_and_loses_nothing() -> None:
     script, body = Script(), bytes(1 << 20)
-    script.answers.update({f"a{number}": lambda: [body] for number in range(200)})
+    script.answers.update({f"a{number}": lambda: {"assignment": body} for number in range(200)})
     async with serving(script) as running, raw_client(running.port) as slow, raw_client(running.port) as other:
-        slow.send(named(PLAIN, *(f"a{number}" for number in range(200))))
+        slow.send(named(BULKY, *(f"a{number}" for number in range(200))))
         other.send(named(PLAIN, "b"))
         await other.answer()
         before = -1
@@ -29,7 +29,7 @@ async def test_slow_reader_stops_its_own_task_and_loses_nothing() -> None:
                 await other.answer()
         assert 0 < before < 100
         for _ in range(200):
-            assert len((await slow.answer())[1]) == len(body)
+            assert len((await slow.answer())[1]) == 6 + len(body)
 
 
 async def test_next_answer_waits_until_the_one_before_has_left() -> None:
@@ -42,11 +42,11 @@ async def test_next_answer_waits_until_the_one_before_has_left() -> None:
             (connection,) = running.server.connections
             assert isinstance(connection, Connection) and connection._transport is not None
             unsent.add(connection._transport.get_write_buffer_size())
-            return [body]
+            return {"assignment": body}
 
         script.answers["a"] = answer
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
-        client.send(named(PLAIN, *"a" * 400))
+        client.send(named(BULKY, *"a" * 400))
         await until(lambda: any(connection.unsent_bytes for connection in running.server.connections))
         assert running.server.answers.taken_bytes > 0
         client.reader._transport.resume_reading()  # type: ignore[attr-defined]
@@ -115,7 +115,7 @@ async def test_connections_pause_while_the_process_has_too_much_in_flight() -> N
 
 async def test_client_that_does_not_read_is_cut_off_at_the_bound_of_answers() -> None:
     script, body = Script(), bytes(30 << 20)
-    script.answers["a"] = lambda: [body]
+    script.answers["a"] = lambda: {"assignment": body}
     with capture_logs() as lines:
         async with (
             serving(script, answer_bytes=40 << 20, stall_s=0.3) as running,
@@ -124,7 +124,7 @@ async def test_client_that_does_not_read_is_cut_off_at_the_bound_of_answers() ->
         ):
             for client in (one, other):
                 client.reader._transport.pause_reading()  # type: ignore[attr-defined]
-                client.send(named(PLAIN, "a"))
+                client.send(named(BULKY, "a"))
             await until(lambda: len(running.server.connections) == 1)
             (left,) = running.server.connections
             assert left.unsent_bytes > 20 << 20
@@ -138,7 +138,7 @@ async def test_requests_behind_one_that_waits_do_not_stop_other_connections(is_r
     script, body = Script(), bytes(20 << 20)
     if is_reading:
         script.gate("a")
-    script.answers["a"] = lambda: [body]
+    script.answers["a"] = lambda: {"assignment": body}
     with capture_logs() as lines:
         async with (
             serving(script, process_bytes=100_000, stall_s=0.3) as running,
@@ -146,7 +146,7 @@ async def test_requests_behind_one_that_waits_do_not_stop_other_connections(is_r
             raw_client(running.port) as other,
         ):
             waiting.reader._transport.pause_reading()  # type: ignore[attr-defined]
-            waiting.send(named(PLAIN, "a") + padded("b") * 10)
+            waiting.send(named(BULKY, "a") + padded("b") * 10)
             await until(lambda: running.server.is_overloaded)
             for _ in range(3):
                 other.send(padded("c"))

@@ -231,14 +231,6 @@ async def test_request_without_an_answer_leaves_no_gap() -> None:
         assert (await client.answer())[0] == ord("b")
 
 
-async def test_body_packed_by_hand_is_framed() -> None:
-    script = Script()
-    script.answers["a"] = lambda: [b"\x00\x07", memoryview(b"rest")]
-    async with serving(script) as running, raw_client(running.port) as client:
-        client.send(named(STARTED, "a"))
-        assert await client.answer() == (ord("a"), b"\x00\x07rest")
-
-
 def failing(error: Exception) -> Callable[[], Answer]:
     def answer() -> Answer:
         raise error

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from korvet.api import registry
-from korvet.wire.codec import encode_error, has_top_level_error
+from korvet.wire.schema import has_top_level_error
+from korvet.wire.writer import encode_response, error_answer
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.wire import frame, request
 
@@ -168,4 +169,5 @@ def test_error_answer_of_every_served_version_can_be_encoded() -> None:
     for api in registry().values():
         for version in range(api.lowest, api.highest + 1):
             if has_top_level_error(api.key, version):
-                assert encode_error(api.key, version, 1, ErrorCode.unknown_server_error)
+                answer = error_answer(api.key, version, ErrorCode.unknown_server_error)
+                assert encode_response(api.key, version, 1, answer)

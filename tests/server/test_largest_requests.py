@@ -21,7 +21,8 @@ import pytest
 
 from korvet.api import registry
 from korvet.store.contract import FUNCTIONS
-from korvet.wire.codec import is_flexible, most_elements
+from korvet.wire.codec import most_elements
+from korvet.wire.schema import is_flexible
 from tests.api.raw import ask, created
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.largest import Location, body, locations, tagged, varint

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import crc32c
 
+from korvet.store.log.partition_read import PartitionRead
 from korvet.wire.batch import HEADER, HEADER_BYTES, LENGTH_FROM, Batch
 from korvet.wire.compacted import opened
 from korvet.wire.compress import compressed
-from korvet.wire.fetch_response import PartitionRead
 from tests.oracle.batches import varint
 
 Pair = tuple[bytes | None, bytes | None]

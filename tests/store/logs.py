@@ -20,10 +20,10 @@ from korvet.store.library import open_store
 from korvet.store.log.budget import Share
 from korvet.store.log.log import Log
 from korvet.store.log.partition import Partition
+from korvet.store.log.partition_read import PartitionRead
 from korvet.store.log.room import Want
 from korvet.store.topics import create_topic
 from korvet.wire.batch import HEADER, Batch
-from korvet.wire.fetch_response import PartitionRead
 from tests.oracle.batches import Batch as Script
 from tests.oracle.batches import encode
 

@@ -88,7 +88,7 @@ async def test_time_of_redis_for_a_request_is_estimated_by_its_calls_and_counts_
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("korvet.server.conversation.metering.thread_time", lambda: 0.0)
             assert await metering.call(ask) == 0
-        metering.answered([])
+        metering.answered({})
         assert [round(used, 4) for _, used in meters.reports(9)] == [round(20e-6 + 1002e-6 + 0.11e6 * 2e-9, 4)]
 
 

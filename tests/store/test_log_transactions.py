@@ -21,12 +21,12 @@ from korvet.store.log.log import Log
 from korvet.store.log.markers import Ending
 from korvet.store.log.membership import Membership
 from korvet.store.log.partition import Partition
+from korvet.store.log.partition_read import PartitionRead
 from korvet.store.log.partitions import Partitions
 from korvet.store.log.room import Want
 from korvet.store.log.verification import verify_together
 from korvet.store.outages import Outages
 from korvet.store.transactions.transactions import Member, Transactions
-from korvet.wire.fetch_response import PartitionRead
 from tests.api.data import records
 from tests.store.logs import EVERYTHING, LARGE, NAMESPACE, Front, batch, header, messages_held, offsets, until
 from tests.support.redis import Server

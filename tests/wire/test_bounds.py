@@ -7,7 +7,8 @@ import struct
 import pytest
 
 from korvet.api import registry
-from korvet.wire.codec import decode_header, decode_request, is_flexible, most_elements
+from korvet.wire.codec import decode_header, decode_request, most_elements
+from korvet.wire.schema import is_flexible
 from scripts.generated.bounds import Named, named
 from tests.support.largest import body
 

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import struct
 from contextlib import suppress
-from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kio.index import load_response_schema
-from kio.schema.errors import ErrorCode
-from kio.serial import entity_reader
 
 from korvet.errors import MalformedRequest
-from korvet.wire.codec import (
-    RequestHeader,
-    decode_header,
-    decode_request,
-    encode_response,
-    frame_response,
-    has_top_level_error,
-    is_flexible,
-    is_known,
-)
+from korvet.wire.codec import RequestHeader, decode_header, decode_request
+from korvet.wire.schema import has_top_level_error, is_flexible, is_known
 from korvet.wire.shape import LONGEST_ID_BYTES
 
 METADATA, API_VERSIONS, HEARTBEAT, LIST_GROUPS, FETCH = 3, 18, 12, 16, 1
@@ -101,48 +88,6 @@ def test_any_body_is_a_request_or_malformed(api_key: int, version: int, body: by
     frame = header(api_key, version, tail=b"\x00" * is_flexible(api_key, version) + body)
     with suppress(MalformedRequest):
         decode_request(decode_header(frame), frame)
-
-
-def test_one_answer_serves_all_versions() -> None:
-    answer = {"throttle_time": 5, "error_code": ErrorCode.illegal_generation, "no_such_field": 1}
-    assert encode_response(HEARTBEAT, 0, 77, answer) == b"\x00\x00\x00\x06" + b"\x00\x00\x00\x4d" + b"\x00\x16"
-    assert encode_response(HEARTBEAT, 1, 77, answer) == struct.pack(">iiih", 10, 77, 5, 22)
-    assert encode_response(HEARTBEAT, 4, 77, answer) == struct.pack(">iiBihB", 12, 77, 0, 5, 22, 0)
-
-
-def test_nested_fields_ids_and_error_codes_are_converted() -> None:
-    topic = {
-        "error_code": 3,
-        "name": "t",
-        "topic_id": UUID(int=9),
-        "partitions": [{"partition_index": 1, "leader_id": 2, "replica_nodes": [2]}],
-    }
-    answer = {"brokers": [{"node_id": 1, "host": "h", "port": 9092}], "controller_id": 1, "topics": [topic]}
-    frame = encode_response(METADATA, 12, 1, answer)
-    read: Any
-    read, size = entity_reader(load_response_schema(METADATA, 12))(memoryview(frame).toreadonly()[9:], 0)
-    assert size == len(frame) - 9
-    assert read.topics[0].topic_id == UUID(int=9)
-    assert read.topics[0].error_code is ErrorCode.unknown_topic_or_partition
-    assert read.topics[0].partitions[0].replica_nodes == (2,)
-    assert read.topics[0].partitions[0].offline_replicas == ()
-
-
-def test_missing_field_without_a_default_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="node_id"):
-        encode_response(METADATA, 12, 1, {"brokers": [{"host": "h", "port": 1}], "controller_id": 1, "topics": []})
-
-
-def test_answer_to_api_versions_always_has_the_old_header() -> None:
-    frame = encode_response(API_VERSIONS, 4, 77, {"error_code": ErrorCode.none, "api_keys": (), "throttle_time": 0})
-    assert frame[4:8] == b"\x00\x00\x00\x4d"
-    assert frame[8:10] == b"\x00\x00"
-    assert frame[10] == 1
-
-
-def test_body_packed_by_hand_gets_size_and_header() -> None:
-    parts = frame_response(FETCH, 12, -1, [b"ab", memoryview(b"c")])
-    assert b"".join(parts) == b"\x00\x00\x00\x08" + b"\xff\xff\xff\xff\x00" + b"abc"
 
 
 def test_some_answers_have_a_top_level_error() -> None:

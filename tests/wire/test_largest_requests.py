@@ -11,7 +11,8 @@ import pytest
 
 from korvet.api import registry
 from korvet.errors import MalformedRequest
-from korvet.wire.codec import decode_header, decode_request, is_flexible, most_elements
+from korvet.wire.codec import decode_header, decode_request, most_elements
+from korvet.wire.schema import is_flexible
 from tests.support.largest import Location, body, locations, tagged, varint, versions
 
 SIZE_BYTES = 16 << 20

@@ -19,7 +19,8 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import Records
 
 from korvet.errors import MalformedRequest
-from korvet.wire.codec import RequestHeader, decode_request, is_known
+from korvet.wire.codec import RequestHeader, decode_request
+from korvet.wire.schema import is_known
 from korvet.wire.shape import LONGEST_ID_BYTES, LONGEST_STRING_BYTES, MOST_ELEMENTS, check_shape
 
 REQUESTS = [(key, version) for key in range(100) for version in range(20) if is_known(key, version)]

@@ -12,7 +12,7 @@ from korvet.api.shared.needs import Narrowed, Needs, refusal
 from korvet.errors import Disconnect
 from korvet.security.acl import Acl, AclFilter, Operation
 from korvet.security.rights import Rights
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 Failure = tuple[ErrorCode, str]
 DISABLED: Final[Failure] = ErrorCode.security_disabled, "No Authorizer is configured."

@@ -6,7 +6,7 @@ for is told as unknown.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16
 
 from korvet.api.shared.context import Context
-from korvet.wire.codec import Fields, error_codes
+from korvet.wire.writer import Fields
 
 _ADMINISTRATIVE: Final = {
     19: "topics", 21: "topics", 27: "markers", 33: "resources", 37: "topics", 42: "groups_names", 44: "resources",
@@ -24,6 +24,8 @@ _ADMINISTRATIVE: Final = {
 
 DeleteTopics and those that change rules, users and quotas tell their changes themselves.
 """
+_MOST_LOOKED_AT: Final = 1000
+"""The elements of an answer among which errors are looked for."""
 _NAMES: Final = ("name", "resource_name", "topic_id", "producer_id", "group_id")
 
 
@@ -38,7 +40,7 @@ class Change:
     def answered(self, answer: Fields) -> None:
         """Have the change end with the errors that an answer shows."""
         code = answer.get("error_code", 0)
-        self.ended([code] * self._count if code else error_codes(answer))
+        self.ended([code] * self._count if code else _error_codes(answer))
 
     def ended(self, codes: Iterable[int]) -> None:
         """Have the change end with the error codes of its things, which may leave out zeros."""
@@ -75,3 +77,17 @@ def things_of(api_key: int, request: Any) -> list[str]:
 
 def _named(thing: Any) -> str:
     return next((str(found) for name in _NAMES if (found := getattr(thing, name, None)) is not None), "")
+
+
+def _error_codes(answer: Fields) -> Iterator[int]:
+    """The error codes of an answer and of the elements within, as far as it looks."""
+    waiting: list[Fields] = [answer]
+    for _ in range(_MOST_LOOKED_AT):
+        if not waiting:
+            return
+        for name, value in waiting.pop().items():
+            if name == "error_code":
+                if value:
+                    yield int(value)
+            elif isinstance(value, list | tuple) and len(waiting) < _MOST_LOOKED_AT:
+                waiting += [one for one in value[:_MOST_LOOKED_AT] if isinstance(one, Mapping)]

@@ -34,7 +34,7 @@ from korvet.security.acl import Operation
 from korvet.security.rights import Rights
 from korvet.store.catalog.settings import ConfigChange, Owner
 from korvet.store.topics import name_problem
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 Outcome = tuple[ErrorCode, str | None]
 DONE: Outcome = (ErrorCode.none, None)

@@ -2,7 +2,7 @@
 
 A check gets the rights of the client and the request. It returns None if all is allowed. Otherwise it returns what is
 left of the request, and a function that puts refusals into the answer. A check of many names is a generator, which
-yields where other requests are due. Handlers whose answers are packed by hand, or that create and filter things, ask
+yields where other requests are due. Handlers that answer for each thing, or that create and filter things, ask
 ``ctx.rights`` themselves; their check is the part that refuses the whole request, or `by_handler`.
 
 An unknown thing and a forbidden one look alike: a check by name never looks whether the name exists.
@@ -22,7 +22,7 @@ from korvet.api.shared.context import Context
 from korvet.api.shared.turns import SLICE
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.security.rights import Rights
-from korvet.wire.codec import Buffers, Fields
+from korvet.wire.writer import Fields
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ MESSAGES: Final[Mapping[ResourceType, str]] = {
 }
 """Kafka's messages of these codes (org.apache.kafka.common.protocol.Errors)."""
 
-Served = Fields | Buffers | None
+Served = Fields | None
 
 
 class Narrowed(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -31,9 +31,10 @@ from korvet.store.log.partition import Partition
 from korvet.store.log.replicas import Held
 from korvet.store.log.verification import verify_together
 from korvet.wire.batch import Refusal
-from korvet.wire.codec import Buffers, with_codes
-from korvet.wire.produce_response import TOPIC_ID_SINCE, PartitionAnswer, pack
+from korvet.wire.writer import Fields
 
+TOPIC_ID_SINCE: Final = 13
+"""The version from which on topics have ids, and no names."""
 _ABORTABLE_SINCE: Final = 11
 JOINS_SINCE: Final = 12
 """The version from which on a batch brings its partition into the transaction."""
@@ -64,7 +65,36 @@ class Pending:
         self.refusal = refusal
 
 
-Outcome = PartitionAnswer | Pending
+Outcome = Fields | Pending
+Topics = list[tuple[str | UUID, list[Outcome]]]
+"""Each topic's name or id, with the outcomes of its partitions."""
+
+
+def partition_answer(
+    index: int,
+    code: int,
+    *,
+    base_offset: int = -1,
+    append_time: int = NO_TIMESTAMP,
+    log_start: int = -1,
+    message: str | None = None,
+    record_errors: Sequence[tuple[int, str]] = (),
+) -> Fields:
+    """The answer for one partition.
+
+    :param record_errors: the refused records by their index in the batch, each with a reason.
+    """
+    answer: dict[str, Any] = {
+        "index": index,
+        "error_code": code,
+        "base_offset": base_offset,
+        "log_append_time": append_time,
+        "log_start_offset": log_start,
+    }
+    if message is not None:
+        answer["error_message"] = message
+        answer["record_errors"] = [{"batch_index": at, "batch_index_error_message": why} for at, why in record_errors]
+    return answer
 
 
 def unknown_code(ctx: Context, topic: Topic | None) -> int:
@@ -78,36 +108,33 @@ class Produced:
 
     __slots__ = ("_ctx", "_is_silent", "_is_transactional", "_topics")
 
-    def __init__(self, ctx: Context, request: Any, topics: list[tuple[str | UUID, list[Outcome]]]) -> None:
+    def __init__(self, ctx: Context, request: Any, topics: Topics) -> None:
         self._ctx = ctx
         self._is_silent = request.acks == 0
         self._is_transactional = request.transactional_id is not None
         self._topics = topics
 
-    def __await__(self) -> Generator[Any, None, Buffers | None]:
+    def __await__(self) -> Generator[Any, None, Fields | None]:
         return self._answer().__await__()
 
-    async def _answer(self) -> Buffers | None:
+    async def _answer(self) -> Fields | None:
         if self._is_transactional:
             await self._verify()
-        topics: list[tuple[str | UUID, list[PartitionAnswer]]] = []
-        codes: list[int] = []
+        topics: list[dict[str, Any]] = []
         number = 0
+        field = "topic_id" if self._ctx.version >= TOPIC_ID_SINCE else "name"
         for name, outcomes in self._topics:
-            answers: list[PartitionAnswer] = []
+            answers: list[Fields] = []
             for outcome in outcomes:
-                answer = outcome if isinstance(outcome, PartitionAnswer) else await _settled(self._ctx, outcome)
-                answers.append(answer)
-                if answer.code:
-                    codes.append(answer.code)
+                answers.append(await _settled(self._ctx, outcome) if isinstance(outcome, Pending) else outcome)
                 number += 1
                 if number % SLICE == 0:
                     await self._ctx.frontend.turns.turn()
-            topics.append((name, answers))
+            topics.append({field: name, "partition_responses": answers})
         if self._is_silent:
-            _check_silent(topics)
+            _check_silent(self._topics, topics)
             return None
-        return with_codes([pack(self._ctx.version, topics)], codes)
+        return {"responses": topics}
 
     async def _verify(self) -> None:
         appendings = [one.appending for _, outcomes in self._topics for one in outcomes if isinstance(one, Pending)]
@@ -116,20 +143,18 @@ class Produced:
             await verify_together(transactional)
 
 
-def _check_silent(topics: list[tuple[str | UUID, list[PartitionAnswer]]]) -> None:
+def _check_silent(asked: Topics, answered: Sequence[Fields]) -> None:
     """Close the connection after an error: a client that asked for no answer learns of it so, as in Kafka.
 
     :raises Disconnect:
     """
-    for name, answers in topics:
-        for answer in answers:
-            if answer.code != 0:
-                raise Disconnect(
-                    f"produce with acks=0 failed on {name}-{answer.partition}: {ErrorCode(answer.code).name}"
-                )
+    for (name, _), topic in zip(asked, answered, strict=True):
+        for answer in topic["partition_responses"]:
+            if (code := answer["error_code"]) != 0:
+                raise Disconnect(f"produce with acks=0 failed on {name}-{answer['index']}: {ErrorCode(code).name}")
 
 
-async def _settled(ctx: Context, pending: Pending) -> PartitionAnswer:
+async def _settled(ctx: Context, pending: Pending) -> Fields:
     partition, log = pending.partition, ctx.frontend.log
     if pending.appending is None:
         return await _refused(ctx, pending)
@@ -141,17 +166,19 @@ async def _settled(ctx: Context, pending: Pending) -> PartitionAnswer:
     except KorvetError as error:
         if isinstance(error, StoreFull):
             log.reserve.note_full(True)
-        return PartitionAnswer(partition.index, failure_code(error, "produce"), message=failure_message(error))
+        return partition_answer(partition.index, failure_code(error, "produce"), message=failure_message(error))
     if log.reserve.is_full:
         log.reserve.note_full(False)
     if code in (0, NOT_ENOUGH_REPLICAS_AFTER_APPEND):
-        return PartitionAnswer(partition.index, code, base_offset, pending.append_time, log_start)
+        return partition_answer(
+            partition.index, code, base_offset=base_offset, append_time=pending.append_time, log_start=log_start
+        )
     if code == GONE:
-        return PartitionAnswer(partition.index, unknown_code(ctx, None))
+        return partition_answer(partition.index, unknown_code(ctx, None))
     if code == RESEND:
-        return PartitionAnswer(partition.index, KAFKA_STORAGE_ERROR)
+        return partition_answer(partition.index, KAFKA_STORAGE_ERROR)
     told, message = _told(ctx.version, code)
-    return PartitionAnswer(partition.index, told, log_start=log_start, message=message)
+    return partition_answer(partition.index, told, log_start=log_start, message=message)
 
 
 def _told(version: int, code: int) -> tuple[int, str | None]:
@@ -168,16 +195,16 @@ def _told(version: int, code: int) -> tuple[int, str | None]:
     return code, None
 
 
-async def _refused(ctx: Context, pending: Pending) -> PartitionAnswer:
+async def _refused(ctx: Context, pending: Pending) -> Fields:
     partition, refused = pending.partition, pending.refusal
     assert refused is not None
     try:
         meta = await ctx.frontend.log.meta(partition)
     except KorvetError as error:
-        return PartitionAnswer(partition.index, failure_code(error, "produce"))
+        return partition_answer(partition.index, failure_code(error, "produce"))
     if meta is None:
-        return PartitionAnswer(partition.index, unknown_code(ctx, None))
-    return PartitionAnswer(
+        return partition_answer(partition.index, unknown_code(ctx, None))
+    return partition_answer(
         partition.index,
         refused.code,
         log_start=meta.start,

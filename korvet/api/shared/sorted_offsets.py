@@ -17,7 +17,7 @@ from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.groups.archived import ARCHIVE_GROUP
 from korvet.store.groups.types import Offset, TopicPartition
-from korvet.wire.codec import Fields
+from korvet.wire.writer import Fields
 
 Entries = dict[str, list[tuple[int, int]]]
 """Topic -> partitions, each with its code."""

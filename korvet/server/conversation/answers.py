@@ -9,8 +9,7 @@ from kio.schema.errors import ErrorCode
 from korvet.api.shared.turns import Turns
 from korvet.errors import StoreFull, StoreUnavailable
 from korvet.store.log.budget import Share
-from korvet.wire.codec import Fields, encode_response
-from korvet.wire.long_response import encode_in_steps, is_long
+from korvet.wire.writer import Buffers, Fields, framed, writer
 
 _WRITE_BUFFER_BYTES = 1 << 20
 _RECORD_BYTES = 16 << 10
@@ -104,11 +103,21 @@ def _joined(buffers: list[bytes | memoryview]) -> list[bytes | memoryview]:
     return joined
 
 
-async def encoded(turns: Turns, api_key: int, version: int, correlation_id: int, answer: Fields) -> bytes:
-    """A response frame. A long one is encoded in slices, each in a turn of the loop."""
-    if not is_long(answer):
-        return encode_response(api_key, version, correlation_id, answer)
-    return await turns.result(encode_in_steps(api_key, version, correlation_id, answer))
+async def encoded(
+    turns: Turns, api_key: int, version: int, correlation_id: int, answer: Fields, codes: list[int]
+) -> Buffers:
+    """A response frame. A long one is written in slices, each in a turn of the loop.
+
+    The error codes in it are added to ``codes``.
+    """
+    steps = writer(api_key, version)(answer, codes)
+    try:
+        next(steps)
+    except StopIteration as end:
+        body: Buffers = end.value
+    else:
+        body = await turns.result(steps)
+    return framed(api_key, version, correlation_id, body)
 
 
 def error_code(error: Exception) -> ErrorCode:

@@ -34,15 +34,9 @@ from korvet.server.conversation.requests import Headers, Request
 from korvet.server.ground.host_pattern import Told
 from korvet.server.ground.sockets import peer_of, port_of_peer
 from korvet.server.tenants.choice import Choice, Destination, split_principal
-from korvet.wire.codec import (
-    API_VERSIONS_KEY,
-    Buffers,
-    encode_error,
-    encode_response,
-    frame_response,
-    has_top_level_error,
-)
 from korvet.wire.proxy_header import ProxyHeader
+from korvet.wire.schema import API_VERSIONS_KEY, has_top_level_error
+from korvet.wire.writer import Buffers, Fields, encode_response, error_answer
 
 _LINGER_S = 5.0
 """The time that a client has to read the last answers of a connection that closes, and the time for the requests of a
@@ -314,7 +308,7 @@ class Connection(Receiver):
 
     async def _answer(self, queued: Request) -> None:
         if queued.answer_frame is not None:
-            self._write(queued, [queued.answer_frame])
+            self._write(queued, queued.answer_frame)
             return
         api, context = queued.api, queued.context
         assert api is not None and context is not None
@@ -330,13 +324,14 @@ class Connection(Receiver):
                 answer = await queued.started
             else:
                 answer = await api.handle(context, queued.request)
-            if isinstance(answer, list):
-                self._write(queued, frame_response(api.key, context.version, queued.correlation_id, answer))
-            elif answer is not None:
-                frame = await encoded(self._frontend.turns, api.key, context.version, queued.correlation_id, answer)
-                self._write(queued, [frame])
+            codes: list[int] = []
+            if answer is not None:
+                frame = await encoded(
+                    self._frontend.turns, api.key, context.version, queued.correlation_id, answer, codes
+                )
+                self._write(queued, frame)
             if notes is not None:
-                notes.answered(answer)
+                notes.answered(codes)
         except Exception as error:
             self._failed(queued, api, context, error)
 
@@ -353,8 +348,7 @@ class Connection(Receiver):
         """The answer to a request, of which all use counts."""
         started = queued.started
         answer = await (metering.serve(queued.request) if started is None else metering.timed(started))
-        self._count(metering, answer)
-        return answer
+        return None if answer is None else self._count(metering, answer)
 
     def _finish(self, queued: Request, begun: Begun) -> bool:
         """Answer a begun request that has its reply; false if its API's ``handle`` has to serve it."""
@@ -363,32 +357,35 @@ class Connection(Receiver):
         queued.begun = None
         try:
             answer = begun.finish(begun.reply)
-            if notes is not None and notes.metering is not None and answer is not None:
-                self._count(notes.metering, answer)
-            if isinstance(answer, list):
-                self._write(queued, frame_response(api.key, context.version, queued.correlation_id, answer))
-            elif answer is not None:
-                self._write(queued, [encode_response(api.key, context.version, queued.correlation_id, answer)])
+            if answer is None:
+                return False
+            if notes is not None and notes.metering is not None:
+                answer = self._count(notes.metering, answer)
+            codes: list[int] = []
+            self._write(queued, encode_response(api.key, context.version, queued.correlation_id, answer, codes))
             if notes is not None:
-                notes.answered(answer)
+                notes.answered(codes)
         except Exception as error:
             self._failed(queued, api, context, error)
-            return True
-        return answer is not None
+        return True
 
-    def _count(self, metering: Metering, answer: Answer) -> None:
-        """Count a request's answer, and throttle its client if that is over a quota: requests behind it wait, too."""
+    def _count(self, metering: Metering, answer: Fields) -> Fields:
+        """Count a request's answer, and throttle its client if that is over a quota: requests behind it wait, too.
+
+        Returns the answer with the throttle time.
+        """
         wait_s = metering.answered(answer)
         if wait_s > 0:
             self._throttle(wait_s)
             self._puts_off = self._throttled is not None
+        return metering.throttled(answer)
 
     def _write(self, queued: Request, frame: Buffers) -> None:
         notes, is_last = queued.notes, len(self._queue.requests) == 1
         if notes is None:
             self._answers.write(frame, is_last=is_last)
         else:
-            notes.sent(self._answers.write(notes.told(frame), is_last=is_last))
+            notes.sent(self._answers.write(frame, is_last=is_last))
 
     def _failed(self, queued: Request, api: Api, context: Context, error: Exception) -> None:
         """Answer a handler's exception if the response has an error code, else close the connection."""
@@ -400,7 +397,10 @@ class Connection(Receiver):
         if queued.notes is not None:
             queued.notes.failed(code)
         if has_top_level_error(api.key, context.version):
-            self._write(queued, [encode_error(api.key, context.version, queued.correlation_id, code)])
+            answer = error_answer(api.key, context.version, code)
+            if queued.notes is not None and queued.notes.metering is not None:
+                answer = queued.notes.metering.throttled(answer)
+            self._write(queued, encode_response(api.key, context.version, queued.correlation_id, answer))
         else:
             self.close()
 

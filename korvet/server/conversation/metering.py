@@ -1,7 +1,7 @@
 """What one request uses of its client's quotas, and the time for which its connection is then not read.
 
 - Produce counts its bytes when it arrives, before it is started: requests behind it on the connection wait at once.
-- Fetch counts the bytes of its answer. A client that is over its quota gets an empty answer, which does not count.
+- Fetch counts the bytes of the records in its answer. A client that is over its quota gets an empty answer.
 - Time is that of the front-end's thread in the request's own steps, of the threads that work for it
   (`korvet.store.threads`), and of Redis for the functions that the steps call (`Store.asked_s`). The time of others'
   steps in between does not count. As in Kafka, requests without an answer, and logins, use none.
@@ -23,12 +23,13 @@ from korvet.api.shared.context import Context
 from korvet.quotas.meters import Meters
 from korvet.security.sasl import AUTHENTICATE_KEY, HANDSHAKE_KEY
 from korvet.store.threads import COUNT_CPU_S
-from korvet.wire import fetch_response, throttle_time
-from korvet.wire.codec import FETCH_KEY, PRODUCE_KEY, Buffers
+from korvet.wire.schema import FETCH_KEY, PRODUCE_KEY
+from korvet.wire.writer import Fields
 
 T = TypeVar("T")
 
 _MS: Final = 1000
+_LONGEST_MS: Final = 2**31 - 1
 _UNTIMED: Final = (HANDSHAKE_KEY, AUTHENTICATE_KEY)
 
 
@@ -60,31 +61,29 @@ class Metering:
         if self._api.key == FETCH_KEY:
             self._over_s = self._meters.wait_s(self._meter.fetch)
             if self._over_s:
-                return _ready(fetch_response.pack(self._context.version, []))
+                return _ready({"responses": ()})
         return self.timed(self._api.handle(self._context, request))
 
-    def answered(self, answer: Answer) -> float:
+    def answered(self, answer: Fields) -> float:
         """Count an answer's bytes, and the time that was spent for it.
 
         :returns: the time for which its connection is not read from now on.
         """
-        wait_s = self._over_s
-        if isinstance(answer, list) and self._api.key == FETCH_KEY and self._meter.fetch and not self._over_s:
-            self._meters.take(self._meter.fetch, sum(map(len, answer)))
-        elif isinstance(answer, dict):
-            wait_s = answer.get("throttle_time", 0) / _MS
+        wait_s: float = max(self._over_s, answer.get("throttle_time", 0) / _MS)
+        if self._api.key == FETCH_KEY and self._meter.fetch and not self._over_s:
+            self._meters.take(self._meter.fetch, _fetched_bytes(answer))
         limits = self._meter.request
-        if limits and answer is not None and self._api.key not in _UNTIMED:
+        if limits and self._api.key not in _UNTIMED:
             self._meters.take(limits, self._spent_s)
             wait_s = max(wait_s, min(self._meters.wait_s(limits), self._meters.window_s))
         self._told_s = max(self._told_s, wait_s)
         return wait_s
 
-    def told(self, frame: Buffers) -> Buffers:
-        """A response frame that tells the throttle time."""
+    def throttled(self, answer: Fields) -> Fields:
+        """The answer with its throttle time."""
         if not self._told_s:
-            return frame
-        return throttle_time.told(self._api.key, self._context.version, frame, ceil(self._told_s * _MS))
+            return answer
+        return {**answer, "throttle_time": min(ceil(self._told_s * _MS), _LONGEST_MS)}
 
     # ------------------------------------------------------------------ time
 
@@ -137,6 +136,12 @@ class _Timed:
             COUNT_CPU_S.set(None)
             # An exception holds this frame, which must not hold it.
             del step
+
+
+def _fetched_bytes(answer: Fields) -> int:
+    """The bytes of the records in the answer to a Fetch."""
+    parts = (part for topic in answer["responses"] for part in topic["partitions"])
+    return sum(len(buffer) for part in parts for buffer in part.get("records", ()))
 
 
 async def _ready(answer: Answer) -> Answer:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from korvet.api import Answer
 from korvet.metrics.requests import RequestFigures
 from korvet.server.conversation.metering import Metering
 from korvet.server.ground.tracing import Trace
-from korvet.wire.codec import Buffers, Refusals
 
 if TYPE_CHECKING:
     from kio.schema.errors import ErrorCode
@@ -29,25 +28,18 @@ class Notes:
         self.metering: Metering | None = None
         """What it uses of its client's quotas; None if the namespace has none."""
 
-    def told(self, frame: Buffers) -> Buffers:
-        """A response frame that tells the throttle time."""
-        return frame if self.metering is None else self.metering.told(frame)
-
     def sent(self, size_bytes: int) -> None:
         """Note the bytes of the answer."""
         self._sent_bytes = size_bytes
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, codes: Sequence[int]) -> None:
         """Count the error codes of an answer, and note one for its trace."""
-        if self.trace is not None:
-            self.trace.note(answer)
-        if self._figures is None:
+        if not codes:
             return
-        if isinstance(answer, list):
-            if isinstance(answer, Refusals):
-                self._figures.failed(answer.codes)
-        elif answer is not None:
-            self._figures.look_for_errors(answer)
+        if self.trace is not None:
+            self.trace.code = int(codes[0])
+        if self._figures is not None:
+            self._figures.failed(codes)
 
     def failed(self, code: ErrorCode) -> None:
         """Note the code of a handler's exception."""

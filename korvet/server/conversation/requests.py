@@ -22,16 +22,9 @@ from korvet.server.conversation import unserved
 from korvet.server.conversation.notes import Notes
 from korvet.server.ground.tracing import Trace
 from korvet.store.log.budget import Share
-from korvet.wire.codec import (
-    API_VERSIONS_KEY,
-    RequestHeader,
-    decode_header,
-    decode_request,
-    encode_error,
-    encode_response,
-    has_top_level_error,
-    is_known,
-)
+from korvet.wire.codec import RequestHeader, decode_header, decode_request
+from korvet.wire.schema import API_VERSIONS_KEY, has_top_level_error, is_known
+from korvet.wire.writer import Buffers, encode_response, error_answer
 
 CHARGE_BYTES = 2048
 """The memory of a request's objects, which counts beside its bytes."""
@@ -64,7 +57,7 @@ class Request:
         self.frame: bytes | memoryview | None = None
         self.started: Awaitable[Answer] | None = None
         self.begun: Begun | None = None
-        self.answer_frame: bytes | None = None
+        self.answer_frame: Buffers | None = None
         self.notes: Notes | None = None
         """None if nobody wants any."""
 
@@ -219,7 +212,7 @@ class Headers:
             self._api_versions = bytes(frame[: unserved.MOST_BYTES])
         return self._seen
 
-    def _unserved(self, correlation_id: int) -> bytes | None:
+    def _unserved(self, correlation_id: int) -> Buffers | None:
         """The answer to the last header, whose API or version is not served; None if Kafka has no answer for it."""
         header, apis = self._seen.header, self._crowd.apis
         answer = _unsupported(header, correlation_id, apis)
@@ -254,11 +247,11 @@ class Headers:
         return context
 
 
-def _unsupported(header: RequestHeader, correlation_id: int, apis: Mapping[int, Api]) -> bytes | None:
+def _unsupported(header: RequestHeader, correlation_id: int, apis: Mapping[int, Api]) -> Buffers | None:
     """The answer to an API or version that is not served; None if Kafka has none."""
     api, version, code = apis.get(header.api_key), header.version, ErrorCode.unsupported_version
     if api is not None and api.key == API_VERSIONS_KEY:
         return encode_response(API_VERSIONS_KEY, 0, correlation_id, supported(code))
     if api is not None and is_known(api.key, version) and has_top_level_error(api.key, version):
-        return encode_error(api.key, version, correlation_id, code)
+        return encode_response(api.key, version, correlation_id, error_answer(api.key, version, code))
     return None

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from korvet.api import Api
 from korvet.errors import MalformedRequest
-from korvet.wire.codec import API_VERSIONS_KEY, RequestHeader, decode_header, decode_request, is_known
+from korvet.wire.codec import RequestHeader, decode_header, decode_request
+from korvet.wire.schema import API_VERSIONS_KEY, is_known
 
 MOST_BYTES = 1024
 """The bytes that a connection keeps of its ApiVersions request, which names the software since version 3."""

@@ -23,11 +23,11 @@ import anyio.to_thread
 from kio.schema.errors import ErrorCode
 
 import korvet
-from korvet.api import Answer, Api
+from korvet.api import Api
 from korvet.errors import ConfigError
 from korvet.rate_limited_log import RateLimitedLog
-from korvet.wire.codec import FETCH_KEY, PRODUCE_KEY, Refusals
 from korvet.wire.first_record import first_header
+from korvet.wire.schema import FETCH_KEY, PRODUCE_KEY
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context as Parent
@@ -79,13 +79,6 @@ class Trace:
         self.began_ns = time_ns()
         self.code = 0
         """The first error code that its answer shows."""
-
-    def note(self, answer: Answer) -> None:
-        """Look for an error in the answer."""
-        if isinstance(answer, Refusals):
-            self.code = answer.codes[0]
-        elif isinstance(answer, Mapping):
-            self.code = int(answer.get("error_code", 0))
 
 
 class Tracing:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from korvet.codes import FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH
 from korvet.errors import StoreError
-from korvet.wire.fetch_response import EpochEnd
+from korvet.store.log.partition_read import EpochEnd
 
 UNDEFINED = EpochEnd(-1, -1)
 

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from korvet.store.log.epochs import check_leader_epoch
 from korvet.store.log.partition import Meta, Partition
+from korvet.store.log.partition_read import PartitionRead
 from korvet.store.log.partitions import Partitions
 from korvet.store.log.room import Room, Want
 from korvet.wire.batch import TRANSACTIONAL, placed_in_log
-from korvet.wire.fetch_response import PartitionRead
 
 
 class Ends(NamedTuple):

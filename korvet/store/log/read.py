@@ -40,10 +40,10 @@ from korvet.store.log.known_entries import Known
 from korvet.store.log.latest import known_ends, learn_ends, read_latest
 from korvet.store.log.meta import Unreadable, ask_meta, meta_of
 from korvet.store.log.partition import Meta, Partition, RecentBatch
+from korvet.store.log.partition_read import EpochEnd, PartitionRead
 from korvet.store.log.partitions import Partitions
 from korvet.store.log.room import Expected, Room, Want, expected
 from korvet.wire.batch import placed_in_log
-from korvet.wire.fetch_response import EpochEnd, PartitionRead
 
 _ATTEMPTS = 4
 _TURNS_TO_WRITE = 2
