@@ -63,8 +63,14 @@ _SHORT: Final = 64
 @cache
 def writer(api_key: int, version: int) -> Write:
     """The function that writes a response's body."""
+    return compiled(response_schema(api_key, version))
+
+
+@cache
+def compiled(schema: Any) -> Write:
+    """The function that writes an entity of one of kio's classes."""
     source = _Source()
-    source.entity(response_schema(api_key, version), "v0")
+    source.entity(schema, "v0")
     return source.compiled()
 
 

@@ -425,7 +425,7 @@ def test_group_of_another_type_is_no_missing_group() -> None:
 
         def ask(self, request: Any, *_: object) -> Any:
             none = ErrorCode.none
-            match type(request).__name__:
+            match request.schema.__name__:
                 case "ListGroupsRequest":
                     one = Facts(group_id="g", group_state="Stable", protocol_type="share", group_type="Share")
                     return Facts(error_code=none, groups=[one])

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kio.schema.errors import ErrorCode
-from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.client import Client, retried
 from korvet.cli.kafka.errors import BrokerError, check
-from korvet.cli.kafka.framing import request
+from korvet.cli.kafka.framing import Request, request
 from korvet.cli.kafka.offsets import (
     NO_REPLICA,
     Committed,
@@ -42,7 +41,7 @@ def archived_positions(client: Client) -> dict[TopicPartition, Committed]:
 def archived_ends(client: Client, positions: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, int]:
     """The offsets below which retention takes records for archived; a partition is left out if it takes none."""
 
-    def make(own: list[TopicPartition]) -> RequestPayload:
+    def make(own: list[TopicPartition]) -> Request:
         topics = by_topic(own, lambda one: {"leader_epoch": positions[one].leader_epoch})
         return request("offset_for_leader_epoch", 4, replica_id=NO_REPLICA, topics=topics)
 

@@ -18,12 +18,11 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from kio.schema.errors import ErrorCode
-from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.address import DEFAULT_BOOTSTRAP, Address, parse_addresses
 from korvet.cli.kafka.connection import Connection
 from korvet.cli.kafka.errors import BrokerError, UnfitSettings, check
-from korvet.cli.kafka.framing import request, schema
+from korvet.cli.kafka.framing import Request, request, schema
 from korvet.cli.kafka.security import ClientSecurity
 
 RETRY_WITHIN_S: Final = 15.0
@@ -67,7 +66,7 @@ class Client:
         for connection in self._connections.values():
             connection.close()
 
-    def ask(self, request: RequestPayload, at: int | Address | None = None, answer: Any = None) -> Any:
+    def ask(self, request: Request, at: int | Address | None = None, answer: Any = None) -> Any:
         """The answer of a node by its id, of a broker at an address, or of the first broker that answers.
 
         :param answer: the class of the answer, if it is another one than kio's.
@@ -76,13 +75,13 @@ class Client:
             return self._any().ask(request, answer)
         return self._connection(self._brokers[at] if isinstance(at, int) else at).ask(request, answer)
 
-    def ask_controller(self, request: RequestPayload) -> Any:
+    def ask_controller(self, request: Request) -> Any:
         """The answer of the controller, which creates, changes and deletes topics."""
         if self._controller not in self._brokers:
             self.topics([])
         return self.ask(request, self._controller if self._controller in self._brokers else None)
 
-    def ask_coordinator(self, group: str, request: RequestPayload) -> Any:
+    def ask_coordinator(self, group: str, request: Request) -> Any:
         """The answer of the coordinator of a group, which is looked up before."""
         return self.ask(request, self.coordinator(group))
 

@@ -9,11 +9,19 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 from kio.serial.errors import DecodeError
-from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.address import Address
 from korvet.cli.kafka.errors import BrokerError, ConnectionLost, UnfitSettings
-from korvet.cli.kafka.framing import MAX_FRAME_BYTES, NoFrame, answer_to, decode, encode, receive_frame, request
+from korvet.cli.kafka.framing import (
+    MAX_FRAME_BYTES,
+    NoFrame,
+    Request,
+    answer_to,
+    decode,
+    encode,
+    receive_frame,
+    request,
+)
 from korvet.cli.kafka.login import Login
 from korvet.cli.kafka.misfit import closed_handshake, closed_request, refused_handshake, refused_login, tls_refusal
 from korvet.cli.kafka.security import ClientSecurity
@@ -47,7 +55,7 @@ class Connection:
         self.is_open = False
         self._socket.close()
 
-    def ask(self, request: RequestPayload, answer: Any = None) -> Any:
+    def ask(self, request: Request, answer: Any = None) -> Any:
         """Send a request and wait for its answer.
 
         :param answer: the class of the answer, if it is another one than kio's.
@@ -57,9 +65,9 @@ class Connection:
             self._log_in(self._security.login)
         return self._ask(request, answer)
 
-    def _ask(self, request: RequestPayload, answer: Any = None) -> Any:
+    def _ask(self, request: Request, answer: Any = None) -> Any:
         self._correlation_id += 1
-        name = type(request).__name__.removesuffix("Request")
+        name = request.schema.__name__.removesuffix("Request")
         try:
             response = self._exchange(request, answer or answer_to(request), name)
         except BaseException:
@@ -69,7 +77,7 @@ class Connection:
         self._has_answered = True
         return response
 
-    def _exchange(self, request: RequestPayload, answer: Any, name: str) -> Any:
+    def _exchange(self, request: Request, answer: Any, name: str) -> Any:
         try:
             self._socket.sendall(encode(request, self._correlation_id, self._security.client_id))
             return decode(answer, receive_frame(self._socket, self._most_bytes))

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
-from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.client import RETRY_PAUSE_S, RETRY_WITHIN_S, Client, may_pass
 from korvet.cli.kafka.errors import BrokerError, check
-from korvet.cli.kafka.framing import request
+from korvet.cli.kafka.framing import Request, request
 from korvet.cli.kafka.offsets import (
     EARLIEST,
     LATEST,
@@ -136,7 +135,7 @@ class Reader:
                 for item in self._items(found[partition], data, is_empty=is_empty):
                     yield partition, item
 
-    def _request(self, cursors: Sequence[Cursor], wait_s: float) -> RequestPayload:
+    def _request(self, cursors: Sequence[Cursor], wait_s: float) -> Request:
         share = MAX_BYTES // max(_LARGEST_SHARE, len(cursors))
         positions = {cursor.partition: cursor.position for cursor in cursors}
         return request(

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import io
 import socket
+import struct
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_reader
 from kio.serial.errors import DecodeError, SerialError
-from kio.static.protocol import RequestPayload
 
-from korvet.wire.codec import builder
+from korvet.wire.writer import Fields, compiled, run
 
 MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
 _PIECE_BYTES: Final = 1 << 20
+_HEADER: Final = struct.Struct(">hhih")
+
+
+class Request(NamedTuple):
+    """A request: kio's class of it, and its fields by their names."""
+
+    schema: Any
+    fields: Fields
 
 
 class NoFrame(Exception):
@@ -34,37 +41,28 @@ def schema(api: str, version: int, kind: str) -> Any:
     return getattr(import_module(f"kio.schema.{api}.v{version}"), f"{name}{kind}")
 
 
-def request(api: str, version: int, **fields: Any) -> RequestPayload:
+def request(api: str, version: int, **fields: Any) -> Request:
     """A request by kio's names of its fields: mappings for nested ones, and times in ms.
 
     A text, a flag or an array that is left out is empty. Names that the version does not know are left out.
-
-    :raises TypeError: if a number is missing.
     """
-    made: RequestPayload = builder(schema(api, version, "Request"))(fields)
-    return made
+    return Request(schema(api, version, "Request"), fields)
 
 
-def answer_to(request: RequestPayload) -> Any:
+def answer_to(request: Request) -> Any:
     """The class of a request's answers."""
-    _, _, api, version, _ = type(request).__module__.split(".")
+    _, _, api, version, _ = request.schema.__module__.split(".")
     return schema(api, int(version[1:]), "Response")
 
 
-def encode(request: RequestPayload, correlation_id: int, client_id: str) -> bytes:
-    """The frame of a request."""
-    buffer = io.BytesIO()
-    # kio's header types of versions 1 and 2 take the same fields, but mypy sees only their common base.
-    header_schema: Any = request.__header_schema__
-    header = header_schema(
-        request_api_key=request.__api_key__,
-        request_api_version=request.__version__,
-        correlation_id=correlation_id,
-        client_id=client_id,
-    )
-    _writer(header_schema)(buffer, header)
-    _writer(type(request))(buffer, request)
-    body = buffer.getvalue()
+def encode(request: Request, correlation_id: int, client_id: str) -> bytes:
+    """The frame of a request.
+
+    :raises KeyError: if a number is missing.
+    """
+    schema, name = request.schema, client_id.encode()
+    header = _HEADER.pack(schema.__api_key__, schema.__version__, correlation_id, len(name)) + name
+    body = b"".join((header, bytes(bool(schema.__flexible__)), *run(compiled(schema)(request.fields, []))))
     return len(body).to_bytes(4) + body
 
 
@@ -101,12 +99,6 @@ def _receive(peer: socket.socket, size: int) -> bytes:
             raise NoFrame(b"")
         parts += part
     return bytes(parts)
-
-
-@cache
-def _writer(schema: Any) -> Callable[[io.BytesIO, Any], None]:
-    writer: Callable[[io.BytesIO, Any], None] = entity_writer(schema)
-    return writer
 
 
 @cache

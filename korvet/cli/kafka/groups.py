@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
-from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.client import Client, retried
 from korvet.cli.kafka.errors import check
-from korvet.cli.kafka.framing import request
+from korvet.cli.kafka.framing import Request, request
 from korvet.cli.kafka.offsets import TopicPartition
 from korvet.cli.kafka.topics import GROUP, described_configs
 from korvet.errors import KorvetError
@@ -121,7 +120,7 @@ def describe_group(client: Client, group: str) -> Group:
     )
 
 
-def describing(api: str, version: int, groups: Iterable[str]) -> RequestPayload:
+def describing(api: str, version: int, groups: Iterable[str]) -> Request:
     """A request that describes groups by either of the two APIs."""
     names = tuple(groups)
     return request(api, version, groups=names, group_ids=names)

@@ -14,12 +14,11 @@ from contextlib import suppress
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
-from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.client import RETRY_PAUSE_S, RETRY_WITHIN_S, Client, may_pass
 from korvet.cli.kafka.consume import WAIT_S, Cursor, Item, Reader
 from korvet.cli.kafka.errors import BrokerError, check
-from korvet.cli.kafka.framing import request
+from korvet.cli.kafka.framing import Request, request
 from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, committed_offsets, log_offsets, try_to_commit
 from korvet.cli.kafka.records import Record
 from korvet.cli.kafka.topics import TIMEOUT_MS, describe_topics
@@ -150,7 +149,7 @@ class GroupReader:
         self._shown.clear()
         self._beat_at = time.monotonic()
 
-    def _request(self, epoch: int, owned: _Owned | None, *, is_whole: bool = False) -> RequestPayload:
+    def _request(self, epoch: int, owned: _Owned | None, *, is_whole: bool = False) -> Request:
         topics = [{"topic_id": self._topic_id, "partitions": [one.partition for one in owned]}] if owned else []
         whole = {"rebalance_timeout": TIMEOUT_MS, "subscribed_topic_names": (self._topic,)} if is_whole else {}
         return request(
@@ -163,7 +162,7 @@ class GroupReader:
             **whole,
         )
 
-    def _ask(self, request: RequestPayload) -> Any:
+    def _ask(self, request: Request) -> Any:
         answer = self._client.ask_coordinator(self._group, request)
         check(answer.error_code, f"group {self._group!r}", answer.error_message)
         return answer

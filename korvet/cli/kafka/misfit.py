@@ -13,11 +13,10 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 from kio.serial.errors import DecodeError
-from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.address import Address
 from korvet.cli.kafka.errors import BrokerError, ConnectionLost, UnfitSettings
-from korvet.cli.kafka.framing import NoFrame, answer_to, decode, encode, receive_frame, request
+from korvet.cli.kafka.framing import NoFrame, Request, answer_to, decode, encode, receive_frame, request
 from korvet.cli.kafka.login import Login
 from korvet.cli.kafka.security import ClientSecurity
 
@@ -171,7 +170,7 @@ def _alert(address: Address, tls: ssl.SSLContext) -> BrokerError | None:
     )
 
 
-def _asked(address: Address, tls: ssl.SSLContext | None, request: RequestPayload) -> Any:
+def _asked(address: Address, tls: ssl.SSLContext | None, request: Request) -> Any:
     """The answer to a request on a connection of its own, None without one."""
     with suppress(OSError, NoFrame, DecodeError), socket.create_connection(address, _TIMEOUT_S) as plain:
         peer = plain if tls is None else tls.wrap_socket(plain, server_hostname=address.host)

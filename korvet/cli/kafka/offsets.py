@@ -6,11 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
-from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.client import Client, retried
 from korvet.cli.kafka.errors import check
-from korvet.cli.kafka.framing import request
+from korvet.cli.kafka.framing import Request, request
 
 LATEST, EARLIEST = -1, -2
 """Timestamps of ListOffsets that stand for the log's end and its start."""
@@ -72,7 +71,7 @@ def by_partition(topics: Iterable[Any]) -> Iterator[tuple[TopicPartition, Any]]:
 
 
 def ask_leaders(
-    client: Client, wanted: Iterable[TopicPartition], make: Callable[[list[TopicPartition]], RequestPayload]
+    client: Client, wanted: Iterable[TopicPartition], make: Callable[[list[TopicPartition]], Request]
 ) -> Iterator[Any]:
     """The answers of the partitions' leaders, each to a request that is made for its own partitions.
 
@@ -104,7 +103,7 @@ def committed_positions(client: Client, group: str) -> dict[TopicPartition, Comm
     return retried(attempt)
 
 
-def fetching(groups: Iterable[str]) -> RequestPayload:
+def fetching(groups: Iterable[str]) -> Request:
     """A request for all offsets of groups."""
     return request("offset_fetch", 8, groups=[{"group_id": group, "topics": None} for group in groups])
 
@@ -170,7 +169,7 @@ def log_positions(
     :param left_out: partitions with these codes are not in the result, instead of an error for all.
     """
 
-    def make(own: list[TopicPartition]) -> RequestPayload:
+    def make(own: list[TopicPartition]) -> Request:
         topics = by_topic(own, lambda _: {"timestamp": timestamp})
         return request("list_offsets", 7, replica_id=NO_REPLICA, isolation_level=0, topics=topics)
 
@@ -199,7 +198,7 @@ def log_bytes(client: Client, partitions: Iterable[TopicPartition]) -> dict[Topi
     :raises BrokerError: if a leader cannot tell.
     """
 
-    def make(own: list[TopicPartition]) -> RequestPayload:
+    def make(own: list[TopicPartition]) -> Request:
         return request("describe_log_dirs", 2, topics=by_topic(own, None))
 
     def attempt() -> dict[TopicPartition, int]:

@@ -92,7 +92,7 @@ class Producer:
             check(ErrorCode.unknown_topic_or_partition, f"partition {partition}")
         topic = {
             "name": partition.topic,
-            "partition_data": [{"index": partition.partition, "records": data}],
+            "partition_data": [{"index": partition.partition, "records": [data]}],
         }
         asked = request("produce", 9, acks=_ACKS_ALL, timeout=TIMEOUT_MS, topic_data=[topic])
         try:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kio.schema.errors import ErrorCode
-from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.client import Client, retried
 from korvet.cli.kafka.errors import BrokerError, check
-from korvet.cli.kafka.framing import request
+from korvet.cli.kafka.framing import Request, request
 from korvet.cli.kafka.offsets import (
     EARLIEST,
     LATEST,
@@ -119,7 +118,7 @@ def execute_trim(client: Client, trims: Iterable[Trim]) -> dict[TopicPartition, 
     """
     moves = {trim.partition: trim.new_start for trim in trims if trim.records > 0}
 
-    def make(own: list[TopicPartition]) -> RequestPayload:
+    def make(own: list[TopicPartition]) -> Request:
         topics = by_topic(own, lambda one: {"offset": moves[one]})
         return request("delete_records", 2, topics=topics, timeout=TIMEOUT_MS)
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from kio.schema.errors import ErrorCode
-from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.errors import check
-from korvet.cli.kafka.framing import request
+from korvet.cli.kafka.framing import Request, request
 from korvet.cli.user_facts import User
 from korvet.security.salted import salted_password
 from korvet.security.scram import TYPES, new_salt
@@ -62,7 +61,7 @@ class KafkaUsers:
             gone = self._alter(asked, ErrorCode.resource_not_found) or gone
         return gone
 
-    def _alter(self, request: RequestPayload, passed: ErrorCode = ErrorCode.none) -> bool:
+    def _alter(self, request: Request, passed: ErrorCode = ErrorCode.none) -> bool:
         """Whether every change was made; changes with the code ``passed`` were not, and are no error."""
         answer = self._client.ask_controller(request)
         for result in answer.results:
