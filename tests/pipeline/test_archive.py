@@ -18,6 +18,8 @@ from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError, UnknownTopic
 from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS, read_proven
 from korvet.pipeline.plan.losses import Loss
+from korvet.pipeline.source.frame import read_ranges
+from korvet.pipeline.source.ranges import OffsetRange
 from tests.pipeline.archiving import WITHIN_S, Scene, Source, numbered, until
 from tests.support.broker import KorvetServer, running_broker
 
@@ -25,6 +27,13 @@ from tests.support.broker import KorvetServer, running_broker
 @pytest.fixture
 def scene(spark: SparkSession, broker: KorvetServer, tmp_path: Path, request: pytest.FixtureRequest) -> Scene:
     return Scene.of(spark, broker.bootstrap, request.node.name, tmp_path)
+
+
+def test_small_ranges_of_many_partitions_share_tasks(spark: SparkSession) -> None:
+    ranges = [OffsetRange("t", number, 0, 1) for number in range(1_000)]
+    options = {"kafka.bootstrap.servers": "nowhere:1", "assign": '{"t": [0]}'}
+    assert read_ranges(spark, ranges, options).rdd.getNumPartitions() < 100
+    assert read_ranges(spark, ranges[:9], options).rdd.getNumPartitions() == 9
 
 
 @pytest.mark.parametrize("source", [pytest.param("korvet", marks=pytest.mark.scene), "kafka"])

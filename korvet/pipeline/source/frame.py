@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +17,8 @@ from korvet.pipeline.source.options import ReadOptions, batch_options
 from korvet.pipeline.source.ranges import OffsetRange
 from korvet.pipeline.source.readers import read_range
 from korvet.pipeline.source.rows import row_schema
+
+_MANY_TASKS: Final = 32
 
 
 class Made(Protocol):
@@ -35,7 +37,7 @@ class Made(Protocol):
 def read_ranges(
     spark: SparkSession, ranges: Sequence[OffsetRange], options: Mapping[str, str], made: Made | None = None
 ) -> DataFrame:
-    """The records of the ranges, each range read by a task; the columns of ``format("korvet")``.
+    """The records of the ranges, many of which share tasks; the columns of ``format("korvet")``.
 
     :param options: those of ``format("korvet")``; the ranges stand for its offsets.
     :param made: one more column. The process that reads the values makes it, so they need not come to another one.
@@ -44,7 +46,9 @@ def read_ranges(
     :raises PipelineError: for options that cannot be followed.
     """
     chosen = batch_options(options)
-    numbers = spark.range(0, len(ranges), 1, max(1, len(ranges)))
+    # A task of a few records takes longer to start than to read.
+    tasks = max(1, min(len(ranges), max(_MANY_TASKS, 2 * spark.sparkContext.defaultParallelism)))
+    numbers = spark.range(0, len(ranges), 1, tasks)
     columns = row_schema(include_headers=chosen.include_headers)
     if made is not None:
         columns = StructType([*columns, made.field])
