@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import partial
 
 import pytest
 
@@ -63,41 +60,6 @@ def committed(port: int, topic: str) -> int:
     """The batches and markers that readers of committed records get."""
     (part,) = fetch(port, topic, wanted(0), isolation_level=1)
     return len(batches_of(part))
-
-
-@pytest.mark.parametrize("server", ["everysec"], indirect=True)
-def test_transactions_that_were_reported_committed_survive_kill_9(server: Server, broker: KorvetServer) -> None:
-    """A lost one would have its offset given out again."""
-    topic = created(broker.port, korvet_acks_fsync="true")
-    offsets, ends = list[int](), threading.Event()
-
-    def commit_all_the_time() -> None:
-        mine = None
-        while not ends.is_set():
-            with suppress(OSError, AssertionError):
-                mine = mine or producer(broker.port)
-                offset = mine.sent(topic)
-                if mine.end() == "NONE":
-                    offsets.append(offset)
-                    continue
-            mine = None
-
-    def commits(more: int) -> bool:
-        return len(offsets) >= more or done.done()
-
-    with ThreadPoolExecutor(1) as threads:
-        done = threads.submit(commit_all_the_time)
-        try:
-            for _ in range(2):
-                poll_until(partial(commits, len(offsets) + 2), "some are committed")
-                server.restart(crash=True)
-            poll_until(partial(commits, len(offsets) + 2), "some are committed")
-        finally:
-            ends.set()
-        done.result(WITHIN_S)
-    assert offsets == sorted(set(offsets))
-    (part,) = fetch(broker.port, topic, wanted(offsets[-1]))
-    assert part["high_watermark"] >= offsets[-1] + 2
 
 
 @pytest.mark.parametrize("server", ["always"], indirect=True)

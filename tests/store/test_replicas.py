@@ -157,12 +157,12 @@ def flushes(server: Server) -> int:
     return int(line.split()[1])
 
 
-async def test_everysec_confirms_no_append_before_a_flush() -> None:
+async def test_everysec_confirms_no_append_and_no_commit_before_a_flush() -> None:
     """Valkey answers WAITAOF at once if a flush began less than a second ago."""
     with running_server("valkey", options={"appendonly": "yes", "appendfsync": "everysec"}) as server:
         async with front(server.url) as one:
             partition = await one.partition()
-            for _ in range(3):
+            for _ in range(2):
                 data = batch(1)
                 appending = one.log.append(partition, header(data), data)
                 held = one.log.replicas.hold(partition, appending.reply, 1, on_disk=True)
@@ -170,6 +170,9 @@ async def test_everysec_confirms_no_append_before_a_flush() -> None:
                 before = flushes(server)
                 assert await one.log.replicas.confirmed(held, 20)
                 assert flushes(server) > before
+            before = flushes(server)
+            assert await one.log.replicas.flushed([partition.keys.meta + ":touched"], 20)
+            assert flushes(server) > before
 
 
 def disk(time_ms: int, *, is_idle: bool = True, rewrites: int = 0) -> Disk:
