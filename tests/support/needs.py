@@ -26,8 +26,8 @@ from tests.support.topologies import running_cluster, running_replicas, running_
 
 TESTS = Path(__file__).resolve().parents[1]
 DIRECTORIES = ("cluster", "deploy")
-BY_HAND = "chaos"
-"""The directory whose every stage starts servers that mark other tests."""
+CHEAPEST = ("chaos", "store")
+"""The directories in which servers that mark other tests mark none: no cheaper test reaches what theirs do."""
 STARTERS: tuple[Callable[..., object], ...] = (
     running_cluster, running_replicas, running_sentinel, running_haproxy, running_prometheus, Tools, running_catalog,
     running_object_store, running_mirror,
@@ -74,16 +74,13 @@ def _ours(value: Any) -> Any:
 def is_beyond_the_default(item: pytest.Function) -> bool:
     """Whether a rule gives the test the marker."""
     directory, *_ = item.path.relative_to(TESTS).parts
-    if directory == BY_HAND:
-        return False
-    if directory in DIRECTORIES:
-        return True
-    if BROWSER in item.fixturenames and item.originalname != SMOKE:
-        return True
     if hasattr(item, "callspec") and any(value in KINDS[1:] for value in item.callspec.params.values()):
         return True
+    if directory in DIRECTORIES or (BROWSER in item.fixturenames and item.originalname != SMOKE):
+        return True
     fixtures = [one.func for all_of_a_name in item._fixtureinfo.name2fixturedefs.values() for one in all_of_a_name]
-    return any(_starts(one) for one in (item.function, *fixtures) if isinstance(one, FunctionType))
+    functions = [one for one in (item.function, *fixtures) if isinstance(one, FunctionType)]
+    return directory not in CHEAPEST and any(map(_starts, functions))
 
 
 @cache
