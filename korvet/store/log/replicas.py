@@ -507,8 +507,8 @@ class _Server:
 
     def _fail(self, error: BaseException) -> None:
         """Fail all waiting appends, because the connection was lost or the server refused."""
-        lost = [*self._round, *self._waiting]
-        self._round, self._waiting = [], []
+        lost = {*self._round, *self._waiting, *self._unproved}
+        self._round, self._waiting, self._unproved = [], [], set()
         for held in lost:
             if isinstance(error, StoreUnavailable):
                 _lose(held, str(error))
