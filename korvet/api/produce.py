@@ -26,12 +26,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from korvet.api import Answer, api
 from korvet.api.shared import needs
-from korvet.api.shared.acks import ALL, ask_for_acks, ask_for_room, lacking
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import failure_code
 from korvet.api.shared.produced import (
@@ -74,6 +74,9 @@ from korvet.wire.batch import (
 )
 from korvet.wire.record_entries import SplitRecord, arguments
 from korvet.wire.writer import Fields
+
+ALL: Final = -1
+
 
 _NO_TRANSACTIONAL_ID: Final = Refusal(TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fails_request=True)
 _VALID_ACKS: Final = (ALL, 0, 1)
@@ -369,3 +372,32 @@ def _membership(ctx: Context, request: Any, batch: Batch) -> Member | None:
         return None
     joins = ctx.version >= JOINS_SINCE
     return Member(ctx.frontend.transactions, request.transactional_id, batch.producer_id, batch.producer_epoch, joins)
+
+
+def lacking(ctx: Context, request: Any, partition: Partition) -> str | None:
+    """Why enough servers, or a disk, cannot acknowledge a batch of a Produce request; empty if they can, None if that
+    is not known.
+
+    Source: Partition.appendRecordsToLeader
+    """
+    log = ctx.frontend.log
+    limits = log.limits(partition)
+    if not limits.is_held or request.acks != ALL:
+        return ""
+    return log.replicas.lacking(partition.keys.meta, limits.copies, on_disk=limits.is_synced)
+
+
+async def ask_for_acks(ctx: Context, request: Any, partition: Partition) -> None:
+    """Ask the server if `lacking` does not know; if that fails, the wait after the append shows it."""
+    if lacking(ctx, request, partition) is None:
+        log = ctx.frontend.log
+        with suppress(KorvetError):
+            await log.replicas.ask(partition.keys.meta, on_disk=log.limits(partition).is_synced)
+
+
+async def ask_for_room(ctx: Context, partition: Partition) -> None:
+    """Ask a partition's server for its memory if it had hardly any left."""
+    reserve = ctx.frontend.log.reserve
+    if reserve.is_used_up(partition.keys.log):
+        with suppress(KorvetError):
+            await reserve.ask(partition.keys.log)

@@ -15,7 +15,10 @@ from korvet.errors import StoreError, StoreUnavailable
 from korvet.redis.address import Address
 from korvet.redis.error_replies import A_REPLICA, NO_TLS_THERE, TLS_THERE, why_closed
 from korvet.redis.resp import Connection, Owner, pack_command
-from korvet.redis.tls_probe import speaks_plainly, speaks_tls
+
+_PROBE_S = 1.5
+"""A server without TLS takes a handshake for an unfinished command, and waits."""
+
 
 SILENCE_LIMIT_S = 15.0
 _TLS_HANDSHAKE_S = 3.0
@@ -129,3 +132,27 @@ async def close_connection(connection: Connection) -> None:
         if not connection.closed.done():
             connection.abort()
             await connection.closed
+
+
+async def speaks_plainly(address: Address) -> bool:
+    """Whether the server answers without TLS. One with TLS cuts off a client that begins so."""
+    try:
+        with anyio.fail_after(_PROBE_S):
+            async with await anyio.connect_tcp(*address) as stream:
+                await stream.send(b"PING\r\n")
+                return (await stream.receive(1))[:1] in (b"+", b"-")
+    except (OSError, anyio.EndOfStream, anyio.BrokenResourceError):
+        return False
+
+
+async def speaks_tls(address: Address) -> bool:
+    """Whether the server completes a TLS handshake, with any certificate."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with anyio.fail_after(_PROBE_S):
+            async with await anyio.connect_tcp(*address, ssl_context=context, tls_standard_compatible=False):
+                return True
+    except (OSError, anyio.EndOfStream, anyio.BrokenResourceError):
+        return False

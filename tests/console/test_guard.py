@@ -19,7 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from korvet.cli.console import serving
+from korvet.cli.console.start import BOUNDS, listen
 from korvet.cli.kafka.address import Address
 from korvet.server.processes.http_server import HttpServer
 from tests.console.conftest import WITHIN_MS, running_console
@@ -132,9 +132,7 @@ def test_address_with_very_many_connections_keeps_no_other_one_out(console: str)
         except OSError:
             pytest.skip("this machine has one address of the loopback")
         other.sendall(head.encode())
-        silent = [
-            held.enter_context(socket.create_connection(to, within_s)) for _ in range(serving.BOUNDS.connections + 20)
-        ]
+        silent = [held.enter_context(socket.create_connection(to, within_s)) for _ in range(BOUNDS.connections + 20)]
         # The oldest connections of the address with the most end.
         assert [one.recv(1) for one in silent[:21]] == [b""] * 21
         other.sendall(b"\r\n")
@@ -143,8 +141,8 @@ def test_address_with_very_many_connections_keeps_no_other_one_out(console: str)
 
 
 def test_connection_that_brings_no_whole_head_ends() -> None:
-    listening = serving.listen(Address("127.0.0.1", 0))
-    server = HttpServer(_answer, replace(serving.BOUNDS, arrives_s=0.05), listening, name="console")
+    listening = listen(Address("127.0.0.1", 0))
+    server = HttpServer(_answer, replace(BOUNDS, arrives_s=0.05), listening, name="console")
     thread = threading.Thread(target=server.run, args=([],))
     thread.start()
     try:

@@ -8,8 +8,7 @@ import pytest
 
 from korvet.metrics.rounds.pace import Bounded
 from korvet.metrics.rounds.partitions import Seen
-from korvet.metrics.rounds.round import Watched, look
-from korvet.metrics.rounds.transactions import OpenTransactions
+from korvet.metrics.rounds.round import OpenTransactions, Watched, look
 from korvet.metrics.samples import Samples, Value
 from korvet.redis.client import Purpose
 from korvet.store.catalog.topic import Topic

@@ -7,18 +7,25 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
+import click
+from starlette.types import ASGIApp
+
 from korvet.cli.cluster import Cluster
 from korvet.cli.console.app import make_app
 from korvet.cli.console.clients import ANSWERS_WITHIN_S, Clients
 from korvet.cli.console.guard import loopback_hosts
 from korvet.cli.console.login import Logins, cookie_name
-from korvet.cli.console.serving import listen, serve
 from korvet.cli.console.sources import Sources
 from korvet.cli.console.visitors import IDLE_S, Sessions, Visitor
 from korvet.cli.kafka.address import Address, parse_addresses
-from korvet.errors import ConfigError
+from korvet.errors import ConfigError, KorvetError
 from korvet.metrics.hosts import public_hosts
-from korvet.security.tls import TlsFiles
+from korvet.security.tls import Certificates, TlsFiles
+from korvet.server.processes.http_server import HttpBounds, HttpServer
+
+_BACKLOG: Final = 64
+BOUNDS: Final = HttpBounds(connections=256, arrives_s=10.0, lasts_s=60.0, head_bytes=65_536)
+
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
@@ -142,3 +149,38 @@ def tls_files(cert: str | None, key: str | None, *, is_terminated: bool) -> TlsF
     if cert is None or key is None:
         raise ConfigError("--tls-cert and --tls-key go together")
     return TlsFiles(cert, key)
+
+
+def listen(address: Address) -> socket.socket:
+    """A bound socket.
+
+    :raises KorvetError: if the address is taken, or none of this machine.
+    """
+    listening = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((address.host, address.port))
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise KorvetError(f"cannot listen on {address}: {error.strerror or error}") from None
+    return listening
+
+
+def serve(listening: socket.socket, app: ASGIApp, sessions: Sessions | None, tls: TlsFiles | None) -> None:
+    """Serve until Ctrl-C or SIGTERM, and say where if that is an address of TCP.
+
+    :raises ConfigError: if the certificate is wrong.
+    """
+    certificates = None if tls is None else Certificates(tls, "console")
+
+    async def look() -> None:
+        if sessions is not None:
+            sessions.end_old()
+        if certificates is not None:
+            await certificates.look()
+
+    if listening.family is not socket.AF_UNIX:
+        scheme = "http" if certificates is None else "https"
+        click.echo(f"the console is at {scheme}://{Address(*listening.getsockname()[:2])}/ (Ctrl-C ends it)")
+    HttpServer(app, BOUNDS, listening, name="console", certificates=certificates, look=look).run([])

@@ -25,13 +25,15 @@ from korvet.quotas.tally import Tally
 from korvet.redis.client import Purpose
 from korvet.security.scram import Credentials
 from korvet.server.tenants.process import Process, open_catalog, start_following, start_sweeps
-from korvet.server.tenants.visits import visit
 from korvet.store.allowance import Allowance
+from korvet.store.background import transaction_sweep
+from korvet.store.background.maintenance import compact_all, enforce_retention
 from korvet.store.capacity import stored_bytes
 from korvet.store.keys import LOBBY, Namespace
 from korvet.store.registry import Registry, Turn
 from korvet.store.security.users import parse_credentials
 from korvet.store.tenants import Limit, Tenant, Tenants
+from korvet.store.topics import finish_deletions
 
 log = structlog.get_logger()
 
@@ -428,3 +430,18 @@ def _first(errors: BaseExceptionGroup[Any]) -> KorvetError:
         found = found.exceptions[0]
     assert isinstance(found, KorvetError)
     return found
+
+
+async def visit(frontend: Frontend) -> None:
+    """Do the background work of a namespace that nobody has open, once, so that retention waits for no client there.
+
+    :raises KorvetError: Redis cannot be asked, or something cannot be read; the next visit tries again.
+    """
+    catalog, log = frontend.catalog, frontend.log
+    await catalog.read()
+    if not catalog.topics() and not catalog.deleting():
+        return
+    await finish_deletions(catalog, log)
+    await enforce_retention(frontend.namespace, catalog, log)
+    await transaction_sweep.sweep(frontend.transactions, await frontend.transactions.shards_in_use())
+    await compact_all(frontend.namespace, catalog, log, {})

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 from anyio.abc import TaskGroup
@@ -15,18 +15,19 @@ from korvet.api.shared.telemetry import Telemetry
 from korvet.api.shared.turns import Turns
 from korvet.configs.listeners import listener_config
 from korvet.configs.oauth import OAUTH_CONFIGS
-from korvet.errors import KorvetError
+from korvet.errors import KorvetError, StoreUnavailable
 from korvet.quotas.quotas import Quotas
 from korvet.quotas.rules import Windows
 from korvet.redis.client import Purpose, Store
+from korvet.redis.opening import open_as
 from korvet.redis.password_file import others_may_read
 from korvet.redis.scoped import ScopedStore
 from korvet.redis.wakeup import Wakeups
 from korvet.security.audit import Audit
 from korvet.security.authorizer import Authorizer, parse_super_users
 from korvet.server.ground.settings import ServeSettings, limits_of
-from korvet.server.tenants.access import Access, open_access
 from korvet.server.tenants.pushes import Pushes
+from korvet.store import rights
 from korvet.store.activity import Activity
 from korvet.store.background import transaction_sweep
 from korvet.store.background.archive_follower import ArchiveFollower
@@ -45,7 +46,45 @@ from korvet.store.outages import Outages
 from korvet.store.registry import Turn
 from korvet.store.security.acls import StoredAcls
 from korvet.store.security.users import Users
+from korvet.store.tenants import is_tenant_name, redis_user_of
 from korvet.store.transactions.transactions import Transactions
+
+_CONNECT_S: Final = 5.0
+
+
+class Access(NamedTuple):
+    """The store of one user, its wake-ups, and what logs share at it."""
+
+    store: Store
+    wakeups: Wakeups
+    shared: Shared
+
+
+@asynccontextmanager
+async def open_access(first: Access, name: str, passwords: Path) -> AsyncIterator[Access]:
+    """Connections of a tenant's own user, for the time of the block.
+
+    The Redis user ``korvet-NAME`` reaches no other namespace. So Redis itself refuses a key that a mistake names.
+
+    :param first: the process's own, which stays open for longer.
+    :param passwords: a directory; a file with the tenant's name has the password.
+    :raises KorvetError: there is no password, Redis refuses it, the user lacks rights, or Redis is away.
+    """
+    if not is_tenant_name(name):
+        raise KorvetError(f"{name[:100]!r} is no tenant's name")
+    user = redis_user_of(name)
+    async with open_as(first.store, user, passwords / name, connect_timeout_s=_CONNECT_S) as store:
+        lacking: list[rights.Missing] = []
+        # A server that is away judges nothing.
+        with suppress(StoreUnavailable):
+            lacking = await rights.lacking(store, Namespace(name), loads=False)
+        if lacking:
+            raise KorvetError(
+                f"Redis user {user} lacks rights: {lacking[0].reason}. Make it anew: korvet tenants redis-user {name}"
+            )
+        wakeups = Wakeups(store)
+        yield Access(store, wakeups, first.shared.beside(store, wakeups))
+
 
 log = structlog.get_logger()
 

@@ -14,12 +14,12 @@ import anyio
 import structlog
 
 from korvet.errors import KorvetError, StoreError, StoreFull
+from korvet.redis.client import Purpose
 from korvet.store.activity import IDLE_S, Activity
 from korvet.store.background.compaction.due import compaction_of
 from korvet.store.background.compaction.run import clear_leftover, compact
 from korvet.store.background.lowered_limits import trim_soon
 from korvet.store.background.retention import enforce_settings, time_ms
-from korvet.store.background.silent_producers import expiration_ms_of, forget_silent_producers
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
 from korvet.store.every import Steps, Sweeps, every
@@ -29,6 +29,9 @@ from korvet.store.log.partition import Partition
 from korvet.store.outcomes import settled
 from korvet.store.registry import Turn, taking
 from korvet.store.topics import finish_deletions
+
+_MAX_CALLS = 10_000
+
 
 logger = structlog.get_logger()
 
@@ -180,3 +183,33 @@ async def compact_all(namespace: Namespace, catalog: Catalog, log: Log, resting:
             failure = error
     if failure is not None:
         raise failure
+
+
+def expiration_ms_of(catalog: Catalog) -> int:
+    """The time for which partitions remember a silent producer: at least the longest transaction, in which it may be
+    silent."""
+    names = ("producer.id.expiration.ms", "transaction.max.timeout.ms")
+    return max(int(catalog.setting(None, name)) for name in names)
+
+
+async def forget_silent_producers(log: Log, partition: Partition, expiration_ms: int) -> None:
+    """Forget the producers of one partition that were silent for so long, but none with an open transaction.
+
+    A producer whose last batch lies below an end of the log that was noted long ago was silent for that long. Any
+    front-end may forget producers at any time. Source: UnifiedLog.removeExpiredProducers, ProducerStateManagerConfig
+
+    :raises StoreUnavailable, StoreError:
+    """
+    is_first: int | str = 1
+    for _ in range(_MAX_CALLS):
+        _, more = await log.store.call_function(
+            Purpose.APPEND,
+            "korvet_log_forget_producers",
+            partition.transaction_keys,
+            topic_id=partition.topic_id,
+            expiration_ms=expiration_ms,
+            is_first=is_first,
+        )
+        if not more:
+            return
+        is_first = ""
