@@ -23,8 +23,8 @@ ORDER = {
 
 def test_texts_that_are_schemas_are_accepted() -> None:
     for schema in (ORDER, {}, {"$schema": "http://json-schema.org/draft-07/schema#", "type": "string"}):
-        assert topic_problem({"korvet.value.schema": f" {json.dumps(schema)} "}, TOPIC_CONFIGS) is None
-    assert topic_problem({"korvet.value.schema": ""}, TOPIC_CONFIGS) is None
+        assert topic_problem({"korvet.value.schema": f" {json.dumps(schema)} "}, TOPIC_CONFIGS, {}) is None
+    assert topic_problem({"korvet.value.schema": ""}, TOPIC_CONFIGS, {}) is None
     assert value_schema("") is None
 
 
@@ -61,7 +61,7 @@ def test_texts_that_are_schemas_are_accepted() -> None:
     ],
 )
 def test_text_that_is_no_schema_is_refused_with_a_reason(text: str, why: str) -> None:
-    message = topic_problem({"korvet.value.schema": text}, TOPIC_CONFIGS)
+    message = topic_problem({"korvet.value.schema": text}, TOPIC_CONFIGS, {})
     assert message is not None
     assert message.startswith("Invalid value ")
     assert f" for configuration korvet.value.schema: {why}" in message
