@@ -102,6 +102,7 @@ async def _taken(sender: socket.socket, most_bytes: int) -> tuple[socket.socket,
         begun, descriptors, _, _ = socket.recv_fds(sender, most_bytes + _PIECE_BYTES, 1)
         if descriptors:
             accepted = socket.socket(fileno=descriptors[0])
+            accepted.setblocking(False)
             try:
                 sender.send(b"1")
             except OSError:
