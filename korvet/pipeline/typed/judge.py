@@ -74,7 +74,8 @@ class ValueJudge(ABC):
             row, reason = None, None
             try:
                 row = self.row(value)
-            except ValueError as error:
+            except (ValueError, ArithmeticError) as error:
+                # A value of which nobody thought stops no topic.
                 reason = _short(str(error))
             rows.append(row)
             reasons.append(reason)

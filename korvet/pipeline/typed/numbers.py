@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal
+import sys
+from decimal import MIN_EMIN, Decimal, InvalidOperation
 from typing import Any, Final
 
 import re2
@@ -13,9 +14,12 @@ DOUBLE_DIGITS: Final = 17
 
 
 def _longer_than(digits: int) -> str:
-    """A pattern of fractions, and of integers with an exponent, of more digits. RE2 knows no look-ahead."""
+    """A pattern of fractions, and of integers with an exponent, of more digits. RE2 knows no look-ahead.
+
+    It also matches numbers that may be so small that a double has fewer digits for them, or none.
+    """
     points = (rf"\d{{{before}}}\.\d{{{digits + 1 - before}}}" for before in range(1, digits + 1))
-    return "|".join((*points, rf"\d{{{digits + 1}}}[eE.]"))
+    return "|".join((*points, rf"\d{{{digits + 1}}}[eE.]", r"[:\[,\s]-?\d[\d.]*[eE]-\d{3}"))
 
 
 EXACT: Final = _longer_than(15)
@@ -23,6 +27,9 @@ EXACT: Final = _longer_than(15)
 OF_DOUBLE: Final = _longer_than(DOUBLE_DIGITS)
 """A text without it has no fraction of more digits than tell a double."""
 _EXACT: Final = re2.compile(EXACT.encode())
+
+
+_LEAST: Final = Decimal((0, (1,), MIN_EMIN))
 
 
 class Written(float):
@@ -33,13 +40,21 @@ class Written(float):
 
     @property
     def exact(self) -> Decimal:
-        return Decimal(self.text)
+        """The number that the text tells; of one that is not 0 and too small for decimals, the least number."""
+        try:
+            return Decimal(self.text)
+        except InvalidOperation:
+            # The double is finite, so the exponent is below those of decimals.
+            return _LEAST if any(digit in self.text.lower().partition("e")[0] for digit in "123456789") else Decimal()
 
     @property
     def is_double(self) -> bool:
         """Whether the double is what the text says, as far as a double's text goes."""
         exact = self.exact
-        return len(exact.normalize().as_tuple().digits) <= DOUBLE_DIGITS or exact == Decimal(float(self))
+        digits = "".join(map(str, exact.as_tuple().digits)).strip("0")
+        if len(digits) <= DOUBLE_DIGITS and abs(self) >= sys.float_info.min:
+            return True
+        return exact == Decimal(float(self)) or exact == Decimal(repr(float(self)))
 
 
 def may_round(value: bytes) -> bool:
