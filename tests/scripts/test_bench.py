@@ -66,56 +66,48 @@ def test_each_korvet_is_measured_with_the_workers_that_were_asked_for(name: str,
     assert sum("korvet.server.processes.worker" in command for command in commands) == 2
 
 
-def work(job: dict[str, object]) -> dict[str, float]:
+@pytest.mark.parametrize(
+    ("job", "more", "measured"),
+    [
+        ({"job": "joining", "sizes": [3]}, "", {"join_3_s", "one_more_3_s"}),
+        (
+            {"job": "group_costs", "sizes": [3], "counts": [5]}, "redis_url",
+            {"group_5_bytes", "offset_bytes", "member_3_bytes", "heartbeat_0_us", "heartbeat_5_us",
+             "heartbeat_of_3_us"},
+        ),
+        ({"job": "settling", "sizes": [3]}, "", {"settle_3_s", "heartbeat_of_3_ms"}),
+        ({"job": "consumer_costs", "sizes": [3]}, "redis_url", {"heartbeat_of_3_us"}),
+        (
+            {"job": "partitions", "count": 3}, "",
+            {"create_ms", "metadata_ms", "produce_us", "fetch_ms", "fetch_end_ms"},
+        ),
+        (
+            {"job": "connections", "count": 2, "seconds": 0.1}, "pids",
+            {"idle_kib", "busy_kib", "beside_ms", "requests_per_s"},
+        ),
+        ({"job": "first_reads", "offset": 0, "time_ms": 0}, "topic", {"fetch_ms", "again_ms", "by_time_ms"}),
+        (
+            {"job": "neighbours", "seconds": 0.2, "value_bytes": 1, "producers": 1}, "",
+            {"count", "heartbeat_p50_ms", "heartbeat_p99_ms", "produce_p50_ms", "produce_p99_ms", "fetch_p50_ms",
+             "fetch_p99_ms"},
+        ),
+    ],
+    ids=lambda value: value["job"] if isinstance(value, dict) else "",
+)  # fmt: skip
+def test_worker_measures_all_that_its_job_tells(
+    job: dict[str, object], more: str, measured: set[str], broker: KorvetServer
+) -> None:
+    known = {"redis_url": f"unix://{broker.embedded_socket}", "pids": [broker.pid], "topic": created(broker.port)}
+    told = {**job, "address": broker.bootstrap, **{name: known[name] for name in more.split()}}
     done = subprocess.run(
-        [sys.executable, "-m", "scripts.benchmark.worker", json.dumps(job)],
+        [sys.executable, "-m", "scripts.benchmark.worker", json.dumps(told)],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANGS_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    result: dict[str, float] = json.loads(done.stdout)["result"]
-    return result
-
-
-def test_worker_measures_classic_groups(broker: KorvetServer) -> None:
-    joined = work({"job": "joining", "address": broker.bootstrap, "sizes": [3]})
-    assert set(joined) == {"join_3_s", "one_more_3_s"}
-    where = {"address": broker.bootstrap, "redis_url": f"unix://{broker.embedded_socket}"}
-    costs = work({"job": "group_costs", **where, "sizes": [3], "counts": [5]})
-    assert set(costs) == {
-        "group_5_bytes", "offset_bytes", "member_3_bytes", "heartbeat_0_us", "heartbeat_5_us", "heartbeat_of_3_us"
-    }  # fmt: skip
-    # The bytes of so few groups are lost among other changes of the server's memory.
-    assert all(value > 0 for name, value in costs.items() if name.startswith("heartbeat"))
-
-
-def test_worker_measures_groups_of_the_consumer_protocol(broker: KorvetServer) -> None:
-    settled = work({"job": "settling", "address": broker.bootstrap, "sizes": [3]})
-    assert set(settled) == {"settle_3_s", "heartbeat_of_3_ms"}
-    where = {"address": broker.bootstrap, "redis_url": f"unix://{broker.embedded_socket}"}
-    costs = work({"job": "consumer_costs", **where, "sizes": [3]})
-    assert set(costs) == {"heartbeat_of_3_us"}
-    assert all(value > 0 for value in (*settled.values(), *costs.values()))
-
-
-def test_worker_measures_requests_of_growing_work(broker: KorvetServer) -> None:
-    reads = work({"job": "partitions", "address": broker.bootstrap, "count": 3})
-    assert set(reads) == {"create_ms", "metadata_ms", "produce_us", "fetch_ms", "fetch_end_ms"}
-    crowd = {"count": 2, "seconds": 0.1, "pids": [broker.pid]}
-    beats = work({"job": "connections", "address": broker.bootstrap, **crowd})
-    assert set(beats) == {"idle_kib", "busy_kib", "beside_ms", "requests_per_s"}
-    created(broker.port, name="batches")
-    where = {"address": broker.bootstrap, "topic": "batches"}
-    firsts = work({"job": "first_reads", **where, "offset": 0, "time_ms": 0})
-    assert set(firsts) == {"fetch_ms", "again_ms", "by_time_ms"}
-    # The memory of so few connections may be memory that the process had.
-    assert all(value > 0 for name, value in {**reads, **beats, **firsts}.items() if not name.endswith("_kib"))
-
-
-def test_worker_measures_small_requests_beside_a_producer(broker: KorvetServer) -> None:
-    found = work({"job": "neighbours", "address": broker.bootstrap, "seconds": 0.2, "value_bytes": 1, "producers": 1})
-    apis = ("heartbeat", "produce", "fetch")
-    assert set(found) == {"count"} | {f"{api}_{percentile}_ms" for api in apis for percentile in ("p50", "p99")}
-    assert all(value > 0 for value in found.values())
+    found = json.loads(done.stdout)["result"]
+    assert set(found) == measured
+    # The memory of so few things is lost among other changes of a process's memory.
+    assert all(value > 0 for name, value in found.items() if not name.endswith(("_bytes", "_kib")))
 
 
 def test_growth_has_a_row_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
