@@ -22,7 +22,7 @@ def store(bootstrap: str, topic: str, batch: bytes) -> None:
         leader = leaders_of(client, [partition])[partition]
         name = request("api_versions", 3, client_software_name="librdkafka", client_software_version="2.16.0")
         assert client.ask(name, leader).error_code == ErrorCode.none
-        data = {"name": topic, "partition_data": [{"index": 0, "records": batch}]}
+        data = {"name": topic, "partition_data": [{"index": 0, "records": [batch]}]}
         answer = client.ask(request("produce", 9, acks=-1, timeout=TIMEOUT_MS, topic_data=[data]), leader)
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.none
 

@@ -12,14 +12,12 @@ from kio.schema.errors import ErrorCode
 
 from korvet.cli.kafka.client import Client, retried
 from korvet.cli.kafka.errors import BrokerError, check
-from korvet.cli.kafka.framing import Request, request
 from korvet.cli.kafka.offsets import (
     NO_REPLICA,
     Committed,
     TopicPartition,
     ask_leaders,
     by_partition,
-    by_topic,
     committed_positions,
 )
 
@@ -38,20 +36,17 @@ def archived_positions(client: Client) -> dict[TopicPartition, Committed]:
     return {partition: position for partition, position in found.items() if position.leader_epoch >= 0}
 
 
+@retried
 def archived_ends(client: Client, positions: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, int]:
     """The offsets below which retention takes records for archived; a partition is left out if it takes none."""
 
-    def make(own: list[TopicPartition]) -> Request:
-        topics = by_topic(own, lambda one: {"leader_epoch": positions[one].leader_epoch})
-        return request("offset_for_leader_epoch", 4, replica_id=NO_REPLICA, topics=topics)
+    def say(one: TopicPartition) -> dict[str, int]:
+        return {"leader_epoch": positions[one].leader_epoch}
 
-    def attempt() -> dict[TopicPartition, int]:
-        ends = {}
-        for answer in ask_leaders(client, positions, make):
-            for partition, item in by_partition(answer.topics):
-                check(item.error_code, f"leader epochs of {partition}")
-                if item.leader_epoch == positions[partition].leader_epoch:
-                    ends[partition] = min(positions[partition].offset, int(item.end_offset))
-        return ends
-
-    return retried(attempt) if positions else {}
+    ends = {}
+    for answer in ask_leaders(client, positions, say, "offset_for_leader_epoch", 4, replica_id=NO_REPLICA):
+        for partition, item in by_partition(answer.topics):
+            check(item.error_code, f"leader epochs of {partition}")
+            if item.leader_epoch == positions[partition].leader_epoch:
+                ends[partition] = min(positions[partition].offset, int(item.end_offset))
+    return ends

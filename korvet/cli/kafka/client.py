@@ -14,8 +14,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
+from functools import wraps
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from kio.schema.errors import ErrorCode
 
@@ -43,6 +44,7 @@ _PLAIN: Final = ClientSecurity()
 GROUP, TRANSACTION = 0, 1
 """Kinds of coordinators, by FindCoordinator's numbers."""
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -153,16 +155,18 @@ def may_pass(error: BrokerError) -> bool:
     return not isinstance(error, UnfitSettings) and (error.code is None or error.code in _PASSING)
 
 
-def retried(attempt: Callable[[], T]) -> T:
-    """An attempt's result; the attempt is repeated for a while if `may_pass` says that it may succeed.
+def retried(attempt: Callable[P, T]) -> Callable[P, T]:
+    """A function that repeats an attempt for a while, as long as its error may pass; then it raises the last one."""
 
-    :raises BrokerError: the last one.
-    """
-    deadline = time.monotonic() + PATIENCE_S.get()
-    while True:
-        try:
-            return attempt()
-        except BrokerError as error:
-            if error.code not in _PASSING or time.monotonic() > deadline:
-                raise
-        time.sleep(RETRY_PAUSE_S)
+    @wraps(attempt)
+    def repeat(*arguments: P.args, **named: P.kwargs) -> T:
+        deadline = time.monotonic() + PATIENCE_S.get()
+        while True:
+            try:
+                return attempt(*arguments, **named)
+            except BrokerError as error:
+                if error.code not in _PASSING or time.monotonic() > deadline:
+                    raise
+            time.sleep(RETRY_PAUSE_S)
+
+    return repeat

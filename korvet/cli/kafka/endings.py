@@ -24,6 +24,7 @@ class OpenTransaction(NamedTuple):
     last_timestamp_ms: int
 
 
+@retried
 def fence(client: Client, id: str) -> None:
     """End a transactional id's open transaction, and fence the producer that began it.
 
@@ -31,37 +32,30 @@ def fence(client: Client, id: str) -> None:
 
     :raises BrokerError: with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, …
     """
-
-    def attempt() -> None:
-        # As Kafka's does: the short timeout is for a producer that sends no record.
-        asked = request("init_producer_id", 4, transactional_id=id, transaction_timeout=1)
-        answer = client.ask(asked, client.coordinator(id, TRANSACTION))
-        check(answer.error_code, f"transactional id {id!r}")
-
-    retried(attempt)
+    # As Kafka's does: the short timeout is for a producer that sends no record.
+    asked = request("init_producer_id", 4, transactional_id=id, transaction_timeout=1)
+    answer = client.ask(asked, client.coordinator(id, TRANSACTION))
+    check(answer.error_code, f"transactional id {id!r}")
 
 
+@retried
 def open_transactions(client: Client, partition: TopicPartition) -> list[OpenTransaction]:
     """The transactions that are open in a partition, by their first offsets.
 
     :raises BrokerError: with TOPIC_AUTHORIZATION_FAILED, …
     """
-
-    def attempt() -> list[OpenTransaction]:
-        answer = client.ask(request("describe_producers", 0, topics=_topics(partition)), _leader(client, partition))
-        ((found,),) = [one.partitions for one in answer.topics]
-        check(found.error_code, f"partition {partition}", found.error_message)
-        told = [
-            OpenTransaction(
-                int(one.producer_id), int(one.producer_epoch), int(one.coordinator_epoch),
-                int(one.current_txn_start_offset), int(one.last_timestamp),
-            )
-            for one in found.active_producers
-            if one.current_txn_start_offset >= 0
-        ]  # fmt: skip
-        return sorted(told, key=lambda one: one.start_offset)
-
-    return retried(attempt)
+    answer = client.ask(request("describe_producers", 0, topics=_topics(partition)), _leader(client, partition))
+    ((found,),) = [one.partitions for one in answer.topics]
+    check(found.error_code, f"partition {partition}", found.error_message)
+    told = [
+        OpenTransaction(
+            int(one.producer_id), int(one.producer_epoch), int(one.coordinator_epoch),
+            int(one.current_txn_start_offset), int(one.last_timestamp),
+        )
+        for one in found.active_producers
+        if one.current_txn_start_offset >= 0
+    ]  # fmt: skip
+    return sorted(told, key=lambda one: one.start_offset)
 
 
 def abort_open(client: Client, partition: TopicPartition, start_offset: int) -> None:

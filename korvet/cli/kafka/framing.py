@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import Any, Final, NamedTuple
@@ -42,7 +41,7 @@ def schema(api: str, version: int, kind: str) -> Any:
 
 
 def request(api: str, version: int, **fields: Any) -> Request:
-    """A request by kio's names of its fields: mappings for nested ones, and times in ms.
+    """A request by kio's names of its fields: mappings for nested ones, times in ms, and records as a list of buffers.
 
     A text, a flag or an array that is left out is empty. Names that the version does not know are left out.
     """
@@ -72,8 +71,8 @@ def decode(answer: Any, frame: bytes) -> Any:
     :raises DecodeError: if it is none.
     """
     try:
-        _, at = _reader(answer.__header_schema__)(frame, 0)
-        return _reader(answer)(frame, at)[0]
+        _, at = entity_reader(answer.__header_schema__)(frame, 0)
+        return entity_reader(answer)(frame, at)[0]
     except SerialError as error:
         raise DecodeError(str(error)) from error
 
@@ -99,9 +98,3 @@ def _receive(peer: socket.socket, size: int) -> bytes:
             raise NoFrame(b"")
         parts += part
     return bytes(parts)
-
-
-@cache
-def _reader(schema: Any) -> Callable[[bytes, int], tuple[Any, int]]:
-    reader: Callable[[bytes, int], tuple[Any, int]] = entity_reader(schema)
-    return reader

@@ -104,10 +104,10 @@ def existing_group(client: Client, group: str) -> Group:
 
 def describe_group(client: Client, group: str) -> Group:
     """A group as `existing_group` has it; an unknown one is ``Dead``."""
-    described = retried(lambda: _described(client, "describe_groups", 5, group))
+    described = _described(client, "describe_groups", 5, group)
     if described.group_state == STATE_DEAD and client.serves("consumer_group_describe", 0):
         version = 1 if client.serves("consumer_group_describe", 1) else 0
-        consumer = retried(lambda: _described(client, "consumer_group_describe", version, group))
+        consumer = _described(client, "consumer_group_describe", version, group)
         if consumer.error_code is not ErrorCode.group_id_not_found:
             return _consumer_group(consumer)
     return Group(
@@ -126,6 +126,7 @@ def describing(api: str, version: int, groups: Iterable[str]) -> Request:
     return request(api, version, groups=names, group_ids=names)
 
 
+@retried
 def _described(client: Client, api: str, version: int, group: str) -> Any:
     """An API's entry for a group, which may have the code for an unknown group."""
     (found,) = client.ask_coordinator(group, describing(api, version, (group,))).groups
@@ -212,17 +213,14 @@ def deletion_hindrance(client: Client, group: str) -> str | None:
     return members_in_the_way(client, group, "it can be deleted only while nobody consumes")
 
 
+@retried
 def delete_group(client: Client, group: str) -> None:
     """Delete a group and its offsets.
 
     :raises BrokerError: with NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, …
     """
-
-    def attempt() -> None:
-        (result,) = client.ask_coordinator(group, request("delete_groups", 2, groups_names=(group,))).results
-        check(result.error_code, f"group {group!r}")
-
-    retried(attempt)
+    (result,) = client.ask_coordinator(group, request("delete_groups", 2, groups_names=(group,))).results
+    check(result.error_code, f"group {group!r}")
 
 
 def chosen_members(group: Group, ids: Sequence[str], instances: Sequence[str]) -> list[Member]:
@@ -241,23 +239,18 @@ def chosen_members(group: Group, ids: Sequence[str], instances: Sequence[str]) -
     return [member for member in group.members if member.id in ids or member.instance_id in instances]
 
 
+@retried
 def remove_member(client: Client, group: str, member: Member) -> None:
     """Take a member out, as if it left by itself.
 
     :raises BrokerError: with UNKNOWN_MEMBER_ID, if it has left meanwhile, …
     """
-    what = f"member {member.id!r} of group {group!r}"
-
-    def leave_consumer() -> None:
-        left = {"member_id": member.id, "member_epoch": _LEAVES, "instance_id": member.instance_id}
-        asked = request("consumer_group_heartbeat", 0, group_id=group, topic_partitions=None, **left)
-        answer = client.ask_coordinator(group, asked)
-        check(answer.error_code, what, answer.error_message)
-
-    def leave_classic() -> None:
-        left = {"member_id": member.id, "group_instance_id": member.instance_id, "reason": _REASON}
+    left: dict[str, Any] = {"member_id": member.id, "group_instance_id": member.instance_id, "reason": _REASON}
+    if member.protocol == CONSUMER_TYPE:
+        left |= {"member_epoch": _LEAVES, "instance_id": member.instance_id, "topic_partitions": None}
+        found = client.ask_coordinator(group, request("consumer_group_heartbeat", 0, group_id=group, **left))
+    else:
         answer = client.ask_coordinator(group, request("leave_group", 5, group_id=group, members=[left]))
         check(answer.error_code, f"group {group!r}")
-        check(answer.members[0].error_code, what)
-
-    retried(leave_consumer if member.protocol == CONSUMER_TYPE else leave_classic)
+        (found,) = answer.members
+    check(found.error_code, f"member {member.id!r} of group {group!r}", getattr(found, "error_message", None))

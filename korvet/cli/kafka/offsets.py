@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -43,17 +43,16 @@ class Committed(NamedTuple):
     leader_epoch: int
 
 
-def by_topic(
-    partitions: Iterable[TopicPartition], fields: Callable[[TopicPartition], Mapping[str, Any]] | None
-) -> list[dict[str, Any]]:
-    """A request's topics, whatever its schema calls names and numbers.
+Say = Callable[[TopicPartition], Mapping[str, Any]] | None
+"""The fields of a partition in a request; None if it stands there as a bare number."""
 
-    :param fields: what the request says of a partition; None for bare numbers.
-    """
+
+def by_topic(partitions: Iterable[TopicPartition], say: Say) -> list[dict[str, Any]]:
+    """A request's topics with their partitions, whatever its schema calls names and numbers."""
 
     def told(one: TopicPartition) -> Any:
         number = one.partition
-        return number if fields is None else {"partition": number, "partition_index": number, **fields(one)}
+        return number if say is None else {"partition": number, "partition_index": number, **say(one)}
 
     topics: dict[str, list[Any]] = {}
     for one in partitions:
@@ -71,15 +70,16 @@ def by_partition(topics: Iterable[Any]) -> Iterator[tuple[TopicPartition, Any]]:
 
 
 def ask_leaders(
-    client: Client, wanted: Iterable[TopicPartition], make: Callable[[list[TopicPartition]], Request]
+    client: Client, partitions: Iterable[TopicPartition], say: Say, api: str, version: int, **fields: Any
 ) -> Iterator[Any]:
-    """The answers of the partitions' leaders, each to a request that is made for its own partitions.
+    """The answers of the partitions' leaders, each to a request for its own; see `by_topic`.
 
     A partition that does not exist (any more) is left out.
     """
-    leaders = leaders_of(client, wanted)
+    leaders = leaders_of(client, sorted(set(partitions)))
     for leader in sorted(set(leaders.values())):
-        yield client.ask(make([one for one, at in leaders.items() if at == leader]), leader)
+        own = [one for one, at in leaders.items() if at == leader]
+        yield client.ask(request(api, version, topics=by_topic(own, say), **fields), leader)
 
 
 def committed_offsets(client: Client, group: str) -> dict[TopicPartition, int]:
@@ -87,20 +87,17 @@ def committed_offsets(client: Client, group: str) -> dict[TopicPartition, int]:
     return {partition: found.offset for partition, found in committed_positions(client, group).items()}
 
 
+@retried
 def committed_positions(client: Client, group: str) -> dict[TopicPartition, Committed]:
     """A group's committed offsets with their leader epochs, by partition."""
-
-    def attempt() -> dict[TopicPartition, Committed]:
-        (found,) = client.ask_coordinator(group, fetching((group,))).groups
-        check(found.error_code, f"offsets of group {group!r}")
-        positions = {}
-        for partition, item in by_partition(found.topics):
-            check(item.error_code, f"offset of group {group!r} in {partition}")
-            if item.committed_offset != NO_OFFSET:
-                positions[partition] = Committed(int(item.committed_offset), int(item.committed_leader_epoch))
-        return positions
-
-    return retried(attempt)
+    (found,) = client.ask_coordinator(group, fetching((group,))).groups
+    check(found.error_code, f"offsets of group {group!r}")
+    positions = {}
+    for partition, item in by_partition(found.topics):
+        check(item.error_code, f"offset of group {group!r} in {partition}")
+        if item.committed_offset != NO_OFFSET:
+            positions[partition] = Committed(int(item.committed_offset), int(item.committed_leader_epoch))
+    return positions
 
 
 def fetching(groups: Iterable[str]) -> Request:
@@ -108,17 +105,14 @@ def fetching(groups: Iterable[str]) -> Request:
     return request("offset_fetch", 8, groups=[{"group_id": group, "topics": None} for group in groups])
 
 
+@retried
 def commit_offsets(client: Client, group: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Commit offsets for a group without members, as a consumer that is no member does.
 
     :raises BrokerError: with UNKNOWN_MEMBER_ID if the group has members.
     """
-
-    def attempt() -> None:
-        for partition, code in try_to_commit(client, group, offsets).items():
-            check(code, f"offset of group {group!r} in {partition}")
-
-    retried(attempt)
+    for partition, code in try_to_commit(client, group, offsets).items():
+        check(code, f"offset of group {group!r} in {partition}")
 
 
 def try_to_commit(
@@ -144,7 +138,7 @@ def try_to_commit(
     return {partition: item.error_code for partition, item in by_partition(answer.topics)}
 
 
-def log_offsets(client: Client, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+def log_offsets(client: Client, partitions: Collection[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
     """The offset of each partition's first record at or after a time (ms since 1970), or at `LATEST` or `EARLIEST`.
 
     It is -1 if there is no such record. A partition that does not exist (any more) is left out.
@@ -161,66 +155,53 @@ def offsets_at(client: Client, ends: Mapping[TopicPartition, int], time_ms: int)
     return {partition: end if found.get(partition, -1) < 0 else found[partition] for partition, end in ends.items()}
 
 
+@retried
 def log_positions(
-    client: Client, partitions: Iterable[TopicPartition], timestamp: int, left_out: Collection[ErrorCode] = ()
+    client: Client, partitions: Collection[TopicPartition], timestamp: int, left_out: Collection[ErrorCode] = ()
 ) -> dict[TopicPartition, LogPosition]:
     """As `log_offsets`, with the timestamps of the records that were found.
 
     :param left_out: partitions with these codes are not in the result, instead of an error for all.
     """
-
-    def make(own: list[TopicPartition]) -> Request:
-        topics = by_topic(own, lambda _: {"timestamp": timestamp})
-        return request("list_offsets", 7, replica_id=NO_REPLICA, isolation_level=0, topics=topics)
-
-    def attempt() -> dict[TopicPartition, LogPosition]:
-        found = {}
-        for answer in ask_leaders(client, wanted, make):
-            for partition, item in by_partition(answer.topics):
-                if item.error_code not in left_out:
-                    check(item.error_code, f"offsets of {partition}")
-                    found[partition] = LogPosition(int(item.offset), int(item.timestamp))
-        return found
-
-    wanted = sorted(set(partitions))
-    return retried(attempt) if wanted else {}
+    say, reader = {"timestamp": timestamp}, {"replica_id": NO_REPLICA, "isolation_level": 0}
+    found = {}
+    for answer in ask_leaders(client, partitions, lambda _: say, "list_offsets", 7, **reader):
+        for partition, item in by_partition(answer.topics):
+            if item.error_code not in left_out:
+                check(item.error_code, f"offsets of {partition}")
+                found[partition] = LogPosition(int(item.offset), int(item.timestamp))
+    return found
 
 
-def oldest_times(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+def oldest_times(client: Client, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     """The timestamp of each partition's first record, in ms since 1970; a partition without any is left out."""
     found = log_positions(client, partitions, 0)
     return {partition: position.timestamp for partition, position in found.items() if position.offset != NO_OFFSET}
 
 
-def log_bytes(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+@retried
+def log_bytes(client: Client, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     """The bytes of each partition's log at its leader; a partition that does not exist (any more) is left out.
 
     :raises BrokerError: if a leader cannot tell.
     """
-
-    def make(own: list[TopicPartition]) -> Request:
-        return request("describe_log_dirs", 2, topics=by_topic(own, None))
-
-    def attempt() -> dict[TopicPartition, int]:
-        sizes = {}
-        for answer in ask_leaders(client, wanted, make):
-            for directory in answer.results:
-                check(directory.error_code, f"log directory {directory.log_dir}")
-                for partition, item in by_partition(directory.topics):
-                    if not item.is_future_key:
-                        sizes[partition] = int(item.partition_size)
-        return sizes
-
-    wanted = sorted(set(partitions))
-    return retried(attempt) if wanted else {}
+    sizes = {}
+    for answer in ask_leaders(client, partitions, None, "describe_log_dirs", 2):
+        for directory in answer.results:
+            check(directory.error_code, f"log directory {directory.log_dir}")
+            for partition, item in by_partition(directory.topics):
+                if not item.is_future_key:
+                    sizes[partition] = int(item.partition_size)
+    return sizes
 
 
-def leaders_of(client: Client, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+def leaders_of(client: Client, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
     """The node that leads each partition; one that does not exist (any more) is left out.
 
     :raises BrokerError: with LEADER_NOT_AVAILABLE.
     """
-    wanted = list(wanted)
+    if not wanted:
+        return {}
     topics = client.topics(sorted({partition.topic for partition in wanted}))
     leaders = {partition: int(item.leader_id) for partition, item in by_partition(topics.values())}
     found = {partition: leaders[partition] for partition in wanted if partition in leaders}

@@ -67,7 +67,7 @@ class Producer:
         data = write_batch(records, self.codec)
         topic = self.partitions[0].topic
         try:
-            offset = retried(lambda: self._ask(TopicPartition(topic, partition), data))
+            offset = self._ask(TopicPartition(topic, partition), data)
         except BrokerError as error:
             if error.code in _TOO_LARGE and len(records) > 1:
                 half = len(records) // 2
@@ -85,6 +85,7 @@ class Producer:
         written.last_offset = offset + len(records) - 1
         self.sent += len(records)
 
+    @retried
     def _ask(self, partition: TopicPartition, data: bytes) -> int:
         """The offset of the batch's first record."""
         leader = leaders_of(self.client, [partition]).get(partition)

@@ -70,19 +70,16 @@ def list_topics(client: Client) -> list[Topic]:
     return [_topic(found) for _, found in sorted(client.topics().items())]
 
 
+@retried
 def describe_topics(client: Client, names: Sequence[str]) -> list[Topic]:
     """The named topics, in the given order.
 
     :raises BrokerError: if one does not exist.
     """
-
-    def attempt() -> list[Topic]:
-        found = client.topics(names)
-        for name in names:
-            check(found[name].error_code, f"topic {name!r}")
-        return [_topic(found[name]) for name in names]
-
-    return retried(attempt)
+    found = client.topics(names)
+    for name in names:
+        check(found[name].error_code, f"topic {name!r}")
+    return [_topic(found[name]) for name in names]
 
 
 def chosen_partitions(client: Client, name: str, partitions: Iterable[int]) -> list[TopicPartition]:
@@ -124,18 +121,15 @@ def _topic(found: Any) -> Topic:
     )
 
 
+@retried
 def _changed(client: Client, api: str, version: int, results: str, name: str, **fields: Any) -> Any:
     """The controller's result of a change of one topic, made again while that may help.
 
     :raises BrokerError: with the result's code.
     """
-
-    def attempt() -> Any:
-        (result,) = getattr(client.ask_controller(request(api, version, timeout=TIMEOUT_MS, **fields)), results)
-        check(result.error_code, f"topic {name!r}", result.error_message)
-        return result
-
-    return retried(attempt)
+    (result,) = getattr(client.ask_controller(request(api, version, timeout=TIMEOUT_MS, **fields)), results)
+    check(result.error_code, f"topic {name!r}", result.error_message)
+    return result
 
 
 def create_topic(

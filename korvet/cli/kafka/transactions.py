@@ -65,15 +65,12 @@ def list_transactions(client: Client) -> list[ListedTransaction]:
     return [found[id] for id in sorted(found)]
 
 
+@retried
 def describe_transaction(client: Client, id: str) -> Transaction:
     """A transactional id and its transaction.
 
     :raises BrokerError: with TRANSACTIONAL_ID_NOT_FOUND, …
     """
-    return retried(lambda: _described(client, id))
-
-
-def _described(client: Client, id: str) -> Transaction:
     asked = request("describe_transactions", 0, transactional_ids=(id,))
     (state,) = client.ask(asked, client.coordinator(id, TRANSACTION), _Described).transaction_states
     check(state.error_code, f"transactional id {id!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,14 +10,12 @@ from kio.schema.errors import ErrorCode
 
 from korvet.cli.kafka.client import Client, retried
 from korvet.cli.kafka.errors import BrokerError, check
-from korvet.cli.kafka.framing import Request, request
 from korvet.cli.kafka.offsets import (
     EARLIEST,
     LATEST,
     TopicPartition,
     ask_leaders,
     by_partition,
-    by_topic,
     log_bytes,
     log_offsets,
     offsets_at,
@@ -111,26 +109,23 @@ def _first_within(start: int, end: int, size_bytes: int, kept_bytes: int) -> int
     return end - (end - start) * kept_bytes // size_bytes
 
 
-def execute_trim(client: Client, trims: Iterable[Trim]) -> dict[TopicPartition, int]:
+@retried
+def execute_trim(client: Client, trims: Sequence[Trim]) -> dict[TopicPartition, int]:
     """Remove the planned records; returns the first offset of each partition afterwards.
 
     :raises BrokerError: with POLICY_VIOLATION for a topic that is only compacted, …
     """
     moves = {trim.partition: trim.new_start for trim in trims if trim.records > 0}
 
-    def make(own: list[TopicPartition]) -> Request:
-        topics = by_topic(own, lambda one: {"offset": moves[one]})
-        return request("delete_records", 2, topics=topics, timeout=TIMEOUT_MS)
+    def say(one: TopicPartition) -> dict[str, int]:
+        return {"offset": moves[one]}
 
-    def attempt() -> dict[TopicPartition, int]:
-        starts = {}
-        for answer in ask_leaders(client, moves, make):
-            for partition, item in by_partition(answer.topics):
-                _check(item.error_code, partition)
-                starts[partition] = int(item.low_watermark)
-        return starts
-
-    return retried(attempt) if moves else {}
+    starts = {}
+    for answer in ask_leaders(client, moves, say, "delete_records", 2, timeout=TIMEOUT_MS):
+        for partition, item in by_partition(answer.topics):
+            _check(item.error_code, partition)
+            starts[partition] = int(item.low_watermark)
+    return starts
 
 
 def _check(code: ErrorCode, partition: TopicPartition) -> None:
