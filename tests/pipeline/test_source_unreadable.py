@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from time import sleep
 
 import pytest
 
 from korvet.pipeline.plan.losses import UnreadableRange
+from korvet.pipeline.source import rows
 from korvet.pipeline.source.fetch import CHUNK_BYTES, fetch
 from korvet.pipeline.source.ranges import OffsetRange
 from korvet.pipeline.source.rows import RowBuilder
@@ -23,11 +26,23 @@ def test_header_names_of_any_bytes_become_the_names_that_java_reads(broker: Korv
     store(broker.bootstrap, "fetch-names", batch_of(b"1", headers=[(name, b"x") for name in names]))
     store(broker.bootstrap, "fetch-names", batch_of(b"2"))
     (messages,) = fetch(OffsetRange("fetch-names", 0, 0, 2), options(broker))
-    rows = RowBuilder("fetch-names", 0, include_headers=True).build(messages)
-    first, second = rows.column("headers").to_pylist()
+    made = RowBuilder("fetch-names", 0, include_headers=True).build(messages)
+    first, second = made.column("headers").to_pylist()
     assert first == [{"key": name.decode(errors="replace"), "value": b"x"} for name in names] and second is None
     with pytest.raises(UnicodeDecodeError):
         names[0].decode()
+
+
+def test_threads_may_read_such_names_at_once() -> None:
+    def read() -> None:
+        for _ in range(500):
+            with rows._names_of_any_bytes():
+                sleep(0)
+                assert b"a\xff".decode() == "a\ufffd"
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(read) for _ in range(4)]:
+            done.result()
 
 
 def test_lists_of_records_are_bounded_by_keys_and_headers_too(broker: KorvetServer) -> None:
@@ -61,6 +76,9 @@ def test_task_skips_exactly_the_undecodable_batches(broker: KorvetServer) -> Non
     ]
     assert read == [0, 1, 7, 11]
     assert [(each.start, each.end) for each in found] == [(2, 7), (8, 9), (9, 11)]
+    few: list[UnreadableRange] = []
+    how = replace(how, most_unreadable=2)
+    assert sum(map(len, fetch(OffsetRange("fetch-undecodable", 0, 0, 12), how, few))) == 3 and few == found[:2]
     # What ends below such a batch is not concerned.
     assert offsets(OffsetRange("fetch-undecodable", 0, 0, 2), options(broker)) == [0, 1]
 

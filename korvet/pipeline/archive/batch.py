@@ -186,8 +186,11 @@ class TopicWriter:
     def _write_letters(self, found: Iterable[UnreadableRange], batch: Batch) -> None:
         """Write the dead letters that are not there since a batch that was cut off."""
         table = self._tables.dead_letters
-        there = () if table.rows is None else table.rows.where(UNREADABLE).select("partition", "offset").collect()
-        new = [each for each in found if (each.partition, each.start) not in {(row[0], row[1]) for row in there}]
+        there: set[tuple[int, ...]] = set()
+        if table.rows is not None:
+            rows = table.rows.where(UNREADABLE).where(F.col("offset") >= min(batch.begins.values()))
+            there = {tuple(row) for row in rows.select("partition", "offset").collect()}
+        new = [each for each in found if (each.partition, each.start) not in there]
         if new:
             nothing = replace(batch, ends=batch.begins, unreadable=())
             begins = table.proven or nothing.proven(self._topic, self.proven, self._id)

@@ -41,12 +41,12 @@ def found_by(
         fail_on_data_loss=True,
         poll_timeout_s=_POLL_TIMEOUT_S,
         skip_unreadable=True,
+        most_unreadable=_MOST,
     )
     found: list[UnreadableRange] = []
     for _ in fetch(OffsetRange(topic, partition, start, ends[partition]), options, found):
-        if len(found) >= _MOST:
-            return found, {**ends, partition: found[-1].end}
-    return found, dict(ends)
+        pass
+    return found, {**ends, partition: found[-1].end} if len(found) == _MOST else dict(ends)
 
 
 def readable(wanted: OffsetRange, unreadable: Iterable[UnreadableRange]) -> list[OffsetRange]:

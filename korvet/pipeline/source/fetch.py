@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -84,7 +84,8 @@ class FetchOptions:
 
     :param client: librdkafka's settings.
     :param poll_timeout_s: the time to wait for the next record before the task gives up.
-    :param skip_unreadable: whether the task goes on behind batches that cannot be decoded.
+    :param skip_unreadable: whether the task goes on after batches that cannot be decoded.
+    :param most_unreadable: that it ends after so many ranges of them.
     """
 
     client: Mapping[str, str] = field(repr=False)
@@ -92,6 +93,7 @@ class FetchOptions:
     fail_on_data_loss: bool
     poll_timeout_s: float
     skip_unreadable: bool = False
+    most_unreadable: int | None = None
 
 
 def fetch(
@@ -322,6 +324,8 @@ class _Fetching:
         self._position = end
         if first is not None:
             self._unreadable_at = first
+        if len(self._unreadable) == self._options.most_unreadable:
+            self._wanted = replace(self._wanted, end=end)
         if end < self._wanted.end:
             self._assign(self._position)
 

@@ -6,6 +6,7 @@ Source: KafkaRecordToRowConverter.
 from __future__ import annotations
 
 import codecs
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -39,6 +40,7 @@ _HEADERS: Final = StructField(
 )
 _US_OF_MS: Final = pa.scalar(1_000, pa.int64())
 _MOST_MS: Final = (2**63 - 1) // 1_000
+_replacing: Final = threading.Lock()
 _FIRST_KIND: Final = pa.scalar(TIMESTAMP_CREATE_TIME, pa.int32())
 
 
@@ -102,12 +104,16 @@ def headers_of(messages: Sequence[Message]) -> list[Any]:
 
 @contextmanager
 def _names_of_any_bytes() -> Iterator[None]:
-    """Replace Python's handler of wrong bytes, which the client calls; a task's process runs nothing else meanwhile."""
-    codecs.register_error("strict", codecs.replace_errors)
-    try:
-        yield
-    finally:
-        codecs.register_error("strict", codecs.strict_errors)
+    """Replace Python's handler of wrong bytes, which the client calls; a task's process runs nothing else meanwhile.
+
+    A driver may read several topics at once.
+    """
+    with _replacing:
+        codecs.register_error("strict", codecs.replace_errors)
+        try:
+            yield
+        finally:
+            codecs.register_error("strict", codecs.strict_errors)
 
 
 def _microseconds(ms: pa.Array) -> pa.Array:
