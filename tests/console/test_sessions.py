@@ -177,7 +177,7 @@ def test_login_leads_to_a_page_with_its_question() -> None:
     [
         ("console.example:9080", True), ("Console.Example", True), ("127.0.0.1:1", True), ("[::1]:9080", True),
         ("192.0.2.1", True), ("evil.example:9080", False), ("", False), ("127.0.0.1.evil.example", False),
-        ("console.example.", False), ("[console.example]", False),
+        ("console.example.", True), ("[console.example]", False),
     ],
 )  # fmt: skip
 def test_public_console_is_at_its_names_and_at_addresses(host: str, is_ours: bool) -> None:
