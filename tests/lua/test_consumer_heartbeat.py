@@ -1,4 +1,4 @@
-"""korvet_group_consume, _snapshot and _assign. The cases of Kafka's own tests are in tests/lua/kafka."""
+"""korvet_group_consume, _snapshot and _assign."""
 
 from __future__ import annotations
 

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.group import NONE, RANGE, Group, named, plain
+from tests.lua.group import NONE, RANGE, Group, Member, named, plain
+from tests.lua.group_scenes import FOLLOWER, LEADER, static_pair
 from tests.lua.log import TOPIC_ID, Log
+from tests.support.ported import kafka
 
 OTHER_ID = "0123456789abcdef0123456789abcdef"
 POLICY_VIOLATION = 44
@@ -212,3 +214,65 @@ def test_one_call_asks_for_several_parked_syncs(group: Group) -> None:
     assert group.wait_sync(followers[0][0], 2).code == 22
     group.join(leader.member)
     assert group.wait_sync(followers[0][0], 1).code == 27
+
+
+@kafka("GroupMetadataManagerTest.testDescribeGroupStable")
+def test_stable_group_is_described_in_full(group: Group) -> None:
+    pair = static_pair(group)
+    described = group.describe()
+    assert (described.state, described.protocol_type, described.protocol) == ("Stable", "consumer", "range")
+    assert set(described.members) == {
+        Member(pair.leader, LEADER, "client", "/10.0.0.1", b"range-metadata", LEADER.encode()),
+        Member(pair.follower, FOLLOWER, "client", "/10.0.0.1", b"range-metadata", FOLLOWER.encode()),
+    }
+
+
+@kafka("GroupMetadataManagerTest.testDescribeGroupRebalancing")
+def test_rebalancing_group_is_described_with_its_last_assignments(group: Group) -> None:
+    pair = static_pair(group)
+    group.join(pair.leader, instance=LEADER)
+    described = group.describe()
+    assert (described.state, described.protocol_type) == ("PreparingRebalance", "consumer")
+    assert {(one.id, one.metadata, one.assignment) for one in described.members} == {
+        (pair.leader, b"", LEADER.encode()),
+        (pair.follower, b"", FOLLOWER.encode()),
+    }
+
+
+@kafka("GroupCoordinatorTest.testDescribeGroupRebalancing")
+def test_new_group_without_assignments_is_described_without_metadata(group: Group) -> None:
+    member = group.entered().member
+    described = group.describe()
+    assert (described.state, described.protocol_type) == ("CompletingRebalance", "consumer")
+    assert [(one.id, one.metadata, one.assignment) for one in described.members] == [(member, b"", b"")]
+
+
+@kafka("GroupCoordinatorTest.testDescribeGroupStableForDynamicMember")
+def test_dynamic_member_is_described_without_an_instance_id(group: Group) -> None:
+    (member,) = group.stable()
+    described = group.describe()
+    assert (described.protocol_type, described.protocol) == ("consumer", "range")
+    assert [(one.id, one.instance_id) for one in described.members] == [(member, "")]
+
+
+@kafka("GroupCoordinatorTest.testDescribeGroupStableForStaticMember")
+def test_static_member_is_described_with_its_instance_id(group: Group) -> None:
+    member = group.join(instance=LEADER).member
+    group.sync(member, 1, {})
+    described = group.describe()
+    assert (described.protocol_type, described.protocol) == ("consumer", "range")
+    assert [(one.id, one.instance_id) for one in described.members] == [(member, LEADER)]
+
+
+@kafka("GroupCoordinatorTest.testListGroupsIncludesStableGroups")
+def test_stable_group_is_listed(group: Group) -> None:
+    group.stable()
+    listed = group.read_named("state")
+    assert (listed["state"], listed["protocol_type"]) == (b"Stable", b"consumer")
+
+
+@kafka("GroupCoordinatorTest.testListGroupsIncludesRebalancingGroups")
+def test_group_that_rebalances_is_listed(group: Group) -> None:
+    group.entered()
+    listed = group.read_named("state")
+    assert (listed["state"], listed["protocol_type"]) == (b"CompletingRebalance", b"consumer")

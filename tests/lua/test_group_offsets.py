@@ -1,7 +1,4 @@
-"""korvet_group_commit, _fetch and _offset_delete.
-
-The cases of Kafka's own tests are in tests/lua/kafka.
-"""
+"""korvet_group_commit, _fetch and _offset_delete."""
 
 from __future__ import annotations
 
@@ -19,13 +16,14 @@ from tests.lua.group import (
     ILLEGAL_GENERATION,
     NON_EMPTY_GROUP,
     NONE,
-    RANGE,
     REBALANCE_IN_PROGRESS,
     RETENTION_S,
     UNKNOWN_MEMBER_ID,
     Group,
     plain,
 )
+from tests.lua.group_scenes import completing
+from tests.support.ported import kafka
 
 AT_5 = {"t:0": "5 -1 aa text"}
 AT_9 = {"t:0": "9 2 aa "}
@@ -37,6 +35,8 @@ def subscription(*topics: str) -> tuple[tuple[str, bytes]]:
     return (("range", b"\0\1" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff\0\0\0\0"),)
 
 
+@kafka("OffsetMetadataManagerTest.testSimpleGroupOffsetCommit")
+@kafka("GroupCoordinatorTest.testCommitOffsetWithDefaultGeneration")
 def test_consumer_without_a_group_protocol_commits_and_makes_the_group(group: Group) -> None:
     assert group.commit({**AT_5, "t:1": "6 0 aa "}) == NONE
     assert group.fetch("t:1", "t:0", "t:2") == {"t:1": "6 0 aa ", "t:0": "5 -1 aa text", "t:2": ""}
@@ -101,12 +101,7 @@ def test_reader_gets_many_offsets_in_steps(group: Group) -> None:
     assert (found, steps > 1) == (offsets, True)
 
 
-@pytest.mark.parametrize(("version", "code"), [(8, ILLEGAL_GENERATION), (9, GROUP_ID_NOT_FOUND)])
-def test_commit_of_a_generation_of_an_unknown_group_is_refused(group: Group, version: int, code: int) -> None:
-    assert group.commit(AT_5, "m", 3, version=version) == code
-    assert group.exists() == []
-
-
+@kafka("OffsetMetadataManagerTest.testGenericGroupOffsetCommitWithoutMemberIdAndGeneration")
 def test_commit_without_a_member_is_refused_while_members_live(group: Group) -> None:
     group.stable()
     assert group.commit(AT_5) == UNKNOWN_MEMBER_ID
@@ -130,23 +125,19 @@ def test_commit_by_an_unknown_member_is_refused(group: Group) -> None:
 
 
 @pytest.mark.parametrize("generation", [-1, 0, 2])
+@kafka("OffsetMetadataManagerTest.testGenericGroupOffsetCommitWithIllegalGeneration")
 def test_commit_of_another_generation_is_refused(group: Group, generation: int) -> None:
     (member,) = group.stable()
     assert group.commit(AT_5, member, generation) == ILLEGAL_GENERATION
 
 
+@kafka("OffsetMetadataManagerTest.testGenericGroupOffsetCommitWithFencedInstanceId")
 def test_commit_of_a_fenced_instance_is_refused(group: Group) -> None:
     member = group.join(instance="i").member
     group.sync(member, 1, {}, instance="i")
     assert group.commit(AT_5, "old", 1, instance="i") == FENCED_INSTANCE_ID
     assert group.commit(AT_5, member, 1, instance="j") == UNKNOWN_MEMBER_ID
     assert group.commit(AT_5, member, 1, instance="i") == NONE
-
-
-def test_commit_before_the_assignment_is_refused(group: Group) -> None:
-    (leader,) = group.gathered(RANGE)
-    assert group.commit(AT_5, leader.member, 1) == REBALANCE_IN_PROGRESS
-    assert group.fetch() == {}
 
 
 def test_commit_is_taken_while_the_group_rebalances(group: Group) -> None:
@@ -185,6 +176,9 @@ def test_offsets_stay_when_members_leave_expire_and_rejoin(group: Group) -> None
     assert group.fetch() == AT_5
 
 
+@kafka("OffsetMetadataManagerTest.testFetchAllOffsetsWithUnknownGroup")
+@kafka("GroupCoordinatorTest.testFetchOffsetForUnknownPartition")
+@kafka("OffsetMetadataManagerTest.testFetchOffsetsWithUnknownGroup")
 def test_unknown_group_has_no_offsets(group: Group) -> None:
     assert group.fetch("t:0") == {"t:0": ""}
     assert group.fetch() == {}
@@ -271,10 +265,6 @@ def test_administrator_deletes_offsets_of_an_empty_group(group: Group) -> None:
     assert group.fetch() == {"t:1": "6 -1 aa "}
 
 
-def test_offsets_of_an_unknown_group_cannot_be_deleted(group: Group) -> None:
-    assert group.delete_offsets("t:0") == (GROUP_ID_NOT_FOUND, [])
-
-
 def test_offsets_of_a_subscribed_topic_cannot_be_deleted(group: Group) -> None:
     first, second = group.gathered(subscription("t"), subscription("u", "v.w"))
     group.assign(first)
@@ -309,3 +299,134 @@ def test_offset_of_a_deleted_topic_is_forgotten(group: Group) -> None:
     assert group.forget({"t:0": "aa", "t:1": "aa", "u:7": "aa"}) == 1
     assert group.fetch() == {"t:1": "5 -1 bb some aa words", "u:0": "5 -1 aa "}
     assert group.forget({}) == 0
+
+
+BAR = {"bar:0": "100 -1 aa "}
+FOO = {"foo:0": "100 1 aa metadata", "foo:1": "110 1 aa metadata"}
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+@kafka("OffsetMetadataManagerTest.testOffsetCommitWithUnknownGroup")
+@kafka("GroupCoordinatorTest.testCommitOffsetFromUnknownGroup")
+def test_commit_of_a_generation_of_an_unknown_group_is_refused(group: Group, version: int) -> None:
+    expected = GROUP_ID_NOT_FOUND if version >= 9 else ILLEGAL_GENERATION
+    assert group.commit(BAR, "member", 10, version=version) == expected
+    assert group.exists() == []
+
+
+@kafka("OffsetMetadataManagerTest.testGenericGroupOffsetCommitWithUnknownMemberId")
+def test_commit_by_a_member_of_an_empty_group_is_refused(group: Group) -> None:
+    group.known()
+    assert group.commit(BAR, "member", 10) == UNKNOWN_MEMBER_ID
+
+
+@kafka("OffsetMetadataManagerTest.testGenericGroupOffsetCommitWithUnknownInstanceId")
+def test_commit_by_a_dynamic_member_as_an_instance_is_refused(group: Group) -> None:
+    (member,) = group.stable()
+    assert group.commit(BAR, member, 10, instance="instance-id") == UNKNOWN_MEMBER_ID
+
+
+@kafka("OffsetMetadataManagerTest.testGenericGroupOffsetCommitWhileInCompletingRebalanceState")
+@kafka("GroupCoordinatorTest.testCommitOffsetInCompletingRebalance")
+def test_commit_before_the_assignment_is_refused(group: Group) -> None:
+    (leader,) = completing(group)
+    assert group.commit(BAR, leader.member, 1) == REBALANCE_IN_PROGRESS
+    assert group.fetch() == {}
+
+
+@kafka("OffsetMetadataManagerTest.testGenericGroupOffsetCommitWhileInCompletingRebalanceState")
+def test_commit_before_the_assignment_is_refused_if_something_is_due(group: Group) -> None:
+    (leader,) = completing(group, session_s=30)
+    group.known(session_s=6)
+    group.pass_time(6)
+    assert group.commit(BAR, leader.member, 1) == REBALANCE_IN_PROGRESS
+    assert (group.state, group.fetch()) == ("CompletingRebalance", {})
+
+
+@kafka("GroupCoordinatorTest.testCommitOffsetInCompletingRebalanceFromUnknownMemberId")
+def test_commit_reports_an_unknown_member_before_a_rebalance(group: Group) -> None:
+    completing(group)
+    assert group.commit(BAR, "", 1) == UNKNOWN_MEMBER_ID
+
+
+@kafka("GroupCoordinatorTest.testCommitOffsetInCompletingRebalanceFromIllegalGeneration")
+def test_commit_reports_an_illegal_generation_before_a_rebalance(group: Group) -> None:
+    (leader,) = completing(group)
+    assert group.commit(BAR, leader.member, 2) == ILLEGAL_GENERATION
+
+
+@kafka("OffsetMetadataManagerTest.testGenericGroupOffsetCommitMaintainsSession")
+def test_commit_prolongs_a_session_once(group: Group) -> None:
+    (member,) = group.stable(session_s=6)
+    group.pass_time(3)
+    assert group.commit(BAR, member, 1) == NONE
+    group.pass_time(3)
+    assert group.describe().member_ids == {member}
+    group.pass_time(3)
+    assert group.describe().members == ()
+
+
+@kafka("OffsetMetadataManagerTest.testSimpleGroupOffsetCommitWithInstanceId")
+def test_commit_of_a_consumer_without_a_group_ignores_its_instance_id(group: Group) -> None:
+    assert group.commit(BAR, instance="instance-id") == NONE
+    assert group.commit(BAR, instance="instance-id") == NONE
+    assert group.fetch() == BAR
+
+
+@kafka("GroupCoordinatorTest.testCommitOffsetsAfterGroupIsEmpty")
+def test_any_client_may_commit_after_the_members_left(group: Group) -> None:
+    (member,) = group.stable()
+    assert group.leave((member, "")) == [NONE]
+    assert group.commit(BAR) == NONE
+    assert group.fetch("bar:0") == BAR
+
+
+REFUSALS = [
+    pytest.param("", "", -1, UNKNOWN_MEMBER_ID, id="nobody"),
+    pytest.param("unknown", "unknown", -1, UNKNOWN_MEMBER_ID, id="unknown member"),
+    pytest.param("member-id", "unknown", -1, UNKNOWN_MEMBER_ID, id="unknown instance"),
+    pytest.param("member-id", "instance-id", 0, ILLEGAL_GENERATION, id="generation before"),
+    pytest.param("member-id", "instance-id", 1, REBALANCE_IN_PROGRESS, id="before the assignment"),
+]
+
+
+@pytest.mark.parametrize(("member", "instance", "generation", "code"), REFUSALS)
+@kafka("ClassicGroupTest.testValidateOffsetCommit")
+def test_commit_is_refused_in_the_order_of_kafkas_checks(
+    group: Group, member: str, instance: str, generation: int, code: int
+) -> None:
+    first = group.join(instance="instance-id").member
+    assert group.commit(BAR, first if member == "member-id" else member, generation, instance=instance) == code
+
+
+@kafka("ClassicGroupTest.testValidateOffsetCommit")
+def test_commit_is_taken_until_the_member_is_replaced(group: Group) -> None:
+    assert group.commit(BAR) == NONE
+    member = group.join(instance="instance-id").member
+    group.sync(member, 1, {}, instance="instance-id")
+    assert group.commit(BAR, member, 1, instance="instance-id") == NONE
+    group.join(instance="instance-id")
+    assert group.commit(BAR, member, 1, instance="instance-id") == FENCED_INSTANCE_ID
+
+
+@kafka("GroupCoordinatorTest.testFetchOffsets")
+def test_fetch_returns_an_offset_with_its_epoch_and_metadata(group: Group) -> None:
+    assert group.commit({"topic:0": "97 15 aa some metadata"}) == NONE
+    assert group.fetch("topic:0") == {"topic:0": "97 15 aa some metadata"}
+
+
+@kafka("OffsetMetadataManagerTest.testGenericGroupFetchOffsetsWithDeadGroup")
+@kafka("OffsetMetadataManagerTest.testGenericGroupFetchAllOffsetsWithDeadGroup")
+def test_partitions_of_an_expired_group_have_no_offsets(group: Group) -> None:
+    group.commit({**BAR, **FOO})
+    group.pass_time(RETENTION_S)
+    assert group.state == "Dead"
+    assert group.fetch("foo:0", "bar:0") == {"foo:0": "", "bar:0": ""}
+    assert group.fetch() == {}
+
+
+@kafka("GroupCoordinatorTest.testFetchAllOffsets")
+def test_fetch_returns_all_offsets_of_a_group(group: Group) -> None:
+    assert group.fetch() == {}
+    assert group.commit({**BAR, **FOO}) == NONE
+    assert group.fetch() == {**BAR, **FOO}

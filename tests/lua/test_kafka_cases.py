@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.ported import ported
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "kafka-tests.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "kafka-tests.md"
 LEAST = 150
 _NOT_REPEATED = "\n## Not repeated\n\n"
 _LIST = re.compile(r"^  - (\w+): ((?:.+\n)(?:    .+\n)*)", re.MULTILINE)
@@ -25,10 +25,8 @@ def test_no_case_is_both_repeated_and_left_out() -> None:
     assert set(names) & {f"{one.class_name}.{one.method}" for one in ported()} == set()
 
 
-def test_only_this_directory_repeats_cases_at_the_library() -> None:
-    library = [one.test for one in ported() if one.test.startswith("lua/")]
-    assert len(library) > 500
-    assert [test for test in library if not test.startswith("lua/kafka/")] == []
+def test_most_cases_are_repeated_at_the_library() -> None:
+    assert len([one.test for one in ported() if one.test.startswith("lua/")]) > 500
 
 
 def test_many_cases_are_repeated() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.lua.consumer import STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION, ConsumerGroup, of
+from tests.lua.consumer_scenes import UNREVOKED, aim, settle, told
 from tests.lua.group import (
     GROUP_ID_NOT_FOUND,
     GROUP_SUBSCRIBED_TO_TOPIC,
@@ -17,7 +18,6 @@ from tests.lua.group import (
     UNKNOWN_MEMBER_ID,
     named,
 )
-from tests.lua.kafka.consumer_scenes import UNREVOKED, aim, settle, told
 from tests.lua.transaction_group import TransactionGroup
 from tests.support.ported import kafka
 

@@ -15,8 +15,8 @@ from tests.lua.group import (
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
 )
-from tests.lua.kafka.mixed_scenes import INSTANCE, NEW, POISON, entered, with_classic
 from tests.lua.mixed import NEWEST, MixedGroup, assignment
+from tests.lua.mixed_scenes import INSTANCE, NEW, POISON, entered, with_classic
 from tests.support.ported import kafka
 
 # ---------------------------------------------------------------------- classic members join

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from tests.lua.kafka.log_scenes import LAST, NOW_MS, Scene
+from tests.lua.log_scenes import LAST, NOW_MS, Scene
 from tests.lua.partition import LEASE_MS, Loop
 from tests.store.keyed import records
 from tests.support.ported import kafka

@@ -16,6 +16,7 @@ from tests.lua.consumer import (
     ConsumerGroup,
     of,
 )
+from tests.lua.consumer_scenes import STABLE, UNRELEASED, UNREVOKED, aim, settle, shape, told
 from tests.lua.group import (
     FENCED_INSTANCE_ID,
     GROUP_ID_NOT_FOUND,
@@ -26,7 +27,6 @@ from tests.lua.group import (
     UNKNOWN_MEMBER_ID,
     Group,
 )
-from tests.lua.kafka.consumer_scenes import STABLE, UNRELEASED, UNREVOKED, aim, settle, shape, told
 from tests.support.ported import kafka
 
 ONE = of(foo=[0, 1, 2], bar=[0, 1])

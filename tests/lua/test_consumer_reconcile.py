@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.lua.consumer import ConsumerGroup, of
+from tests.lua.consumer_scenes import STABLE, UNRELEASED, UNREVOKED, aim, settle, shape, told
 from tests.lua.group import NONE
-from tests.lua.kafka.consumer_scenes import STABLE, UNRELEASED, UNREVOKED, aim, settle, shape, told
 from tests.support.ported import kafka
 
 OLD = of(foo=[0, 1, 2], bar=[0, 1])

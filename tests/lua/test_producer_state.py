@@ -382,7 +382,7 @@ def test_producers_outlive_their_batches(log: TransactionLog) -> None:
 @kafka("UnifiedLogTest.testLastStableOffsetDoesNotExceedLogStartOffsetAfterSegmentDeletion")
 @pytest.mark.parametrize("start", [5, 8])
 def test_transaction_stays_open_if_the_log_start_passes_its_beginning(log: TransactionLog, start: int) -> None:
-    """Readers get no last stable offset below the log start: see tests/lua/kafka/test_unified_log.py."""
+    """Readers get no last stable offset below the log start: see tests/lua/test_unified_log.py."""
     log.write(5, (1, 0, 0), FIRST)
     log.plain(3, (-1, -1, -1))
     log.write(5, (1, 0, 5))

@@ -10,7 +10,7 @@ from tests.lua.group import (
     REBALANCE_IN_PROGRESS,
     Group,
 )
-from tests.lua.kafka.scenes import BOTH, FOLLOWER, LEADER, Options, Pair, asking, static_pair
+from tests.lua.group_scenes import BOTH, FOLLOWER, LEADER, Options, Pair, asking, static_pair
 from tests.support.ported import kafka
 
 INSTANCE, NEW = "group-instance-id", "new-member-instance-id"

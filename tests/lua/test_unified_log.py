@@ -10,7 +10,7 @@ import redis
 from korvet.store.background.maintenance import enforce_retention
 from korvet.store.log.room import Want
 from korvet.store.topics import create_topic
-from tests.lua.kafka.log_scenes import NOW_MS, Scene, bases
+from tests.lua.log_scenes import NOW_MS, Scene, bases
 from tests.lua.partition import Loop
 from tests.store.keyed import keyed, records
 from tests.store.logs import EVERYTHING, NAMESPACE, header
