@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import anyio
 import pytest
@@ -49,12 +50,12 @@ class Told:
 
 
 @asynccontextmanager
-async def serving(told: Told, hostnames: Sequence[str] = ()) -> AsyncIterator[int]:
+async def serving(told: Told, hostnames: Sequence[str] = (), console: Path | None = None) -> AsyncIterator[int]:
     """The port."""
     with bind("127.0.0.1", 0) as bound:
         port = port_of(bound)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(http_server.serve_port, told, bound, None, hostnames)
+            tasks.start_soon(http_server.serve_port, told, bound, console, hostnames)
             yield port
             tasks.cancel_scope.cancel()
 
@@ -133,17 +134,21 @@ async def test_a_page_is_made_once_for_many() -> None:
         assert told.made < 4
 
 
-async def test_silent_and_endless_requests_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("console", [None, Path("missing")])
+async def test_silent_and_endless_requests_are_cut_off(monkeypatch: pytest.MonkeyPatch, console: Path | None) -> None:
     monkeypatch.setattr(http_server, "PORT_BOUNDS", replace(http_server.PORT_BOUNDS, arrives_s=0.2))
-    async with serving(Told(1)) as port:
+    async with serving(Told(1), console=console) as port:
         assert await ask(port, b"") == b""
         assert await ask(port, b"GET /livez HTTP/1.1\r\n") == b""
         assert not (await ask(port, b"GET /livez HTTP/1.1\r\nX: " + b"x" * 1_000_000)).startswith(b"HTTP/1.1 200")
 
 
-async def test_silent_connections_are_bounded_and_keep_no_health_check_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("console", [None, Path("missing")])
+async def test_silent_connections_are_bounded_and_keep_no_health_check_out(
+    monkeypatch: pytest.MonkeyPatch, console: Path | None
+) -> None:
     monkeypatch.setattr(http_server, "PORT_BOUNDS", replace(http_server.PORT_BOUNDS, arrives_s=LONG_S))
-    async with serving(Told(1)) as port:
+    async with serving(Told(1), console=console) as port:
         held = [await connect(port) for _ in range(64)]
         assert (await ask(port, LIVEZ)).startswith(b"HTTP/1.1 503 ")
         held += [await connect(port) for _ in range(10)]
