@@ -23,13 +23,16 @@ _LONGEST_NAME = 249  # a topic's longest name; clients may send longer ones
 
 
 def string(value: str) -> bytes:
-    """A STRING. Short ones are cached, for topic names come again and again."""
+    """A STRING. Short ones are cached, for topic names come again and again.
+
+    :raises OverflowError: if it has more than 32,767 bytes.
+    """
     return _short_string(value) if len(value) <= _LONGEST_NAME else _string(value)
 
 
 def _string(value: str) -> bytes:
     encoded = value.encode()
-    return len(encoded).to_bytes(2, "big") + encoded
+    return len(encoded).to_bytes(2, "big", signed=True) + encoded
 
 
 _short_string = lru_cache(maxsize=4096)(_string)

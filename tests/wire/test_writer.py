@@ -180,3 +180,9 @@ def test_long_answer_pauses_and_takes_its_elements_one_by_one() -> None:
     assert len(made) <= STEP
     pauses = 1 + sum(1 for _ in steps)
     assert (len(made), pauses) == (3 * STEP, 3)
+
+
+def test_string_that_no_client_could_read_is_an_error() -> None:
+    with pytest.raises(OverflowError):
+        _sent(16, 0, {"groups": [{"group_id": "g" * 32_768, "protocol_type": ""}]})
+    _sent(16, 3, {"groups": [{"group_id": "g" * 32_768, "protocol_type": ""}]})
