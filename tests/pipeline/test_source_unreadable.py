@@ -5,12 +5,15 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from time import sleep
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
+from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.plan.losses import UnreadableRange
 from korvet.pipeline.source import rows
-from korvet.pipeline.source.fetch import CHUNK_BYTES, fetch
+from korvet.pipeline.source.fetch import CHUNK_BYTES, _Fetching, fetch
 from korvet.pipeline.source.ranges import OffsetRange
 from korvet.pipeline.source.rows import RowBuilder
 from korvet.pipeline.source.unreadable import Unreadable, first_beyond, place_in, unreadable
@@ -114,6 +117,14 @@ def test_task_skips_exactly_the_records_whose_lengths_lead_out_of_their_batch(br
     read = [m.offset() for messages in fetch(wanted, replace(how, skip_unreadable=True), found) for m in messages]
     assert read == [0, 1, 4, 5, 12, 14]
     assert [(each.start, each.end) for each in found] == [(2, 4), (6, 10), (10, 12), (13, 14)]
+
+
+def test_codec_that_the_client_lacks_makes_no_record_unreadable(broker: KorvetServer) -> None:
+    nothing: Any = None
+    how = replace(options(broker), skip_unreadable=True)
+    fetching = _Fetching(nothing, {}, OffsetRange("a", 0, 0, 9), how, [])
+    with pytest.raises(PipelineError, match="records of a-0: _NOT_IMPLEMENTED"):
+        fetching._handle(KafkaError(KafkaError._NOT_IMPLEMENTED), 0)
 
 
 def test_error_of_another_kind_names_no_place() -> None:

@@ -59,9 +59,11 @@ _FOR_GOOD: Final = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
         KafkaError._AUTHENTICATION,
         KafkaError._FATAL,
+        KafkaError._NOT_IMPLEMENTED,
     }
 )
 _log: Final = logging.getLogger(__name__)

@@ -19,14 +19,8 @@ from confluent_kafka import KafkaError
 
 from korvet.pipeline.errors import PipelineError
 
-ERRORS: Final = frozenset(
-    {
-        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
-        KafkaError._BAD_COMPRESSION,
-        KafkaError._BAD_MSG,
-        KafkaError._NOT_IMPLEMENTED,
-    }
-)
+ERRORS: Final = frozenset({KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG})
+"""A codec that the client's build lacks is none of them: the records are right, and another client reads them."""
 CUT_OFF: Final = "a record's lengths lead out of its batch"
 _TEXT: Final = "Records of {topic}-{partition} from offset {start} on cannot be read: {reason}"
 _SEARCHED: Final = re.compile(r"Records of \S+-(?P<partition>\d+) from offset (?P<start>\d+) on cannot be read: ")
