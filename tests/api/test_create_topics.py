@@ -20,24 +20,6 @@ def assignments(*pairs: tuple[int, list[int]]) -> list[dict[str, Any]]:
     return [{"partition_index": index, "broker_ids": broker_ids} for index, broker_ids in pairs]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_topics_are_created_with_partitions_or_the_clusters_default(broker: KorvetServer, version: int) -> None:
-    three, default = unique(), unique()
-    results = create_topics(
-        broker.port,
-        {"name": three, "num_partitions": 3},
-        {"name": default, "num_partitions": -1, "replication_factor": -1},
-        version=version,
-    )
-    assert [result["error_code"] for result in results] == ["NONE", "NONE"]
-    assert [partitions_of(broker, name) for name in (three, default)] == [3, 1]
-    if version >= 5:
-        assert [(one["num_partitions"], one["replication_factor"]) for one in results] == [(3, 1), (1, 1)]
-        assert len(results[0]["configs"]) == 38
-    if version >= 7:
-        assert results[0]["topic_id"] is not None
-
-
 def test_the_answer_shows_the_configs(broker: KorvetServer) -> None:
     configs = [{"name": "retention.ms", "value": " 5 "}]
     (result,) = create_topics(broker.port, {"name": unique(), "configs": configs})
@@ -182,21 +164,6 @@ def test_impossible_topic_is_refused_and_nothing_is_created(
     assert partitions_of(broker, name) == 0
 
 
-def test_assigned_partitions_are_created(broker: KorvetServer) -> None:
-    name = unique()
-    assigned = {"name": name, **MANUAL, "assignments": assignments((1, [1]), (0, [1]))}
-    assert create_topics(broker.port, assigned)[0]["error_code"] == "NONE"
-    assert partitions_of(broker, name) == 2
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_validation_alone_creates_nothing(broker: KorvetServer, version: int) -> None:
-    name = unique()
-    (result,) = create_topics(broker.port, {"name": name, "num_partitions": 2}, version=version, validate_only=True)
-    assert result["error_code"] == "NONE"
-    assert partitions_of(broker, name) == 0
-
-
 def test_a_name_given_twice_is_refused_and_the_others_are_created(broker: KorvetServer) -> None:
     twice, other = unique(), unique()
     results = create_topics(broker.port, {"name": twice}, {"name": twice}, {"name": other})
@@ -217,15 +184,6 @@ def grow(broker: KorvetServer, *topics: dict[str, Any], version: int = 3, valida
     asked = [{"assignments": None, **topic} for topic in topics]
     answer = ask(broker.port, "create_partitions", version, topics=asked, timeout=10_000, validate_only=validate_only)
     return errors(answer["results"])
-
-
-@pytest.mark.parametrize("version", range(4))
-def test_partitions_are_added(broker: KorvetServer, version: int) -> None:
-    name = created(broker.port)
-    assert grow(broker, {"name": name, "count": 3}, version=version, validate_only=True) == [(name, "NONE", None)]
-    assert partitions_of(broker, name) == 1
-    assert grow(broker, {"name": name, "count": 3}, version=version) == [(name, "NONE", None)]
-    assert partitions_of(broker, name) == 3
 
 
 @pytest.mark.parametrize(

@@ -38,31 +38,6 @@ def pair(broker: KorvetServer) -> tuple[str, str]:
     return created(broker.port, f"{base}-a", 2), created(broker.port, f"{base}-b", 2)
 
 
-def test_topics_come_by_name_with_everything_about_their_partitions(
-    broker: KorvetServer, pair: tuple[str, str]
-) -> None:
-    first, second = pair
-    answer = describe(broker, second, "no such", first, "nope", second)
-    assert [(topic["name"], topic["error_code"]) for topic in answer["topics"]] == [
-        ("no such", "INVALID_TOPIC_EXCEPTION"),
-        ("nope", "UNKNOWN_TOPIC_OR_PARTITION"),
-        (first, "NONE"),
-        (second, "NONE"),
-    ]
-    assert {topic["topic_authorized_operations"] for topic in answer["topics"]} == {3576}
-    assert answer["topics"][2]["partitions"][1] == {
-        "error_code": "NONE",
-        "partition_index": 1,
-        "leader_id": 1,
-        "leader_epoch": 0,
-        "replica_nodes": [1],
-        "isr_nodes": [1],
-        "eligible_leader_replicas": [],
-        "last_known_elr": [],
-        "offline_replicas": [],
-    }
-
-
 def test_pages_end_at_the_limit_and_the_cursor_names_the_next(broker: KorvetServer, pair: tuple[str, str]) -> None:
     a, b = pair
     expected = {

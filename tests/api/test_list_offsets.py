@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.api.data import fetch, produced, records, wanted
-from tests.api.raw import ask, created, unique
+from tests.api.raw import ask, created
 from tests.support.broker import KorvetServer
 from tests.support.times import MIDNIGHT_MS
 
@@ -52,27 +52,6 @@ def test_special_timestamps_give_starts_and_ends(broker: KorvetServer, topic: st
         assert listed(broker, topic, (0, timestamp), version=version) == [expected], timestamp
 
 
-def test_empty_partition_starts_and_ends_at_0(broker: KorvetServer, topic: str) -> None:
-    nothing = ("NONE", -1, -1, -1)
-    begin = ("NONE", 0, -1, 0)
-    answers = [listed(broker, topic, (1, timestamp))[0] for timestamp in (-1, -2, -3, -4, -5, 0)]
-    assert answers == [begin, begin, nothing, begin, nothing, nothing]
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_by_time_the_answer_is_exact_to_the_record(broker: KorvetServer, topic: str, version: int) -> None:
-    nothing = ("NONE", -1, -1, -1 if version >= 4 else 0)
-    expected = {
-        0: ("NONE", 0, MIDNIGHT_MS, 0),
-        MIDNIGHT_MS: ("NONE", 0, MIDNIGHT_MS, 0),
-        MIDNIGHT_MS + 1: ("NONE", 1, MIDNIGHT_MS + 10, 0),
-        MIDNIGHT_MS + 20: ("NONE", 2, MIDNIGHT_MS + 20, 0),
-        MIDNIGHT_MS + 21: nothing,
-    }
-    for timestamp, answer in expected.items():
-        assert listed(broker, topic, (0, timestamp), version=version) == [answer]
-
-
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_by_time_in_compressed_batches_of_a_real_producer(broker: KorvetServer, codec: str) -> None:
     confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -86,38 +65,7 @@ def test_by_time_in_compressed_batches_of_a_real_producer(broker: KorvetServer, 
     assert listed(broker, name, (0, MIDNIGHT_MS + 345)) == [("NONE", 35, MIDNIGHT_MS + 350, 0)]
 
 
-def test_leader_epochs_are_compared(broker: KorvetServer, topic: str) -> None:
-    refused = ("UNKNOWN_LEADER_EPOCH", -1, -1, -1)
-    assert listed(broker, topic, (0, LATEST), epoch=0) == [("NONE", 9, -1, 0)]
-    assert listed(broker, topic, (0, LATEST), epoch=1) == [refused]
-    assert listed(broker, topic, (0, MIDNIGHT_MS), epoch=1) == [refused]
-
-
-def test_unknown_and_repeated_partitions_are_refused(broker: KorvetServer, topic: str) -> None:
-    unknown, invalid = ("UNKNOWN_TOPIC_OR_PARTITION", -1, -1, -1), ("INVALID_REQUEST", -1, -1, -1)
-    assert listed(broker, unique(), (0, LATEST)) == [unknown]
-    assert listed(broker, topic, (7, LATEST), (-1, LATEST)) == [unknown] * 2
-    twice = listed(broker, topic, (0, LATEST), (1, LATEST), (0, EARLIEST))
-    assert twice == [invalid, ("NONE", 0, -1, 0)]
-
-
 # ---------------------------------------------------------------------- OffsetForLeaderEpoch
-
-
-@pytest.mark.parametrize("version", range(2, 5))
-def test_ends_of_leader_epochs_are_told(broker: KorvetServer, topic: str, version: int) -> None:
-    def ends(name: str, epoch: int, partition: int = 0, current: int = -1) -> tuple[str, int, int]:
-        part = {"partition": partition, "current_leader_epoch": current, "leader_epoch": epoch}
-        topics = [{"topic": name, "partitions": [part]}]
-        answer = ask(broker.port, "offset_for_leader_epoch", version, replica_id=-1, topics=topics)
-        (found,) = answer["topics"][0]["partitions"]
-        return found["error_code"], found["leader_epoch"], found["end_offset"]
-
-    assert ends(topic, 0) == ends(topic, 0, current=0) == ("NONE", 0, 9)
-    assert ends(topic, 0, partition=1) == ("NONE", 0, 0)
-    assert ends(topic, -1) == ends(topic, 1) == ("NONE", -1, -1)
-    assert ends(topic, 0, current=1) == ("UNKNOWN_LEADER_EPOCH", -1, -1)
-    assert ends(topic, 0, partition=9) == ends(unique(), 0) == ("UNKNOWN_TOPIC_OR_PARTITION", -1, -1)
 
 
 # ---------------------------------------------------------------------- DeleteRecords
@@ -148,11 +96,3 @@ def test_records_are_deleted_up_to_an_offset(broker: KorvetServer, version: int)
     assert listed(broker, name, (0, EARLIEST)) == listed(broker, name, (0, LATEST)) == [("NONE", 9, -1, 0)]
     produced(broker.port, name, records())
     assert listed(broker, name, (0, LATEST)) == [("NONE", 12, -1, 0)]
-
-
-def test_impossible_deletions_of_records_are_refused(broker: KorvetServer) -> None:
-    name = created(broker.port)
-    produced(broker.port, name, records())
-    assert [deleted(broker, name, offset) for offset in (4, -2)] == [("OFFSET_OUT_OF_RANGE", -1)] * 2
-    assert deleted(broker, name, 0, partition=5) == ("UNKNOWN_TOPIC_OR_PARTITION", -1)
-    assert deleted(broker, unique(), 0) == ("UNKNOWN_TOPIC_OR_PARTITION", -1)

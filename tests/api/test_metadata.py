@@ -42,15 +42,6 @@ def test_a_topic_has_one_replica_at_the_broker_that_answers(broker: KorvetServer
     assert version < 2 or len(answer["cluster_id"]) == 22
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_null_or_an_empty_list_in_version_0_means_all_topics(broker: KorvetServer, version: int) -> None:
-    name = created(broker.port)
-    every = ask(broker.port, "metadata", version, topics=None if version else [])
-    assert name in {topic["name"] for topic in every["topics"]}
-    if version:
-        assert metadata(broker, version)["topics"] == []
-
-
 def test_bytes_after_the_body_do_not_matter(broker: KorvetServer) -> None:
     """librdkafka 2.16 writes four bytes for the null array of "all topics", so that three are left over."""
     name = created(broker.port)
@@ -70,43 +61,11 @@ def test_a_topic_is_found_by_its_id(broker: KorvetServer, version: int) -> None:
     assert (missing["name"], missing["topic_id"], missing["error_code"]) == (None, unknown, "UNKNOWN_TOPIC_ID")
 
 
-@pytest.mark.parametrize("version", [10, 11])
-def test_ids_are_refused_before_version_12(broker: KorvetServer, version: int) -> None:
-    answer = ask(broker.port, "metadata", version, topics=[{"name": "t", "topic_id": uuid4()}])
-    assert (answer["brokers"], answer["cluster_id"], answer["controller_id"]) == ([], None, -1)
-    assert [topic["error_code"] for topic in answer["topics"]] == ["INVALID_REQUEST"]
-
-
 def test_names_are_left_out_if_an_id_is_given(broker: KorvetServer) -> None:
     name = created(broker.port)
     (result,) = create_topics(broker.port, {"name": unique()})
     answer = metadata(broker, 12, name, result["topic_id"])
     assert [topic["name"] for topic in answer["topics"]] == [result["name"]]
-
-
-def test_a_topic_named_twice_is_answered_once(broker: KorvetServer) -> None:
-    name = created(broker.port)
-    assert [topic["name"] for topic in metadata(broker, 9, name, name)["topics"]] == [name]
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_an_illegal_name_is_never_created(broker: KorvetServer, version: int) -> None:
-    answer = metadata(broker, version, "a b", "", create=True)
-    assert [topic["error_code"] for topic in answer["topics"]] == ["INVALID_TOPIC_EXCEPTION"] * 2
-
-
-@pytest.mark.parametrize("version", [4, 13])
-def test_unknown_topic_is_created_only_if_the_client_allows_it(broker: KorvetServer, version: int) -> None:
-    name = unique()
-    (topic,) = metadata(broker, version, name)["topics"]
-    assert (topic["error_code"], topic["partitions"]) == ("UNKNOWN_TOPIC_OR_PARTITION", [])
-    (topic,) = metadata(broker, version, name, create=True)["topics"]
-    assert (topic["error_code"], len(topic["partitions"])) == ("NONE", 1)
-
-
-def test_before_version_4_an_unknown_topic_is_created(broker: KorvetServer) -> None:
-    (topic,) = metadata(broker, 0, unique())["topics"]
-    assert (topic["error_code"], len(topic["partitions"])) == ("NONE", 1)
 
 
 @pytest.mark.parametrize("version", [0, 6, 13])
@@ -142,17 +101,6 @@ def test_kafkas_internal_topics_are_internal_and_not_created(broker: KorvetServe
     assert (topic["error_code"], topic["is_internal"]) == ("UNKNOWN_TOPIC_OR_PARTITION", True)
 
 
-def test_authorized_operations_are_shown_on_request(broker: KorvetServer) -> None:
-    name = created(broker.port)
-    asked = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
-    answer = metadata(broker, 10, name, **asked)
-    assert answer["topics"][0]["topic_authorized_operations"] == TOPIC_OPERATIONS
-    assert answer["cluster_authorized_operations"] == CLUSTER_OPERATIONS
-    plain = metadata(broker, 10, name)
-    assert plain["topics"][0]["topic_authorized_operations"] == NOT_ASKED
-    assert plain["cluster_authorized_operations"] == NOT_ASKED
-
-
 def test_automatic_creation_follows_the_cluster_and_the_config_file() -> None:
     file = {"auto.create.topics.enable": "false", "num.partitions": "3"}
     with running_broker(broker=file, advertised=("kafka.example", 19092)) as own:
@@ -179,9 +127,3 @@ def test_the_cluster_has_the_broker_that_answers(broker: KorvetServer, version: 
     assert answer["cluster_authorized_operations"] == CLUSTER_OPERATIONS
     plain = ask(broker.port, "describe_cluster", version, include_cluster_authorized_operations=False)
     assert plain["cluster_authorized_operations"] == NOT_ASKED
-
-
-@pytest.mark.parametrize("endpoint, code", [(2, "MISMATCHED_ENDPOINT_TYPE"), (0, "UNSUPPORTED_ENDPOINT_TYPE")])
-def test_only_brokers_can_be_described(broker: KorvetServer, endpoint: int, code: str) -> None:
-    answer = ask(broker.port, "describe_cluster", 2, endpoint_type=endpoint)
-    assert (answer["error_code"], answer["brokers"], answer["cluster_id"]) == (code, [], "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
@@ -27,7 +27,6 @@ from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
 from tests.wire.whole import Whole, built
 
-VERSIONS = range(3, 14)
 LARGE = 20_000
 
 
@@ -40,7 +39,7 @@ def topic_of(broker: KorvetServer, version: int, **configs: str) -> str | UUID:
 
 
 @pytest.mark.parametrize("size", [10, LARGE])
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [9, 13])
 def test_batches_get_dense_offsets(broker: KorvetServer, version: int, size: int) -> None:
     topic = topic_of(broker, version)
     answers = [produce(broker.port, topic, records(count, size), version) for count in (3, 1, 2)]
@@ -53,18 +52,6 @@ def test_batches_get_dense_offsets(broker: KorvetServer, version: int, size: int
     assert (offsets(read), read["high_watermark"]) == ([0, 3, 4], 6)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_unknown_topic_or_partition_is_refused(broker: KorvetServer, version: int) -> None:
-    by_id = version >= 13
-    unknown = produce(broker.port, uuid4() if by_id else unique(), records(), version)
-    assert unknown["error_code"] == ("UNKNOWN_TOPIC_ID" if by_id else "UNKNOWN_TOPIC_OR_PARTITION")
-    topic = topic_of(broker, version)
-    for partition in (1, -1):
-        answer = produce(broker.port, topic, records(), version, partition=partition)
-        assert (answer["error_code"], answer["base_offset"]) == ("UNKNOWN_TOPIC_OR_PARTITION", -1)
-    assert produce(broker.port, topic, records(), version)["base_offset"] == 0
-
-
 def test_the_zero_id_is_no_topic(broker: KorvetServer) -> None:
     assert produce(broker.port, UUID(int=0), records(), 13)["error_code"] == "UNKNOWN_TOPIC_ID"
 
@@ -73,14 +60,6 @@ def test_the_zero_id_is_no_topic(broker: KorvetServer) -> None:
     ("data", "code", "tells_log_start"),
     [
         pytest.param(None, "INVALID_RECORD", False, id="null"),
-        pytest.param(b"", "INVALID_RECORD", False, id="empty"),
-        pytest.param(records(damage="crc"), "CORRUPT_MESSAGE", False, id="checksum"),
-        pytest.param(records(damage="magic"), "INVALID_RECORD", False, id="magic"),
-        pytest.param(records(damage="truncated"), "INVALID_RECORD", False, id="truncated"),
-        pytest.param(records() + records(), "INVALID_RECORD", False, id="two batches"),
-        pytest.param(records(damage="base_offset"), "INVALID_RECORD", True, id="base offset"),
-        pytest.param(records(damage="count"), "INVALID_RECORD", True, id="count"),
-        pytest.param(records(attributes=0x20), "INVALID_RECORD", True, id="control batch"),
         pytest.param(records(producer_id=5, producer_epoch=0), "INVALID_RECORD", True, id="no sequence"),
     ],
 )
@@ -200,23 +179,6 @@ def test_first_requests_for_a_topic_new_to_the_front_end_keep_their_order(broker
             connection.send("produce", 12, **produce_request(topic, records(count)))
         answers = [connection.receive()["responses"][0]["partition_responses"][0] for _ in range(3)]
         assert [answer["base_offset"] for answer in answers] == [0, 1, 3]
-
-
-def test_repeated_and_skipped_sequences_are_told_apart(broker: KorvetServer) -> None:
-    topic = created(broker.port)
-
-    def send(sequence: int, epoch: int = 0, size: int = 10) -> tuple[str, int]:
-        data = records(3, size, producer_id=77, producer_epoch=epoch, sequence=sequence)
-        answer = produce(broker.port, topic, data)
-        return answer["error_code"], answer["base_offset"]
-
-    assert [send(0), send(3, size=LARGE), send(3, size=LARGE), send(0)] == [
-        ("NONE", 0), ("NONE", 3), ("NONE", 3), ("NONE", 0),
-    ]  # fmt: skip
-    assert send(9) == ("OUT_OF_ORDER_SEQUENCE_NUMBER", -1)
-    assert send(0, epoch=1) == ("NONE", 6)
-    assert send(6) == ("INVALID_PRODUCER_EPOCH", -1)
-    assert send(3, epoch=1) == ("NONE", 9)
 
 
 def test_timestamps_too_far_ahead_or_behind_are_refused(broker: KorvetServer) -> None:
