@@ -10,7 +10,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from korvet.cli import lines
+from korvet.cli import lines, run
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.consume import Cursor, Gone, Reader
 from korvet.cli.kafka.offsets import TopicPartition
@@ -18,6 +18,7 @@ from korvet.cli.kafka.records import CODECS, partition_of
 from korvet.errors import KorvetError
 from tests.cli.conftest import Korvet, Produce
 from tests.kafka.waiting import poll_until
+from tests.support.broker import KorvetServer
 from tests.support.times import DAY, HOUR_MS, MIDNIGHT_MS
 
 
@@ -251,6 +252,16 @@ def test_batches_that_are_too_large_for_the_topic_are_sent_in_parts(
     assert (code, err.startswith("korvet: a record of 30")) == (1, True), err
     assert f"korvet topics configure {name} --set max.message.bytes=" in err
     assert err.endswith("; 1 record is stored\n")
+
+
+def test_reason_of_a_refused_record_is_shown(
+    broker: KorvetServer, capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "records").write_text('{"a": 1}\n{"b": 1}\n')
+    schema = 'korvet.value.schema={"required": ["a"]}'
+    assert run(["topics", "create", name, "--config", schema, "-b", broker.bootstrap]) == 0
+    code = run(["topics", "produce", name, str(tmp_path / "records"), "-b", broker.bootstrap])
+    assert (code, "record 1: $: 'a' is a required property" in capsys.readouterr().err) == (1, True)
 
 
 def test_topic_that_does_not_exist_is_named_with_the_nearest(korvet: Korvet, send: Produce, topic: str) -> None:

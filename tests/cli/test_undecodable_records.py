@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 
 import pytest
@@ -57,17 +56,6 @@ def test_batch_that_was_changed_is_not_decoded() -> None:
     (old, after) = read_batches(good[:16] + b"\x01" + good[17:] + good)
     assert old == Undecodable(0, 0, "its message format is 1, and not 2")
     assert isinstance(after, Stored)
-
-
-def test_gzip_of_two_members_is_read() -> None:
-    whole = write_batch([Unsent(None, b"a", [], MIDNIGHT_MS), Unsent(None, b"b", [], MIDNIGHT_MS)], CODECS["none"])
-    (stored,) = read_batches(whole)
-    assert isinstance(stored, Stored)
-    body, half = whole[HEADER_BYTES:], (len(whole) - HEADER_BYTES) // 2
-    joined = gzip.compress(body[:half]) + gzip.compress(body[half:])
-    (stored,) = read_batches(_with_body(stored.batch._replace(attributes=CODECS["gzip"]), joined))
-    assert isinstance(stored, Stored)
-    assert [record.value for record in read_records(stored) if isinstance(record, Record)] == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])

@@ -21,6 +21,8 @@ STATE_DEAD, STATE_EMPTY = "Dead", "Empty"
 GROUP_FACTS = {"korvet.group.id": "id", "korvet.group.locator": "locator", "korvet.group.waits": "waits"}
 """Configs of a group that korvet's brokers show -> their names here."""
 CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
+_OTHER_TYPES = ("share", "streams")
+"""The types that Kafka has since 4.1, and korvet does not (KIP-932, KIP-1071)."""
 _LEAVES = -1
 _REASON = "removed by korvet groups remove-member"
 _UNKNOWN_MEMBER_TYPE, _CLASSIC_MEMBER = -1, 0
@@ -96,7 +98,7 @@ def existing_group(client: Client, group: str) -> Group:
     found = describe_group(client, group)
     if found.state != STATE_DEAD:
         return found
-    for listed in list_groups(client):
+    for listed in list_groups(client, types=_OTHER_TYPES) if client.serves("list_groups", 5) else ():
         if listed.group == group:
             raise KorvetError(f"group {group!r} is of the type {listed.type}, which only Kafka's own tools describe")
     raise KorvetError(f"no group {group!r}; see all groups with: korvet groups list")
