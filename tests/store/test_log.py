@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from korvet.codes import OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID
+from korvet.codes import OUT_OF_ORDER_SEQUENCE_NUMBER
 from korvet.errors import SlotMoving, StoreUnavailable
 from korvet.redis.client import Argument, Buffer, Purpose
 from korvet.store.contract import GONE
@@ -422,14 +422,23 @@ async def test_batches_behind_a_lost_one_keep_the_producers_order(one: Front, mo
     assert split(await one.read(partition, 0)) == stored(*zip([0, 2, 4, 6, 8], batches, strict=True))
 
 
-async def test_producer_whose_first_batch_was_lost_gets_unknown_producer_id(
-    one: Front, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_answered", [False, True])
+async def test_batch_does_not_take_the_place_of_its_producers_first_that_was_lost(
+    one: Front, monkeypatch: pytest.MonkeyPatch, is_answered: bool
 ) -> None:
+    """A client that hears that the second is stored counts the first as stored, too.
+
+    :param is_answered: whether the first one's answer comes before the second is sent, but nobody has seen it yet.
+    """
     partition = await one.partition()
     lose_next_temporary_key(one, monkeypatch)
     batches = [batch(2, size, producer=9, sequence=2 * number) for number, size in enumerate([LARGE, 10])]
-    appends = [one.log.append(partition, header(data), data) for data in batches]
-    assert await settled(appends) == [(UNKNOWN_PRODUCER_ID, -1), (0, 0)]
+    appends = []
+    for data in batches:
+        appends.append(one.log.append(partition, header(data), data))
+        if is_answered:
+            await asyncio.wait([appends[-1].reply])
+    assert await settled(appends) == [(0, 0), (0, 2)]
 
 
 async def test_batches_that_found_no_keys_are_appended_in_order(one: Front) -> None:

@@ -25,12 +25,7 @@ import asyncio
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from korvet.codes import (
-    CONCURRENT_TRANSACTIONS,
-    INVALID_PRODUCER_EPOCH,
-    OUT_OF_ORDER_SEQUENCE_NUMBER,
-    UNKNOWN_PRODUCER_ID,
-)
+from korvet.codes import CONCURRENT_TRANSACTIONS, INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER
 from korvet.errors import KorvetError, SlotMoving, StoreError
 from korvet.redis.client import Argument
 from korvet.store.contract import GONE, RESEND, VERIFY
@@ -45,7 +40,6 @@ from korvet.wire.batch import Batch
 _ATTEMPTS = 4
 _WATCHED_S = 10.0
 _NOT_PLACED = b"%d -1 -1 -1" % RESEND
-_OUT_OF_SEQUENCE = frozenset({OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID})
 _NOT_JUDGED = Appended(INVALID_PRODUCER_EPOCH, -1, -1, -1)
 """On Kafka the coordinator knows the epochs of transactions, and nobody asks the log."""
 
@@ -149,7 +143,7 @@ class Appending(AppendCall):
             self._reply.exception()
 
     def _may_be_repaired(self, appended: Appended) -> bool:
-        if appended.code in _OUT_OF_SEQUENCE:
+        if appended.code == OUT_OF_ORDER_SEQUENCE_NUMBER:
             # A batch that was sent as one behind a failure is refused for good, unless another was repaired since. Any
             # other may have been overtaken: a link sends a call again by itself if the functions were missing.
             return self._partition.repairs != self._repairs or not self._is_behind
@@ -216,13 +210,8 @@ class Appending(AppendCall):
             self._partition.in_flight.add_failed(self._batch, error)
 
     async def _repair(self, appended: Appended) -> Appended:
-        """Send again until the answer is final; GONE is final if the catalog does not have the topic.
-
-        A lost batch may have been its producer's first on this partition. As on Kafka any sequence is taken as the
-        first one, so the next batch has taken its place; UNKNOWN_PRODUCER_ID lets the producer go on with a new epoch.
-        """
+        """Send again until the answer is final; GONE is final if the catalog does not have the topic."""
         partition = self._partition
-        was_lost = appended.code == RESEND
         partition.repairing += 1
         try:
             for _ in range(_ATTEMPTS):
@@ -233,8 +222,6 @@ class Appending(AppendCall):
                     break
         finally:
             partition.repairing -= 1
-        if appended.code == OUT_OF_ORDER_SEQUENCE_NUMBER and was_lost and not self._is_behind:
-            return appended._replace(code=UNKNOWN_PRODUCER_ID)
         return appended
 
     async def _restore(self) -> bool:

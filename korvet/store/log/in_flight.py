@@ -18,9 +18,11 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from korvet.errors import StoreUnavailable
+from korvet.store.contract import GONE, RESEND
 from korvet.wire.batch import Batch
 
 SEQUENCES = 1 << 31
+_SENT_AGAIN = (b"%d " % RESEND, b"%d " % GONE)
 _MOST_PRODUCERS = 1000
 _MOST_BATCHES = 20
 """Of one producer: clients have five under way at most. A producer that sends more is judged by its oldest."""
@@ -33,7 +35,11 @@ class _Sent(NamedTuple):
 
     @property
     def has_failed(self) -> bool:
-        return self.reply.done() and (self.reply.cancelled() or self.reply.exception() is not None)
+        """Whether it will come again: it failed, or its answer says that the front-end sends it again."""
+        reply = self.reply
+        if not reply.done():
+            return False
+        return reply.cancelled() or reply.exception() is not None or reply.result().startswith(_SENT_AGAIN)
 
     @property
     def is_open(self) -> bool:
