@@ -21,10 +21,11 @@ from korvet.api.shared.admin import TENANT_IS_FULL, change_failure, node_ids
 from korvet.api.shared.assignments import replicas_problem
 from korvet.api.shared.context import Context
 from korvet.api.shared.mutations import EXCEEDED, Mutations
+from korvet.configs.brokers import MOST_PARTITIONS
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
-from korvet.store.topics import MOST_PARTITIONS, grow_topic
+from korvet.store.topics import grow_topic
 from korvet.wire.writer import Fields
 
 Outcome = tuple[ErrorCode, str | None]

@@ -28,13 +28,13 @@ from korvet.api.shared.config_entries import created_entries
 from korvet.api.shared.config_resources import topic_misconfigured
 from korvet.api.shared.context import Context
 from korvet.api.shared.mutations import EXCEEDED, Mutations
+from korvet.configs.brokers import MOST_PARTITIONS
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import (
     CLUSTER_METADATA_TOPIC,
-    MOST_PARTITIONS,
     colliding_topics,
     create_topic,
     name_problem,

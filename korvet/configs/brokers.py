@@ -27,6 +27,9 @@ from korvet.configs.types import (
 
 MOST_MEMBERS: Final = 10_000
 """The most members of a group; Kafka's default has no bound. One call completes their rebalance, in 70 ms."""
+MOST_PARTITIONS: Final = 10_000
+"""The most partitions of a topic, and those that one CreateTopics may make (ReplicationControlManager). A request for
+all of them is within `korvet.wire.shape.MOST_ELEMENTS`."""
 _DAY_MS: Final = 86_400_000
 _WINDOWS: Final = "Windows of {}: what these windows allow may be used at once."
 _WINDOW: Final = "The seconds of a window of {}."
@@ -111,7 +114,7 @@ BROKER_CONFIGS: Final = table(
             name="num.partitions",
             kind=_INT,
             default="1",
-            check=between(1, 10_000),
+            check=between(1, MOST_PARTITIONS),
             documentation="Partitions of a topic that is created without a number.",
         ),
         Config(

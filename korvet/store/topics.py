@@ -28,9 +28,6 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state",
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 MAX_NAME_LENGTH: Final = 249
 """The longest name of a topic (org.apache.kafka.common.internals.Topic)."""
-MOST_PARTITIONS: Final = 10_000
-"""The most partitions of a topic, and those that one CreateTopics may make (ReplicationControlManager). A request for
-all of them is within `korvet.wire.shape.MOST_ELEMENTS`."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from korvet.api import registry
-from korvet.configs.brokers import BROKER_CONFIGS, MOST_MEMBERS
+from korvet.configs.brokers import BROKER_CONFIGS, MOST_MEMBERS, MOST_PARTITIONS
 from korvet.store.groups.consumer import MOST_NAMES
 from korvet.store.security.acls import MOST_RULES
 from korvet.store.security.quotas import MOST_AT_ONCE as MOST_QUOTAS
 from korvet.store.security.users import MOST_AT_ONCE as MOST_CREDENTIALS
 from korvet.store.tenants import Limit
-from korvet.store.topics import MOST_PARTITIONS
 from korvet.wire.codec import most_elements
 from tests.support.largest import Location, locations, versions
 
