@@ -12,7 +12,7 @@ from scripts.chaosrun.run import Shown, staged
 
 ROOT = Path(__file__).parents[2]
 # On a busy machine all front-ends may be away together for this time.
-SESSION_TIMEOUT_MS = 8_000
+SESSION_TIMEOUT_MS = 15_000
 # Nine groups read each record, and the clients of all of them share the processors with other tests.
 RECORDS_PER_S = 10.0
 # The seconds for which each fault acts, roughly; a fault without a time acts once.
