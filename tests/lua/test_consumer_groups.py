@@ -148,6 +148,7 @@ def test_members_are_described_with_epochs_and_assignments(consumers: ConsumerGr
 
 @kafka("ConsumerGroupTest.testValidateOffsetCommit")
 @pytest.mark.parametrize("version", [8, 9])
+@kafka("OffsetMetadataManagerTest.testConsumerGroupOffsetCommitWithUnknownMemberId")
 def test_commit_is_judged_by_member_epoch_and_version(consumers: ConsumerGroup, version: int) -> None:
     consumers.enter("m")
     consumers.part("m")
@@ -162,16 +163,6 @@ def test_commit_is_judged_by_member_epoch_and_version(consumers: ConsumerGroup, 
         NONE if version >= 9 else UNSUPPORTED_VERSION
     )
     assert ("foo:1" in consumers.fetch()) == (version >= 9)
-
-
-@kafka("ConsumerGroupTest.testValidateOffsetFetch")
-def test_fetch_is_judged_by_member_epoch(consumers: ConsumerGroup) -> None:
-    assert consumers.read("check_fetch", "m", 0) == NONE
-    epoch = consumers.enter("m").epoch
-    assert consumers.read("check_fetch", "", -1) == NONE
-    assert consumers.read("check_fetch", "other", 0) == UNKNOWN_MEMBER_ID
-    assert consumers.read("check_fetch", "m", 10) == STALE_MEMBER_EPOCH
-    assert consumers.read("check_fetch", "m", epoch) == NONE
 
 
 @kafka("ConsumerGroupTest.testValidateDeleteGroup")
@@ -236,12 +227,6 @@ def test_commit_of_a_consumer_member_does_not_prolong_its_session(consumers: Con
     assert consumers.commit(AT_5, "m", epoch) == UNKNOWN_MEMBER_ID
 
 
-@kafka("OffsetMetadataManagerTest.testConsumerGroupOffsetCommitWithUnknownMemberId")
-def test_commit_of_an_unknown_member_is_refused(consumers: ConsumerGroup) -> None:
-    consumers.enter("m")
-    assert consumers.commit(AT_5, "other", 10) == UNKNOWN_MEMBER_ID
-
-
 @kafka("OffsetMetadataManagerTest.testConsumerGroupOffsetCommitWithStaleMemberEpoch")
 @pytest.mark.parametrize("step", [-1, 1])
 def test_commit_of_another_epoch_is_refused(consumers: ConsumerGroup, step: int) -> None:
@@ -263,7 +248,9 @@ def test_administrator_commits_to_a_group_without_members(consumers: ConsumerGro
 @kafka("OffsetMetadataManagerTest.testConsumerGroupOffsetFetchWithStaleMemberEpoch")
 @kafka("OffsetMetadataManagerTest.testConsumerGroupOffsetFetchFromAdminClient")
 @kafka("OffsetMetadataManagerTest.testConsumerGroupOffsetFetchWithMemberIdAndEpoch")
+@kafka("ConsumerGroupTest.testValidateOffsetFetch")
 def test_fetch_takes_a_member_of_the_epoch_or_no_member(consumers: ConsumerGroup) -> None:
+    assert consumers.read("check_fetch", "m", 0) == NONE
     epoch = settle(consumers, m=of(foo=[0]))
     assert consumers.read("check_fetch", "unknown", epoch) == UNKNOWN_MEMBER_ID
     assert consumers.read("check_fetch", "", epoch) == UNKNOWN_MEMBER_ID

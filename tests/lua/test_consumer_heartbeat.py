@@ -25,6 +25,7 @@ from tests.lua.group import (
     Group,
     named,
 )
+from tests.support.ported import kafka
 
 ALL = of(foo=range(6), bar=range(3))
 
@@ -291,6 +292,7 @@ def test_recurring_outages_take_a_member_out_that_gives_nothing_up(consumers: Co
     assert set(consumers.members()) == {"b"}
 
 
+@kafka("GroupMetadataManagerTest.testStaticMemberRejoinsWithSameMemberIdAfterLeaving")
 def test_static_member_comes_back_with_the_same_id(consumers: ConsumerGroup) -> None:
     consumers.targets = {"a": ALL}
     consumers.enter("a", instance="i")
@@ -301,6 +303,7 @@ def test_static_member_comes_back_with_the_same_id(consumers: ConsumerGroup) -> 
     assert set(consumers.owners().values()) == {"a"}
 
 
+@kafka("GroupMetadataManagerTest.testConsumerGroupHeartbeatWithEmptyClassicGroup")
 def test_empty_classic_group_becomes_one_of_the_consumer_protocol(consumers: ConsumerGroup, group: Group) -> None:
     (member,) = group.stable()
     group.commit({"foo:0": "5 -1 aa "}, member, 1)
@@ -316,6 +319,7 @@ def test_empty_classic_group_becomes_one_of_the_consumer_protocol(consumers: Con
     assert set(consumers.members()) == {"a"}
 
 
+@kafka("GroupMetadataManagerTest.testClassicGroupJoinWithEmptyConsumerGroup")
 def test_empty_group_of_the_consumer_protocol_becomes_classic(consumers: ConsumerGroup, group: Group) -> None:
     single(consumers)
     assert consumers.commit({"foo:0": "5 -1 aa "}, "a", 1) == NONE

@@ -22,7 +22,6 @@ from tests.lua.group import (
     GROUP_ID_NOT_FOUND,
     GROUP_MAX_SIZE_REACHED,
     INCONSISTENT_GROUP_PROTOCOL,
-    MEMBER_ID_REQUIRED,
     NONE,
     UNKNOWN_MEMBER_ID,
     Group,
@@ -194,15 +193,6 @@ def test_returning_static_member_gets_its_partitions_back(consumers: ConsumerGro
     assert (consumers.epochs, consumers.state) == ((epoch, epoch), "Stable")
 
 
-@kafka("GroupMetadataManagerTest.testStaticMemberRejoinsWithSameMemberIdAfterLeaving")
-def test_static_member_returns_with_the_same_member_id(consumers: ConsumerGroup) -> None:
-    epoch = settle(consumers, instances={"a": "ia", "b": "ib"}, a=ONE, b=TWO)
-    consumers.part("b", -2, "ib")
-    assert consumers.enter("b", instance="ib") == told(epoch, TWO, "b")
-    assert set(consumers.owners().values()) == {"a", "b"}
-    assert consumers.state == "Stable"
-
-
 @kafka("GroupMetadataManagerTest.testStaticMemberRejoinsWithSameMemberIdWhileActive")
 def test_present_static_member_may_repeat_its_join(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, instances={"m": "i"}, m=ONE)
@@ -296,23 +286,6 @@ def test_leave_with_the_instance_id_of_another_member_is_refused(consumers: Cons
     why = "Static member other with instance id i was fenced by member m."
     assert consumers.part("other", epoch, "i") == Beat(FENCED_INSTANCE_ID, "other", why=why)
     assert set(consumers.members()) == {"m"}
-
-
-@kafka("GroupMetadataManagerTest.testConsumerGroupHeartbeatWithEmptyClassicGroup")
-def test_empty_classic_group_becomes_a_consumer_group(consumers: ConsumerGroup, group: Group) -> None:
-    (member,) = group.stable()
-    group.leave((member, ""))
-    assert consumers.enter("m").code == NONE
-    assert consumers.field("type") == "consumer"
-
-
-@kafka("GroupMetadataManagerTest.testClassicGroupJoinWithEmptyConsumerGroup")
-def test_empty_consumer_group_becomes_a_classic_group(consumers: ConsumerGroup, group: Group) -> None:
-    consumers.enter("m")
-    consumers.part("m")
-    assert group.join().code == MEMBER_ID_REQUIRED
-    assert group.field("type") is None
-    assert group.state == "Empty"
 
 
 @kafka("GroupMetadataManagerTest.testClassicGroupJoinWithNonEmptyConsumerGroup")

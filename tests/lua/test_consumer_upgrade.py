@@ -536,12 +536,3 @@ def test_empty_classic_group_is_upgraded_although_the_policy_forbids_it(mixed: M
     mixed.policy = "disabled"
     assert entered(mixed) == mixed.epochs[0]
     assert (mixed.kind, mixed.describe().member_ids) == ("consumer", {NEW})
-
-
-@kafka("GroupMetadataManagerTest.testClassicGroupJoinWithEmptyConsumerGroup")
-def test_empty_consumer_group_becomes_a_classic_one(mixed: MixedGroup) -> None:
-    epoch = entered(mixed)
-    mixed.part(NEW)
-    assert mixed.state == "Empty"
-    joined = mixed.newcomer()
-    assert (joined.code, mixed.kind, joined.generation > epoch) == (NONE, "classic", True)

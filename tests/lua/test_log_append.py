@@ -9,10 +9,12 @@ import pytest
 import redis
 
 from tests.lua.log import GONE, RESEND, Appended, Log, listening
+from tests.support.ported import kafka
 
 EPOCHS_SINCE_S = 1_577_836_800
 
 
+@kafka("UnifiedLogTest.testAppendInfoFirstOffset")
 def test_log_gives_dense_offsets_and_an_entry_has_the_offset_past_it(log: Log) -> None:
     assert [log.append(records) for records in (3, 1, 5)] == [(0, 0, 0, 0), (0, 3, 0, 0), (0, 4, 0, 0)]
     assert [entry.next_offset for entry in log.entries()] == [3, 4, 9]

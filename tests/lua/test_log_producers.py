@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 
 from tests.lua.log import Log
+from tests.support.ported import kafka
 
 LAST_SEQUENCE = 2**31 - 1
 DAY_S = 86400
@@ -24,6 +25,7 @@ def _fill(log: Log, batches: int, *, producer_id: int = 7, epoch: int = 0, recor
 
 
 @pytest.mark.parametrize("first", [0, 5, LAST_SEQUENCE])
+@kafka("ProducerStateManagerTest.testNoValidationOnFirstEntryWhenLoadingLog")
 def test_unknown_producer_may_begin_anywhere(log: Log, first: int) -> None:
     assert log.append(producer=(7, 3, first)).code == 0
 
@@ -33,6 +35,7 @@ def test_log_appends_batches_in_sequence(log: Log) -> None:
 
 
 @pytest.mark.parametrize("back", range(1, 6))
+@kafka("UnifiedLogTest.testDuplicateAppends")
 def test_duplicate_of_the_last_five_batches_gets_its_first_offset(log: Log, back: int) -> None:
     bases = _fill(log, 9)
     before = log.dump()
@@ -63,6 +66,7 @@ def test_overlap_that_is_no_exact_duplicate_is_out_of_order(log: Log) -> None:
 
 
 @pytest.mark.parametrize("first", [4, 100, LAST_SEQUENCE])
+@kafka("UnifiedLogTest.testNonSequentialAppend")
 def test_gap_is_out_of_order_and_writes_nothing(log: Log, first: int) -> None:
     log.append(3, producer=(7, 0, 0))
     before = log.dump()
@@ -70,6 +74,7 @@ def test_gap_is_out_of_order_and_writes_nothing(log: Log, first: int) -> None:
     assert log.dump() == before
 
 
+@kafka("ProducerStateManagerTest.testProducerSequenceWrapAround")
 def test_sequence_wraps_after_the_last_one(log: Log) -> None:
     log.append(2, producer=(7, 0, LAST_SEQUENCE - 1))
     assert log.append(3, producer=(7, 0, 0)) == (0, 2, 0, 0)
@@ -77,6 +82,7 @@ def test_sequence_wraps_after_the_last_one(log: Log) -> None:
     assert log.append(2, producer=(7, 0, LAST_SEQUENCE - 1)) == (0, 0, 0, 0)
 
 
+@kafka("ProducerStateManagerTest.testProducerSequenceWithWrapAroundBatchRecord")
 def test_log_remembers_a_batch_across_the_last_sequence(log: Log) -> None:
     assert log.append(5, producer=(7, 0, LAST_SEQUENCE - 1)).code == 0
     assert log.append(5, producer=(7, 0, LAST_SEQUENCE - 1)) == (0, 0, 0, 0)
@@ -84,6 +90,7 @@ def test_log_remembers_a_batch_across_the_last_sequence(log: Log) -> None:
     assert log.append(1, producer=(7, 0, 3)) == (0, 5, 0, 0)
 
 
+@kafka("UnifiedLogTest.testOldProducerEpoch")
 def test_older_epoch_is_fenced(log: Log) -> None:
     log.append(producer=(7, 5, 0))
     before = log.dump()
@@ -93,6 +100,8 @@ def test_older_epoch_is_fenced(log: Log) -> None:
     assert log.dump() == before
 
 
+@kafka("ProducerStateManagerTest.testBasicIdMapping")
+@kafka("ProducerStateManagerTest.testRejectNonZeroSequenceForDirectEpochBump")
 def test_newer_epoch_begins_at_sequence_zero(log: Log) -> None:
     log.append(3, producer=(7, 9, 0))
     assert log.append(producer=(7, 10, 3)).code == 45

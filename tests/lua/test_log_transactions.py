@@ -124,6 +124,8 @@ def test_call_leaves_the_partition_of_another_topic_alone(log: TransactionLog) -
     assert log.dump() == before
 
 
+@kafka("ProducerStateManagerTest.testFirstUnstableOffset")
+@kafka("UnifiedLogTest.testLastStableOffsetWithMixedProducerData")
 def test_first_open_offset_is_of_the_oldest_transaction(log: TransactionLog) -> None:
     for offset, producer_id in enumerate((7, 8, 9)):
         log.write(1, (producer_id, 0, 0), FIRST + offset)
@@ -324,6 +326,7 @@ def test_listing_may_tell_only_producers_with_an_open_transaction(log: Transacti
     assert log.described(only_open=True) == {}
 
 
+@kafka("UnifiedLogTest.testActiveProducers")
 def test_listing_tells_the_state_of_producers(log: TransactionLog) -> None:
     log.plain(2, (5, 1, 8))
     log.write(3, (6, 2, 0), FIRST)
@@ -404,6 +407,7 @@ def test_marker_of_a_newer_epoch_begins_its_sequence(log: TransactionLog) -> Non
 
 
 @kafka("ProducerStateManagerTest.testOldEpochForControlRecord")
+@kafka("UnifiedLogTest.testEndTxnWithFencedProducerEpoch")
 def test_marker_of_an_older_epoch_is_refused_if_nothing_is_open(log: TransactionLog) -> None:
     log.plain(1, (7, 5, 0))
     before = log.dump()

@@ -10,7 +10,6 @@ import redis
 
 from tests.lua.log import RESEND, TOPIC_ID
 from tests.lua.transaction import (
-    INVALID_PRODUCER_EPOCH,
     INVALID_TXN_STATE,
     NONE,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -40,73 +39,9 @@ def codes(log: TransactionLog, *producers: tuple[int, int, int]) -> list[int]:
 # ---------------------------------------------------------------------- sequences and epochs
 
 
-@kafka("ProducerStateManagerTest.testBasicIdMapping")
-def test_partition_takes_the_next_sequence_and_a_newer_epoch(log: TransactionLog) -> None:
-    assert codes(log, (1, 0, 0), (1, 0, 1)) == [NONE, NONE]
-    assert codes(log, (1, 0, 5)) == [OUT_OF_ORDER_SEQUENCE_NUMBER]
-    assert codes(log, (1, 1, 0), (1, 0, 0)) == [NONE, INVALID_PRODUCER_EPOCH]
-
-
-@kafka("ProducerStateManagerTest.testProducerSequenceWrapAround")
-def test_sequence_after_the_last_one_is_zero(log: TransactionLog) -> None:
-    assert codes(log, (1, 15, LAST), (1, 15, 0)) == [NONE, NONE]
-    assert log.state_of(1) == f"15 0|0,0,1|{LAST},{LAST},0"
-
-
-@kafka("ProducerStateManagerTest.testProducerSequenceWithWrapAroundBatchRecord")
-def test_batch_may_begin_below_the_last_sequence_and_end_above_zero(log: TransactionLog) -> None:
-    assert log.plain(21, (1, 15, LAST - 10)).base_offset == 0
-    assert log.state_of(1) == f"15 0|{LAST - 10},9,0"
-    assert codes(log, (1, 15, 11), (1, 15, 10)) == [OUT_OF_ORDER_SEQUENCE_NUMBER, NONE]
-
-
 @kafka("ProducerStateManagerTest.testProducerSequenceInvalidWrapAround")
 def test_gap_across_the_last_sequence_is_out_of_order(log: TransactionLog) -> None:
     assert codes(log, (1, 15, LAST), (1, 15, 1)) == [NONE, OUT_OF_ORDER_SEQUENCE_NUMBER]
-
-
-@kafka("ProducerStateManagerTest.testNoValidationOnFirstEntryWhenLoadingLog")
-def test_unknown_producer_may_begin_with_any_sequence(log: TransactionLog) -> None:
-    assert codes(log, (1, 5, 16)) == [NONE]
-    assert log.state_of(1) == "5 0|16,16,0"
-
-
-@kafka("UnifiedLogTest.testNonSequentialAppend")
-def test_batch_after_a_gap_is_out_of_order(log: TransactionLog) -> None:
-    assert codes(log, (1, 0, 0), (1, 0, 2)) == [NONE, OUT_OF_ORDER_SEQUENCE_NUMBER]
-    assert log.meta_fields()["end"] == "1"
-
-
-@kafka("UnifiedLogTest.testOldProducerEpoch")
-def test_batch_of_an_older_epoch_is_fenced(log: TransactionLog) -> None:
-    assert codes(log, (1, 1, 0), (1, 0, 0)) == [NONE, INVALID_PRODUCER_EPOCH]
-
-
-@kafka("ProducerStateManagerTest.testRejectNonZeroSequenceForDirectEpochBump")
-def test_new_epoch_begins_with_sequence_zero(log: TransactionLog) -> None:
-    assert codes(log, (1, 0, 0), (1, 0, 1), (1, 0, 2)) == [NONE] * 3
-    before = log.dump()
-    assert codes(log, (1, 1, 5), (1, 1, 3)) == [OUT_OF_ORDER_SEQUENCE_NUMBER] * 2
-    assert log.dump() == before
-    assert codes(log, (1, 1, 0)) == [NONE]
-
-
-@kafka("UnifiedLogTest.testDuplicateAppends")
-def test_duplicates_of_the_last_five_batches_get_their_first_offsets(log: TransactionLog) -> None:
-    for sequence in range(6):
-        assert log.plain(1, (1, 0, sequence)).base_offset == sequence
-    assert [log.plain(3, (1, 0, 6)).base_offset for _ in range(2)] == [6, 6]
-    # A part of an appended batch is no duplicate.
-    assert log.plain(2, (1, 0, 7)).code == OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert log.plain(1, (1, 0, 2))[:2] == (NONE, 2)
-    assert log.plain(1, (1, 0, 1)).code == OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert [log.plain(1, (1, 0, 9)).base_offset for _ in range(2)] == [9, 9]
-    assert log.meta_fields()["end"] == "10"
-
-
-@kafka("UnifiedLogTest.testAppendInfoFirstOffset")
-def test_each_batch_gets_the_offset_behind_the_one_before(log: TransactionLog) -> None:
-    assert [log.plain(3, (-1, -1, -1)).base_offset for _ in range(3)] == [0, 3, 6]
 
 
 @kafka("ProducerStateManagerTest.testPrepareUpdateDoesNotMutate")
@@ -149,21 +84,6 @@ def test_transactions_batches_move_the_sequence_and_its_marker_does_not(log: Tra
     assert (log.state_of(1), log.aborted_transactions()) == (f"0 0{batches}", [])
 
 
-@kafka("ProducerStateManagerTest.testFirstUnstableOffset")
-def test_last_stable_offset_is_where_the_oldest_open_transaction_begins(log: TransactionLog) -> None:
-    assert log.first_open() is None
-    log.plain(99, (-1, -1, -1))
-    log.write(1, (1, 5, 0), FIRST)
-    assert log.first_open() == 99
-    log.plain(5, (-1, -1, -1))
-    log.write(1, (2, 5, 0), FIRST + 1)
-    assert log.first_open() == 99
-    log.mark((1, 5), FIRST, "commit")
-    assert log.first_open() == 105
-    log.mark((2, 5), FIRST + 1, "abort")
-    assert log.first_open() is None
-
-
 @kafka("UnifiedLogTest.testFirstUnstableOffsetNoTransactionalData")
 def test_last_stable_offset_is_the_end_without_transactions(log: TransactionLog) -> None:
     log.plain(3, (-1, -1, -1))
@@ -178,18 +98,6 @@ def test_further_batches_of_a_transaction_leave_the_last_stable_offset(log: Tran
     log.write(1, (137, 5, 3))
     assert log.first_open() == 0
     log.mark((137, 5), FIRST)
-    assert log.first_open() is None
-
-
-@kafka("UnifiedLogTest.testLastStableOffsetWithMixedProducerData")
-def test_last_stable_offset_goes_on_to_the_next_open_transaction(log: TransactionLog) -> None:
-    log.write(3, (137, 5, 0), FIRST)
-    log.plain(3, (-1, -1, -1))
-    second = log.write(3, (983, 5, 0), FIRST + 1).base_offset
-    assert log.first_open() == 0
-    log.mark((137, 5), FIRST, "abort")
-    assert log.first_open() == second == 6
-    log.mark((983, 5), FIRST + 1, "commit")
     assert log.first_open() is None
 
 
@@ -225,24 +133,6 @@ def test_index_has_each_aborted_transaction_with_its_stable_offset(log: Transact
     assert log.mark((4, 0), FIRST + 4, "commit").base_offset == 89
     assert log.aborted_transactions() == [(0, 29, 1, 8), (8, 74, 2, 36)]
     assert log.first_open() is None
-
-
-@kafka("UnifiedLogTest.testActiveProducers")
-def test_listing_tells_producers_with_their_open_transaction(log: TransactionLog) -> None:
-    log.write(5, (1, 5, 0), FIRST)
-    assert log.described()[1] == [5, 4, 1000, 0, FIRST, "app"]
-    log.mark((1, 5), FIRST)
-    assert log.described()[1] == [5, 4, 1000, -1, -1, "app"]
-    log.plain(3, (2, 5, 0))
-    assert log.described()[2] == [5, 2, 1000, -1, -1, ""]
-
-
-@kafka("UnifiedLogTest.testEndTxnWithFencedProducerEpoch")
-def test_marker_of_an_older_epoch_is_fenced(log: TransactionLog) -> None:
-    log.mark((1, 5), FIRST, "abort")
-    before = log.dump()
-    assert log.mark((1, 4), FIRST + 1, "abort").code == INVALID_PRODUCER_EPOCH
-    assert log.dump() == before
 
 
 @kafka("UnifiedLogTest.testRebuildTransactionalState")
