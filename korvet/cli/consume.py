@@ -155,11 +155,11 @@ def _cursors(
 ) -> list[Cursor]:
     """The first and the last offset to read of each partition; offsets are kept between the log's start and end."""
     from korvet.cli.kafka.consume import Cursor
-    from korvet.cli.kafka.offsets import EARLIEST, LATEST, log_offsets, offsets_at
+    from korvet.cli.kafka.offsets import log_limits, offsets_at
     from korvet.cli.kafka.topics import chosen_partitions
 
     topic_partitions = chosen_partitions(client, topic, partitions)
-    starts, ends = log_offsets(client, topic_partitions, EARLIEST), log_offsets(client, topic_partitions, LATEST)
+    starts, ends = log_limits(client, topic_partitions)
     stops = ends if to_time is None else offsets_at(client, ends, milliseconds(to_time))
     if from_time is not None:
         wanted = offsets_at(client, ends, milliseconds(from_time))

@@ -136,14 +136,15 @@ def _descriptions(
     client: Client, topics: list[Topic], archived: Mapping[TopicPartition, Committed]
 ) -> list[dict[str, Any]]:
     from korvet.cli.kafka.archived import archived_ends
-    from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_bytes, log_offsets, oldest_times
+    from korvet.cli.kafka.offsets import TopicPartition, log_bytes, log_limits, oldest_times
     from korvet.cli.kafka.topics import describe_settings
 
     partitions = [TopicPartition(topic.name, item.partition) for topic in topics for item in topic.partitions]
     settings = describe_settings(client, [topic.name for topic in topics])
+    starts, ends = log_limits(client, partitions)
     facts = _Facts(
-        starts=log_offsets(client, partitions, EARLIEST),
-        ends=log_offsets(client, partitions, LATEST),
+        starts=starts,
+        ends=ends,
         sizes=log_bytes(client, partitions),
         oldest=oldest_times(client, partitions),
         archived=archived_ends(client, {each: archived[each] for each in partitions if each in archived}),
@@ -269,12 +270,12 @@ def delete(names: tuple[str, ...], if_exists: bool, execute: bool, cluster: Clus
 
 def _show_contents(client: Client, topics: list[Topic]) -> None:
     """A table of what the topics hold."""
-    from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_bytes, log_offsets
+    from korvet.cli.kafka.offsets import TopicPartition, log_bytes, log_limits
     from korvet.unknown import total
 
     owned = {topic.name: [TopicPartition(topic.name, one.partition) for one in topic.partitions] for topic in topics}
     partitions = [partition for own in owned.values() for partition in own]
-    starts, ends = log_offsets(client, partitions, EARLIEST), log_offsets(client, partitions, LATEST)
+    starts, ends = log_limits(client, partitions)
     sizes = log_bytes(client, partitions)
     show_table(
         ["TOPIC", "PARTITIONS", "OFFSETS", "BYTES"],

@@ -11,6 +11,7 @@ import confluent_kafka
 import pytest
 
 from korvet.cli import lines, run
+from korvet.cli.kafka import offsets
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.consume import Cursor, Gone, Reader
 from korvet.cli.kafka.offsets import TopicPartition
@@ -252,6 +253,18 @@ def test_batches_that_are_too_large_for_the_topic_are_sent_in_parts(
     assert (code, err.startswith("korvet: a record of 30")) == (1, True), err
     assert f"korvet topics configure {name} --set max.message.bytes=" in err
     assert err.endswith("; 1 record is stored\n")
+
+
+def test_topic_that_is_deleted_while_its_offsets_are_looked_up_has_no_records(
+    korvet: Korvet, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = offsets.log_offsets
+
+    def deleted(client: Client, partitions: Any, timestamp: int) -> dict[TopicPartition, int]:
+        return {} if timestamp == offsets.LATEST else before(client, partitions, timestamp)
+
+    monkeypatch.setattr(offsets, "log_offsets", deleted)
+    assert korvet("topics", "consume", topic) == (0, "", f"topic {topic} has no records in this range\n")
 
 
 def test_reason_of_a_refused_record_is_shown(

@@ -14,11 +14,11 @@ from korvet.cli.kafka.errors import check
 from korvet.cli.kafka.framing import request
 from korvet.cli.kafka.groups import Group
 from korvet.cli.kafka.offsets import (
-    EARLIEST,
     LATEST,
     TopicPartition,
     committed_offsets,
     log_bytes,
+    log_limits,
     log_offsets,
     log_positions,
 )
@@ -109,7 +109,7 @@ def describe_cluster(client: Client) -> Cluster:
 def topic_rows(client: Client, topics: Sequence[Topic]) -> list[TopicRow]:
     """The rows of a page of topics."""
     partitions = [TopicPartition(topic.name, one.partition) for topic in topics for one in topic.partitions]
-    starts, ends = log_offsets(client, partitions, EARLIEST), log_offsets(client, partitions, LATEST)
+    starts, ends = log_limits(client, partitions)
     sizes = log_bytes(client, partitions)
     rates = offsets_per_second(client, {one: ends[one] for one in partitions[:MOST_RATED] if one in ends})
     rows = []
@@ -139,7 +139,7 @@ def topic_page(client: Client, name: str) -> TopicPage:
     """
     (topic,) = describe_topics(client, [name])
     partitions = [TopicPartition(name, one.partition) for one in topic.partitions]
-    starts, ends = log_offsets(client, partitions, EARLIEST), log_offsets(client, partitions, LATEST)
+    starts, ends = log_limits(client, partitions)
     sizes = log_bytes(client, partitions)
     rows = [
         PartitionRow(one.partition, one.leader, starts.get(at), ends.get(at), sizes.get(at))

@@ -16,7 +16,7 @@ from typing import Final
 from korvet.cli.console.shown import LIST_CHARACTERS, PAGE_CHARACTERS, Shown, shown_record
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.consume import BROKER_FINDS_CORRUPT, Cursor, Gone, Held, Item, Reader
-from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_offsets, offsets_at
+from korvet.cli.kafka.offsets import TopicPartition, log_limits, offsets_at
 from korvet.cli.kafka.records import Record
 from korvet.cli.kafka.topics import chosen_partitions
 from korvet.cli.repair import Damage
@@ -235,8 +235,8 @@ class _Look:
 
 
 def _spans(client: Client, wanted: Wanted, chosen: Sequence[TopicPartition]) -> list[_Span]:
-    starts, ends = log_offsets(client, chosen, EARLIEST), log_offsets(client, chosen, LATEST)
-    chosen = [partition for partition in chosen if partition in starts and partition in ends]
+    starts, ends = log_limits(client, chosen)
+    chosen = [partition for partition in chosen if partition in starts]
     limits = starts if wanted.is_back else ends
     if wanted.toward:
         begins: Mapping[TopicPartition, int] = {

@@ -17,13 +17,11 @@ from korvet.cli.kafka.client import RETRY_PAUSE_S, RETRY_WITHIN_S, Client, may_p
 from korvet.cli.kafka.errors import BrokerError, check
 from korvet.cli.kafka.framing import Request, request
 from korvet.cli.kafka.offsets import (
-    EARLIEST,
-    LATEST,
     TopicPartition,
     by_partition,
     by_topic,
     leaders_of,
-    log_offsets,
+    log_limits,
 )
 from korvet.cli.kafka.records import Record, Stored, Undecodable, read_batches, read_records
 from korvet.wire.markers import is_commit
@@ -174,11 +172,10 @@ class Reader:
 
     def _moved(self, cursor: Cursor) -> Iterator[Item]:
         """Move the cursor of a partition whose log now begins behind its position, or ends before it."""
-        start, end = (
-            log_offsets(self._client, [cursor.partition], at).get(cursor.partition) for at in (EARLIEST, LATEST)
-        )
-        if start is None or end is None:
+        starts, ends = log_limits(self._client, [cursor.partition])
+        if not starts:
             raise BrokerError(f"partition {cursor.partition} no longer exists", ErrorCode.unknown_topic_or_partition)
+        start, end = starts[cursor.partition], ends[cursor.partition]
         if cursor.position < start:
             yield Gone(cursor.position, start - 1)
         cursor.position = min(max(cursor.position, start), end)

@@ -146,6 +146,15 @@ def log_offsets(client: Client, partitions: Collection[TopicPartition], timestam
     return {partition: found.offset for partition, found in log_positions(client, partitions, timestamp).items()}
 
 
+def log_limits(
+    client: Client, partitions: Collection[TopicPartition]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """The starts and the ends of partitions' logs. A partition that does not exist (any more) is in neither."""
+    starts, ends = log_offsets(client, partitions, EARLIEST), log_offsets(client, partitions, LATEST)
+    there = [partition for partition in starts if partition in ends]
+    return {one: starts[one] for one in there}, {one: ends[one] for one in there}
+
+
 def offsets_at(client: Client, ends: Mapping[TopicPartition, int], time_ms: int) -> dict[TopicPartition, int]:
     """The offset of each partition's first record at or after a time, else the partition's end, as ``ends`` has it.
 

@@ -12,12 +12,10 @@ import click
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.groups import members_in_the_way
 from korvet.cli.kafka.offsets import (
-    EARLIEST,
-    LATEST,
     TopicPartition,
     commit_offsets,
     committed_offsets,
-    log_offsets,
+    log_limits,
     offsets_at,
 )
 from korvet.cli.kafka.topics import chosen_partitions
@@ -81,8 +79,8 @@ def plan_reset(client: Client, group: str, topics: Iterable[str], goal: Goal) ->
     partitions = _named_partitions(client, topics) or sorted(committed)
     if not partitions:
         raise KorvetError(f"group {group!r} has no offsets; name the topics to reset with --topic")
-    starts, ends = log_offsets(client, partitions, EARLIEST), log_offsets(client, partitions, LATEST)
-    partitions = [partition for partition in partitions if partition in starts and partition in ends]
+    starts, ends = log_limits(client, partitions)
+    partitions = [partition for partition in partitions if partition in starts]
     wanted = _wanted(client, partitions, goal, starts, ends, committed)
     return [
         Reset(

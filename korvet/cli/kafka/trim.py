@@ -11,13 +11,11 @@ from kio.schema.errors import ErrorCode
 from korvet.cli.kafka.client import Client, retried
 from korvet.cli.kafka.errors import BrokerError, check
 from korvet.cli.kafka.offsets import (
-    EARLIEST,
-    LATEST,
     TopicPartition,
     ask_leaders,
     by_partition,
     log_bytes,
-    log_offsets,
+    log_limits,
     offsets_at,
 )
 from korvet.cli.kafka.topics import TIMEOUT_MS
@@ -58,9 +56,9 @@ class Trim:
 
 def plan_trim(client: Client, partitions: Sequence[TopicPartition], goal: Goal) -> list[Trim]:
     """The trims of the partitions; new starts are kept between the start and the end of each log."""
-    starts, ends = log_offsets(client, partitions, EARLIEST), log_offsets(client, partitions, LATEST)
+    starts, ends = log_limits(client, partitions)
     sizes = log_bytes(client, partitions)
-    partitions = [partition for partition in partitions if partition in starts and partition in ends]
+    partitions = [partition for partition in partitions if partition in starts]
     wanted = _wanted(client, partitions, goal, starts, ends, sizes)
     return [
         Trim(
