@@ -22,7 +22,7 @@ from korvet.api.shared.context import Context
 from korvet.errors import Disconnect, KorvetError
 from korvet.security.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from korvet.security.authorizer import Authorizer
-from korvet.store.security.acls import MOST_CALL_BYTES, MOST_RULES
+from korvet.security.stored_rules import MOST_CALL_BYTES, MOST_RULES
 from korvet.wire.writer import Fields
 
 _DONE: Final[tuple[ErrorCode, str | None]] = ErrorCode.none, None

@@ -32,7 +32,7 @@ from korvet.api.shared.changes import noted
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
 from korvet.security.acl import Acl, AclFilter, PatternType
-from korvet.store.security.acls import MOST_CALL_BYTES, MOST_RULES
+from korvet.security.stored_rules import MOST_CALL_BYTES, MOST_RULES
 from korvet.wire.writer import Fields
 
 _TOO_MANY: Final[Failure] = (

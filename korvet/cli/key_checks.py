@@ -136,7 +136,12 @@ def _topics(nodes: Sequence[Node], namespace: Namespace, found: _Keys) -> Iterat
     for (name, index), (topic_id, _, _) in found.metas.items():
         partitions[name][index] = topic_id or b""
     whole = {name for name, text in entries.items() if name and _is_readable(name, text)}
-    missing = {name: ids for name, ids in sorted(partitions.items()) if name.encode() not in whole}
+    # A topic that was deleted meanwhile has lost its partitions before its entry.
+    missing = {
+        name: ids
+        for name, ids in sorted(partitions.items())
+        if name.encode() not in whole and _are_there(nodes, namespace, name, ids)
+    }
     for name, ids in list(missing.items()):
         if len(set(ids.values())) > 1:
             yield Damage(f"topic {name} is in no catalog, and its partitions are of several topics: it stays away")
@@ -157,6 +162,12 @@ def _topics(nodes: Sequence[Node], namespace: Namespace, found: _Keys) -> Iterat
         yield Damage(
             f"topic {shown}'s entry cannot be read, and it has no keys: redis-cli HDEL '{keys.topics}' '{shown}'"
         )
+
+
+def _are_there(nodes: Sequence[Node], namespace: Namespace, name: str, ids: dict[int, bytes]) -> bool:
+    """Whether a topic's first partition still has its keys."""
+    first = min(ids)
+    return bool(call_at(nodes, "HGET", namespace.partition(name, first).meta, "topic_id") == ids[first])
 
 
 def _is_readable(name: bytes, text: bytes) -> bool:

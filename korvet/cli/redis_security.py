@@ -13,9 +13,8 @@ from korvet.quotas import entity as entities
 from korvet.quotas.quotas import parse_settings
 from korvet.security.acl import Acl, AclFilter
 from korvet.security.scram import make_credential
-from korvet.security.stored_rules import decoded, encoded
+from korvet.security.stored_rules import MOST_RULES, decoded, encoded
 from korvet.store.keys import Namespace
-from korvet.store.security.acls import MOST_RULES
 from korvet.store.security.users import CredentialKey, field_of, text_of
 
 if TYPE_CHECKING:

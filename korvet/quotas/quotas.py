@@ -18,7 +18,7 @@ from typing import Final
 import anyio
 import structlog
 
-from korvet.errors import KorvetError, StoreUnavailable
+from korvet.errors import KorvetError
 from korvet.quotas.entity import Entity, field_of, number_text, parsed_field
 from korvet.quotas.meters import Meters
 from korvet.quotas.rules import NO_CEILINGS, Rules, Settings, Windows
@@ -26,7 +26,7 @@ from korvet.redis.client import Store
 from korvet.redis.wakeup import Wakeups
 from korvet.store.followed import Followed
 from korvet.store.keys import Namespace
-from korvet.store.security.quotas import StoredQuotas, Use
+from korvet.store.security.quotas import StoredBuckets, Use
 
 log = structlog.get_logger()
 
@@ -57,9 +57,9 @@ class Quotas(Followed):
         windows: Windows,
         front_ends: Callable[[], int],
     ) -> None:
-        self._stored = StoredQuotas(namespace, store)
-        keys, complaint = namespace.security, "the quotas cannot be read; those last known count"
-        super().__init__(store, wakeups, "quotas", keys.quotas, keys.secret, complaint)
+        self._buckets = StoredBuckets(namespace, store)
+        complaint = "the quotas cannot be read; those last known count"
+        super().__init__(store, wakeups, namespace.security, "quotas", complaint)
         self.meters: Meters | None = None
         self.settings: Settings = {}
         self._ceilings = NO_CEILINGS
@@ -94,15 +94,13 @@ class Quotas(Followed):
 
         :returns: Kafka's code: 0, INVALID_REQUEST or POLICY_VIOLATION.
         """
-        texts = {
-            field_of(entity, key): "" if number is None else number_text(number)
+        texts = [
+            text
             for (entity, key), number in changes.items()
-        }
-        code = await self._stored.alter(texts)
-        # The change counts, and `follow` makes up for a lost read.
-        with suppress(StoreUnavailable):
-            await self.refresh()
-        return code
+            for text in (field_of(entity, key), "" if number is None else number_text(number))
+        ]
+        (code,) = await self._change("korvet_quotas_alter", changes=texts)
+        return int(code)
 
     # ------------------------------------------------------------------ what clients use
 
@@ -124,7 +122,7 @@ class Quotas(Followed):
         uses = [Use(limit.bucket, used, limit.rate, limit.capacity) for limit, used in reports]
         levels: Mapping[str, float] | None = None
         with suppress(KorvetError), anyio.move_on_after(_PATIENCE_S):
-            levels = await self._stored.use(uses)
+            levels = await self._buckets.use(uses)
         if levels is not None:
             meters.heard(levels)
         self._note_share(meters, is_away=levels is None)

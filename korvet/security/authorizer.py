@@ -16,16 +16,15 @@ import anyio.lowlevel
 import structlog
 
 from korvet.codes import POLICY_VIOLATION
-from korvet.errors import KorvetError
 from korvet.redis.client import Store
 from korvet.redis.wakeup import Wakeups
 from korvet.security.acl import Acl, Operation, ResourceType
 from korvet.security.audit import Audit
 from korvet.security.principal import Principal
 from korvet.security.rules import EVERYTHING, Client, Operations, Rules
-from korvet.security.stored_rules import SLICE, encoded, rules_in_steps
+from korvet.security.stored_rules import MOST_CALL_BYTES, MOST_RULES, SLICE, encoded, rules_in_steps
 from korvet.store.followed import Followed
-from korvet.store.security.acls import MOST_CALL_BYTES, MOST_RULES, StoredAcls
+from korvet.store.keys import Namespace
 
 log = structlog.get_logger()
 
@@ -60,19 +59,18 @@ class Authorizer(Followed):
 
     def __init__(
         self,
-        stored: StoredAcls,
+        namespace: Namespace,
         store: Store,
         wakeups: Wakeups,
         audit: Audit,
         super_users: Collection[str],
         is_open: bool,
     ) -> None:
-        keys, complaint = stored.keys, "access rules cannot be read; the last known ones count"
-        super().__init__(store, wakeups, "acls", keys.acls, keys.secret, complaint)
+        complaint = "access rules cannot be read; the last known ones count"
+        super().__init__(store, wakeups, namespace.security, "acls", complaint)
         self.audit = audit
         self.generation = 0
         """Counts the states that were read; a judgement is good while this is the same."""
-        self._stored = stored
         self._super_users = frozenset(super_users)
         self._is_open = is_open
         self._reading = anyio.Lock()
@@ -135,25 +133,16 @@ class Authorizer(Followed):
         texts = await _texts(acls)
         if texts is None:
             return POLICY_VIOLATION
-        code = await self._stored.add(texts)
-        await self._read_back()
-        return code
+        code, _ = await self._change("korvet_acls_add", rules=texts)
+        return int(code)
 
     async def remove(self, acls: Sequence[Acl]) -> int:
         """Remove rules as one, and pass over those that are gone already; 0, or POLICY_VIOLATION as for `add`."""
         texts = await _texts(acls)
         if texts is None:
             return POLICY_VIOLATION
-        await self._stored.remove(texts)
-        await self._read_back()
+        await self._change("korvet_acls_remove", rules=texts)
         return 0
-
-    async def _read_back(self) -> None:
-        try:
-            await self.refresh()
-        except KorvetError as error:
-            # The change stands, and `follow` makes up for the lost read.
-            log.warning("access rules were changed, but could not be read again yet", reason=str(error))
 
     # ------------------------------------------------------------------ judgements
 

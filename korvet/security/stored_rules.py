@@ -17,6 +17,10 @@ from korvet.security.rules import Rules
 
 log = structlog.get_logger()
 
+MOST_RULES: Final = 10_000
+"""The rules of a namespace, and those that one call adds or removes."""
+MOST_CALL_BYTES: Final = 4 << 20
+"""The bytes of such a call."""
 SLICE: Final = 500
 """Rules that are read in one go, in 3 to 5 ms."""
 LONGEST_SHOWN: Final = 200

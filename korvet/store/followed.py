@@ -12,14 +12,15 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
-from korvet.errors import StoreError
-from korvet.redis.client import Purpose, Store
+from korvet.errors import KorvetError, StoreError
+from korvet.redis.client import Named, Purpose, Store
 from korvet.redis.wakeup import Wakeups
 from korvet.store.every import every
+from korvet.store.keys import SecurityKeys, TenantsKeys
 
 log = structlog.get_logger()
 
@@ -32,9 +33,9 @@ _SECRET_BYTES: Final = 32
 class Followed(ABC):
     """The base of a copy.
 
-    :param name: the name of the table in that of the function that reads it.
-    :param table: its key, and the channel on which its versions are told.
-    :param witness: a key of the table's unit, without which the whole unit was deleted.
+    :param keys: the keys of the table's unit. Without its secret the whole unit was deleted.
+    :param name: the name of the table among these keys, and in the name of the function that reads it. Its key is also
+        the channel of its versions.
     :param complaint: the line of the log if the unit cannot be read.
     :param refresh_s: the longest time between two readings.
     """
@@ -43,17 +44,16 @@ class Followed(ABC):
         self,
         store: Store,
         wakeups: Wakeups,
+        keys: SecurityKeys | TenantsKeys,
         name: str,
-        table: str,
-        witness: str,
         complaint: str,
         refresh_s: float = REFRESH_S,
     ) -> None:
         self._store = store
         self._wakeups = wakeups
         self._function = f"korvet_{name}_read"
-        self._table = table
-        self._witness = witness
+        self._table: str = getattr(keys, name)
+        self._witness = keys.secret
         self._complaint = complaint
         self._refresh_s = refresh_s
         self._version = _UNKNOWN
@@ -124,6 +124,20 @@ class Followed(ABC):
         )
         if is_written:
             log.warning("a table that was deleted in redis is written back", key=self._table)
+
+    async def _change(self, function: str, /, **named: Named) -> Any:
+        """The reply of a function that changes the table, which is then read again.
+
+        :raises StoreUnavailable, StoreFull, StoreError: the change may not count.
+        """
+        reply = await self._store.call_function(Purpose.COORDINATE, function, [self._table], **named)
+        try:
+            await self.refresh()
+        except KorvetError as error:
+            # The change counts, and `follow` makes up for the lost read.
+            if not self._store.has_told(error):
+                log.warning("a table was changed, but could not be read again yet", key=self._table, reason=str(error))
+        return reply
 
     def _distrust(self) -> None:
         """Forget the known version: after history went back, it may come again with other contents."""

@@ -120,7 +120,7 @@ class Tenants(Followed):
 
     def __init__(self, store: Store, wakeups: Wakeups) -> None:
         complaint = "the tenants cannot be read; those last known count"
-        super().__init__(store, wakeups, "tenants", TENANTS.tenants, TENANTS.secret, complaint, REFRESH_S)
+        super().__init__(store, wakeups, TENANTS, "tenants", complaint, REFRESH_S)
         self._known: Mapping[str, Tenant] = MappingProxyType({})
         self.secret = b""
         """A secret that is the same at every front-end; empty before `open`."""

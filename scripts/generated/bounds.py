@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from korvet.api import registry
 from korvet.configs.brokers import BROKER_CONFIGS, MOST_MEMBERS, MOST_PARTITIONS
+from korvet.security.stored_rules import MOST_RULES
 from korvet.store.groups.consumer import MOST_NAMES
-from korvet.store.security.acls import MOST_RULES
 from korvet.store.security.quotas import MOST_AT_ONCE as MOST_QUOTAS
 from korvet.store.security.users import MOST_AT_ONCE as MOST_CREDENTIALS
 from korvet.store.tenants import Limit

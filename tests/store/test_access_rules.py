@@ -21,8 +21,7 @@ from korvet.security.acl import Acl, Operation, PatternType, Permission, Resourc
 from korvet.security.audit import Audit
 from korvet.security.authorizer import Authorizer
 from korvet.security.rights import Rights
-from korvet.security.stored_rules import LONGEST_SHOWN, encoded
-from korvet.store.security.acls import MOST_RULES, StoredAcls
+from korvet.security.stored_rules import LONGEST_SHOWN, MOST_RULES, encoded
 from tests.store.logs import NAMESPACE, Front
 from tests.support.ported import kafka
 from tests.support.redis import Server
@@ -46,9 +45,7 @@ def rule(
 
 
 def authorizer_of(front: Front) -> Authorizer:
-    return Authorizer(
-        StoredAcls(NAMESPACE, front.store), front.store, front.wakeups, Audit("test"), {"User:admin"}, False
-    )
+    return Authorizer(NAMESPACE, front.store, front.wakeups, Audit("test"), {"User:admin"}, False)
 
 
 @pytest.fixture

@@ -44,7 +44,6 @@ from korvet.store.log.log import Log
 from korvet.store.log.shared import Shared
 from korvet.store.outages import Outages
 from korvet.store.registry import Turn
-from korvet.store.security.acls import StoredAcls
 from korvet.store.security.users import Users
 from korvet.store.tenants import is_tenant_name, redis_user_of
 from korvet.store.transactions.transactions import Transactions
@@ -196,7 +195,7 @@ class Process:
         """The judge of a namespace's requests; None if every client may do everything."""
         if not self.settings.values.text("authorizer.class.name"):
             return None
-        return Authorizer(StoredAcls(namespace, store), store, wakeups, audit, *self.openness(super_users))
+        return Authorizer(namespace, store, wakeups, audit, *self.openness(super_users))
 
     def openness(self, super_users: str | None = None) -> tuple[frozenset[str], bool]:
         """The super users, and whether resources without rules are open."""

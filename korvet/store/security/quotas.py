@@ -1,7 +1,4 @@
-"""A namespace's quotas in Redis: the settings as texts, and the buckets that all front-ends take from.
-
-`korvet.quotas` knows what the texts mean.
-"""
+"""The buckets of a namespace's quotas in Redis, which all front-ends take from."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from korvet.store.keys import Namespace
 from korvet.store.outcomes import settled
 
 MOST_AT_ONCE: Final = 1000
-"""Settings that one call alters."""
+"""Quotas that one call alters."""
 _BUCKETS_A_CALL: Final = 100
 
 
@@ -28,25 +25,12 @@ class Use(NamedTuple):
     capacity: float
 
 
-class StoredQuotas:
-    """The calls on the quotas of a namespace.
-
-    :raises StoreUnavailable, StoreFull, StoreError: every method.
-    """
+class StoredBuckets:
+    """The buckets of a namespace."""
 
     def __init__(self, namespace: Namespace, store: Store) -> None:
         self._namespace = namespace
-        self._keys = [namespace.security.quotas]
         self._store = store
-
-    async def alter(self, changes: Mapping[str, str]) -> int:
-        """Set at most `MOST_AT_ONCE` fields to texts, or delete those with none, all or none of them.
-
-        :returns: Kafka's code: 0, INVALID_REQUEST or POLICY_VIOLATION.
-        """
-        flat = [text for change in changes.items() for text in change]
-        (code,) = await self._store.call_function(Purpose.COORDINATE, "korvet_quotas_alter", self._keys, changes=flat)
-        return int(code)
 
     async def use(self, uses: Sequence[Use]) -> Mapping[str, float]:
         """Take from buckets. Returns what each has left for all front-ends together.

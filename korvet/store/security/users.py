@@ -12,8 +12,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from korvet.errors import StoreUnavailable
-from korvet.redis.client import Purpose, Store
+from korvet.redis.client import Store
 from korvet.redis.wakeup import Wakeups
 from korvet.store.followed import Followed, read_secret
 from korvet.store.keys import Namespace
@@ -50,7 +49,7 @@ class Users(Followed):
     def __init__(self, namespace: Namespace, store: Store, wakeups: Wakeups) -> None:
         self._keys = namespace.security
         complaint = "the users cannot be read; those last known may log in"
-        super().__init__(store, wakeups, "users", self._keys.users, self._keys.secret, complaint)
+        super().__init__(store, wakeups, self._keys, "users", complaint)
         self.credentials: Mapping[CredentialKey, Credential] = MappingProxyType({})
         """All credentials as last read."""
         self.secret = b""
@@ -70,12 +69,7 @@ class Users(Followed):
         :returns: 0, INVALID_REQUEST or POLICY_VIOLATION for all of them, and for each 0 or RESOURCE_NOT_FOUND.
         """
         texts = [text for key, one in changes.items() for text in (field_of(key), "" if one is None else text_of(one))]
-        code, codes = await self._store.call_function(
-            Purpose.COORDINATE, "korvet_users_alter", [self._keys.users], changes=texts
-        )
-        # The change counts, and `follow` makes up for a lost read.
-        with suppress(StoreUnavailable):
-            await self.refresh()
+        code, codes = await self._change("korvet_users_alter", changes=texts)
         return code, codes
 
 
