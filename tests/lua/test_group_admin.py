@@ -101,16 +101,6 @@ def test_empty_group_is_deleted_with_its_offsets(group: Group) -> None:
     assert group.delete() == GROUP_ID_NOT_FOUND
 
 
-@kafka("GroupCoordinatorTest.testDeleteNonEmptyGroup")
-def test_group_with_members_is_not_deleted(group: Group) -> None:
-    (member,) = group.stable()
-    assert group.delete() == NON_EMPTY_GROUP
-    group.entered()
-    assert group.delete() == NON_EMPTY_GROUP
-    group.join(member)
-    assert (group.state, group.delete()) == ("CompletingRebalance", NON_EMPTY_GROUP)
-
-
 def test_group_is_deleted_if_all_its_members_expired(group: Group) -> None:
     group.stable(2, session_s=10)
     group.pass_time(10)
@@ -224,8 +214,10 @@ def subscribed(group: Group, *topics: str) -> str:
 
 
 @kafka("GroupCoordinatorTest.testDeleteOffsetOfNonExistingGroup")
+@kafka("OffsetMetadataManagerTest.testCleanupExpiredOffsetsGroupHasNoOffsets")
+@kafka("OffsetMetadataManagerTest.testCleanupExpiredOffsetsGroupDoesNotExist")
 def test_offsets_of_an_unknown_group_cannot_be_deleted(group: Group) -> None:
-    assert group.delete_offsets("foo:0") == (GROUP_ID_NOT_FOUND, [])
+    assert group.delete_offsets("foo:0") == group.delete_offsets() == (GROUP_ID_NOT_FOUND, [])
 
 
 @kafka("GroupCoordinatorTest.testDeleteOffsetOfDeadConsumerGroup")
@@ -235,13 +227,6 @@ def test_offsets_of_an_expired_group_cannot_be_deleted(group: Group) -> None:
     assert group.delete_offsets("foo:0") == (GROUP_ID_NOT_FOUND, [])
 
 
-@kafka("GroupCoordinatorTest.testDeleteOffsetOfNonEmptyNonConsumerGroup")
-@kafka("ClassicGroupTest.testSubscribedTopicsNonConsumerGroup")
-def test_offsets_of_other_protocol_types_cannot_be_deleted(group: Group) -> None:
-    group.entered(protocol_type=OTHER_TYPE)
-    assert group.delete_offsets("foo:0") == (NON_EMPTY_GROUP, [])
-
-
 @kafka("GroupCoordinatorTest.testDeleteOffsetOfEmptyNonConsumerGroup")
 def test_offsets_of_other_protocol_types_are_deleted_after_members_left(group: Group) -> None:
     (member,) = group.stable(protocol_type=OTHER_TYPE)
@@ -249,14 +234,6 @@ def test_offsets_of_other_protocol_types_are_deleted_after_members_left(group: G
     group.leave((member, ""))
     assert group.delete_offsets("foo:0") == (NONE, [NONE])
     assert group.fetch("foo:0", "bar:0") == {"foo:0": "", "bar:0": FOO_AND_BAR["bar:0"]}
-
-
-@kafka("GroupCoordinatorTest.testDeleteOffsetOfConsumerGroupWithUnparsableProtocol")
-def test_offsets_stay_if_a_subscription_cannot_be_read(group: Group) -> None:
-    (member,) = group.stable(protocols=(("range", b""),))
-    group.commit(FOO_AND_BAR, member, 1)
-    assert group.delete_offsets("foo:0") == (NONE, [GROUP_SUBSCRIBED_TO_TOPIC])
-    assert group.fetch() == FOO_AND_BAR
 
 
 @kafka("GroupCoordinatorTest.testDeleteOffsetOfEmptyConsumerGroup")
@@ -272,19 +249,6 @@ def test_offsets_of_unsubscribed_topics_are_deleted(group: Group) -> None:
     subscribed(group, "bar")
     assert group.delete_offsets("foo:0", "bar:0") == (NONE, [NONE, GROUP_SUBSCRIBED_TO_TOPIC])
     assert group.fetch("foo:0", "bar:0") == {"foo:0": "", "bar:0": FOO_AND_BAR["bar:0"]}
-
-
-@kafka("OffsetMetadataManagerTest.testGenericGroupOffsetDelete")
-def test_committed_offset_is_deleted(group: Group) -> None:
-    group.commit(FOO_AND_BAR)
-    assert group.delete_offsets("bar:0") == (NONE, [NONE])
-    assert "bar:0" not in group.fetch()
-
-
-@kafka("OffsetMetadataManagerTest.testGenericGroupOffsetDeleteWithErrors")
-def test_offset_that_was_never_committed_is_deleted_without_an_error(group: Group) -> None:
-    subscribed(group, "bar")
-    assert group.delete_offsets("bar1:0", "bar:0") == (NONE, [NONE, GROUP_SUBSCRIBED_TO_TOPIC])
 
 
 @kafka("ClassicGroupTest.testSubscribedTopics")
@@ -320,6 +284,8 @@ def test_subscription_with_a_negative_count_cannot_be_read(group: Group) -> None
 
 @pytest.mark.parametrize(("protocol_type", "code"), [("consumer", NONE), (OTHER_TYPE, NON_EMPTY_GROUP)])
 @kafka("ClassicGroupTest.testValidateOffsetDelete")
+@kafka("GroupCoordinatorTest.testDeleteOffsetOfNonEmptyNonConsumerGroup")
+@kafka("ClassicGroupTest.testSubscribedTopicsNonConsumerGroup")
 def test_offsets_of_consumers_may_be_deleted_in_every_state(group: Group, protocol_type: str, code: int) -> None:
     options: Options = {"protocol_type": protocol_type, "protocols": subscription("foo")}
     first = group.entered(**options)
@@ -338,6 +304,7 @@ def test_offsets_of_consumers_may_be_deleted_in_every_state(group: Group, protoc
 
 
 @kafka("ClassicGroupTest.testValidateDeleteGroup")
+@kafka("GroupCoordinatorTest.testDeleteNonEmptyGroup")
 def test_only_an_empty_group_is_deleted(group: Group) -> None:
     (leader,) = completing(group)
     outcomes = [(group.state, group.delete())]
@@ -372,12 +339,6 @@ def test_only_an_empty_group_expires(group: Group) -> None:
         group.pass_time(800)
         assert group.delete_offsets()[0] == NONE
     assert group.state == "Stable"
-
-
-@kafka("OffsetMetadataManagerTest.testCleanupExpiredOffsetsGroupHasNoOffsets")
-@kafka("OffsetMetadataManagerTest.testCleanupExpiredOffsetsGroupDoesNotExist")
-def test_clean_up_finds_no_offsets_of_an_unknown_group(group: Group) -> None:
-    assert group.delete_offsets() == (GROUP_ID_NOT_FOUND, [])
 
 
 @kafka("OffsetMetadataManagerTest.testCleanupExpiredOffsetsEmptyOffsetExpirationCondition")

@@ -14,7 +14,6 @@ from tests.lua.group import (
     GROUP_ID_NOT_FOUND,
     GROUP_SUBSCRIBED_TO_TOPIC,
     ILLEGAL_GENERATION,
-    NON_EMPTY_GROUP,
     NONE,
     REBALANCE_IN_PROGRESS,
     RETENTION_S,
@@ -184,18 +183,6 @@ def test_unknown_group_has_no_offsets(group: Group) -> None:
     assert group.fetch() == {}
 
 
-def test_offsets_outlive_the_last_member_by_the_retention(group: Group) -> None:
-    (member,) = group.stable(session_s=1800)
-    group.commit(AT_5, member, 1)
-    group.leave((member, ""))
-    group.pass_time(RETENTION_S - 0.001)
-    assert group.fetch() == AT_5
-    group.pass_time(0.001)
-    assert group.fetch() == {}
-    assert group.fetch("t:0") == {"t:0": ""}
-    assert group.state == "Dead"
-
-
 def test_each_commit_prolongs_the_life_of_an_empty_group(group: Group) -> None:
     group.commit(AT_5)
     group.pass_time(RETENTION_S - 1)
@@ -259,6 +246,8 @@ def test_only_the_keys_of_an_empty_group_expire(group: Group, server: redis.Redi
     assert expiries() == {backstop}
 
 
+@kafka("OffsetMetadataManagerTest.testGenericGroupOffsetDelete")
+@kafka("OffsetMetadataManagerTest.testGenericGroupOffsetDeleteWithErrors")
 def test_administrator_deletes_offsets_of_an_empty_group(group: Group) -> None:
     group.commit({**AT_5, "t:1": "6 -1 aa ", "u:0": "7 -1 bb "})
     assert group.delete_offsets("t:0", "t:9", "u:0") == (NONE, [NONE, NONE, NONE])
@@ -280,17 +269,12 @@ def test_offsets_of_a_subscribed_topic_cannot_be_deleted(group: Group) -> None:
 @pytest.mark.parametrize(
     "metadata", [b"", b"\0\1", b"\0\1\0\0\0\5\0\1t", b"\0\1\0\0\0\1\0\7t", b"\0\1\0\0\0\1\xff\xfft"]
 )
+@kafka("GroupCoordinatorTest.testDeleteOffsetOfConsumerGroupWithUnparsableProtocol")
 def test_every_topic_counts_as_subscribed_if_a_subscription_is_unknown(group: Group, metadata: bytes) -> None:
     """ClassicGroup.isSubscribedToTopic of a consumer group whose subscription cannot be read."""
     (leader,) = group.gathered((("range", metadata),))
     group.assign(leader)
     assert group.delete_offsets("t:0") == (NONE, [GROUP_SUBSCRIBED_TO_TOPIC])
-
-
-def test_offsets_of_members_of_another_protocol_type_cannot_be_deleted(group: Group) -> None:
-    """ClassicGroup.validateOffsetDelete."""
-    group.stable(protocol_type="connect")
-    assert group.delete_offsets("t:0") == (NON_EMPTY_GROUP, [])
 
 
 def test_offset_of_a_deleted_topic_is_forgotten(group: Group) -> None:
