@@ -126,7 +126,7 @@ def _exists(name: str) -> Problem:
 def _partitions(catalog: Catalog, asked: Any) -> int:
     if asked.assignments:
         return len(asked.assignments)
-    return int(catalog.setting(None, "num.partitions")) if asked.num_partitions == -1 else int(asked.num_partitions)
+    return catalog.integer(None, "num.partitions") if asked.num_partitions == -1 else int(asked.num_partitions)
 
 
 async def _create(ctx: Context, asked: Any, validate_only: bool, mutations: Mutations) -> Fields:

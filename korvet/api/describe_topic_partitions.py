@@ -107,7 +107,7 @@ def _page(
     """The topics of this page with their partitions, and the next cursor; an unknown topic is given as its name."""
     catalog = ctx.frontend.catalog
     # A limit below one still yields one partition, or a client would never come to the end.
-    left = max(min(limit, int(catalog.setting(None, "max.request.partition.size.limit"))), 1)
+    left = max(min(limit, catalog.integer(None, "max.request.partition.size.limit")), 1)
     page: list[tuple[Topic | str, range]] = []
     for name in names:
         start = starts.get(name, 0)

@@ -49,7 +49,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     if request.transactional_id is None:
         return await _fresh(ctx)
     timeout_ms = milliseconds(request.transaction_timeout)
-    if not 0 < timeout_ms <= int(ctx.frontend.catalog.setting(None, "transaction.max.timeout.ms")):
+    if not 0 < timeout_ms <= ctx.frontend.catalog.integer(None, "transaction.max.timeout.ms"):
         return _refused(ErrorCode.invalid_transaction_timeout)
     try:
         answer = await ctx.frontend.transactions.init(request.transactional_id, timeout_ms, producer_id, producer_epoch)

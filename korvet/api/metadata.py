@@ -205,7 +205,7 @@ async def _seen(ctx: Context) -> Sequence[Found]:
 
 def _creates(ctx: Context) -> bool:
     """Whether clients' requests create topics that do not exist."""
-    return bool(ctx.frontend.catalog.setting(None, "auto.create.topics.enable").lower() == "true")
+    return ctx.frontend.catalog.boolean(None, "auto.create.topics.enable")
 
 
 def _wants_all(ctx: Context, request: Any) -> bool:
@@ -221,7 +221,7 @@ async def _missing(ctx: Context, name: str, may_create: bool) -> Found:
         return _unknown(name, ErrorCode.invalid_topic_exception)
     if not may_create or name in INTERNAL_TOPICS or not _creates(ctx) or colliding_topics(name, catalog.unified()):
         return _unknown(name, ErrorCode.unknown_topic_or_partition)
-    partitions = int(catalog.setting(None, "num.partitions"))
+    partitions = catalog.integer(None, "num.partitions")
     if not Mutations(ctx, strict_since=0).take(partitions):
         return _unknown(name, ErrorCode.unknown_topic_or_partition)
     was_deleted = catalog.was_deleted_just_now(name)

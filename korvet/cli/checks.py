@@ -14,6 +14,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from korvet.cli.redis import ask
 from korvet.cli.rights import missing_rights
+from korvet.configs.types import Kind, normal
 from korvet.configs.values import BrokerValues
 from korvet.errors import StoreError, StoreRefusing
 from korvet.redis.address import RedisUrl
@@ -79,7 +80,7 @@ def wanted_of(clients: Iterable[redis.Redis], namespace: Namespace) -> Wanted:
             with suppress(StoreError):
                 settings += [(f"topic {name.decode()}", dict(parse_topic(name, text).configs))] if name else []
         copies, whose = max((int(configs.get(_COPIES) or 1), whose) for whose, configs in settings)
-        synced = [whose for whose, configs in settings if configs.get(_SYNCED) == "true"]
+        synced = [whose for whose, configs in settings if normal(Kind.BOOLEAN, configs.get(_SYNCED) or "") == "true"]
         return Wanted(copies, whose, synced[0] if synced else "")
     return Wanted()
 

@@ -257,7 +257,7 @@ def test_losses_of_a_crash_are_told_in_words(capsys: pytest.CaptureFixture[str])
 def test_settings_that_break_acknowledgments_by_the_disk_must_be_mended(capsys: pytest.CaptureFixture[str]) -> None:
     with running_server("valkey", options={"appendonly": "yes"}) as server, server.client() as client:
         assert "acks.fsync" not in findings(server, capsys)
-        client.hset(Namespace().catalog.configs, "korvet.acks.fsync", "true")
+        client.hset(Namespace().catalog.configs, "korvet.acks.fsync", " TRUE")
         for setting, value, verdict, text in (
             ("appendfsync", "everysec", "ok", "flush of the next second"),
             ("no-appendfsync-on-rewrite", "yes", "mend", "set no-appendfsync-on-rewrite no"),

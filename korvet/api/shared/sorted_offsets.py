@@ -90,7 +90,7 @@ async def sort_offsets(ctx: Context, request: Any, topics: Any) -> SortedOffsets
 
 
 def _longest(ctx: Context) -> int:
-    return int(ctx.frontend.catalog.setting(None, "offset.metadata.max.bytes"))
+    return ctx.frontend.catalog.integer(None, "offset.metadata.max.bytes")
 
 
 def reads_all(ctx: Context, request: Any) -> bool:

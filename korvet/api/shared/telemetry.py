@@ -121,7 +121,7 @@ class Telemetry:
     @property
     def most_bytes(self) -> int:
         """The most bytes of a push."""
-        return int(self._catalog.setting(None, "telemetry.max.bytes"))
+        return self._catalog.integer(None, "telemetry.max.bytes")
 
     def instance(self, peer: Peer, client: Traits, id: UUID) -> Instance:
         """The client instance of this id, new if the connection does not know it or subscriptions have changed."""

@@ -96,7 +96,7 @@ async def _keep_trimmed(
 
 
 def _retention_interval_s(catalog: Catalog) -> float:
-    return int(catalog.setting(None, "log.retention.check.interval.ms")) / 1000
+    return catalog.integer(None, "log.retention.check.interval.ms") / 1000
 
 
 async def enforce_retention(
@@ -135,7 +135,7 @@ async def enforce_retention(
 
 async def _keep_compacted(namespace: Namespace, catalog: Catalog, log: Log, activity: Activity, steps: Steps) -> None:
     def pause_s() -> float:
-        return max(_SHORTEST_S, int(catalog.setting(None, "log.cleaner.backoff.ms")) / 1000)
+        return max(_SHORTEST_S, catalog.integer(None, "log.cleaner.backoff.ms") / 1000)
 
     step = partial(compact_all, namespace, catalog, log, {})
 
@@ -189,7 +189,7 @@ def expiration_ms_of(catalog: Catalog) -> int:
     """The time for which partitions remember a silent producer: at least the longest transaction, in which it may be
     silent."""
     names = ("producer.id.expiration.ms", "transaction.max.timeout.ms")
-    return max(int(catalog.setting(None, name)) for name in names)
+    return max(catalog.integer(None, name) for name in names)
 
 
 async def forget_silent_producers(log: Log, partition: Partition, expiration_ms: int) -> None:

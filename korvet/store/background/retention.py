@@ -44,8 +44,8 @@ class Retention:
 def retention_of(catalog: Catalog, topic: Topic) -> Retention | None:
     """A topic's limits, or None if it keeps everything."""
     limits = Retention(
-        ms=int(catalog.setting(topic, "retention.ms")),
-        bytes=int(catalog.setting(topic, "retention.bytes")),
+        ms=catalog.integer(topic, "retention.ms"),
+        bytes=catalog.integer(topic, "retention.bytes"),
         keeps_unarchived=keeps_unarchived(catalog, topic),
     )
     is_on = "delete" in split(catalog.setting(topic, "cleanup.policy"))

@@ -80,7 +80,7 @@ class Settings:
 
     def at_most(self, name: str, limit: str) -> int:
         """A bound's setting, or a tenant's limit if that is lower."""
-        bound = int(self.setting(None, name))
+        bound = self.integer(None, name)
         return min(bound, self.limits.get(limit, bound))
 
     def _take_static(self, static: Mapping[str, str]) -> None:
@@ -111,6 +111,14 @@ class Settings:
         if value is None:
             value = self._effective[key] = self._setting(topic, name)
         return value
+
+    def integer(self, topic: Topic | None, name: str) -> int:
+        """`setting` of a config that is a whole number."""
+        return int(self.setting(topic, name))
+
+    def boolean(self, topic: Topic | None, name: str) -> bool:
+        """`setting` of a config that is true or false."""
+        return self.setting(topic, name) == "true"
 
     def _setting(self, topic: Topic | None, name: str) -> str:
         config = TOPIC_CONFIGS[name] if topic is not None else BROKER_CONFIGS.get(name) or TOPIC_CONFIGS[name]

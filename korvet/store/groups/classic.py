@@ -53,7 +53,7 @@ class ClassicGroups:
         self._syncing = ParkedMembers(wakeups, _SYNC_STATUS)
 
     def _setting(self, name: str) -> int:
-        return int(self._catalog.setting(None, name))
+        return self._catalog.integer(None, name)
 
     async def join(self, request: JoinRequest, draining: anyio.Event) -> Joined:
         """Join, and wait while the group gathers; COORDINATOR_NOT_AVAILABLE when the front-end drains."""

@@ -28,7 +28,7 @@ _MINUTE_MS: Final = 60_000
 
 def retention_ms(catalog: Catalog) -> int:
     """The time for which Redis keeps the offsets of a group without members."""
-    return int(catalog.setting(None, "offsets.retention.minutes")) * _MINUTE_MS
+    return catalog.integer(None, "offsets.retention.minutes") * _MINUTE_MS
 
 
 async def in_turn(request: CommitRequest, call: Callable[[Sequence[str]], Awaitable[int]]) -> int:

@@ -61,12 +61,12 @@ def limits_of(catalog: Catalog, topic: Topic) -> Limits:
     """A topic's limits, by the catalog as last read."""
     is_record = catalog.setting(topic, "korvet.storage") == "record"
     codec = 0 if is_record else _CODECS.get(catalog.setting(topic, "compression.type"))
-    level = None if codec not in _LEVELS else int(catalog.setting(topic, _LEVELS[codec]))
+    level = None if codec not in _LEVELS else catalog.integer(topic, _LEVELS[codec])
     return Limits(
         catalog.generation,
-        int(catalog.setting(topic, "max.message.bytes")),
-        int(catalog.setting(topic, "message.timestamp.before.max.ms")),
-        int(catalog.setting(topic, "message.timestamp.after.max.ms")),
+        catalog.integer(topic, "max.message.bytes"),
+        catalog.integer(topic, "message.timestamp.before.max.ms"),
+        catalog.integer(topic, "message.timestamp.after.max.ms"),
         catalog.setting(topic, "message.timestamp.type") == "LogAppendTime",
         "compact" in split(catalog.setting(topic, "cleanup.policy")),
         catalog.setting(topic, VALUE_SCHEMA),
@@ -74,6 +74,6 @@ def limits_of(catalog: Catalog, topic: Topic) -> Limits:
         level,
         is_record,
         is_record and catalog.setting(topic, "korvet.value.format") == "json",
-        int(catalog.setting(topic, "min.insync.replicas")),
-        catalog.setting(topic, "korvet.acks.fsync") == "true",
+        catalog.integer(topic, "min.insync.replicas"),
+        catalog.boolean(topic, "korvet.acks.fsync"),
     )

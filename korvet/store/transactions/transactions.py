@@ -107,7 +107,7 @@ class Transactions:
 
     @property
     def _expiration_ms(self) -> int:
-        return int(self._catalog.setting(None, "transactional.id.expiration.ms"))
+        return self._catalog.integer(None, "transactional.id.expiration.ms")
 
     async def fresh_id(self) -> int:
         """A producer id that was never given out."""
@@ -199,7 +199,7 @@ class Transactions:
         generation, is_synced = self._synced
         if generation != self._catalog.generation:
             topics = self._catalog.topics()
-            is_synced = any(self._catalog.setting(one, "korvet.acks.fsync") == "true" for one in topics)
+            is_synced = any(self._catalog.boolean(one, "korvet.acks.fsync") for one in topics)
             self._synced = self._catalog.generation, is_synced
         return is_synced
 

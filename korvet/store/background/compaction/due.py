@@ -47,10 +47,10 @@ def compaction_of(catalog: Catalog, topic: Topic) -> Compaction | None:
     if "compact" not in split(catalog.setting(topic, "cleanup.policy")) or keeps_unarchived(catalog, topic):
         return None
     return Compaction(
-        min_lag_ms=int(catalog.setting(topic, "min.compaction.lag.ms")),
-        max_lag_ms=int(catalog.setting(topic, "max.compaction.lag.ms")),
+        min_lag_ms=catalog.integer(topic, "min.compaction.lag.ms"),
+        max_lag_ms=catalog.integer(topic, "max.compaction.lag.ms"),
         min_dirty_ratio=float(catalog.setting(topic, "min.cleanable.dirty.ratio")),
-        delete_retention_ms=int(catalog.setting(topic, "delete.retention.ms")),
+        delete_retention_ms=catalog.integer(topic, "delete.retention.ms"),
     )
 
 
