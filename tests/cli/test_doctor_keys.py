@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -15,6 +16,7 @@ from korvet.cli.redis import ask
 from korvet.store.keys import Namespace
 from tests.support.broker import BrokerFailed, running_broker
 from tests.support.redis import Server
+from tests.support.topologies import running_cluster
 
 KEYS = Namespace().catalog
 NAMESPACE = Namespace()
@@ -182,3 +184,25 @@ def test_user_who_may_not_list_keys_gets_a_note(redis_server: Server, doctor: Do
         assert (verdict, "they were not looked at" in text) == ("note", True)
     finally:
         ask(damaged, "ACL", "SETUSER", "default", "+scan")
+
+
+def test_damage_on_any_primary_of_a_cluster_is_repaired(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"t{number}" for number in range(6)]
+    with running_cluster() as cluster, redis.RedisCluster("127.0.0.1", cluster.nodes[0].port) as client:
+        url = f"redis+cluster://127.0.0.1:{cluster.nodes[0].port}"
+        assert run(["functions", "load", "--redis", url]) == 0
+        client.hset(KEYS.meta, "version", "1")
+        for name in names:
+            keys = NAMESPACE.transaction_log(name, 0)
+            client.fcall("korvet_log_create", len(keys), *keys, "a" * 32, "")
+            client.delete(keys.open)
+            client.set(keys.open, "text")
+            client.hset(NAMESPACE.group(name).group, "state", "Empty")
+        assert run(["doctor", "--redis", url]) == 1
+        run(["doctor", "--redis", url, "--repair"])
+        assert "entered again: t0 of 1 partitions" in capsys.readouterr().out
+        assert run(["doctor", "--redis", url, "--json"]) in (0, 1)
+        found = [item["text"] for item in json.loads(capsys.readouterr().out) if item["subject"] == "keys"]
+        assert found == ["none is damaged"]
+        entries: dict[Any, Any] = client.hgetall(KEYS.topics)
+        assert sorted(entries) == [b"", *map(str.encode, names)]
