@@ -19,7 +19,7 @@ from korvet.pipeline.source.rows import RowBuilder
 from korvet.pipeline.source.unreadable import Unreadable, first_beyond, place_in, unreadable
 from tests.pipeline.sourcing import create
 from tests.pipeline.test_source_fetch import offsets, options
-from tests.pipeline.unreadable import batch_of, senseless, store, undecodable
+from tests.pipeline.unreadable import batch_of, misplaced, senseless, store, undecodable
 from tests.support.broker import KorvetServer
 
 
@@ -117,6 +117,18 @@ def test_task_skips_exactly_the_records_whose_lengths_lead_out_of_their_batch(br
     read = [m.offset() for messages in fetch(wanted, replace(how, skip_unreadable=True), found) for m in messages]
     assert read == [0, 1, 4, 5, 12, 14]
     assert [(each.start, each.end) for each in found] == [(2, 4), (6, 10), (10, 12), (13, 14)]
+
+
+def test_record_beyond_the_log_hides_no_record_after_it(broker: KorvetServer) -> None:
+    create(broker, "fetch-misplaced")
+    for batch in (misplaced(0, 50_000), *(batch_of(b"%d" % n) for n in range(2, 12)), misplaced(0, 2**31 - 1)):
+        store(broker.bootstrap, "fetch-misplaced", batch)
+    wanted = OffsetRange("fetch-misplaced", 0, 0, 14)
+    with pytest.raises(Unreadable, match="offset 1 on cannot be read: a record has an offset that the log does not"):
+        offsets(wanted, options(broker))
+    found: list[UnreadableRange] = []
+    read = [m.offset() for each in fetch(wanted, replace(options(broker), skip_unreadable=True), found) for m in each]
+    assert read == [0, *range(2, 13)] and [(each.start, each.end) for each in found] == [(1, 2), (13, 14)]
 
 
 def test_codec_that_the_client_lacks_makes_no_record_unreadable(broker: KorvetServer) -> None:

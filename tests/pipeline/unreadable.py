@@ -38,6 +38,11 @@ def undecodable(records: int) -> bytes:
     return sealed(_header(GZIP, records), b"no gzip stream")[1]
 
 
+def misplaced(*deltas: int) -> bytes:
+    """A batch of records with these offsets from its first one on."""
+    return sealed(_header(0, len(deltas)), b"".join(_record(delta, b"%d" % delta) for delta in deltas))[1]
+
+
 def senseless(records: int) -> bytes:
     """A batch of uncompressed records, of which the second one claims to be longer than the batch."""
     batch, body = _header(0, records), _record(0, b"whole")

@@ -22,7 +22,7 @@ from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopi
 from korvet.pipeline.plan.losses import UnreadableRange
 from korvet.pipeline.source.ranges import REMEDY, OffsetRange
 from korvet.pipeline.source.rows import headers_of
-from korvet.pipeline.source.unreadable import CUT_OFF, ERRORS, CutOff, first_beyond, unreadable
+from korvet.pipeline.source.unreadable import CUT_OFF, ERRORS, MISPLACED, CutOff, first_beyond, unreadable
 
 CHUNK_ROWS: Final = 1_000
 CHUNK_BYTES: Final = 8 << 20
@@ -254,16 +254,21 @@ class _Fetching:
                 self._handle(error, message.offset())
                 continue
             offset = _offset(message)
+            if offset >= self._wanted.end and not self._is_in_log(offset):
+                # It says nothing of the records up to there, which come after it.
+                self._pass_unreadable(MISPLACED, None)
+                break
             if self._position <= offset < self._wanted.end:
                 records.append(message)
             self._position = max(self._position, offset + 1)
         return records
 
     def _are_next(self, found: list[Message]) -> bool:
-        """Whether all are. As a partition's records come in order, the first and the last tell of those between."""
+        """Whether all are. Offsets grow, but for those of records whose producer wrote wrong ones."""
         if not found or any(map(Message.error, found)):
             return False
-        return self._position <= _offset(found[0]) and _offset(found[-1]) < self._wanted.end
+        offsets: list[Any] = list(map(Message.offset, found))
+        return bool(self._position <= offsets[0] and max(offsets) < self._wanted.end)
 
     def _handle(self, error: KafkaError, offset: int | None) -> None:
         code = error.code()
@@ -338,7 +343,9 @@ class _Fetching:
         while time.monotonic() < self._deadline:
             message = self.client.consumer.poll(self._look_s)
             error = None if message is None else message.error()
-            if message is not None and (error is None or error.code() == KafkaError._PARTITION_EOF):
+            if message is not None and error is None:
+                return self._is_in_log(_offset(message))
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
                 return True
             if message is not None and error is not None and error.code() in ERRORS:
                 return message.offset() != first
@@ -346,6 +353,11 @@ class _Fetching:
             if stopped is not None:
                 return first is not None or stopped > offset
         raise BrokerUnreachable(f"Nothing of {self._place} from offset {offset} on came from {self._address}")
+
+    def _is_in_log(self, offset: int) -> bool:
+        """Whether the log had this offset when it was last read; brokers look at no offsets of uncompressed records."""
+        partition = TopicPartition(self._wanted.topic, self._wanted.partition)
+        return offset < self.client.consumer.get_watermark_offsets(partition, cached=True)[1]
 
     def _cut_off_at(self, offset: int) -> int | None:
         """The first offset, from this one on, that the client asks for in vain: it takes the batch for a cut-off one.

@@ -22,6 +22,7 @@ from korvet.pipeline.errors import PipelineError
 ERRORS: Final = frozenset({KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG})
 """A codec that the client's build lacks is none of them: the records are right, and another client reads them."""
 CUT_OFF: Final = "a record's lengths lead out of its batch"
+MISPLACED: Final = "a record has an offset that the log does not have"
 _TEXT: Final = "Records of {topic}-{partition} from offset {start} on cannot be read: {reason}"
 _SEARCHED: Final = re.compile(r"Records of \S+-(?P<partition>\d+) from offset (?P<start>\d+) on cannot be read: ")
 
