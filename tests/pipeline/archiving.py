@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from korvet.pipeline.retype import RetypeConfig, RetypeResult, retype
 from tests.support.delta import delta_rows
 
 Source = Literal["korvet", "kafka"]
-WITHIN_S = 120.0
+WITHIN_S = 300.0
 CLAIM = 1
 """The version of a table that the second archive claimed."""
 
@@ -44,15 +45,28 @@ class Scene:
         with Broker(self.settings) as broker:
             assert broker.create_topic(self.topic, partitions, settings)
 
-    def produce(self, values: Sequence[bytes | None], *, partition: int = 0) -> None:
+    def produce(self, values: Sequence[bytes | None], *, partition: int = 0, key: bytes = b"key") -> None:
         producer = Producer(self.settings)
         for value in values:
-            producer.produce(self.topic, value, b"key", partition=partition, headers=[("a", b"1"), ("b", None)])
+            producer.produce(self.topic, value, key, partition=partition, headers=[("a", b"1"), ("b", None)])
         assert producer.flush(WITHIN_S) == 0
 
     def archive(self, *, stop: threading.Event | None = None, **told: Any) -> ArchiveResult:
         given = {"bootstrap_servers": self.bootstrap, "lake": self.lake.location, "topics": (self.topic,), **told}
         return archive(self.spark, ArchiveConfig(**given), stop=stop)
+
+    @contextmanager
+    def running(self, **told: Any) -> Iterator[list[ArchiveResult]]:
+        """An archive beside the block, with a batch each 0.2 s. Its result is in the list once it has ended."""
+        stop, results = threading.Event(), list[ArchiveResult]()
+        thread = threading.Thread(target=lambda: results.append(self.archive(every_s=0.2, stop=stop, **told)))
+        thread.start()
+        try:
+            yield results
+        finally:
+            stop.set()
+            thread.join(WITHIN_S)
+            assert not thread.is_alive()
 
     def archive_error(self, **told: Any) -> str:
         return str(self.archive(**told).failed[self.topic])

@@ -10,6 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from korvet.pipeline.session import make_session
+from tests.pipeline.archiving import Scene
+from tests.support.broker import KorvetServer
 from tests.support.java import hasten_spark
 from tests.support.kafka import ROOT, KafkaUnavailable, fetch_dependencies
 from tests.support.object_store import ObjectStore, running_object_store, s3a_jars
@@ -59,6 +61,11 @@ def object_store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
     with running_object_store(tmp_path_factory.mktemp("object-store")) as store:
         reach(spark, store)
         yield store
+
+
+@pytest.fixture
+def scene(spark: SparkSession, broker: KorvetServer, tmp_path: Path, request: pytest.FixtureRequest) -> Scene:
+    return Scene.of(spark, broker.bootstrap, request.node.name, tmp_path)
 
 
 @pytest.hookimpl(tryfirst=True)

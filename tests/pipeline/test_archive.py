@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,15 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import Row, SparkSession
 
-from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, batch, run
+from korvet.pipeline.archive import ArchiveConfig, batch, run
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError, UnknownTopic
 from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS, read_proven
 from korvet.pipeline.plan.losses import Loss
 from korvet.pipeline.source.frame import read_ranges
 from korvet.pipeline.source.ranges import OffsetRange
-from tests.pipeline.archiving import WITHIN_S, Scene, Source, numbered, until
-from tests.support.broker import KorvetServer, running_broker
-
-
-@pytest.fixture
-def scene(spark: SparkSession, broker: KorvetServer, tmp_path: Path, request: pytest.FixtureRequest) -> Scene:
-    return Scene.of(spark, broker.bootstrap, request.node.name, tmp_path)
+from tests.pipeline.archiving import Scene, Source, numbered, until
+from tests.support.broker import running_broker
 
 
 def test_small_ranges_of_many_partitions_share_tasks(spark: SparkSession) -> None:
@@ -108,21 +102,14 @@ def test_topic_created_anew_ends_the_running_archive_and_all_later_ones(scene: S
     scene.produce(numbered(0))
     with Broker(scene.settings) as broker:
         former = broker.topics([scene.topic])[scene.topic]
-    stop, results = threading.Event(), list[ArchiveResult]()
-    thread = threading.Thread(target=lambda: results.append(scene.archive(every_s=0.2, stop=stop)))
-    thread.start()
-    try:
+    with scene.running() as results:
         until(lambda: scene.reported() == {0: 1})
         admin = AdminClient(scene.settings)
         admin.delete_topics([scene.topic])[scene.topic].result()
         until(lambda: scene.topic not in admin.list_topics(timeout=10).topics)
         scene.create(1)
         scene.produce(numbered(1, 2))
-        thread.join(WITHIN_S)
-        assert not thread.is_alive()
-    finally:
-        stop.set()
-        thread.join(WITHIN_S)
+        until(lambda: bool(results))
     assert scene.topic in str(results[0].failed[scene.topic])
     assert "deleted and created anew" in scene.archive_error()
     assert scene.values() == [b"0"]
@@ -220,22 +207,11 @@ def test_new_topics_of_a_pattern_join_and_a_stop_ends_all(scene: Scene, monkeypa
     scene.create(1)
     scene.produce(numbered(0))
     later = Scene(scene.spark, scene.bootstrap, f"{scene.topic}.later", scene.directory)
-    stop, results = threading.Event(), list[ArchiveResult]()
-
-    def work() -> None:
-        pattern = scene.topic.replace(".", r"\.") + ".*"
-        results.append(scene.archive(topics=(), pattern=pattern, every_s=0.2, stop=stop))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
+    with scene.running(topics=(), pattern=scene.topic.replace(".", r"\.") + ".*") as results:
         until(lambda: scene.reported() == {0: 1})
         later.create(1)
         later.produce(numbered(0, 1))
         until(lambda: later.reported() == {0: 2})
-    finally:
-        stop.set()
-        thread.join(WITHIN_S)
     assert {name: (each.rows, each.error) for name, each in results[0].topics.items()} == {
         scene.topic: (1, None), later.topic: (2, None),
     }  # fmt: skip
@@ -243,12 +219,7 @@ def test_new_topics_of_a_pattern_join_and_a_stop_ends_all(scene: Scene, monkeypa
 
 def test_running_archive_compacts_its_tables(scene: Scene) -> None:
     scene.create(1)
-    stop, results = threading.Event(), list[ArchiveResult]()
-    thread = threading.Thread(
-        target=lambda: results.append(scene.archive(every_s=0.2, maintain_every_s=8, expire_hours=24, stop=stop))
-    )
-    thread.start()
-    try:
+    with scene.running(maintain_every_s=8, expire_hours=24) as results:
         for number in range(2):
             scene.produce(numbered(number))
             until(lambda end=number + 1: scene.reported() == {0: end})  # type: ignore[misc]
@@ -256,9 +227,6 @@ def test_running_archive_compacts_its_tables(scene: Scene) -> None:
         until(lambda: any('"OPTIMIZE"' in each.read_text() for each in raw.glob("_delta_log/*.json")))
         scene.produce(numbered(2))
         until(lambda: scene.reported() == {0: 3})
-    finally:
-        stop.set()
-        thread.join(WITHIN_S)
     assert not results[0].failed
     assert scene.values() == [b"0", b"1", b"2"]
 

@@ -5,19 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from korvet.pipeline.plan.losses import Loss
 from tests.pipeline.archiving import Scene, schema_of
 from tests.pipeline.unreadable import batch_of, store, undecodable
-from tests.support.broker import KorvetServer
 
 SCHEMA = schema_of(n={"type": "integer"})
-
-
-@pytest.fixture
-def scene(spark: SparkSession, broker: KorvetServer, tmp_path: Path, request: pytest.FixtureRequest) -> Scene:
-    return Scene.of(spark, broker.bootstrap, request.node.name, tmp_path)
 
 
 def test_undecodable_records_are_dead_letters_once_and_the_archive_goes_on(scene: Scene) -> None:

@@ -27,11 +27,6 @@ from tests.support.delta import delta_rows
 SCHEMA = schema_of(n={"type": "integer"})
 
 
-@pytest.fixture
-def scene(spark: SparkSession, broker: KorvetServer, tmp_path: Path, request: pytest.FixtureRequest) -> Scene:
-    return Scene.of(spark, broker.bootstrap, request.node.name, tmp_path)
-
-
 @pytest.fixture(scope="module")
 def archived_twice(spark: SparkSession, broker: KorvetServer, tmp_path_factory: pytest.TempPathFactory) -> Scene:
     """A scene with two batches in all tables. Tests take copies of its lake."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterator
 from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
@@ -13,21 +14,16 @@ from uuid import UUID
 
 import fastavro
 import pytest
-from confluent_kafka import Producer
-from pyspark.sql import SparkSession
 
-from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, archive
-from korvet.pipeline.broker import Broker
+from korvet.pipeline.archive import ArchiveResult
 from korvet.pipeline.errors import Passing, PipelineError
-from korvet.pipeline.lake import Lake, read_proven
+from korvet.pipeline.lake import read_proven
 from korvet.pipeline.registry import Registered, Registry
 from korvet.pipeline.retype import RetypeConfig, RetypeResult, retype
 from korvet.pipeline.typed.avro import AvroJudge, json_schemas
 from korvet.pipeline.typed.columns import columns
 from korvet.pipeline.typed.table import named
-from tests.pipeline.archiving import until
-from tests.support.broker import KorvetServer
-from tests.support.delta import delta_rows
+from tests.pipeline.archiving import Scene, until
 from tests.support.ports import free_port
 from tests.support.schema_registry import SchemaRegistry, running_registry
 
@@ -217,54 +213,25 @@ def test_address_that_is_no_url_is_one_sentence(url: str) -> None:
         Registry(url)
 
 
-class Scene:
-    """A topic of Avro values, and its archive."""
-
-    def __init__(self, spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> None:
-        self.spark, self.bootstrap, self.topic = spark, bootstrap, topic
-        self.lake = Lake(str(directory / "lake"))
-        with Broker({"bootstrap.servers": bootstrap}) as broker:
-            assert broker.create_topic(topic, 1, {})
-
-    def produce(self, values: Sequence[bytes | None]) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        for value in values:
-            producer.produce(self.topic, value, partition=0)
-        assert producer.flush(WITHIN_S) == 0
-
-    def archive(self, url: str) -> ArchiveResult:
-        config = ArchiveConfig(
-            bootstrap_servers=self.bootstrap, lake=self.lake.location, topics=(self.topic,), schema_registry=url
-        )
-        return archive(self.spark, config)
-
-    def typed(self, *names: str) -> list[tuple[Any, ...]]:
-        rows = delta_rows(self.spark, self.lake.typed(self.topic))
-        return sorted((tuple(row[name] for name in ("_offset", *names)) for row in rows), key=lambda row: row[0])
-
-    def reasons(self) -> list[tuple[int, str]]:
-        return sorted((row.offset, row.reason) for row in delta_rows(self.spark, self.lake.dead_letters(self.topic)))
-
-
-@pytest.fixture
-def scene(spark: SparkSession, broker: KorvetServer, tmp_path: Path, request: pytest.FixtureRequest) -> Scene:
-    return Scene(spark, broker.bootstrap, f"avro.{request.node.name}", tmp_path)
+def typed(scene: Scene, *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(row[name] for name in ("_offset", *names)) for row in scene.typed()]
 
 
 @pytest.mark.scene
 def test_archive_gives_avro_values_columns_over_a_change_of_schema(scene: Scene, registry: SchemaRegistry) -> None:
     wider = {**ORDER, "fields": [*ORDER["fields"], {"name": "amount", "type": "double"}]}
     registry.register(7, ORDER)
+    scene.create(1)
     scene.produce([framed(7, ORDER, {"id": 1, "city": "Bonn"}), None, b"no"])
-    assert not scene.archive(registry.url).failed
+    assert not scene.archive(schema_registry=registry.url).failed
     registry.register(8, wider)
     later = [framed(8, wider, {"id": 2, "city": None, "amount": 1.5}), framed(9, ORDER, {"id": 3, "city": "Oslo"})]
     scene.produce(later)
-    assert not scene.archive(registry.url).failed
-    assert scene.typed("id", "city", "amount", "_is_tombstone") == [
+    assert not scene.archive(schema_registry=registry.url).failed
+    assert typed(scene, "id", "city", "amount", "_is_tombstone") == [
         (0, 1, "Bonn", None, False), (1, None, None, None, True), (3, 2, None, 1.5, False),
     ]  # fmt: skip
-    assert [(offset, reason[:30]) for offset, reason in scene.reasons()] == [
+    assert [(row.offset, row.reason[:30]) for row in scene.dead_letters()] == [
         (2, "not Avro: it does not begin wi"), (4, "the schema registry has no sch"),
     ]  # fmt: skip
     # The schema came late.
@@ -273,25 +240,24 @@ def test_archive_gives_avro_values_columns_over_a_change_of_schema(scene: Scene,
         bootstrap_servers=scene.bootstrap, lake=scene.lake.location, topic=scene.topic, schema_registry=registry.url
     )
     assert retype(scene.spark, config) == RetypeResult(typed=4, dead_letters=1)
-    assert scene.typed("id", "city")[-1] == (4, 3, "Oslo")
+    assert typed(scene, "id", "city")[-1] == (4, 3, "Oslo")
 
 
 def test_archive_of_a_topic_without_avro_values_makes_the_raw_table_alone(
     scene: Scene, registry: SchemaRegistry
 ) -> None:
+    scene.create(1)
     scene.produce([b"no", b"\0\0\0\0\5no"])
-    assert scene.archive(registry.url).topics[scene.topic].rows == 2
+    assert scene.archive(schema_registry=registry.url).topics[scene.topic].rows == 2
     assert not Path(scene.lake.typed(scene.topic)).exists()
 
 
 def test_raw_table_does_not_wait_for_a_registry_that_is_away(scene: Scene, tmp_path: Path) -> None:
+    scene.create(1)
     scene.produce([framed(1, ORDER, {"id": 1, "city": "Bonn"})])
     port = free_port()
     result: list[ArchiveResult] = []
-
-    import threading
-
-    thread = threading.Thread(target=lambda: result.append(scene.archive(f"http://127.0.0.1:{port}")))
+    thread = threading.Thread(target=lambda: result.append(scene.archive(schema_registry=f"http://127.0.0.1:{port}")))
     thread.start()
     try:
         until(lambda: read_proven(scene.spark, scene.lake.raw(scene.topic)) is not None)
@@ -301,4 +267,4 @@ def test_raw_table_does_not_wait_for_a_registry_that_is_away(scene: Scene, tmp_p
             registry.register(1, ORDER)
             thread.join(WITHIN_S)
     assert not result[0].failed
-    assert scene.typed("id") == [(0, 1)]
+    assert typed(scene, "id") == [(0, 1)]

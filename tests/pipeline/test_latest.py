@@ -12,13 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
-from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, archive
-from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.lake import RAW_COLUMNS, Lake, read_proven
 from korvet.pipeline.lake.latest import LatestTable
@@ -27,10 +24,9 @@ from korvet.pipeline.lake.proofs import latest_version
 from korvet.pipeline.lake.table import Table
 from korvet.pipeline.plan.proofs import Proven
 from korvet.pipeline.plan.table import Overtaken
-from tests.support.broker import KorvetServer
+from tests.pipeline.archiving import Scene
 from tests.support.delta import delta_rows
 
-WITHIN_S = 60.0
 DAY = datetime.date(2026, 1, 2)
 NOON = datetime.datetime(2026, 1, 2, 12)
 KEYS = 12
@@ -277,40 +273,18 @@ def test_merge_begins_again_after_maintenance_that_expires_no_key(
     assert done[0].error is None and done[0].files_compacted > 1 and done[0].rows_expired == 0
 
 
-class Scene:
-    """A topic, and its archive with a table of newest records."""
-
-    def __init__(self, spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> None:
-        self.spark, self.bootstrap, self.topic = spark, bootstrap, topic
-        self.lake = Lake(str(directory / "lake"))
-        with Broker({"bootstrap.servers": bootstrap}) as broker:
-            assert broker.create_topic(topic, 1, {})
-
-    def produce(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        for key, value in records:
-            producer.produce(self.topic, value, key, partition=0)
-        assert producer.flush(WITHIN_S) == 0
-
-    def archive(self, **told: object) -> ArchiveResult:
-        given = {"bootstrap_servers": self.bootstrap, "lake": self.lake.location, "topics": (self.topic,), **told}
-        return archive(self.spark, ArchiveConfig(**given))  # type: ignore[arg-type]
-
-    def newest(self) -> Newest:
-        return newest(self.spark, self.lake.latest(self.topic))
-
-
-@pytest.fixture
-def scene(spark: SparkSession, broker: KorvetServer, tmp_path: Path, request: pytest.FixtureRequest) -> Scene:
-    return Scene(spark, broker.bootstrap, f"latest.{request.node.name}", tmp_path)
+def produce(scene: Scene, *records: tuple[bytes, bytes | None]) -> None:
+    for key, value in records:
+        scene.produce([value], key=key)
 
 
 def test_table_of_somebody_else_in_its_place_stays_as_it_is(scene: Scene) -> None:
+    scene.create(1)
     path = scene.lake.latest(scene.topic)
     scene.spark.range(3).write.format("delta").save(path)
-    scene.produce([(b"a", b"1")])
+    produce(scene, (b"a", b"1"))
     assert not scene.archive().failed
-    scene.produce([(b"a", b"2")])
+    produce(scene, (b"a", b"2"))
     assert "was not written by an archive" in str(scene.archive(table="latest").failed[scene.topic])
     assert len(delta_rows(scene.spark, path)) == 3
 
@@ -318,7 +292,8 @@ def test_table_of_somebody_else_in_its_place_stays_as_it_is(scene: Scene) -> Non
 def test_archive_gives_a_lake_the_newest_records_once_however_it_was_cut_off(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene.produce([(b"a", b"1"), (b"b", b"1"), (b"a", b"2")])
+    scene.create(1)
+    produce(scene, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
     assert scene.archive().topics[scene.topic].rows == 3
     assert not Path(scene.lake.latest(scene.topic)).exists()
     commit = LatestTable._commit
@@ -338,9 +313,9 @@ def test_archive_gives_a_lake_the_newest_records_once_however_it_was_cut_off(
         assert result.topics[scene.topic].rows == rows
         assert "the driver died" in str(result.failed[scene.topic])
         monkeypatch.undo()
-        scene.produce(produced_then)
+        produce(scene, *produced_then)
     result = scene.archive(table="latest", max_offsets_per_trigger=1)
     assert (result.failed, result.topics[scene.topic].batches) == ({}, 2)
-    assert scene.newest() == {b"a": b"3", b"c": b"1"}
+    assert newest(scene.spark, scene.lake.latest(scene.topic)) == {b"a": b"3", b"c": b"1"}
     proofs = [read_proven(scene.spark, path(scene.topic)) for path in (scene.lake.latest, scene.lake.raw)]
     assert [None if proven is None else proven.offsets for proven in proofs] == [{0: 6}, {0: 6}]
