@@ -10,8 +10,13 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError, ProcessDied, UnknownTopic
 
+SPARK_ERRORS: Final = (Py4JJavaError, PySparkException)
+"""The errors of work that Spark was given; `failure` has the sentence."""
 # The last line of a Python traceback: the error's full name and its text.
 _OURS: Final = re.compile(r"^\s*(?:[\w.$]+: )*korvet\.[\w.]+: (?P<text>\S.*)$", re.MULTILINE)
 _CAUSE: Final = re.compile(r"^Caused by: (\S.*)$", re.MULTILINE)

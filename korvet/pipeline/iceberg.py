@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.failures import failure
+from korvet.pipeline.failures import SPARK_ERRORS, failure
 from korvet.pipeline.lake import Lake, files
 from korvet.pipeline.lake.proofs import delta_snapshot
 
@@ -153,7 +151,7 @@ def _delta(spark: SparkSession, path: str) -> _Delta | None:
         columns = spark.read.format("delta").option("versionAsOf", version).load(path).schema
         notes = json.loads(found.metadata().schema().json())
         added = DataFrame(found.allFiles().toDF(), spark).select("path", "deletionVector").collect()
-    except (Py4JJavaError, PySparkException) as error:
+    except SPARK_ERRORS as error:
         raise PipelineError(f"{path}: it cannot be read: {failure(error)}") from None
     if any(row["deletionVector"] is not None for row in added):
         raise PipelineError(

@@ -15,14 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from korvet.pipeline.archive.batch import VALUE_SCHEMA, Tables
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.failures import SPARK_ERRORS
 from korvet.pipeline.lake import Lake
 from korvet.pipeline.lake.table import write_failure
 from korvet.pipeline.plan.proofs import Proven
@@ -76,7 +75,7 @@ def retype(spark: SparkSession, config: RetypeConfig) -> RetypeResult:
         judged = _judged(tables, schema, config)
         wrong = _replace_dead_letters(tables, dead_letters(judged), proven)
         return RetypeResult(typed=tables.typed.replace(typed_rows(judged), proven), dead_letters=wrong)
-    except (Py4JJavaError, PySparkException) as error:
+    except SPARK_ERRORS as error:
         raise write_failure(config.topic, error) from None
 
 

@@ -14,8 +14,6 @@ from functools import cached_property
 from typing import Final
 
 import structlog
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -27,7 +25,7 @@ from korvet.pipeline.archive.unreadable import found_by, letters
 from korvet.pipeline.broker import Broker, Position, Topic
 from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.failures import failure
+from korvet.pipeline.failures import SPARK_ERRORS, failure
 from korvet.pipeline.lake import RAW_COLUMNS, Lake
 from korvet.pipeline.lake.latest import LatestTable
 from korvet.pipeline.lake.proofs import is_archived, keep_proven
@@ -132,7 +130,7 @@ class TopicWriter:
             try:
                 count = self._write(batch)
                 break
-            except (Py4JJavaError, PySparkException) as error:
+            except SPARK_ERRORS as error:
                 batch = self._without_unreadable(batch, error)
         return self._progress(batch, count, time.monotonic() - began, ends)
 

@@ -17,14 +17,13 @@ from dataclasses import replace
 from typing import Final
 
 import structlog
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from korvet.pipeline.archive.config import ArchiveConfig
 from korvet.pipeline.errors import Passing, PipelineError
+from korvet.pipeline.failures import SPARK_ERRORS
 from korvet.pipeline.lake.table import Table, write_failure
 from korvet.pipeline.plan.batch import limited
 from korvet.pipeline.plan.following import followed, lacking, within
@@ -106,7 +105,7 @@ class TypedTables:
                 fresh = None
         except Overtaken:
             raise
-        except (Py4JJavaError, PySparkException, PipelineError) as error:
+        except (*SPARK_ERRORS, PipelineError) as error:
             self._fail(write_failure(self._topic, error))
         else:
             self._tries.succeed()

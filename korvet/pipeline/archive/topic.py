@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import structlog
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from korvet.pipeline.archive import history
@@ -17,6 +15,7 @@ from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress, Topic
 from korvet.pipeline.broker import Broker, Position, Topic
 from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import Passing, PipelineError
+from korvet.pipeline.failures import SPARK_ERRORS
 from korvet.pipeline.lake import RAW_COLUMNS, Lake
 from korvet.pipeline.lake.table import Table, write_failure
 from korvet.pipeline.plan.batch import Ends
@@ -75,7 +74,7 @@ class TopicArchive:
         with self._turn:
             try:
                 return self._write(ends)
-            except (Py4JJavaError, PySparkException, PipelineError) as error:
+            except (*SPARK_ERRORS, PipelineError) as error:
                 self._writer = None
                 raise self._sentence(error) from None
 

@@ -15,13 +15,11 @@ from typing import Any, Final, TypeVar
 
 import structlog
 from delta.tables import DeltaTable
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.failures import failure
+from korvet.pipeline.failures import SPARK_ERRORS, failure
 from korvet.pipeline.lake import files
 from korvet.pipeline.lake.layout import ARCHIVED, Lake
 from korvet.pipeline.lake.log_store import keep_one_writer
@@ -163,7 +161,7 @@ def _maintained(session: SparkSession, table: str, config: MaintainConfig) -> Ta
         DeltaTable.forPath(session, table).vacuum(config.retention_hours)
     except PipelineError as error:
         return TableMaintained(table=table, error=error)
-    except (Py4JJavaError, PySparkException) as error:
+    except SPARK_ERRORS as error:
         return TableMaintained(table=table, error=PipelineError(f"{table}: it was not maintained: {failure(error)}"))
     return TableMaintained(
         table=table,
@@ -207,7 +205,7 @@ def _repeated(work: Callable[[], T], table: str) -> T:
     for left in reversed(range(_TRIES)):
         try:
             return work()
-        except (Py4JJavaError, PySparkException) as error:
+        except SPARK_ERRORS as error:
             if not left or not any(each in str(error) for each in CONFLICTS):
                 raise
             log.info("another job changed the same table; trying again", table=table)

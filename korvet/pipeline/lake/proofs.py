@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.failures import failure
+from korvet.pipeline.failures import SPARK_ERRORS, failure
 from korvet.pipeline.lake import files
 from korvet.pipeline.lake.java import newest_snapshot
 from korvet.pipeline.plan.proofs import PROPERTY, Found, Proven, Snapshot, find, must_be_kept, statement
@@ -41,7 +39,7 @@ def keep_proven(spark: SparkSession, table: str) -> None:
         return
     try:
         spark.sql(statement(files.uri(spark, table), found.proven.to_json(snapshot.transaction)))
-    except (Py4JJavaError, PySparkException) as error:
+    except SPARK_ERRORS as error:
         raise PipelineError(f"{table}: its proof cannot be kept: {failure(error)}") from None
 
 
@@ -120,5 +118,5 @@ def _find(spark: SparkSession, table: str, snapshot: Snapshot | None) -> Found |
 def _readable(table: str) -> Iterator[None]:
     try:
         yield
-    except (Py4JJavaError, PySparkException) as error:
+    except SPARK_ERRORS as error:
         raise PipelineError(f"{table}: its Delta log cannot be read: {failure(error)}") from None

@@ -7,14 +7,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.failures import failure
+from korvet.pipeline.failures import SPARK_ERRORS, failure
 from korvet.pipeline.lake.java import newest_snapshot
 from korvet.pipeline.lake.layout import ARCHIVED
 from korvet.pipeline.lake.log_store import keep_one_writer
@@ -110,7 +108,7 @@ def conflicts(names: tuple[str, ...] = CONFLICTS) -> Iterator[None]:
     """Have Delta's errors of these names be a `Conflict`."""
     try:
         yield
-    except (Py4JJavaError, PySparkException) as error:
+    except SPARK_ERRORS as error:
         if any(name in str(error) for name in names):
             raise Conflict from error
         raise

@@ -8,13 +8,11 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Final
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.failures import failure
+from korvet.pipeline.failures import SPARK_ERRORS, failure
 from korvet.pipeline.lake import files
 from korvet.pipeline.lake.java import newest_snapshot
 from korvet.pipeline.lake.layout import ARCHIVED, Lake
@@ -136,7 +134,7 @@ def _size() -> Column:
 def _table(spark: SparkSession, path: str) -> DataFrame:
     try:
         return spark.read.format("delta").load(path)
-    except (Py4JJavaError, PySparkException) as error:
+    except SPARK_ERRORS as error:
         raise PipelineError(f"{path}: it cannot be read: {failure(error)}") from None
 
 
