@@ -69,7 +69,6 @@ def test_archive_writes_each_value_as_a_typed_row_or_a_dead_letter(scene: Scene,
         assert sorted(map(str, by_spark)) == sorted(map(str, delta_rows(scene.spark, table)))
 
 
-@pytest.mark.scene
 def test_archive_with_batches_that_end_elsewhere_takes_nothing_back(twice: Scene) -> None:
     # The driver died after the typed rows were written, and before the raw records were.
     twice.forget(twice.lake.raw(twice.topic), CLAIM)

@@ -254,7 +254,6 @@ def test_archive_that_was_overtaken_merges_nothing(tables: Tables) -> None:
     assert newest(tables.spark, other.path) == {b"a": b"3", b"b": b"1"}
 
 
-@pytest.mark.scene
 def test_merge_begins_again_after_maintenance_that_expires_no_key(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from tests.support.order import TESTS, in_order, share
+from tests.support.order import TESTS, Sharing, in_order, share
 
 
 def ordered(*names: str) -> list[str]:
@@ -34,3 +37,12 @@ def test_share_is_taken_when_its_first_file_comes() -> None:
 )
 def test_process_takes_a_file_at_a_time_or_all_that_share_something_dear(test: str, expected: str) -> None:
     assert share(test) == expected
+
+
+@pytest.mark.parametrize(
+    ("markexpr", "expected"), [("not all", "a session of Spark"), ("", "another session of Spark")]
+)
+def test_run_without_all_has_one_session_of_spark(markexpr: str, expected: str) -> None:
+    sharing: Any = object.__new__(Sharing)
+    sharing.config = SimpleNamespace(getoption={"markexpr": markexpr}.get)
+    assert sharing._split_scope("tests/pipeline/test_lake.py::test_x") == expected

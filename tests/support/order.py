@@ -64,10 +64,11 @@ def share(test: str) -> str:
 
 
 class Sharing(LoadFileScheduling):
-    """Gives each process a `share` at a time."""
+    """Gives each process a `share` at a time. The scenes of a run without the marker `all` fit one session of Spark."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return share(nodeid)
+        found = share(nodeid)
+        return found.replace("another", "a") if self.config.getoption("markexpr") else found
 
 
 @pytest.hookimpl(optionalhook=True)
