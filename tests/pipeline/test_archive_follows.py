@@ -56,19 +56,11 @@ def test_batch_that_java_cannot_decode_ends_no_archive_with_spark_s_connector(sc
     assert scene.reported() == {0: 4, 1: 1}
 
 
-@pytest.mark.parametrize(
-    ("schema", "reason"),
-    [
-        ('{"type": "string"}', "no JSON object fits it"),
-        ('{"properties": {"A": {}, "a": {}}}', "differ by case only"),
-        ("{", "Expecting property name"),
-    ],
-)
-def test_schema_without_columns_stops_the_typed_table_alone(scene: Scene, schema: str, reason: str) -> None:
+def test_schema_without_columns_stops_the_typed_table_alone(scene: Scene) -> None:
     scene.create(1)
     scene.produce([b'{"n": 0}', b"no"])
-    told = scene.archive_error(schemas={scene.topic: schema})
-    assert ": typed table: " in told and reason in told and "the raw table has all records" in told
+    told = scene.archive_error(schemas={scene.topic: '{"type": "string"}'})
+    assert ": typed table: " in told and "no JSON object fits it" in told and "the raw table has all records" in told
     assert scene.values() == [b'{"n": 0}', b"no"] and scene.reported() == {0: 2}
     assert not scene.archive(schemas={scene.topic: ""}).failed
     assert not Path(scene.lake.typed(scene.topic)).exists()

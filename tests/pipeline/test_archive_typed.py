@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import shutil
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from korvet.pipeline.archive import history
-from korvet.pipeline.broker import Position
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.lake.table import Table
 from korvet.pipeline.plan.proofs import Proven
@@ -92,32 +89,6 @@ def test_record_goes_to_one_table_over_a_schema_change_and_beside_a_letter_of_a_
     assert [(row.offset, row.value[:4]) for row in twice.dead_letters()] == [
         (1, b"no"), (2, b'{"n"'), (3, b'{"m"'), (4, b"neve"), (5, b"neve"),
     ]  # fmt: skip
-
-
-def test_archive_goes_on_after_typed_rows_alone_under_a_new_leader(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scene.create(1)
-    scene.produce([b'{"n": 1}'])
-    append, latest = Table.append, history.latest
-
-    def cut_off(table: Table, rows: DataFrame, proven: Proven) -> int:
-        if table.path == scene.lake.raw(scene.topic):
-            raise PipelineError("the driver died")
-        return append(table, rows, proven)
-
-    def later(*asked: Any) -> dict[int, Position]:
-        return {
-            number: replace(end, leader_epoch=(end.leader_epoch or 0) + 1) for number, end in latest(*asked).items()
-        }
-
-    monkeypatch.setattr(Table, "append", cut_off)
-    assert "the driver died" in scene.archive_error(schemas={scene.topic: SCHEMA})
-    monkeypatch.setattr(Table, "append", append)
-    monkeypatch.setattr(history, "latest", later)
-    assert not scene.archive(schemas={scene.topic: SCHEMA}).failed
-    assert scene.values() == [b'{"n": 1}']
-    assert len(scene.typed()) == 1
 
 
 @pytest.mark.scene

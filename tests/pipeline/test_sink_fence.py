@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.sink.columns import Record
 from korvet.pipeline.sink.delivery import Fenced
 from korvet.pipeline.sink.fence import write_fenced
 from korvet.pipeline.sink.once import Task, write_once
-from tests.pipeline.written import create_topic, read_topic
+from tests.pipeline.sinking import Step, batches, numbers, task
+from tests.pipeline.written import create_topic
 from tests.support.broker import KorvetServer
-
-Step = Sequence[int] | Callable[[], object]
-
-
-def task(query: str, *, batch: int = 0, partition: int = 0, run: str = "first") -> Task:
-    return Task(query=query, batch=batch, partition=partition, run=run)
 
 
 def write(broker: KorvetServer, task: Task, *steps: Step) -> int:
@@ -31,18 +25,6 @@ def write_with_hashes(broker: KorvetServer, task: Task, rows: Sequence[int]) -> 
     return write_once(settings, task, batches(task.query, [rows]), confirm_within_s=60)
 
 
-def batches(topic: str, steps: Sequence[Step]) -> Iterator[Iterator[Record]]:
-    for step in steps:
-        if callable(step):
-            step()
-        else:
-            yield iter([(topic, str(number), None, -1, 0, None) for number in step])
-
-
-def numbers(broker: KorvetServer, topic: str) -> list[int]:
-    return sorted(int(one.value or b"") for one in read_topic(broker.bootstrap, topic))
-
-
 def test_repeated_partition_writes_nothing_in_its_batch(broker: KorvetServer) -> None:
     topic = create_topic(broker.bootstrap, "fence-again")
     for run in ("first", "first", "second"):
@@ -50,7 +32,7 @@ def test_repeated_partition_writes_nothing_in_its_batch(broker: KorvetServer) ->
         assert write(broker, task(topic, partition=1, run=run), range(10, 15)) == 5
         assert write(broker, task(topic, partition=2, run=run), []) == 0
     assert write(broker, task(topic, batch=1), range(15, 20)) == 5
-    assert numbers(broker, topic) == [*range(20)]
+    assert numbers(broker.bootstrap, topic) == [*range(20)]
 
 
 def test_task_of_a_dead_driver_writes_nothing_beside_the_next_run(broker: KorvetServer) -> None:
@@ -61,12 +43,12 @@ def test_task_of_a_dead_driver_writes_nothing_beside_the_next_run(broker: Korvet
 
     with pytest.raises(Fenced):
         write(broker, task(topic), range(5), next_run, range(5, 10))
-    assert numbers(broker, topic) == [*range(10)]
+    assert numbers(broker.bootstrap, topic) == [*range(10)]
     # It may also begin after the next run has written the next batch.
     write(broker, task(topic, batch=1, run="second"), range(10, 12))
     with pytest.raises(PipelineError, match="batch 1 of the query is written already"):
         write(broker, task(topic), range(10))
-    assert numbers(broker, topic) == [*range(12)]
+    assert numbers(broker.bootstrap, topic) == [*range(12)]
 
 
 def test_partition_that_has_fewer_rows_than_it_wrote_is_refused(broker: KorvetServer) -> None:
@@ -74,7 +56,7 @@ def test_partition_that_has_fewer_rows_than_it_wrote_is_refused(broker: KorvetSe
     write(broker, task(topic), range(10))
     with pytest.raises(PipelineError, match="was written with 10 other rows than the 9"):
         write(broker, task(topic, run="second"), range(9))
-    assert numbers(broker, topic) == [*range(10)]
+    assert numbers(broker.bootstrap, topic) == [*range(10)]
 
 
 @pytest.mark.parametrize("repeated", [0, 1])
@@ -86,7 +68,7 @@ def test_batch_that_was_begun_with_hashes_is_not_ended_without(broker: KorvetSer
         write(broker, task(topic, partition=repeated, run="second"), range(10, 20))
     assert write_with_hashes(broker, task(topic, run="third"), range(10)) == 10
     assert write(broker, task(topic, batch=1, run="fourth"), range(10, 12)) == 2
-    assert numbers(broker, topic) == [*range(12)]
+    assert numbers(broker.bootstrap, topic) == [*range(12)]
 
 
 @pytest.mark.parametrize("repeated", [0, 1])
@@ -97,4 +79,4 @@ def test_batch_that_was_begun_without_hashes_is_not_ended_with_them(broker: Korv
         write_with_hashes(broker, task(topic, partition=repeated, run="second"), range(10, 20))
     assert write(broker, task(topic, run="third"), range(10)) == 10
     assert write_with_hashes(broker, task(topic, batch=1, run="fourth"), range(10, 12)) == 2
-    assert numbers(broker, topic) == [*range(12)]
+    assert numbers(broker.bootstrap, topic) == [*range(12)]

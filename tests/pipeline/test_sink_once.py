@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -14,37 +13,19 @@ from confluent_kafka.admin import AdminClient
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
 from korvet.pipeline.sink import delivery, once
-from korvet.pipeline.sink.columns import Record
 from korvet.pipeline.sink.delivery import Delivery, Fenced
 from korvet.pipeline.sink.once import Task, write_once
-from tests.pipeline.written import create_topic, read_topic
+from tests.pipeline.sinking import Step, batches, numbers, task
+from tests.pipeline.written import create_topic
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.kafka import free_port
 from tests.support.redis import Server
-
-Step = Sequence[int] | Callable[[], object]
-
-
-def task(query: str, *, batch: int = 0, partition: int = 0, run: str = "first") -> Task:
-    return Task(query=query, batch=batch, partition=partition, run=run)
 
 
 def write(bootstrap: str, task: Task, *steps: Step, confirm_within_s: float = 60, **settings: str) -> int:
     """Write numbers to the topic of the query's name; a callable step runs between batches."""
     given = {"bootstrap.servers": bootstrap, **{name.replace("_", "."): value for name, value in settings.items()}}
     return write_once(given, task, batches(task.query, steps), confirm_within_s=confirm_within_s)
-
-
-def batches(topic: str, steps: Iterable[Step]) -> Iterator[Iterator[Record]]:
-    for step in steps:
-        if callable(step):
-            step()
-        else:
-            yield iter([(topic, str(number), None, -1, 0, None) for number in step])
-
-
-def numbers(bootstrap: str, topic: str) -> list[int]:
-    return sorted(int(one.value or b"") for one in read_topic(bootstrap, topic))
 
 
 def test_repeated_task_writes_nothing(broker: KorvetServer) -> None:

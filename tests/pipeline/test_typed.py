@@ -12,7 +12,6 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS
 from korvet.pipeline.typed import TABLE_PROPERTIES, JsonVerdicts, dead_letters, table_type, typed_rows
 from tests.support.delta import delta_rows
@@ -147,20 +146,6 @@ def test_columns_have_the_names_of_properties(batch: Batch, tables: Tables) -> N
     assert tables.typed().select("`a b`", "`a.b`", "`in side`.`d.e`").where("`ü` = 3").count() == 2
 
 
-def test_member_that_is_required_no_more_may_be_missing(batch: Batch, tables: Tables) -> None:
-    properties = {"id": INTEGER, "city": STRING}
-    tables.add(batch([{"id": 1, "city": "Bonn"}, {"id": 2}]), {"properties": properties, "required": ["id", "city"]})
-    tables.add(batch([{"id": 3}, {"city": "Oslo"}]), {"properties": properties, "required": ["id"]})
-    assert tables.rows("_offset", "id", "city") == [(0, 1, "Bonn"), (2, 3, None)]
-    assert [letter.offset for letter in tables.dead_letters()] == [1, 3]
-
-
-def test_schema_without_properties_gives_rows_and_dead_letters(batch: Batch, tables: Tables) -> None:
-    tables.add(batch([{"id": 1}, {}, None]), {"required": ["id"]})
-    assert tables.rows("_offset", "_is_tombstone") == [(0, False), (2, True)]
-    assert [letter.reason for letter in tables.dead_letters()] == ["$: 'id' is a required property"]
-
-
 def test_rows_and_dead_letters_of_a_raw_table_keep_the_day_of_archiving(batch: Batch) -> None:
     schema = json.dumps({"properties": {"id": INTEGER}})
     raw = batch([{"id": 1}, b"no"]).withColumn(ARCHIVED, F.lit(AT.date()))
@@ -177,8 +162,3 @@ def test_persisted_verdicts_judge_each_record_once(batch: Batch) -> None:
         plan = part._jdf.queryExecution().executedPlan().toString()
         assert "InMemoryTableScan" in plan
     judged.unpersist()
-
-
-def test_schema_without_columns_is_refused_before_anything_runs() -> None:
-    with pytest.raises(PipelineError, match="the JSON Schema gives no columns: no JSON object fits it"):
-        table_type('{"type": "string"}', None)

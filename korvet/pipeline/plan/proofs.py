@@ -6,8 +6,9 @@ commits up to the version that it restored.
 
 Delta deletes commits after 30 days. So the proof of a table that nobody writes to is kept as the table's property
 `PROPERTY` too, which every snapshot has. It counts as long as the last transaction that it names is the
-table's last one; transactions are in every snapshot, too. What neither tells is unknown, and never guessed of rows:
-these may have expired, and say nothing of a place where an archive began at the end.
+table's last one; transactions are in every snapshot, too. A RESTORE takes it back with the rows. It cannot be set in a
+commit with rows, and that of each batch would be a second commit. What neither tells is unknown, and never guessed of
+rows: these may have expired, and say nothing of a place where an archive began at the end.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ All archives of a topic write under one of Delta's application ids. Each commit'
 versions before it. Its high bits are the generation, which grows with each archive that begins; its low bits are the
 batch's number. Delta skips a commit whose version is not above the last, and lets one of two concurrent commits fail.
 So Delta skips nothing although each archive counts its batches from 0. An archive that a new generation has overtaken
-writes nothing any more: it does not find its own proof in the log. One commit makes a new table, and one of two
-archives wins it.
+writes nothing any more: it does not find its own proof in the log. The generation is not in the application id, because
+Delta would let generations of different ids write side by side. One commit makes a new table, and one of two archives
+wins it.
 
 The table's log is behind four methods. `korvet.pipeline.lake.table` has them for Delta.
 """
