@@ -102,6 +102,24 @@ def test_claim_beside_a_batch_has_that_batch_or_ends_it() -> None:
     assert log.rows == [0, 1]
 
 
+def test_claim_has_the_offsets_of_all_commits_before_it() -> None:
+    """Delta may delete these commits."""
+    log = Log()
+    older = Table(log)
+    older.append([0], proven(1))
+
+    class Slow(Table):
+        def _is_there(self) -> bool:
+            # It has read the proof by now.
+            if len(log.commits) == 1:
+                older.append([1], proven(2))
+            return super()._is_there()
+
+    Slow(log).claim("t", "id", "two")
+    claim, _ = log.commits[-1]
+    assert claim is not None and claim.is_claim and claim.offsets == {0: 2}
+
+
 def test_archives_that_claim_a_table_all_the_time_end() -> None:
     log = Log()
     Table(log).append([0], proven(1))
