@@ -17,7 +17,7 @@ from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, archive
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.lake import Lake, read_proven
 from korvet.pipeline.lake.java import java_class
-from korvet.pipeline.plan.losses import Loss
+from korvet.pipeline.plan.proofs import Proven
 from korvet.pipeline.reported import ARCHIVE_GROUP
 from korvet.pipeline.retype import RetypeConfig, RetypeResult, retype
 from tests.support.delta import delta_rows
@@ -100,9 +100,12 @@ class Scene:
             told = broker.committed(ARCHIVE_GROUP)
         return {number: position.offset for (topic, number), position in told.items() if topic == self.topic}
 
-    def losses(self) -> tuple[Loss, ...]:
+    @property
+    def proven(self) -> Proven:
+        """The raw table's proof."""
         proven = read_proven(self.spark, self.lake.raw(self.topic))
-        return () if proven is None else proven.losses
+        assert proven is not None
+        return proven
 
     def trim(self, offset: int, *, partition: int = 0) -> None:
         admin = AdminClient(self.settings)

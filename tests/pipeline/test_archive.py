@@ -15,7 +15,7 @@ from pyspark.sql import Row, SparkSession
 from korvet.pipeline.archive import ArchiveConfig, batch, run
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError, UnknownTopic
-from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS, read_proven
+from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS
 from korvet.pipeline.plan.losses import Loss
 from korvet.pipeline.source.frame import read_ranges
 from korvet.pipeline.source.ranges import OffsetRange
@@ -58,10 +58,8 @@ def test_archive_writes_every_record_once_and_goes_on_where_the_table_ends(scene
     table = scene.spark.read.format("delta").load(scene.lake.raw(scene.topic))
     assert table.schema.names == [*RAW_COLUMNS.names, ARCHIVED]
     assert scene.reported() == ends
-    proven = read_proven(scene.spark, scene.lake.raw(scene.topic))
-    assert proven is not None
     # The third archive had nothing to write.
-    assert (proven.generation, proven.batch_id, proven.offsets) == (2, 0, ends)
+    assert (scene.proven.generation, scene.proven.batch_id, scene.proven.offsets) == (2, 0, ends)
 
 
 def _produce_an_aborted_and_a_committed_record(scene: Scene, partition: int) -> None:
@@ -140,7 +138,7 @@ def test_records_trimmed_before_the_archive_are_an_error_or_a_warning(scene: Sce
     assert scene.values() == [b"0"]
     assert not scene.archive(fail_on_data_loss=False).failed
     assert scene.values() == [b"0", b"2", b"5"]
-    lost = [(loss.partition, loss.kind, loss.start, loss.end) for loss in scene.losses()]
+    lost = [(loss.partition, loss.kind, loss.start, loss.end) for loss in scene.proven.losses]
     assert lost == [(0, "trimmed", 1, 2), (1, "trimmed", 0, 2)]
 
 
@@ -164,7 +162,7 @@ def test_proof_tells_of_records_trimmed_while_a_batch_begins(scene: Scene, monke
     # Later batches carry it on.
     scene.produce(numbered(5))
     scene.archive()
-    assert scene.losses() == (Loss(partition=0, kind="trimmed", start=2, end=4),)
+    assert scene.proven.losses == (Loss(partition=0, kind="trimmed", start=2, end=4),)
 
 
 def test_records_that_redis_lost_are_an_error_or_a_warning(spark: SparkSession, tmp_path: Path) -> None:
@@ -192,7 +190,7 @@ def test_records_that_redis_lost_are_an_error_or_a_warning(spark: SparkSession, 
         assert not scene.archive(fail_on_data_loss=False).failed
         found = sorted((row.offset, row.value) for row in scene.rows() if row.partition == 0)
         assert found == [(0, b"0"), (1, b"1"), (2, b"12"), (2, b"2"), (3, b"13"), (3, b"3"), (4, b"14")]
-        assert scene.losses() == (Loss(partition=0, kind="replaced", start=2, end=4),)
+        assert scene.proven.losses == (Loss(partition=0, kind="replaced", start=2, end=4),)
         # Nor is it if retention removes all archived records.
         scene.trim(5)
         server.restart()

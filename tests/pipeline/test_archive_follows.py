@@ -28,7 +28,7 @@ def test_undecodable_records_are_dead_letters_once_and_the_archive_goes_on(scene
         (scene.topic, 0, 1), (scene.topic, 0, 5),
     ]  # fmt: skip
     assert all("cannot be read: Decompression" in row.reason for row in scene.dead_letters())
-    assert scene.losses() == tuple(
+    assert scene.proven.losses == tuple(
         Loss(partition=0, kind="unreadable", start=start, end=end) for start, end in ((1, 4), (5, 6))
     )
     assert scene.reported() == {0: 6}
