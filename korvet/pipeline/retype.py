@@ -24,6 +24,7 @@ from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import SPARK_ERRORS
 from korvet.pipeline.lake import Lake
 from korvet.pipeline.lake.table import write_failure
+from korvet.pipeline.plan.following import within
 from korvet.pipeline.plan.proofs import Proven
 from korvet.pipeline.plan.table import RETYPING
 from korvet.pipeline.registry import registry
@@ -107,25 +108,20 @@ def _schema(config: RetypeConfig) -> str | None:
 
 def _check_complete(tables: Tables) -> None:
     """:raises PipelineError: if the raw table lacks a record of the others, below its proof: it would be lost."""
-    assert tables.raw.rows is not None
+    assert tables.raw.rows is not None and tables.raw.proven is not None
     has = tables.raw.rows.select("partition", "offset")
+    # The archive writes the others again.
+    below = within({number: (0, end) for number, end in tables.raw.proven.offsets.items()})
     for table, prefix in ((tables.typed, "_"), (tables.dead_letters, "")):
         if table.rows is None:
             continue
         rows = table.rows if prefix else table.rows.where(f"not ({UNREADABLE})")
         records = rows.selectExpr(*(f"{prefix}{name} as {name}" for name in has.columns))
-        for lacking in _below(records, tables.raw.proven).join(has, has.columns, "left_anti").take(1):
+        for lacking in records.where(below).join(has, has.columns, "left_anti").take(1):
             raise PipelineError(
                 f"{tables.raw.path}: it lacks offset {lacking.offset} of partition {lacking.partition}, which "
                 f"{table.path} has; building that anew would lose the record, so nothing was changed"
             )
-
-
-def _below(rows: DataFrame, proven: Proven | None) -> DataFrame:
-    """The rows that the archive does not write again."""
-    assert proven is not None
-    ends = " or ".join(f"(partition = {number} and offset < {end})" for number, end in proven.offsets.items())
-    return rows.where(ends or "false")
 
 
 def _claimed(tables: Tables, known: Proven) -> Proven:

@@ -6,7 +6,6 @@ import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor, wait
-from types import TracebackType
 from typing import Any, Final, Self
 
 import structlog
@@ -41,9 +40,7 @@ class Schedule:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self._spark.sparkContext.cancelJobsWithTag(self._tag)
         self._pool.shutdown(cancel_futures=True)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -90,11 +89,9 @@ class Sender:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._producer = None
-        self._positions.__exit__(kind, error, trace)
+        self._positions.__exit__()
 
     def begin(self) -> None:
         """Take the partition over, and read its position.
