@@ -27,7 +27,7 @@ from tests.pipeline.archiving import Scene, until
 from tests.support.ports import free_port
 from tests.support.schema_registry import SchemaRegistry, running_registry
 
-WITHIN_S = 60.0
+WITHIN_S = 300.0
 ORDER = {
     "type": "record",
     "name": "Order",
