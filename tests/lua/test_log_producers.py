@@ -85,6 +85,7 @@ def test_sequence_wraps_after_the_last_one(log: Log) -> None:
 @kafka("ProducerStateManagerTest.testProducerSequenceWithWrapAroundBatchRecord")
 def test_log_remembers_a_batch_across_the_last_sequence(log: Log) -> None:
     assert log.append(5, producer=(7, 0, LAST_SEQUENCE - 1)).code == 0
+    assert log.state_of(7) == f"0 0|{LAST_SEQUENCE - 1},2,0"
     assert log.append(5, producer=(7, 0, LAST_SEQUENCE - 1)) == (0, 0, 0, 0)
     assert log.append(1, producer=(7, 0, 2)).code == 45
     assert log.append(1, producer=(7, 0, 3)) == (0, 5, 0, 0)
