@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -99,3 +100,26 @@ def test_commit_waits_for_the_disk_of_every_node() -> None:
         for node in cluster.nodes:
             with node.client() as client:
                 assert client.info("commandstats")["cmdstat_waitaof"]["calls"] > 0
+
+
+def flushes(pid: int) -> int:
+    """A number that grows with each flush of a server: of the thread that makes them."""
+    (thread,) = [task for task in Path(f"/proc/{pid}/task").iterdir() if (task / "comm").read_text() == "bio_aof\n"]
+    (line,) = [line for line in (thread / "status").read_text().splitlines() if line.startswith("voluntary_ctxt")]
+    return int(line.split()[1])
+
+
+def test_everysec_confirms_no_batch_and_no_commit_before_a_flush() -> None:
+    """Valkey answers WAITAOF at once if a flush began less than a second ago."""
+    with running_broker() as broker:
+        topic, pid = created(broker.port, korvet_acks_fsync="true"), broker.embedded_pid
+        mine = producer(broker.port)
+        for _ in range(2):
+            counts = [flushes(pid)]
+            assert produce(broker.port, topic, records(1), acks=-1, timeout=20_000)["error_code"] == "NONE"
+            counts.append(flushes(pid))
+            mine.sent(topic)
+            counts.append(flushes(pid))
+            assert mine.end() == "NONE"
+            counts.append(flushes(pid))
+            assert counts == sorted(set(counts))

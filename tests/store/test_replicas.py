@@ -6,7 +6,6 @@ import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from pathlib import Path
 
 import anyio
 import pytest
@@ -145,34 +144,6 @@ async def test_server_that_cannot_tell_of_its_disk_fails_the_wait(kind: Kind) ->
                 StoreError, match=r"korvet\.acks\.fsync needs Redis 7\.2 or Valkey, with appendonly yes"
             ):
                 await one.log.replicas.flushed([(await one.partition()).keys.meta + ":touched"], 20)
-
-
-def flushes(server: Server) -> int:
-    """A count that grows with each flush: of the thread that makes them."""
-    with server.client() as client:
-        pid = client.info("server")["process_id"]
-    tasks = Path(f"/proc/{pid}/task")
-    (thread,) = [task for task in tasks.iterdir() if (task / "comm").read_text().strip() == "bio_aof"]
-    (line,) = [line for line in (thread / "status").read_text().splitlines() if line.startswith("voluntary_ctxt")]
-    return int(line.split()[1])
-
-
-async def test_everysec_confirms_no_append_and_no_commit_before_a_flush() -> None:
-    """Valkey answers WAITAOF at once if a flush began less than a second ago."""
-    with running_server("valkey", options={"appendonly": "yes", "appendfsync": "everysec"}) as server:
-        async with front(server.url) as one:
-            partition = await one.partition()
-            for _ in range(2):
-                data = batch(1)
-                appending = one.log.append(partition, header(data), data)
-                held = one.log.replicas.hold(partition, appending.reply, 1, on_disk=True)
-                await appending
-                before = flushes(server)
-                assert await one.log.replicas.confirmed(held, 20)
-                assert flushes(server) > before
-            before = flushes(server)
-            assert await one.log.replicas.flushed([partition.keys.meta + ":touched"], 20)
-            assert flushes(server) > before
 
 
 def disk(time_ms: int, *, is_idle: bool = True, rewrites: int = 0) -> Disk:
