@@ -242,11 +242,23 @@ function group.assigned_record(record, generation, assignment)
   return before .. struct.pack('>I4', generation) .. behind .. assignment
 end
 
+-- Raise the error that says why a member's record was not read. Redis's own errors are tables.
+function group.unreadable(g, id, problem)
+  if type(problem) == 'table' then
+    error(problem, 0)
+  end
+  value.unreadable(g.keys[2], id)
+end
+
 function group.member(g, id)
   local member = g.members[id]
   if member == nil and g.size > 0 and not g.is_complete then
     local record = redis.call('HGET', g.keys[2], id)
-    member = record and group.codec(g).unpacked(record) or false
+    member = false
+    if record then
+      local is_read, found = pcall(group.codec(g).unpacked, record)
+      member = is_read and found or group.unreadable(g, id, found)
+    end
     g.members[id] = member
   end
   return member or nil
@@ -257,27 +269,33 @@ end
 function group.each(g, visit)
   local seen, added = {}, {}
   local records = g.size > 0 and not g.is_complete and redis.call('HGETALL', g.keys[2]) or {}
-  for at = 1, #records, 2 do
-    local id = records[at]
-    local member = g.members[id]
-    if member == nil then
-      visit(id, records[at + 1])
-    else
-      seen[id] = true
-      if member then
-        visit(id, nil, member)
+  local id
+  local is_read, problem = pcall(function()
+    for at = 1, #records, 2 do
+      id = records[at]
+      local member = g.members[id]
+      if member == nil then
+        visit(id, records[at + 1])
+      else
+        seen[id] = true
+        if member then
+          visit(id, nil, member)
+        end
       end
     end
+  end)
+  if not is_read then
+    group.unreadable(g, id, problem)
   end
-  for id, member in pairs(g.members) do
-    if member and not seen[id] then
-      added[#added + 1] = id
+  for other, member in pairs(g.members) do
+    if member and not seen[other] then
+      added[#added + 1] = other
     end
   end
   -- A Lua table has no order, and the reply needs one.
   table.sort(added)
-  for _, id in ipairs(added) do
-    visit(id, nil, g.members[id])
+  for _, new in ipairs(added) do
+    visit(new, nil, g.members[new])
   end
 end
 

@@ -106,6 +106,26 @@ def test_empty_group_takes_commits_and_members_without_a_field(group: Group, fie
     _rejoin(group, ["a", "b"])
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_error_names_the_member_whose_record_was_cut_and_the_group_goes_on_without_it(
+    group: Group, consumers: ConsumerGroup, protocol: str
+) -> None:
+    if protocol == "classic":
+        members = group.stable(2, session_s=SESSION_S)
+        cut = members[1]
+    else:
+        consumers.targets = {"a": of(foo=[0]), "b": of(foo=[1])}
+        epochs = {id: consumers.enter(id, "foo").epoch for id in "ab"}
+        cut = "b"
+    key = group.keys[1]
+    record: Any = group.server.hget(key, cut)
+    group.server.hset(key, cut, record[:-3] if protocol == "consumer" else record[:30])
+    with pytest.raises(redis.ResponseError, match=f"field {cut} of {key} cannot be read"):
+        group.join(cut) if protocol == "classic" else consumers.enter(cut, "foo")
+    group.server.hdel(key, cut)
+    _rejoin(group, members) if protocol == "classic" else _settle(consumers, epochs)
+
+
 @hurt_by
 @pytest.mark.parametrize("key", GROUP_KEYS)
 def test_dead_member_of_a_damaged_group_leaves_it(
