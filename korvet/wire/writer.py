@@ -14,7 +14,8 @@ becomes::
         return done
         yield
 
-A writer is a generator, which pauses after each `STEP` elements, so a long answer does not hold up other clients.
+A writer is a generator, which pauses after each `STEP` elements, so a long answer does not hold up other clients. It
+joins their bytes before: thousands of small objects take eight times the memory, and long to join at the end.
 """
 
 from __future__ import annotations
@@ -236,7 +237,8 @@ class _Source:
                 self._single(kafka_type, one, flexible, False)
             else:
                 self.entity(element, one)
-            self._add("left -= 1", "if not left:", f"{_INDENT}left = STEP", f"{_INDENT}yield")
+            pause = ("left = STEP", "done.append(join(out))", "out.clear()", "yield")
+            self._add("left -= 1", "if not left:", *(_INDENT + line for line in pause))
 
         if nullable:
             self._add(f"if {items} is None: add({_null(flexible, 4)})")

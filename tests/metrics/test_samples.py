@@ -81,6 +81,20 @@ def test_errors_of_all_versions_are_counted_together() -> None:
     assert requests.errors() == {"delete_topics": {3: 2, 7: 1}}
 
 
+def test_many_equal_errors_of_one_answer_are_counted_at_once() -> None:
+    looked_at = 0
+
+    class Code(int):
+        def __int__(self) -> int:
+            nonlocal looked_at
+            looked_at += 1
+            return 5
+
+    requests = Requests()
+    requests.of("metadata", 12).failed([Code(5)] * 1000)
+    assert (requests.errors(), looked_at) == ({"metadata": {5: 1000}}, 1)
+
+
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
 def test_names_follow_prometheus(family: object) -> None:
     from korvet.metrics.families import Family

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from time import thread_time
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,8 +17,11 @@ from korvet.quotas.meters import Meters
 from korvet.quotas.rules import NO_CEILINGS, Rules
 from korvet.server.conversation.metering import Metering
 from korvet.store.threads import FairThreads
+from korvet.wire.writer import Rows
+from tests.server.script import PLAIN, Script, named, serving
 from tests.support.memory import MEGABYTE, collector_stopped, traced_memory
 from tests.support.quotas import WINDOWS
+from tests.support.wire import raw_client
 
 pytestmark = pytest.mark.anyio
 
@@ -56,6 +60,23 @@ async def test_cpu_time_of_a_thread_counts_also_if_its_client_leaves() -> None:
         await threads.run("a", int)
         used = sum(amount for _, amount in meters.reports(10))
         assert (used >= BURNT_S) is (principal == "User:alice")
+
+
+async def test_time_of_writing_an_answer_counts() -> None:
+    script, settings = Script(), {Entity(client_id="a"): {REQUEST: 1.0}}
+    meters = Meters(Rules(settings, WINDOWS, NO_CEILINGS), lambda: None)
+
+    def slow_rows() -> Iterator[dict[str, int]]:
+        burn()
+        yield {"api_key": 0, "min_version": 0, "max_version": 0}
+
+    script.answers["a"] = lambda: {"api_keys": Rows(1, slow_rows)}
+    async with serving(script) as running, raw_client(running.port) as client:
+        frontend = cast(Any, running.frontend)
+        frontend.quotas.meters, frontend.store.asked_s = meters, 0.0
+        client.send(named(PLAIN, "a"))
+        await client.answer()
+    assert sum(amount for _, amount in meters.reports(10)) >= BURNT_S
 
 
 async def test_metered_request_whose_client_leaves_is_freed_at_once() -> None:

@@ -326,10 +326,9 @@ class Connection(Receiver):
                 answer = await api.handle(context, queued.request)
             codes: list[int] = []
             if answer is not None:
-                frame = await encoded(
-                    self._frontend.turns, api.key, context.version, queued.correlation_id, answer, codes
-                )
-                self._write(queued, frame)
+                frame = encoded(self._frontend.turns, api.key, context.version, queued.correlation_id, answer, codes)
+                metering = None if notes is None else notes.metering
+                self._write(queued, await (frame if metering is None else metering.written(frame)))
             if notes is not None:
                 notes.answered(codes)
         except Exception as error:

@@ -105,6 +105,14 @@ class Metering:
         if self._api.key not in _UNTIMED:
             self._meters.take(self._meter.request, spent_s)
 
+    async def written(self, writing: Awaitable[T]) -> T:
+        """Wait for the writing of the answer, and count its time for later answers: this one has its throttle time."""
+        before_s = self._spent_s
+        try:
+            return await self.timed(writing)
+        finally:
+            self.count_thread(self._spent_s - before_s)
+
     def timed(self, awaitable: Awaitable[T]) -> Awaitable[T]:
         """The same awaitable, of which each step's time counts."""
         return _Timed(self, awaitable) if self._meter.request else awaitable
