@@ -75,6 +75,7 @@ class Broker:
         # librdkafka would print the errors of connections. Calls only tell that no broker answered in time.
         self._errors: deque[KafkaError] = deque(maxlen=_MOST_ERRORS)
         self._settings: dict[str, Any] = {**settings, "log_level": 0, "error_cb": self._errors.append}
+        self._retired: AdminClient | None = None
         try:
             self._admin = AdminClient(self._settings)
         except KafkaException as error:
@@ -88,7 +89,7 @@ class Broker:
 
     def close(self) -> None:
         # The admin client has no close; librdkafka's threads end with the last reference.
-        del self._admin
+        del self._admin, self._retired
 
     def topic_names(self) -> list[str]:
         """All topics but the internal ones, sorted.
@@ -227,6 +228,7 @@ class Broker:
             topic_partition = KafkaPartition(topic, partition, position.offset, position.metadata, **epoch)
             partitions.append(topic_partition)
         request = ConsumerGroupTopicPartitions(group_id, partitions)
+        self._check_is_there(f"offsets of group {group_id}")
         (future,) = self._admin.alter_consumer_group_offsets([request], request_timeout=TIMEOUT_S).values()
         told = self._result(future, f"offsets of group {group_id}")
         for topic_partition in told.topic_partitions:
@@ -237,6 +239,7 @@ class Broker:
                 )
 
     def _positions(self, group_id: str, stable: bool, asked: list[KafkaPartition] | None) -> list[KafkaPartition]:
+        self._check_is_there(f"offsets of group {group_id}")
         (future,) = self._admin.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group_id, asked)], require_stable=stable, request_timeout=TIMEOUT_S
         ).values()
@@ -244,6 +247,15 @@ class Broker:
             return list(self._result(future, f"offsets of group {group_id}").topic_partitions)
         except UnknownGroup:
             return []
+
+    def _check_is_there(self, what: str) -> None:
+        """Ask a broker before its group's coordinator.
+
+        In an outage librdkafka 2.16 aborts the process at a request for a coordinator (an assertion on eonce->refcnt).
+
+        :raises BrokerUnreachable: if no broker answers.
+        """
+        self._result(self._admin.describe_cluster(request_timeout=TIMEOUT_S), what)
 
     def _cluster(self) -> ClusterMetadata:
         failure = KafkaException(KafkaError(KafkaError._TIMED_OUT))
@@ -307,15 +319,18 @@ class Broker:
             else:
                 self._errors.clear()
                 return found
-        raise self._failed(what, failure) from None
+        told = self._failed(what, failure)
+        if isinstance(told, BrokerUnreachable) and admin is self._admin:
+            # Once a group's coordinator was away, librdkafka lets all later requests for the group time out. The client
+            # lives until the next failure, for its end beside such a request may end the process (an assertion).
+            self._retired, self._admin = admin, AdminClient(self._settings)
+        raise told from None
 
     def _failed(self, what: str, failure: KafkaException) -> PipelineError:
         error = failure.args[0]
         if error.code() in _AWAY:
             told = [one for one in self._errors if one.code() == KafkaError._TRANSPORT]
             error = self._refusal(self._admin) or (told[-1] if told else error)
-            # Once a group's coordinator was away, librdkafka lets all later requests for the group time out.
-            self._admin = AdminClient(self._settings)
         return explained(what, error, self._address)
 
     def _refusal(self, admin: AdminClient) -> KafkaError | None:
