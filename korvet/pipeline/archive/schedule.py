@@ -1,4 +1,8 @@
-"""The topics of an archive side by side: which of them have new records, and whose turn it is."""
+"""The topics of an archive side by side: which of them have new records, and whose turn it is.
+
+One thread asks the broker for the ends of all topics, and compares them with the proofs in memory. A topic with news
+gets a thread for one batch. An exception ends the topic's writer, and the next try reads the tables' proofs anew.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,9 @@
 
 After each row Spark asks how many bytes the batch has, which can take longer than writing a small row to it. So rows
 come without that question, in batches of few rows, as long as they are small. Of a large row only its place comes: the
-task ends before it, and the replay goes on there with batches that Spark bounds by their bytes.
+task ends before it, and the replay goes on there with batches that Spark bounds by their bytes. If the rows take much
+room in the table's files, or the replay has a rate, all batches are of that kind. So at worst Spark reads the rows
+twice.
 """
 
 from __future__ import annotations

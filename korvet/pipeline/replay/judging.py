@@ -1,4 +1,9 @@
-"""What a replay must know of its rows before it writes any: how many, of which partitions, how old and how new."""
+"""What a replay must know of its rows before it writes any: how many, of which partitions, how old and how new.
+
+The statistics of Delta's files say it of a whole table, unless a file lacks them, has deleted rows, or has rows without
+a partition, offset or time. Then, and for a range, a rate, an older version or a replay that goes on, one pass reads
+these columns of the rows still to write.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Entries of one record each, made batches again, because readers know nothing else."""
+"""Entries of one record each, made batches again, because readers know nothing else.
+
+Entries become one batch if they follow each other with one epoch, producer and kind, and their sequences go on as their
+offsets do.
+"""
 
 from __future__ import annotations
 
