@@ -7,11 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
 from korvet.cli import korvet, run
+from korvet.cli.kafka.framing import encode, request
+from korvet.errors import KorvetError
 
 ROOT = Path(__file__).resolve().parents[2]
 KORVET = [sys.executable, "-m", "korvet.cli"]
@@ -98,6 +101,13 @@ def test_unknown_environment_variable_is_named(
     assert capsys.readouterr().err == (
         "korvet: environment variable KORVET_LISTN means nothing to korvet; did you mean KORVET_LISTEN?\n"
     )
+
+
+@pytest.mark.parametrize("given", [{"name": "n" * 40_000}, {"name": "\udcff"}, {"num_partitions": 1 << 31}])
+def test_value_that_no_request_can_hold_is_an_error_in_words(given: dict[str, Any]) -> None:
+    topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, **given}
+    with pytest.raises(KorvetError, match="given does not fit into CreateTopics: "):
+        encode(request("create_topics", 4, topics=[topic], timeout=1), 1, "korvet")
 
 
 def test_missing_broker_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:

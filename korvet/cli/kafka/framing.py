@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from kio.serial import entity_reader
 from kio.serial.errors import DecodeError, SerialError
 
+from korvet.errors import KorvetError
 from korvet.wire.writer import Fields, compiled, run
 
 MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
@@ -58,10 +59,16 @@ def encode(request: Request, correlation_id: int, client_id: str) -> bytes:
     """The frame of a request.
 
     :raises KeyError: if a number is missing.
+    :raises KorvetError: if a number or a text is too large, or a text has no UTF-8.
     """
     schema, name = request.schema, client_id.encode()
     header = _HEADER.pack(schema.__api_key__, schema.__version__, correlation_id, len(name)) + name
-    body = b"".join((header, bytes(bool(schema.__flexible__)), *run(compiled(schema)(request.fields, []))))
+    try:
+        fields = run(compiled(schema)(request.fields, []))
+    except (struct.error, OverflowError, UnicodeEncodeError) as error:
+        api = schema.__name__.removesuffix("Request")
+        raise KorvetError(f"a name or number that was given does not fit into {api}: {error}") from None
+    body = b"".join((header, bytes(bool(schema.__flexible__)), *fields))
     return len(body).to_bytes(4) + body
 
 
