@@ -15,8 +15,10 @@ from korvet.api.shared.context import Context
 from korvet.quotas.entity import REQUEST, Entity
 from korvet.quotas.meters import Meters
 from korvet.quotas.rules import NO_CEILINGS, Rules
+from korvet.server.conversation import requests
 from korvet.server.conversation.metering import Metering
 from korvet.store.threads import FairThreads
+from korvet.wire.codec import RequestHeader, decode_request
 from korvet.wire.writer import Rows
 from tests.server.script import PLAIN, Script, named, serving
 from tests.support.memory import MEGABYTE, collector_stopped, traced_memory
@@ -62,21 +64,34 @@ async def test_cpu_time_of_a_thread_counts_also_if_its_client_leaves() -> None:
         assert (used >= BURNT_S) is (principal == "User:alice")
 
 
-async def test_time_of_writing_an_answer_counts() -> None:
-    script, settings = Script(), {Entity(client_id="a"): {REQUEST: 1.0}}
-    meters = Meters(Rules(settings, WINDOWS, NO_CEILINGS), lambda: None)
+async def used_by(script: Script, sent: bytes) -> float:
+    """The seconds that a request counts of the client "a", whose answer came."""
+    meters = Meters(Rules({Entity(client_id="a"): {REQUEST: 1.0}}, WINDOWS, NO_CEILINGS), lambda: None)
+    async with serving(script) as running, raw_client(running.port) as client:
+        frontend = cast(Any, running.frontend)
+        frontend.quotas.meters, frontend.store.asked_s = meters, 0.0
+        client.send(sent)
+        await client.answer()
+    return sum(amount for _, amount in meters.reports(10))
 
+
+async def test_time_of_writing_an_answer_counts() -> None:
     def slow_rows() -> Iterator[dict[str, int]]:
         burn()
         yield {"api_key": 0, "min_version": 0, "max_version": 0}
 
+    script = Script()
     script.answers["a"] = lambda: {"api_keys": Rows(1, slow_rows)}
-    async with serving(script) as running, raw_client(running.port) as client:
-        frontend = cast(Any, running.frontend)
-        frontend.quotas.meters, frontend.store.asked_s = meters, 0.0
-        client.send(named(PLAIN, "a"))
-        await client.answer()
-    assert sum(amount for _, amount in meters.reports(10)) >= BURNT_S
+    assert await used_by(script, named(PLAIN, "a")) >= BURNT_S
+
+
+async def test_time_of_reading_a_large_request_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(header: RequestHeader, frame: memoryview) -> Any:
+        burn()
+        return decode_request(header, frame)
+
+    monkeypatch.setattr(requests, "decode_request", slowly)
+    assert await used_by(Script(), named(PLAIN, "a", padding_bytes=40_000)) >= BURNT_S
 
 
 async def test_metered_request_whose_client_leaves_is_freed_at_once() -> None:

@@ -312,14 +312,16 @@ class Connection(Receiver):
             return
         api, context = queued.api, queued.context
         assert api is not None and context is not None
+        notes = queued.notes
+        metering = None if notes is None else notes.metering
         try:
             if queued.begun is not None and await self._finished(queued, queued.begun):
                 return
             if queued.header is not None:
-                await queued.read(self._frontend.turns, queued.header)
-            notes = queued.notes
-            if notes is not None and notes.metering is not None:
-                answer = await self._metered(queued, notes.metering)
+                reading = queued.read(self._frontend.turns, queued.header)
+                await (reading if metering is None else metering.timed(reading))
+            if metering is not None:
+                answer = await self._metered(queued, metering)
             elif queued.started is not None:
                 answer = await queued.started
             else:
@@ -327,7 +329,6 @@ class Connection(Receiver):
             codes: list[int] = []
             if answer is not None:
                 frame = encoded(self._frontend.turns, api.key, context.version, queued.correlation_id, answer, codes)
-                metering = None if notes is None else notes.metering
                 self._write(queued, await (frame if metering is None else metering.written(frame)))
             if notes is not None:
                 notes.answered(codes)
