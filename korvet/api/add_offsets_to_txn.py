@@ -13,7 +13,7 @@ from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.api.shared.transaction_failures import told
+from korvet.api.shared.transaction_failures import code_for_version
 from korvet.codes import GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
@@ -41,4 +41,4 @@ async def handle(ctx: Context, request: Any) -> Answer:
         )
     except KorvetError as error:
         return {"error_code": failure_code(error, "add_offsets_to_txn")}
-    return {"error_code": told(added.code or added.codes[0], ctx.version, _FENCED_SINCE, _ABORTABLE_SINCE)}
+    return {"error_code": code_for_version(added.code or added.codes[0], ctx.version, _FENCED_SINCE, _ABORTABLE_SINCE)}

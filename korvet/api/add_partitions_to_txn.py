@@ -22,7 +22,7 @@ from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.api.shared.topic_lookup import known_topics
-from korvet.api.shared.transaction_failures import told
+from korvet.api.shared.transaction_failures import code_for_version
 from korvet.codes import (
     CLUSTER_AUTHORIZATION_FAILED,
     INVALID_REQUEST,
@@ -126,7 +126,7 @@ async def _codes(
         return dict.fromkeys(partitions, failure_code(error, "add_partitions_to_txn"))
     codes = added.codes if added.code == 0 else [added.code] * len(partitions)
     return {
-        partition: told(code, ctx.version, _FENCED_SINCE, _ABORTABLE_SINCE)
+        partition: code_for_version(code, ctx.version, _FENCED_SINCE, _ABORTABLE_SINCE)
         for partition, code in zip(partitions, codes, strict=True)
     }
 

@@ -17,7 +17,7 @@ from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.api.shared.transaction_failures import told
+from korvet.api.shared.transaction_failures import code_for_version
 from korvet.codes import INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
@@ -50,7 +50,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     except KorvetError as error:
         return _refused(failure_code(error, "end_txn"))
     if ended.code != 0:
-        return _refused(told(ended.code, ctx.version, _FENCED_SINCE, _ABORTABLE_SINCE))
+        return _refused(code_for_version(ended.code, ctx.version, _FENCED_SINCE, _ABORTABLE_SINCE))
     return {"error_code": 0, "producer_id": ended.producer_id, "producer_epoch": ended.producer_epoch}
 
 

@@ -19,7 +19,7 @@ from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code, milliseconds
-from korvet.api.shared.transaction_failures import told
+from korvet.api.shared.transaction_failures import code_for_version
 from korvet.errors import KorvetError, StoreError
 from korvet.security.acl import Operation
 from korvet.security.rights import Rights
@@ -56,7 +56,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     except KorvetError as error:
         return _refused(failure_code(error, "init_producer_id"))
     if answer.code != 0:
-        return _refused(told(answer.code, ctx.version, _FENCED_SINCE, _ABORTABLE_SINCE))
+        return _refused(code_for_version(answer.code, ctx.version, _FENCED_SINCE, _ABORTABLE_SINCE))
     return {"error_code": 0, "producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
 
 

@@ -78,10 +78,10 @@ async def _hold(ctx: Context, request: Any, sorted_: SortedOffsets) -> int:
         )
     except KorvetError as error:
         return failure_code(error, "txn_offset_commit")
-    return _told(ctx.version, code)
+    return _code_for_version(ctx.version, code)
 
 
-def _told(version: int, code: int) -> int:
+def _code_for_version(version: int, code: int) -> int:
     """A code of the transaction's coordinator as the version's clients know it."""
     if code == PRODUCER_FENCED:
         return INVALID_PRODUCER_EPOCH

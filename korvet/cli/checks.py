@@ -25,7 +25,7 @@ from korvet.store.keys import LOBBY, Namespace
 from korvet.store.library import QUESTION, State, judge, library_version
 from korvet.store.log.replicas import SILENT_S
 from korvet.store.memory import RESERVED
-from korvet.store.rights import throw_away_key, told
+from korvet.store.rights import missing_text, throw_away_key
 
 OLDEST_MAJOR = 7
 MIB = 1 << 20
@@ -348,7 +348,7 @@ def _rights(client: redis.Redis, namespace: Namespace, *, is_cluster: bool) -> F
             f"reaches no key of namespace {namespace.name}"
         )
         return Finding("rights", Verdict.OK, text)
-    return Finding("rights", Verdict.MEND, told(lacking))
+    return Finding("rights", Verdict.MEND, missing_text(lacking))
 
 
 def _secured(client: redis.Redis, namespace: Namespace) -> Iterator[Finding]:

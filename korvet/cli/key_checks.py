@@ -150,12 +150,12 @@ def _topics(nodes: Sequence[Node], namespace: Namespace, found: _Keys) -> Iterat
     if is_lost and (missing or call_at(nodes, "HEXISTS", keys.meta, "version")):
         lost = " and ".join(key for key, of in ((keys.topics, entries), (keys.configs, settings)) if b"" not in of)
         effect = "lets front-ends write them back that know them; without any, it enters again "
-        effect += _shown([_told(*one) for one in missing.items()]) or "no topic"
+        effect += _shown([_topic_text(*one) for one in missing.items()]) or "no topic"
         yield Damage(f"{lost}: deleted by hand", effect, partial(_restore, nodes, namespace, missing))
         return
     for name, ids in missing.items():
         text = "an entry that cannot be read" if name.encode() in entries else "no entry"
-        effect = f"enters it again: {_told(name, ids)}"
+        effect = f"enters it again: {_topic_text(name, ids)}"
         yield Damage(f"topic {name} has {text} in the catalog", effect, partial(_enter, nodes, namespace, {name: ids}))
     for entry in entries.keys() - whole - {b""} - {name.encode() for name in partitions}:
         shown = entry.decode(errors="replace")
@@ -178,7 +178,7 @@ def _is_readable(name: bytes, text: bytes) -> bool:
     return True
 
 
-def _told(name: str, ids: dict[int, bytes]) -> str:
+def _topic_text(name: str, ids: dict[int, bytes]) -> str:
     """A topic as its partitions' keys tell it."""
     gaps = [str(index) for index in range(max(ids)) if index not in ids]
     settings = "settings are lost: it keeps all records until you set others"
@@ -216,7 +216,7 @@ def _enter(nodes: Sequence[Node], namespace: Namespace, missing: dict[str, dict[
         flat += [name, json.dumps(entry, separators=(",", ":"))]
     for at in range(0, len(flat), 2 * _TOPICS_A_CALL):
         _call(nodes, namespace, "topics", flat[at : at + 2 * _TOPICS_A_CALL], is_last=False)
-    return f"entered again: {_shown([_told(*one) for one in missing.items()]) or 'no topic'}"
+    return f"entered again: {_shown([_topic_text(*one) for one in missing.items()]) or 'no topic'}"
 
 
 def _call(nodes: Sequence[Node], namespace: Namespace, hash_: str, fields: Sequence[str], *, is_last: bool) -> None:

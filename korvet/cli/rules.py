@@ -182,11 +182,11 @@ def _actions(words: Words, default: Operation = Operation.ALL) -> list[tuple[Res
     for (kind, _), operation in product(words.resources, operations):
         if operation > Operation.ALL and operation not in _OF_TYPE[kind]:
             known = ", ".join(word_of(one) for one in (Operation.ALL, *_OF_TYPE[kind]))
-            raise ConfigError(f"{word_of(operation)} is no operation of a {_told(kind)}; want one of {known}")
+            raise ConfigError(f"{word_of(operation)} is no operation of a {_resource_word(kind)}; want one of {known}")
     return [(kind, name, operation) for (kind, name), operation in product(words.resources, operations)]
 
 
-def _told(kind: ResourceType) -> str:
+def _resource_word(kind: ResourceType) -> str:
     return kind.name.lower().replace("_", " ")
 
 

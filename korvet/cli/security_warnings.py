@@ -17,12 +17,12 @@ def security_warnings(found: ConfigFile) -> Iterator[str]:
     for at, listener in enumerate(listeners):
         if listener.get("tls-terminated") and not listener.get("proxy-protocol-from"):
             yield (
-                f"{_told(listener, at)} takes a client's name from the header of whoever connects; name the load "
+                f"{_name(listener, at)} takes a client's name from the header of whoever connects; name the load "
                 "balancers in proxy-protocol-from"
             )
         if _security(listener) is Security.SASL_PLAINTEXT:
             yield (
-                f"{_told(listener, at)} has logins without TLS: whoever sees the network reads the records, and with "
+                f"{_name(listener, at)} has logins without TLS: whoever sees the network reads the records, and with "
                 "PLAIN the passwords"
             )
     values = BrokerValues(found.broker)
@@ -42,7 +42,7 @@ def _of_rights(broker: BrokerValues, listeners: Sequence[Mapping[str, Any]]) -> 
         yield f"rights are on, and no listener tells clients apart: to the rules each of them is {ANONYMOUS}"
     if str(ANONYMOUS) in [one.strip() for one in supers.split(";")]:
         for at, listener in nameless:
-            yield f"{_told(listener, at)} makes each of its clients a super user, because super.users has {ANONYMOUS}"
+            yield f"{_name(listener, at)} makes each of its clients a super user, because super.users has {ANONYMOUS}"
 
 
 def _security(listener: Mapping[str, Any]) -> Security:
@@ -53,5 +53,5 @@ def _names_clients(listener: Mapping[str, Any]) -> bool:
     return _security(listener).has_sasl or listener.get("tls-client-auth", ClientAuth.NONE) != ClientAuth.NONE
 
 
-def _told(listener: Mapping[str, Any], at: int) -> str:
+def _name(listener: Mapping[str, Any], at: int) -> str:
     return f"listener {listener['name']}" if "name" in listener else f"listener #{at + 1}"

@@ -63,8 +63,8 @@ class Lags:
         own.groups, own.size_bytes = _moved_on(own, lags, self._most_bytes - others)
         self._namespaces[namespace] = own
 
-    def told(self, namespace: str, group: str) -> Mapping[str, Any] | None:
-        """What is known of a group: ``times`` in seconds since 1970, and ``topics`` with a list of lags each.
+    def of_group(self, namespace: str, group: str) -> Mapping[str, Any] | None:
+        """The lags of a group: ``times`` in seconds since 1970, and ``topics`` with a list of lags each.
 
         A lag is None if it is not known. The topics are empty for a group that is not kept. Returns None for a
         namespace that is not read here.

@@ -35,8 +35,8 @@ PATHS: Final = frozenset({"/metrics", "/livez", "/readyz", "/lags"})
 _UNKEPT: Final = {"cache-control": "no-store"}
 
 
-class Told(Protocol):
-    """What the port tells of; ``lags`` are those of the last hour."""
+class ServerStatus(Protocol):
+    """The state of the server, which the port serves; ``lags`` are those of the last hour."""
 
     lags: Lags
 
@@ -53,23 +53,23 @@ class Told(Protocol):
         """Why clients should go elsewhere, in lines; empty if they may come."""
 
 
-def application(told: Told, hostnames: Sequence[str] = (), *, has_console: bool = False) -> Starlette:
+def application(status: ServerStatus, hostnames: Sequence[str] = (), *, has_console: bool = False) -> Starlette:
     """The application of the port.
 
     :param hostnames: its names, beside IP addresses and those of a private network.
     :param has_console: whether another process answers all other paths; here is what clients get while it is away.
     """
-    pages = _Pages(told)
+    pages = _Pages(status)
 
     async def livez(_request: Request) -> Response:
-        return _health(told.death())
+        return _health(status.death())
 
     async def readyz(_request: Request) -> Response:
-        return _health(told.unreadiness())
+        return _health(status.unreadiness())
 
     async def lags(request: Request) -> Response:
         asked = request.query_params
-        found = told.lags.told(asked.get("namespace", ""), asked.get("group", ""))
+        found = status.lags.of_group(asked.get("namespace", ""), asked.get("group", ""))
         return JSONResponse(found, 404 if found is None else 200, _UNKEPT)
 
     routes: list[BaseRoute] = [
@@ -99,8 +99,8 @@ async def _failed(_request: Request, error: Exception) -> Response:
 class _Pages:
     """Pages of figures, each kept for a second."""
 
-    def __init__(self, told: Told) -> None:
-        self._told = told
+    def __init__(self, status: ServerStatus) -> None:
+        self._status = status
         self._made: dict[str, tuple[float, bytes, str]] = {}
         self._making = anyio.Lock()
         self._scrapes = 0
@@ -126,8 +126,8 @@ class _Pages:
         async with self._making:
             made_at, page, content_type = self._made.get(accept, (-_FRESH_S, b"", ""))
             if anyio.current_time() - made_at >= _FRESH_S:
-                samples = self._told.samples()
-                pushed = self._told.pushed()
+                samples = self._status.samples()
+                pushed = self._status.pushed()
                 page, content_type = await anyio.to_thread.run_sync(render, samples, pushed, accept)
                 self._made[accept] = anyio.current_time(), page, content_type
         return page, content_type

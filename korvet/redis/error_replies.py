@@ -127,7 +127,7 @@ def is_final(error: Exception) -> bool:
     return isinstance(error, StoreError) and str(error).startswith(_FINAL)
 
 
-def told(error: Exception) -> str:
+def failure_text(error: Exception) -> str:
     """The reason for which there is no connection, for users."""
     if isinstance(error, TimeoutError):
         return "no answer within 5 s"

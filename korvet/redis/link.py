@@ -20,7 +20,7 @@ import structlog
 from korvet.errors import KorvetError, StoreError, StoreUnavailable, ValueTooLarge
 from korvet.redis.address import Address
 from korvet.redis.connecting import Login, close_connection, connect, watch
-from korvet.redis.error_replies import as_exception, is_final, is_redirection, told, with_key
+from korvet.redis.error_replies import as_exception, failure_text, is_final, is_redirection, with_key
 from korvet.redis.library_loading import LibraryLoading
 from korvet.redis.outage_log import ServerLines
 from korvet.redis.resp import Connection, Owner, Placed, ReplyError, Sent, Waits, fail, pack_command
@@ -257,7 +257,7 @@ class Link(Owner):
         await close_connection(connection)
 
     def _note(self, error: Exception) -> None:
-        text = told(error)
+        text = failure_text(error)
         self.is_turned_away = is_final(error)
         self.lines.failed(self, text, is_final=self.is_turned_away)
         self.problem = StoreUnavailable(text)

@@ -65,10 +65,10 @@ class Audit:
     def refused(self, principal: str, host: str, values: Callable[[], dict[str, Any]]) -> None:
         """Note an action that was not allowed; ``values`` are made only for a line that is written."""
 
-        def told() -> dict[str, Any]:
+        def line() -> dict[str, Any]:
             return {"principal": principal, "host": host, **values(), "outcome": "denied"}
 
-        self._write("denied", (principal, host), told)
+        self._write("denied", (principal, host), line)
 
     def changed(self, *, principal: str, host: str, outcome: str, is_kept: bool = False, **values: Any) -> None:
         """Note an administrative change, and whether it was made.

@@ -220,7 +220,7 @@ class Login:
             if self.principal is not None and user != self.principal.name:
                 raise LoginRefused("it logged in again as another user")
         except LoginRefused as refused:
-            return self._failed(str(refused), ErrorCode.sasl_authentication_failed, refused.told)
+            return self._failed(str(refused), ErrorCode.sasl_authentication_failed, refused.client_text)
         self.principal = self.principal or Principal("User", user)
         lifetime_ms = self._lifetime_ms()
         self.state, self._scram, self._bearer = State.READY, None, None

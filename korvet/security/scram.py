@@ -44,12 +44,12 @@ _CLIENT_FINAL = re.compile(
 class LoginRefused(Exception):
     """The login failed. Its text is for the log.
 
-    :param told: the text for the client; without one it learns nothing but that.
+    :param client_text: the text for the client; without one it learns nothing but that.
     """
 
-    def __init__(self, reason: str, told: str | None = None) -> None:
+    def __init__(self, reason: str, client_text: str | None = None) -> None:
         super().__init__(reason)
-        self.told = told
+        self.client_text = client_text
 
 
 def make_credential(mechanism: str, password: str, iterations: int = MIN_ITERATIONS) -> Credential:

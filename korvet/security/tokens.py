@@ -81,7 +81,7 @@ class Tokens:
         if key is None:
             shown = "names no key, and several would fit or none" if name is None else f"has the key {name[:_SHOWN]!r}"
             raise InvalidToken(f"it {shown}, and the issuer's keys have none such for {algorithm}")
-        return self._told(self._claims(token, key.public, algorithm))
+        return self._token(self._claims(token, key.public, algorithm))
 
     def _header(self, token: str) -> tuple[str, str | None]:
         """The algorithm and the key's name."""
@@ -129,7 +129,7 @@ class Tokens:
             raise InvalidToken("its claims cannot be read") from None
         return claims
 
-    def _told(self, claims: dict[str, Any]) -> Token:
+    def _token(self, claims: dict[str, Any]) -> Token:
         rules = self._rules
         user = claims.get(rules.sub_claim)
         if not isinstance(user, str) or not user.strip():

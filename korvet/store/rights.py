@@ -145,7 +145,7 @@ def throw_away_key(namespace: Namespace) -> str:
     return namespace.partition(f"rights-{secrets.token_hex(8)}", 0).log
 
 
-def told(lacking: Sequence[Missing]) -> str:
+def missing_text(lacking: Sequence[Missing]) -> str:
     """What is missing, as rules to add and in the server's words for the first."""
     rules = list(dict.fromkeys(one.rule for one in lacking if one.rule))
     unknown = [one.reason for one in lacking if not one.rule]
@@ -162,7 +162,7 @@ async def require(store: Store, namespace: Namespace, *, loads: bool = True) -> 
     :raises StoreUnavailable: where a primary cannot be asked.
     """
     if found := await lacking(store, namespace, loads=loads):
-        raise KorvetError(f"{store.url}: {told(found)}")
+        raise KorvetError(f"{store.url}: {missing_text(found)}")
 
 
 async def lacking(store: Store, namespace: Namespace, *, loads: bool = True) -> list[Missing]:

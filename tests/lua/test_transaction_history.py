@@ -18,7 +18,7 @@ from tests.lua.transaction import (
     INVALID_TXN_STATE,
     LAST_EPOCH,
     NONE,
-    Told,
+    ProducerReply,
     Transactional,
 )
 from tests.lua.transaction_scene import Scene
@@ -52,7 +52,7 @@ def scene(server: redis.Redis, set_clock: Callable[[float], None]) -> Scene:
     return scene
 
 
-def finished(scene: Scene, told: Told) -> None:
+def finished(scene: Scene, told: ProducerReply) -> None:
     assert told.decision is not None
     scene.finish(told.decision)
 

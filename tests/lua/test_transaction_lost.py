@@ -21,7 +21,7 @@ from tests.lua.transaction import (
     NONE,
     PRODUCER_FENCED,
     TRANSACTION_ABORTABLE,
-    Told,
+    ProducerReply,
     Transactional,
     TransactionLog,
     decision_of,
@@ -47,7 +47,7 @@ class Lossy(Transactional):
             reply = self._call("end", *args, self._ids, "", checked)
         return reply
 
-    def finish(self, told: Told) -> None:
+    def finish(self, told: ProducerReply) -> None:
         assert told.decision is not None
         self.complete(told.decision.ordinal)
 

@@ -48,7 +48,7 @@ def decision_of(reply: Sequence[Any]) -> Decision:
     return Decision(ordinal, producer_id, epoch, plain(outcome), by_partition, [plain(value) for value in groups])
 
 
-class Told(NamedTuple):
+class ProducerReply(NamedTuple):
     """A code, a producer id and an epoch, and the decision if there is one."""
 
     code: int
@@ -90,15 +90,15 @@ class Transactional:
     def _call(self, function: str, *args: str | int) -> Any:
         return self.server.fcall(f"korvet_txn_{function}", 2, *self.keys, *args)
 
-    def _told(self, function: str, *args: str | int) -> Told:
+    def _reply_of(self, function: str, *args: str | int) -> ProducerReply:
         reply = self._call(function, *args, -1, self.outages)
         if reply[0] == FRESH_ID:
             self._ids += 1
             reply = self._call(function, *args, self._ids, self.outages)
-        return Told(*reply[:3], *map(decision_of, reply[3:4]))
+        return ProducerReply(*reply[:3], *map(decision_of, reply[3:4]))
 
-    def init(self, producer: tuple[int, int] = (-1, -1), *, timeout_ms: int = 60_000) -> Told:
-        return self._told("init", self.name, timeout_ms, *producer)
+    def init(self, producer: tuple[int, int] = (-1, -1), *, timeout_ms: int = 60_000) -> ProducerReply:
+        return self._reply_of("init", self.name, timeout_ms, *producer)
 
     def add(
         self,
@@ -113,8 +113,8 @@ class Transactional:
         reply = self._call("add", self.name, *producer, mode, self.outages, *flat)
         return Added(*reply[:3], *map(decision_of, reply[3:4]))
 
-    def end(self, producer: tuple[int, int], outcome: str = "commit", version: int = 2) -> Told:
-        return self._told("end", self.name, *producer, outcome, version)
+    def end(self, producer: tuple[int, int], outcome: str = "commit", version: int = 2) -> ProducerReply:
+        return self._reply_of("end", self.name, *producer, outcome, version)
 
     def complete(self, ordinal: int) -> None:
         assert self._call("complete", self.name, ordinal, EXPIRATION_MS) == [NONE]

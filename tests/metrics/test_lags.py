@@ -8,7 +8,7 @@ ROOM_OF_TWO = 2_000
 
 
 def topics_of(lags: Lags, group: str, namespace: str = "default") -> dict[str, list[int | None]]:
-    told = lags.told(namespace, group)
+    told = lags.of_group(namespace, group)
     assert told is not None
     return dict(told["topics"])
 
@@ -17,7 +17,7 @@ def test_a_minute_has_one_number_and_an_hour_sixty() -> None:
     lags = Lags()
     for seconds in range(0, 2 * 3600, 10):
         lags.note("default", {("g", "t"): seconds}, float(seconds))
-    told = lags.told("default", "g")
+    told = lags.of_group("default", "g")
     assert told is not None
     assert told["times"] == [float(3600 + 60 * minute) for minute in range(60)]
     assert told["topics"] == {"t": [3600 + 60 * minute for minute in range(60)]}
@@ -61,13 +61,13 @@ def test_namespaces_share_the_bytes_and_end_an_hour_after_their_last_number() ->
     assert topics_of(lags, "c", "other") == {}
     lags.note("other", {("c", "t"): 1}, 3600.0)
     assert topics_of(lags, "c", "other") == {"t": [1]}
-    assert lags.told("one", "a") is None
+    assert lags.of_group("one", "a") is None
 
 
 def test_clock_that_was_set_back_begins_anew() -> None:
     lags = Lags()
     lags.note("default", {("g", "t"): 1}, 600.0)
     lags.note("default", {("g", "t"): 2}, 300.0)
-    told = lags.told("default", "g")
+    told = lags.of_group("default", "g")
     assert told is not None
     assert (told["times"], told["topics"]) == ([300.0], {"t": [2]})

@@ -25,7 +25,7 @@ SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
-class Told:
+class ServerStatus:
     """A process tree with so many figures."""
 
     def __init__(self, count: int) -> None:
@@ -50,12 +50,14 @@ class Told:
 
 
 @asynccontextmanager
-async def serving(told: Told, hostnames: Sequence[str] = (), console: Path | None = None) -> AsyncIterator[int]:
+async def serving(
+    status: ServerStatus, hostnames: Sequence[str] = (), console: Path | None = None
+) -> AsyncIterator[int]:
     """The port."""
     with bind("127.0.0.1", 0) as bound:
         port = port_of(bound)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(http_server.serve_port, told, bound, console, hostnames)
+            tasks.start_soon(http_server.serve_port, status, bound, console, hostnames)
             yield port
             tasks.cancel_scope.cancel()
 
@@ -83,16 +85,16 @@ async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter
 
 
 async def test_a_problem_is_told_with_its_reason() -> None:
-    async with serving(Told(1)) as port:
+    async with serving(ServerStatus(1)) as port:
         answer = await ask(port, LIVEZ)
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert answer.endswith(b"\r\n\r\nworker 1 is gone\n")
 
 
 async def test_lags_of_a_namespace_that_is_not_read_here_are_not_there() -> None:
-    told = Told(0)
-    told.lags.note("default", {("g", "t"): 7}, 60.0)
-    async with serving(told) as port:
+    status = ServerStatus(0)
+    status.lags.note("default", {("g", "t"): 7}, 60.0)
+    async with serving(status) as port:
         found = [
             await ask(port, b"GET /lags?namespace=%s&group=g HTTP/1.1\r\nHost: a\r\n\r\n" % name)
             for name in (b"default", b"other")
@@ -103,8 +105,8 @@ async def test_lags_of_a_namespace_that_is_not_read_here_are_not_there() -> None
 
 async def test_slow_scrapers_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "PORT_BOUNDS", replace(http_server.PORT_BOUNDS, lasts_s=LONG_S))
-    told = Told(40_000)
-    async with serving(told) as port:
+    status = ServerStatus(40_000)
+    async with serving(status) as port:
         slow = [await connect(port) for _ in range(8)]
         for _, writer in slow:
             # Only a part of the page fits into the buffers of the sockets.
@@ -120,8 +122,8 @@ async def test_slow_scrapers_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_a_page_is_made_once_for_many() -> None:
-    told = Told(20_000)
-    async with serving(told) as port:
+    status = ServerStatus(20_000)
+    async with serving(status) as port:
         pages: list[bytes] = []
 
         async def scrape() -> None:
@@ -131,13 +133,13 @@ async def test_a_page_is_made_once_for_many() -> None:
             for _ in range(4):
                 tasks.start_soon(scrape)
         assert {page[:12] for page in pages} == {b"HTTP/1.1 200"}
-        assert told.made < 4
+        assert status.made < 4
 
 
 @pytest.mark.parametrize("console", [None, Path("missing")])
 async def test_silent_and_endless_requests_are_cut_off(monkeypatch: pytest.MonkeyPatch, console: Path | None) -> None:
     monkeypatch.setattr(http_server, "PORT_BOUNDS", replace(http_server.PORT_BOUNDS, arrives_s=0.2))
-    async with serving(Told(1), console=console) as port:
+    async with serving(ServerStatus(1), console=console) as port:
         assert await ask(port, b"") == b""
         assert await ask(port, b"GET /livez HTTP/1.1\r\n") == b""
         assert not (await ask(port, b"GET /livez HTTP/1.1\r\nX: " + b"x" * 1_000_000)).startswith(b"HTTP/1.1 200")
@@ -148,7 +150,7 @@ async def test_silent_connections_are_bounded_and_keep_no_health_check_out(
     monkeypatch: pytest.MonkeyPatch, console: Path | None
 ) -> None:
     monkeypatch.setattr(http_server, "PORT_BOUNDS", replace(http_server.PORT_BOUNDS, arrives_s=LONG_S))
-    async with serving(Told(1), console=console) as port:
+    async with serving(ServerStatus(1), console=console) as port:
         held = [await connect(port) for _ in range(64)]
         assert (await ask(port, LIVEZ)).startswith(b"HTTP/1.1 503 ")
         held += [await connect(port) for _ in range(10)]
@@ -167,7 +169,7 @@ async def _rest(reader: asyncio.StreamReader) -> bytes:
 
 
 async def test_a_connection_carries_one_request() -> None:
-    async with serving(Told(1)) as port:
+    async with serving(ServerStatus(1)) as port:
         answer = await ask(port, LIVEZ + LIVEZ)
         assert answer.count(b"HTTP/1.1 ") == 1
 
@@ -175,14 +177,14 @@ async def test_a_connection_carries_one_request() -> None:
 @pytest.mark.parametrize("path", ["/metrics", "/lags?group=g", "/livez", "/readyz", "/elsewhere"])
 async def test_a_foreign_sites_name_that_leads_here_is_refused(path: str) -> None:
     """Attack: DNS rebinding. A browser sends the site's name, as Host, from a page that may then read the answer."""
-    async with serving(Told(1)) as port:
+    async with serving(ServerStatus(1)) as port:
         for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "localhost.evil.example:1"):
             answer = await ask(port, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
             assert answer.startswith(b"HTTP/1.1 403") and b"metrics-hostnames" in answer
 
 
 async def test_addresses_names_of_a_private_network_and_own_names_are_served() -> None:
-    async with serving(Told(1), ["korvet.Example"]) as port:
+    async with serving(ServerStatus(1), ["korvet.Example"]) as port:
         for host in (
             "127.0.0.1", f"[::1]:{port}", "10.1.2.3:9464", "localhost:80", "localhost.", "korvet", "korvet.ns.svc:9464",
             "korvet.ns.svc.cluster.local", "a.internal", "KORVET.example:9464", "korvet.example.:9464", "",

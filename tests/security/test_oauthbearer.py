@@ -139,7 +139,7 @@ def test_identity_of_another_user_is_refused(issuer: Issuer) -> None:
     server, (refused,) = steps(issuer, message(issuer.token("user"), "user" + "x" * 18))
     assert server.token is None
     assert isinstance(refused, LoginRefused)
-    assert refused.told == (
+    assert refused.client_text == (
         "Authentication failed: Client requested an authorization id (userxxxxxxxxxxxxxxxx...) that is different from "
         "the token's principal name (user)"
     )
@@ -154,7 +154,7 @@ def test_bad_token_gets_a_status_and_then_fails_with_it(issuer: Issuer, then: by
     assert isinstance(status, bytes)
     assert json.loads(status) == {"status": "invalid_token"}
     assert isinstance(refused, LoginRefused)
-    assert refused.told == (status.decode() if then == b"\x01" else None)
+    assert refused.client_text == (status.decode() if then == b"\x01" else None)
     assert "Signature verification failed" in str(refused)
     assert server.token is None
 

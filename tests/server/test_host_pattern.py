@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from korvet.errors import ConfigError
-from korvet.server.ground.host_pattern import HostPattern, Told
+from korvet.server.ground.host_pattern import HostName, HostPattern
 
 WITH_NODE = HostPattern("b{node}-{namespace}.kafka.example")
 names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", fullmatch=True)
 
 
 @pytest.mark.parametrize(
-    ("host", "told"),
+    ("host", "found"),
     [
-        ("b1-acme.kafka.example", Told("acme", 1)),
-        ("B12-ACME.Kafka.Example", Told("acme", 12)),
-        ("b0-b1-acme.kafka.example", Told("b1-acme", 0)),
+        ("b1-acme.kafka.example", HostName("acme", 1)),
+        ("B12-ACME.Kafka.Example", HostName("acme", 12)),
+        ("b0-b1-acme.kafka.example", HostName("b1-acme", 0)),
         ("acme.kafka.example", None),
         ("b-acme.kafka.example", None),
         ("b1-.kafka.example", None),
@@ -38,15 +38,15 @@ names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", fullmatch=True)
         (None, None),
     ],
 )
-def test_host_name_tells_a_namespace_and_a_node_or_nothing(host: str | None, told: Told | None) -> None:
-    assert WITH_NODE.read(host) == told
+def test_host_name_tells_a_namespace_and_a_node_or_nothing(host: str | None, found: HostName | None) -> None:
+    assert WITH_NODE.read(host) == found
 
 
 @pytest.mark.parametrize("pattern", ["b{node}-{namespace}.x", "{namespace}-{node}.x", "{namespace}.x", "x-{namespace}"])
 @given(namespace=names, node=st.integers(0, 999_999_999))
 def test_host_name_of_a_namespace_tells_that_namespace(pattern: str, namespace: str, node: int) -> None:
     made = HostPattern(pattern)
-    assert made.read(made.host(namespace, node)) == Told(namespace, node if made.has_node else None)
+    assert made.read(made.host(namespace, node)) == HostName(namespace, node if made.has_node else None)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ async def test_a_round_tells_offsets_sizes_and_lags(one: Front, groups: Groups) 
     await commit(groups, "g", topic, 1, 7)
     seen = watched(one, groups)
     samples = await look(seen, PLENTY)
-    told = seen.lags.told(NAMESPACE.name, "g")
+    told = seen.lags.of_group(NAMESPACE.name, "g")
     assert told is not None
     assert told["topics"] == {topic.name: [5]}
     place = topic.name, "1"
@@ -81,7 +81,7 @@ async def test_offsets_far_below_zero_hide_no_figures(one: Front, groups: Groups
     samples = await look(seen, PLENTY)
     assert value(samples, "group_lag", "far", topic.name, "1") == 2**63
     assert value(samples, "group_lag", "near", topic.name, "0") == 0
-    far, near = (seen.lags.told(NAMESPACE.name, group) for group in ("far", "near"))
+    far, near = (seen.lags.of_group(NAMESPACE.name, group) for group in ("far", "near"))
     assert far is not None and far["topics"] == {topic.name: [2**63 - 1]}
     assert near is not None and near["topics"] == {topic.name: [0]}
 

@@ -177,11 +177,11 @@ async def _settled(ctx: Context, pending: Pending) -> Fields:
         return partition_answer(partition.index, unknown_code(ctx, None))
     if code == RESEND:
         return partition_answer(partition.index, KAFKA_STORAGE_ERROR)
-    told, message = _told(ctx.version, code)
-    return partition_answer(partition.index, told, log_start=log_start, message=message)
+    shown, message = _code_for_version(ctx.version, code)
+    return partition_answer(partition.index, shown, log_start=log_start, message=message)
 
 
-def _told(version: int, code: int) -> tuple[int, str | None]:
+def _code_for_version(version: int, code: int) -> tuple[int, str | None]:
     """A code as the clients of a version know it, and Kafka's message for it."""
     if code == PRODUCER_FENCED:
         return INVALID_PRODUCER_EPOCH, None

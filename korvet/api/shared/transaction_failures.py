@@ -10,7 +10,7 @@ from korvet.codes import (
 )
 
 
-def told(code: int, version: int, fenced_since: int, abortable_since: int) -> int:
+def code_for_version(code: int, version: int, fenced_since: int, abortable_since: int) -> int:
     """A code as the clients of a version know it: PRODUCER_FENCED and TRANSACTION_ABORTABLE came later.
 
     Clients before KIP-890 get UNKNOWN_PRODUCER_ID for TRANSACTION_ABORTABLE. On it librdkafka and Java's client abort

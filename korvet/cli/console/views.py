@@ -78,7 +78,7 @@ def _topic(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
     rates = offsets_per_second(
         client, {TopicPartition(name, row.partition): row.end for row in page.rows if row.end is not None}
     )
-    settings, no_settings = _told(lambda: describe_settings(client, [name])[name])
+    settings, no_settings = _found_or_reason(lambda: describe_settings(client, [name])[name])
     return {
         "name": name,
         "id": shown.topic.id,
@@ -233,8 +233,8 @@ def _broker(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]
 
 def _security(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
     wanted = asked.text(fields, "q")
-    users, no_users = _told(KafkaUsers(client).find)
-    rules, no_rules = _told(lambda: KafkaRules(client).find([_ALL_RULES]))
+    users, no_users = _found_or_reason(KafkaUsers(client).find)
+    rules, no_rules = _found_or_reason(lambda: KafkaRules(client).find([_ALL_RULES]))
     return {
         "q": wanted,
         "users": page_of([user for user in users if wanted in user.name], asked.number(fields, "users", 1)),
@@ -246,7 +246,7 @@ def _security(client: Client, fields: Fields, _sources: Sources) -> dict[str, An
     }
 
 
-def _told(ask: Callable[[], Sequence[T]]) -> tuple[Sequence[T], str]:
+def _found_or_reason(ask: Callable[[], Sequence[T]]) -> tuple[Sequence[T], str]:
     """What a broker tells, or nothing and why: a part of a page may be forbidden, or off."""
     try:
         return ask(), ""

@@ -50,13 +50,13 @@ Say = Callable[[TopicPartition], Mapping[str, Any]] | None
 def by_topic(partitions: Iterable[TopicPartition], say: Say) -> list[dict[str, Any]]:
     """A request's topics with their partitions, whatever its schema calls names and numbers."""
 
-    def told(one: TopicPartition) -> Any:
+    def number_of(one: TopicPartition) -> Any:
         number = one.partition
         return number if say is None else {"partition": number, "partition_index": number, **say(one)}
 
     topics: dict[str, list[Any]] = {}
     for one in partitions:
-        topics.setdefault(one.topic, []).append(told(one))
+        topics.setdefault(one.topic, []).append(number_of(one))
     return [{"name": topic, "topic": topic, "partitions": own} for topic, own in topics.items()]
 
 

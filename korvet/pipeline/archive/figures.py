@@ -16,7 +16,7 @@ _LABELS: Final = ("topic",)
 
 
 @contextmanager
-def told(registry: CollectorRegistry | None, lanes: Callable[[], Iterable[Lane]]) -> Iterator[None]:
+def exported(registry: CollectorRegistry | None, lanes: Callable[[], Iterable[Lane]]) -> Iterator[None]:
     """Have a registry tell the topics' figures until the block ends; None: nobody asks for them.
 
     :param lanes: the topics as they are when the registry is asked, in a thread of its own.

@@ -55,7 +55,7 @@ def archive(
         closing(Upkeep(spark, config, stop)) as upkeep,
         Broker(client_settings(config.kafka_options)) as broker,
         Schedule(spark, config, broker, stop) as schedule,
-        figures.told(metrics, lambda: schedule.lanes),
+        figures.exported(metrics, lambda: schedule.lanes),
     ):
         while True:
             if clock.is_due("topics", _NEW_TOPICS_EVERY_S):

@@ -21,7 +21,7 @@ from korvet.pipeline.source.offsets import (
     Everywhere,
     Limit,
     Offsets,
-    told,
+    partition_names,
 )
 from korvet.pipeline.source.options import Assigned, Matching, ReadOptions, Subscribed
 
@@ -73,7 +73,7 @@ class Cluster:
             behind = [partition for partition, end in found.items() if known.get(partition, end) > end]
             if not behind or attempt == self._options.offset_attempts:
                 break
-            _log.warning("The log ends before what was read of %s; asking again", told(behind))
+            _log.warning("The log ends before what was read of %s; asking again", partition_names(behind))
             time.sleep(self._options.offset_retry_s)
         return found
 
@@ -147,8 +147,8 @@ class Cluster:
         if late and not else_latest:
             partition = min(late)
             raise PipelineError(
-                f"{told([partition])} has no record of timestamp {times[partition]} or later; choose an earlier "
-                "one, or set startingOffsetsByTimestampStrategy to latest"
+                f"{partition_names([partition])} has no record of timestamp {times[partition]} or later; choose an "
+                "earlier one, or set startingOffsetsByTimestampStrategy to latest"
             )
         return offsets | dict.fromkeys(late, LATEST)
 
@@ -161,5 +161,5 @@ def _check_complete(partitions: frozenset[Partition], given: Offsets, hint: str)
     if partitions != given.keys():
         raise PipelineError(
             f"Offsets or timestamps by partition must name all partitions that are read. {hint} "
-            f"Given: {told(given) or 'none'}; to be read: {told(partitions) or 'none'}"
+            f"Given: {partition_names(given) or 'none'}; to be read: {partition_names(partitions) or 'none'}"
         )

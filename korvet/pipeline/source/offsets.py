@@ -57,7 +57,7 @@ Limit: TypeAlias = Everywhere | AtOffsets | AtTime | AtTimes
 """``else_latest``: take the log's end of a partition without such a record; else that is an error."""
 
 
-def told(partitions: Iterable[Partition]) -> str:
+def partition_names(partitions: Iterable[Partition]) -> str:
     """Text for messages: ``t-0, t-1``."""
     return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions))
 

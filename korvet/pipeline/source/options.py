@@ -24,7 +24,7 @@ from korvet.pipeline.source.offsets import (
     Limit,
     parse_offsets,
     parse_partitions,
-    told,
+    partition_names,
 )
 
 _CHOICES: Final = ("subscribe", "subscribePattern", "assign")
@@ -277,7 +277,7 @@ def _refuse_offset(limit: Limit, offset: int, complaint: str) -> None:
         case AtOffsets(offsets=offsets):
             bad = [partition for partition, found in offsets.items() if found == offset]
             if bad:
-                raise PipelineError(f"{complaint}, as for {told(bad)}")
+                raise PipelineError(f"{complaint}, as for {partition_names(bad)}")
 
 
 def _check_order(starting: Limit, ending: Limit) -> None:
@@ -292,8 +292,8 @@ def _check_order(starting: Limit, ending: Limit) -> None:
     if first.keys() != last.keys():
         raise PipelineError(
             f"starting and ending {kind}s must name the same partitions; only one of them has "
-            f"{told(first.keys() ^ last.keys())}"
+            f"{partition_names(first.keys() ^ last.keys())}"
         )
     wrong = [partition for partition, value in first.items() if value >= 0 and 0 <= last[partition] < value]
     if wrong:
-        raise PipelineError(f"the starting {kind} is greater than the ending {kind} of {told(wrong)}")
+        raise PipelineError(f"the starting {kind} is greater than the ending {kind} of {partition_names(wrong)}")

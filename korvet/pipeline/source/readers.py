@@ -23,7 +23,16 @@ from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.plan.batch import shared
 from korvet.pipeline.source.cluster import Cluster
 from korvet.pipeline.source.fetch import FetchOptions, fetch
-from korvet.pipeline.source.offsets import LATEST, AtOffsets, Everywhere, Offsets, OffsetsJson, from_json, to_json, told
+from korvet.pipeline.source.offsets import (
+    LATEST,
+    AtOffsets,
+    Everywhere,
+    Offsets,
+    OffsetsJson,
+    from_json,
+    partition_names,
+    to_json,
+)
 from korvet.pipeline.source.options import ReadOptions
 from korvet.pipeline.source.ranges import REMEDY, OffsetRange, split
 from korvet.pipeline.source.rows import RowBuilder
@@ -51,7 +60,7 @@ class KorvetReader(DataSourceReader):
         finally:
             cluster.close()
         if first.keys() != last.keys():
-            changed = told(first.keys() ^ last.keys())
+            changed = partition_names(first.keys() ^ last.keys())
             raise PipelineError(f"{changed}: created or deleted meanwhile; start the query again")
         if isinstance(options.ending, AtOffsets):
             _check_order(first, last)
@@ -165,13 +174,15 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check_loss(self, first: Offsets, last: Offsets, added: Offsets) -> None:
         gone = (first.keys() - last.keys()) | (last.keys() - first.keys() - added.keys())
         if gone:
-            self._lose(f"{told(gone)}: they are gone")
+            self._lose(f"{partition_names(gone)}: they are gone")
         for partition, offset in sorted(added.items()):
             if offset:
-                self._lose(f"{told([partition])} is new, and begins at {offset} instead of 0")
+                self._lose(f"{partition_names([partition])} is new, and begins at {offset} instead of 0")
         for partition in sorted(first.keys() & last.keys()):
             if last[partition] < first[partition]:
-                self._lose(f"The end of {told([partition])} went back from {first[partition]} to {last[partition]}")
+                self._lose(
+                    f"The end of {partition_names([partition])} went back from {first[partition]} to {last[partition]}"
+                )
 
     def _lose(self, what: str) -> None:
         if self._options.fail_on_data_loss:
@@ -199,4 +210,4 @@ def read_range(partition: InputPartition, options: ReadOptions, *, skip_unreadab
 def _check_order(first: Offsets, last: Offsets) -> None:
     wrong = [partition for partition in first if first[partition] > last[partition]]
     if wrong:
-        raise PipelineError(f"The starting offset is greater than the ending offset of {told(wrong)}")
+        raise PipelineError(f"The starting offset is greater than the ending offset of {partition_names(wrong)}")

@@ -31,7 +31,7 @@ from korvet.server.conversation.notes import Notes
 from korvet.server.conversation.receiver import Receiver
 from korvet.server.conversation.request_queue import TURN_S
 from korvet.server.conversation.requests import Headers, Request
-from korvet.server.ground.host_pattern import Told
+from korvet.server.ground.host_pattern import HostName
 from korvet.server.ground.sockets import peer_of, port_of_peer
 from korvet.server.tenants.choice import Choice, Destination, split_principal
 from korvet.wire.proxy_header import ProxyHeader
@@ -79,7 +79,7 @@ class Connection(Receiver):
         self._frontend = frontend
         self._choice = choice
         self._header = header
-        self._told: Told | None = None
+        self._host_name: HostName | None = None
         self._destination: Destination | None = None
         """The namespace to enter before the first request."""
         share = crowd.answers.share()
@@ -112,7 +112,7 @@ class Connection(Receiver):
         try:
             principal = self._identify(session)
             if self._choice is not None:
-                self._told = self._choice.told(session, self._header)
+                self._host_name = self._choice.host_name(session, self._header)
                 principal = self._choose(self._choice, principal)
             self._headers.principal = str(principal)
             if principal != ANONYMOUS and self._destination is None:
@@ -139,7 +139,7 @@ class Connection(Receiver):
 
     def _choose(self, choice: Choice, principal: Principal) -> Principal:
         """Choose the namespace that a client without a login names; its principal there. Nothing is read before."""
-        self._destination, principal = split_principal(choice, principal, self._told)
+        self._destination, principal = split_principal(choice, principal, self._host_name)
         self._frames.is_held = True
         self._is_reading = False
         if self._transport is not None:
@@ -159,7 +159,7 @@ class Connection(Receiver):
 
     def _join(self, choice: Choice, frontend: Frontend) -> None:
         """Have requests go to the namespace that was entered."""
-        node = None if self._told is None else self._told.node
+        node = None if self._host_name is None else self._host_name.node
         self._frontend = frontend
         target = self._header.target_port if node is None else node
         self._headers.join(frontend, choice.listener(frontend.namespace.name), target)

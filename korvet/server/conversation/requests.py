@@ -217,7 +217,7 @@ class Headers:
         header, apis = self._seen.header, self._crowd.apis
         answer = _unsupported(header, correlation_id, apis)
         if answer is None or header.api_key != API_VERSIONS_KEY:
-            event, values = unserved.told(header, apis.get(header.api_key), self._api_versions)
+            event, values = unserved.log_line(header, apis.get(header.api_key), self._api_versions)
             event = event if answer is not None else f"{event}; closing"
             self._crowd.lines.write("warning", event, client=self.client, **values)
         return answer

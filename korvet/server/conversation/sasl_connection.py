@@ -88,9 +88,9 @@ class SaslConnection(Connection):
             self._guest = self._deadline = None
 
     def _choose(self, _choice: Choice, principal: Principal) -> Principal:
-        # The login chooses, beside what the server name told.
+        # The login chooses, beside the server name.
         if self._chosen is not None:
-            self._chosen.told = self._told
+            self._chosen.host_name = self._host_name
         return principal
 
     def _join(self, choice: Choice, frontend: Frontend) -> None:

@@ -15,14 +15,14 @@ MOST_BYTES = 1024
 _NAMES_SOFTWARE_SINCE = 3
 
 
-class Told(NamedTuple):
+class LogLine(NamedTuple):
     """A log line: its event and values."""
 
     event: str
     values: Mapping[str, str | int]
 
 
-def told(header: RequestHeader, api: Api | None, api_versions: bytes) -> Told:
+def log_line(header: RequestHeader, api: Api | None, api_versions: bytes) -> LogLine:
     """The log line for a request.
 
     :param api: the requested API; None if korvet does not have it.
@@ -30,10 +30,10 @@ def told(header: RequestHeader, api: Api | None, api_versions: bytes) -> Told:
     """
     values: dict[str, str | int] = {"client_id": header.client_id or "", "software": _software(api_versions)}
     if api is None:
-        return Told("client asks for an API that is not served", {**values, "api_key": header.api_key})
+        return LogLine("client asks for an API that is not served", {**values, "api_key": header.api_key})
     age = "old" if header.version < api.lowest else "new"
     served = f"{api.lowest} to {api.highest}"
-    return Told(f"client too {age}", {**values, "api": api.name, "version": header.version, "served": served})
+    return LogLine(f"client too {age}", {**values, "api": api.name, "version": header.version, "served": served})
 
 
 def _software(frame: bytes) -> str:

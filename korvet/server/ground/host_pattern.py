@@ -19,8 +19,8 @@ _PLAIN: Final = re.compile(r"[a-z0-9.-]*")
 _PATTERNS: Final = {NAMESPACE: r"(?P<namespace>[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)", NODE: r"(?P<node>[0-9]{1,9})"}
 
 
-class Told(NamedTuple):
-    """What a host name tells; ``node`` is None if its pattern has none."""
+class HostName(NamedTuple):
+    """The namespace and the node in a host name; ``node`` is None if its pattern has none."""
 
     namespace: str
     node: int | None
@@ -48,14 +48,14 @@ class HostPattern:
         self.has_node = NODE in self.text
         self._matches = re.compile("".join(_PATTERNS.get(part) or re.escape(part) for part in parts)).fullmatch
 
-    def read(self, host: str | None) -> Told | None:
-        """What a host name tells, in either case; None if it does not fit."""
+    def read(self, host: str | None) -> HostName | None:
+        """The namespace and the node in a host name, in either case; None if it does not fit."""
         if host is None or len(host) > _LONGEST:
             return None
         found = self._matches(host.lower())
         if found is None:
             return None
-        return Told(found["namespace"], int(found["node"]) if self.has_node else None)
+        return HostName(found["namespace"], int(found["node"]) if self.has_node else None)
 
     def host(self, namespace: str, node: int) -> str:
         """The host name of a node of a namespace."""

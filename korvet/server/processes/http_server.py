@@ -34,7 +34,7 @@ from korvet.security.tls import Certificates
 from korvet.server.bounds.accepting import Accepting
 
 if TYPE_CHECKING:
-    from korvet.metrics.web import Told
+    from korvet.metrics.web import ServerStatus
 
 log = structlog.get_logger()
 
@@ -325,7 +325,7 @@ class _Port(HttpServer):
 
 
 async def serve_port(
-    told: Told, bound: socket.socket, console: Path | None = None, hostnames: Sequence[str] = ()
+    status: ServerStatus, bound: socket.socket, console: Path | None = None, hostnames: Sequence[str] = ()
 ) -> None:
     """Serve the HTTP port until cancelled. The socket is bound, and is closed at the end.
 
@@ -336,7 +336,7 @@ async def serve_port(
     from korvet.metrics import web
 
     hand_over = None if console is None else HandOver(console, web.PATHS)
-    app = web.application(told, hostnames, has_console=console is not None)
+    app = web.application(status, hostnames, has_console=console is not None)
     # uvicorn's lines are about strangers' requests; the application itself tells of a failure of ours.
     server = _Port(
         app, PORT_BOUNDS, bound, name="HTTP port", log_level="critical", one_request=True, hand_over=hand_over

@@ -117,7 +117,7 @@ async def _serve(live: Live) -> None:
         with ExitStack() as stack:
             bound = [stack.enter_context(open_socket(door.host, door.port)) for door in settings.listeners]
             seat = stack.enter_context(take_seat()) if settings.console != "off" else None
-            async with _told(settings, board, seat), _redis(settings) as redis:
+            async with _metrics_port(settings, board, seat), _redis(settings) as redis:
                 if is_alone:
                     await _serve_here(live, redis, bound, stop, serving, notices)
                 else:
@@ -126,7 +126,7 @@ async def _serve(live: Live) -> None:
 
 
 @asynccontextmanager
-async def _told(settings: ServeSettings, board: Board, seat: Seat | None) -> AsyncIterator[None]:
+async def _metrics_port(settings: ServeSettings, board: Board, seat: Seat | None) -> AsyncIterator[None]:
     """Serve the HTTP port for the time of the block, if the settings have one."""
     if settings.metrics is None:
         yield

@@ -21,7 +21,7 @@ from korvet.security.principal import Principal
 from korvet.security.protocol import NamespaceFrom
 from korvet.security.scram import Credentials, Judge, LoginRefused
 from korvet.security.tls import server_name_of
-from korvet.server.ground.host_pattern import Told
+from korvet.server.ground.host_pattern import HostName
 from korvet.server.ground.settings import ListenerSettings
 from korvet.server.tenants.namespaces import Guest, Namespaces, NoEntry, TooMany
 from korvet.store.security.users import Credential, CredentialKey
@@ -53,24 +53,24 @@ class Choice:
         """The front-end of connections that are in no namespace yet."""
         return self.namespaces.lobby
 
-    def told(self, session: ssl.SSLObject | None, header: ProxyHeader) -> Told | None:
-        """What the server name tells that a client asked for: of this process, or of a balancer where TLS ended."""
+    def host_name(self, session: ssl.SSLObject | None, header: ProxyHeader) -> HostName | None:
+        """The server name that a client asked for: of this process, or of a balancer where TLS ended."""
         if self._pattern is None:
             return None
         return self._pattern.read(client_tls(header).authority if session is None else server_name_of(session))
 
-    def destination(self, name: str, told: Told | None, claimed: str | None = None) -> Destination:
-        """The destination that a proven name means, beside what the server name told.
+    def destination(self, name: str, host_name: HostName | None, claimed: str | None = None) -> Destination:
+        """The destination that a proven name means, beside the server name.
 
         :param claimed: the namespace that a token names, as `Token.namespace`.
         """
-        by_host = None if told is None else told.namespace
+        by_host = None if host_name is None else host_name.namespace
         user, namespace = name, by_host
         if claimed is not None:
             namespace = claimed
         elif self.by_login:
             user, _, namespace = name.rpartition("@")
-        agrees = namespace == by_host or (self.by_login and told is None)
+        agrees = namespace == by_host or (self.by_login and host_name is None)
         return Destination(namespace, user) if user and agrees else Destination(None, name)
 
     def listener(self, namespace: str) -> Listener:
@@ -115,20 +115,20 @@ class ChosenRealm:
         self._guest = guest
         self._tenant_id: str | None = None
         """Of the tenant whose credentials judge the login. A later one of the same name is somebody else's."""
-        self.told: Told | None = None
-        """What the server name told."""
+        self.host_name: HostName | None = None
+        """The server name, if it fits the pattern."""
         self.frontend: Frontend | None = None
         """That of the namespace in which the client is."""
 
     async def judge(self, name: str) -> Judge:
-        destination = self._choice.destination(name, self.told)
+        destination = self._choice.destination(name, self.host_name)
         self._tenant_id = self._tenant_id or self._choice.tenant_id(destination)
         return _CredentialsOfUser(
             await self._choice.namespaces.credentials(destination.namespace), name, destination.user
         )
 
     async def admit(self, name: str, claimed: str | None = None) -> str:
-        destination = self._choice.destination(name, self.told, claimed)
+        destination = self._choice.destination(name, self.host_name, claimed)
         if self.frontend is not None:
             if self.frontend.namespace.name != destination.namespace:
                 raise LoginRefused("it logged in again in another namespace")
@@ -169,7 +169,7 @@ class _CredentialsOfUser:
         return self._user if name == self._name else name
 
 
-def split_principal(choice: Choice, principal: Principal, told: Told | None) -> tuple[Destination, Principal]:
+def split_principal(choice: Choice, principal: Principal, host_name: HostName | None) -> tuple[Destination, Principal]:
     """The destination that a certificate's principal means, and the principal there."""
-    destination = choice.destination(principal.name, told)
+    destination = choice.destination(principal.name, host_name)
     return destination, Principal(principal.type, destination.user)

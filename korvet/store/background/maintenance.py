@@ -123,7 +123,7 @@ async def enforce_retention(
             await forget_silent_producers(log, partition, expiration_ms)
             await clear_leftover(log, partition, now_ms)
         except StoreError as error:
-            await log.damage.told(partition, error)
+            await log.damage.report(partition, error)
 
     while some := list(islice(left, _TRIMMED_AT_ONCE)):
         for outcome in await settled(look_after(*one) for one in some):
@@ -178,7 +178,7 @@ async def compact_all(namespace: Namespace, catalog: Catalog, log: Log, resting:
             logger.warning("a partition is not compacted", topic=topic.name, partition=index, reason=str(error))
         except StoreError as error:
             resting[partition] = now + _FULL_REST_S
-            await log.damage.told(partition, error)
+            await log.damage.report(partition, error)
         except KorvetError as error:
             failure = error
     if failure is not None:

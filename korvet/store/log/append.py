@@ -99,7 +99,7 @@ class Appending(AppendCall):
                 if self._was_sent_again:
                     self._fail(error)
                 if isinstance(error, StoreError):
-                    raise (yield from self._log.damage.told(self._partition, error).__await__()) from error
+                    raise (yield from self._log.damage.report(self._partition, error).__await__()) from error
                 raise
             reply = _NOT_PLACED
         appended = parsed(reply)

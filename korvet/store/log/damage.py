@@ -31,8 +31,8 @@ class Damage:
         self._store = store
         self._budget = LineBudget(1, 60.0)
 
-    async def told(self, partition: Partition, error: StoreError) -> DamagedLog:
-        """Tell the damage and its repair in the log. Returns the error to raise."""
+    async def report(self, partition: Partition, error: StoreError) -> DamagedLog:
+        """Log the damage and its repair. Returns the error to raise."""
         found = _FOREIGN_ENTRY.search(str(error))
         if found and not isinstance(error, CorruptEntry):
             error = CorruptEntry(partition.keys.log, found[1], FOREIGN)

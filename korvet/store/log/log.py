@@ -80,7 +80,7 @@ class Log(Partitions):
             try:
                 found.append(await told_meta(self, partition, question))
             except StoreError as error:
-                found.append(await self.damage.told(partition, error))
+                found.append(await self.damage.report(partition, error))
             except KorvetError as error:
                 found.append(error)
         return found

@@ -191,7 +191,7 @@ async def _taken(log: Partitions, want: Want, asked: _Asked | Known, room: Room)
             (asked,) = await _asked(log, [_question(log, want, room)], room)
         return await _take(log, want, asked, room)
     except StoreError as error:
-        damaged = await log.damage.told(want.partition, error)
+        damaged = await log.damage.report(want.partition, error)
         code = CORRUPT_MESSAGE if isinstance(damaged, CorruptEntry) else UNKNOWN_SERVER_ERROR
     except KorvetError as error:
         code = KAFKA_STORAGE_ERROR if isinstance(error, StoreFull) else NOT_LEADER_OR_FOLLOWER

@@ -43,7 +43,7 @@ async def offset_for_time(log: Partitions, partition: Partition, timestamp: int)
     try:
         return await _offset_for_time(log, partition, timestamp)
     except StoreError as error:
-        raise await log.damage.told(partition, error) from error
+        raise await log.damage.report(partition, error) from error
 
 
 async def _offset_for_time(log: Partitions, partition: Partition, timestamp: int) -> Timed | None:
