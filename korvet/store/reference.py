@@ -39,10 +39,10 @@ def _codes() -> Iterator[str]:
 
 
 def _key_sets() -> Iterator[str]:
-    yield "\nKeys that several functions take:\n\n| key | | content |\n|---|---|---|"
-    for text in KEYSETS.values():
+    yield "\nKeys that several functions take:\n\n| of | key | | content |\n|---|---|---|---|"
+    for name, text in KEYSETS.items():
         for word in words(text):
-            yield "| " + " | ".join(word.split(" ", 2)) + " |"
+            yield f"| {name} | " + " | ".join(word.split(" ", 2)) + " |"
 
 
 def _functions() -> Iterator[str]:
