@@ -19,10 +19,10 @@ from korvet.api.shared.turns import Turns
 from korvet.redis.doubt import Doubt
 from korvet.security.audit import Audit
 from korvet.server.bounds.connection_quotas import Bounds
-from korvet.server.door.door import Door
-from korvet.server.door.server import Server
 from korvet.server.ground.settings import limits_of
 from korvet.server.ground.sockets import bind, port_of
+from korvet.server.socket_server.endpoint import Endpoint
+from korvet.server.socket_server.server import Server
 from korvet.store.activity import Activity
 from tests.support.wire import request
 
@@ -141,7 +141,7 @@ async def serving(
     host: str = "127.0.0.1",
     *,
     proxy_protocol: bool = False,
-    door: Mapping[str, Any] = MappingProxyType({}),
+    endpoint: Mapping[str, Any] = MappingProxyType({}),
     bounds: Bounds = _UNBOUNDED,
     sasl: Sequence[str] = (),
     **limits: Any,
@@ -175,7 +175,9 @@ async def serving(
     )
     async with anyio.create_task_group() as tasks:
         await tasks.start(
-            server.serve, [Door(bound=bound, listener=listener, frontend=cast(Frontend, frontend), **door)], stop
+            server.serve,
+            [Endpoint(bound=bound, listener=listener, frontend=cast(Frontend, frontend), **endpoint)],
+            stop,
         )
         yield Running(server, cast(Frontend, frontend), listener, port, stop)
         stop.set()

@@ -101,9 +101,9 @@ async def test_connections_of_one_address_beyond_its_limit_are_closed() -> None:
 @pytest.mark.anyio
 async def test_handshakes_of_one_address_count_for_its_limit(tmp_path: Path) -> None:
     pair = Authority.make(tmp_path).server()
-    door = {"tls": Certificates(TlsFiles(str(pair.cert), str(pair.key)), "default")}
+    endpoint = {"tls": Certificates(TlsFiles(str(pair.cert), str(pair.key)), "default")}
     with capture_logs() as lines:
-        async with serving(Script(), door=door, max_connections_per_ip=2) as running:
+        async with serving(Script(), endpoint=endpoint, max_connections_per_ip=2) as running:
             async with raw_client(running.port) as silent, raw_client(running.port) as slow:
                 slow.send(bytes([22, 3, 1]))
                 await until(lambda: running.server.connection_quotas.open == 2)

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from korvet.server.bounds.large_frames import LargeFrames
-from korvet.server.door import server
+from korvet.server.socket_server import server
 from tests.server.script import PLAIN, Script, named, serving, until
 from tests.support.wire import raw_client, request
 

@@ -38,7 +38,7 @@ ANONYMOUS, REFUSED = "User:ANONYMOUS", None
 async def serving_tls(script: Script, authority: Authority, auth: ClientAuth) -> AsyncIterator[Running]:
     pair = authority.server()
     files = TlsFiles(str(pair.cert), str(pair.key), str(authority.cert), auth)
-    async with serving(script, door={"tls": Certificates(files, "tls"), "rules": RULES}) as running:
+    async with serving(script, endpoint={"tls": Certificates(files, "tls"), "rules": RULES}) as running:
         yield running
 
 
@@ -151,8 +151,8 @@ async def test_balancers_words_count_on_a_listener_that_says_so(
     auth: ClientAuth, before: bytes, expected: str | None
 ) -> None:
     script = Script()
-    door = {"is_terminated": True, "client_auth": auth, "rules": RULES}
-    async with serving(script, proxy_protocol=True, door=door) as running:
+    endpoint = {"is_terminated": True, "client_auth": auth, "rules": RULES}
+    async with serving(script, proxy_protocol=True, endpoint=endpoint) as running:
         assert await principal(script, running.port, None, before) == expected
 
 
@@ -167,13 +167,13 @@ async def test_balancer_that_speaks_for_itself_gets_apiversions_alone(
     is_terminated: bool, authority: Authority
 ) -> None:
     """Attack: a client says LOCAL, of which no balancer has to tell TLS or a certificate."""
-    doors: list[dict[str, Any]] = [{"is_terminated": is_terminated, "client_auth": ClientAuth.REQUIRED}]
+    endpoints: list[dict[str, Any]] = [{"is_terminated": is_terminated, "client_auth": ClientAuth.REQUIRED}]
     if not is_terminated:
         pair = authority.server()
-        doors.append({"tls": Certificates(TlsFiles(str(pair.cert), str(pair.key)), "tls")})
-    for door in doors:
-        script, context = Script(), trusting(authority) if "tls" in door else None
-        async with serving(script, proxy_protocol=True, door=door) as running:
+        endpoints.append({"tls": Certificates(TlsFiles(str(pair.cert), str(pair.key)), "tls")})
+    for endpoint in endpoints:
+        script, context = Script(), trusting(authority) if "tls" in endpoint else None
+        async with serving(script, proxy_protocol=True, endpoint=endpoint) as running:
             assert await principal(script, running.port, context, LOCAL) == ANONYMOUS
             for key in (STARTED, BEGUN, REPEATED, SILENT):
                 assert await principal(script, running.port, context, LOCAL, key) == REFUSED
@@ -183,29 +183,29 @@ async def test_balancer_that_speaks_for_itself_gets_apiversions_alone(
 async def test_header_counts_from_the_balancers_that_the_listener_names() -> None:
     script, sent = Script(), header(told(7, 0, b"alice"))
     for networks, expected in ((("127.0.0.0/8", "::1"), "User:CN=alice"), (("10.0.0.1",), REFUSED)):
-        door = {
+        endpoint = {
             "is_terminated": True,
             "client_auth": ClientAuth.REQUIRED,
             "balancers": tuple(map(ip_network, networks)),
         }
-        async with serving(script, proxy_protocol=True, door=door) as running:
+        async with serving(script, proxy_protocol=True, endpoint=endpoint) as running:
             assert await principal(script, running.port, None, sent) == expected
             assert (await principal(script, running.port, None, LOCAL) is None) == (expected is REFUSED)
 
 
 async def test_connection_with_tls_and_a_login_takes_one_place_of_those_before_a_login(authority: Authority) -> None:
     script, pair = Script(), authority.server()
-    door = {"tls": Certificates(TlsFiles(str(pair.cert), str(pair.key)), "tls")}
-    async with serving(script, sasl=["PLAIN"], door=door) as running:
+    endpoint = {"tls": Certificates(TlsFiles(str(pair.cert), str(pair.key)), "tls")}
+    async with serving(script, sasl=["PLAIN"], endpoint=endpoint) as running:
         running.server.take(Bounds(process=Bound(most=2)))
         assert await anyio.to_thread.run_sync(asked, running.port, trusting(authority))
 
 
 async def test_address_that_no_listener_trusts_connects_and_leaves_without_a_line() -> None:
     """A kubelet's probe closes its connection, other health checks reset it: then it has no address any more."""
-    door = {"balancers": (ip_network("10.0.0.1"),)}
+    endpoint = {"balancers": (ip_network("10.0.0.1"),)}
     with capture_logs() as lines:
-        async with serving(Script(), proxy_protocol=True, door=door) as running:
+        async with serving(Script(), proxy_protocol=True, endpoint=endpoint) as running:
 
             def probe() -> None:
                 for at in range(60):
@@ -222,9 +222,9 @@ async def test_certificates_are_in_the_audit_log_with_their_outcome(authority: A
     script, pair = Script(), authority.server()
     files = TlsFiles(str(pair.cert), str(pair.key), str(authority.cert), ClientAuth.REQUIRED)
     rules = PrincipalRules("RULE:^CN=(alice)$/$1/")
-    door = {"tls": Certificates(files, "tls"), "rules": rules, "client_auth": ClientAuth.REQUIRED}
+    endpoint = {"tls": Certificates(files, "tls"), "rules": rules, "client_auth": ClientAuth.REQUIRED}
     with capture_logs() as lines:
-        async with serving(script, door=door) as running:
+        async with serving(script, endpoint=endpoint) as running:
             for client in (authority.client("alice"), authority.client("bob"), None):
                 await anyio.to_thread.run_sync(asked, running.port, trusting(authority, client))
     audited = [line for line in lines if line.get("audit")]
@@ -247,8 +247,8 @@ async def test_haproxy_that_ends_tls_tells_the_verified_name(
     both = tmp_path / "both.pem"
     both.write_bytes(pair.cert.read_bytes() + pair.key.read_bytes())
     bind = f"ssl crt {both} ca-file {authority.cert} verify optional"
-    door = {"is_terminated": True, "client_auth": ClientAuth.REQUIRED, "rules": RULES}
-    async with serving(script, proxy_protocol=True, door=door) as running:
+    endpoint = {"is_terminated": True, "client_auth": ClientAuth.REQUIRED, "rules": RULES}
+    async with serving(script, proxy_protocol=True, endpoint=endpoint) as running:
 
         def through() -> bool:
             with running_haproxy([running.port], bind=bind, proxy="proxy-v2-options ssl,cert-cn,authority") as balancer:
@@ -266,7 +266,7 @@ async def test_haproxy_that_ends_tls_tells_the_verified_name(
 async def test_name_in_a_header_does_not_count_beside_a_certificate(authority: Authority) -> None:
     pair, script = authority.server(), Script()
     files = TlsFiles(str(pair.cert), str(pair.key), str(authority.cert), ClientAuth.REQUIRED)
-    door = {"tls": Certificates(files, "tls"), "rules": RULES}
-    async with serving(script, proxy_protocol=True, door=door) as running:
+    endpoint = {"tls": Certificates(files, "tls"), "rules": RULES}
+    async with serving(script, proxy_protocol=True, endpoint=endpoint) as running:
         context = trusting(authority, authority.client("alice"))
         assert await principal(script, running.port, context, header(told(7, 0, b"admin"))) == "User:CN=alice"

@@ -66,7 +66,7 @@ class Stranger(Protocol):
 
 
 class Crowd:
-    """The connections and their bounds; `korvet.server.door.server.Server` accepts and drains them.
+    """The connections and their bounds; `korvet.server.socket_server.server.Server` accepts and drains them.
 
     :param requests: the figures of requests; None if nobody asks for them.
     :param tracing: the traces of requests; None if nobody wants them.

@@ -25,8 +25,6 @@ from korvet.security.mapping import PrincipalRules
 from korvet.security.tls import Certificates
 from korvet.security.tokens import Tokens
 from korvet.server.bounds.connection_quotas import bounds_of
-from korvet.server.door.door import Door
-from korvet.server.door.server import Server
 from korvet.server.ground.machine import give_back_freed, raise_descriptor_limit
 from korvet.server.ground.settings import ListenerSettings, ServeSettings, limits_of
 from korvet.server.ground.sockets import port_of
@@ -34,6 +32,8 @@ from korvet.server.ground.token_settings import token_settings
 from korvet.server.ground.tracing import opened_tracing
 from korvet.server.processes.figures import Serving
 from korvet.server.processes.live import Live
+from korvet.server.socket_server.endpoint import Endpoint
+from korvet.server.socket_server.server import Server
 from korvet.server.tenants.choice import Choice
 from korvet.server.tenants.namespaces import Namespaces
 from korvet.server.tenants.process import Process, open_catalog, start_following, start_sweeps
@@ -186,9 +186,9 @@ async def serve_listeners(
             await _once_redis_serves(partial(registry.open, process.outages))
             tasks.start_soon(registry.keep, opened.namespaces.draining)
             tasks.start_soon(opened.namespaces.run, registry)
-        doors = [_door(one, door, registries, opened) for door, one in zip(bound, settings.listeners, strict=True)]
-        process.front_ends = partial(_count, [door.listener.nodes for door in doors], settings.workers)
-        certificates = [door.tls for door in doors if door.tls is not None]
+        endpoints = [_endpoint(*one, registries, opened) for one in zip(settings.listeners, bound, strict=True)]
+        process.front_ends = partial(_count, [endpoint.listener.nodes for endpoint in endpoints], settings.workers)
+        certificates = [endpoint.tls for endpoint in endpoints if endpoint.tls is not None]
         for one in certificates:
             opened.tasks.start_soon(one.follow)
         _spare_the_collector()
@@ -207,7 +207,7 @@ async def serve_listeners(
 
         live.on_change(take)
         tasks.start_soon(give_back_freed, partial(_memory_in_use, server, process), stop)
-        await tasks.start(server.serve, doors, stop)
+        await tasks.start(server.serve, endpoints, stop)
         turns = partial(_turns, registries, opened)
         ready(Serving(number=number, process=process, crowd=server, turns=turns, frontends=opened.all))
 
@@ -262,8 +262,8 @@ def _leased_addresses(
 ) -> Mapping[str, Address]:
     """The listeners without an advertised address: those of a fixed namespace, or with None the others'."""
     return {
-        listener.name: Address(*listener.advertised(port_of(door)))
-        for listener, door in zip(settings.listeners, bound, strict=True)
+        listener.name: Address(*listener.advertised(port_of(listening)))
+        for listener, listening in zip(settings.listeners, bound, strict=True)
         if listener.advertised_host is None
         and (listener.namespace if listener.namespace_from is None else None) == namespace
     }
@@ -277,15 +277,15 @@ def certificates_of(settings: ListenerSettings) -> Certificates | None:
     return None if settings.tls_files is None else Certificates(settings.tls_files, settings.name)
 
 
-def _door(
+def _endpoint(
     settings: ListenerSettings, bound: socket.socket, registries: Mapping[str | None, Registry], opened: Opened
-) -> Door:
+) -> Endpoint:
     is_fixed = settings.namespace_from is None
     listener = _listener(settings, registries[settings.namespace if is_fixed else None], bound)
     choice = None
     if opened.namespaces is not None and settings.namespace_from is not None:
         choice = Choice(settings, listener, opened.namespaces)
-    return Door(
+    return Endpoint(
         bound=bound,
         listener=listener,
         frontend=opened.frontends[settings.namespace] if choice is None else choice.lobby,

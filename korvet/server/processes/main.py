@@ -115,7 +115,7 @@ async def _serve(live: Live) -> None:
         clients = Clients(settings.values.integer("korvet.metrics.max.client.series"))
         board = Board(settings.workers, stop.is_set, clients)
         with ExitStack() as stack:
-            bound = [stack.enter_context(open_socket(door.host, door.port)) for door in settings.listeners]
+            bound = [stack.enter_context(open_socket(one.host, one.port)) for one in settings.listeners]
             seat = stack.enter_context(take_seat()) if settings.console != "off" else None
             async with _metrics_port(settings, board, seat), _redis(settings) as redis:
                 if is_alone:
@@ -197,8 +197,8 @@ async def _redis(settings: ServeSettings) -> AsyncIterator[_Redis]:
 
 
 def _say_ready(settings: ServeSettings, ports: Sequence[int], redis: str, notices: Notices) -> None:
-    doors = zip(settings.listeners, ports, strict=True)
-    where = [shown_address(listener.host, port) for listener, port in doors]
+    listeners = zip(settings.listeners, ports, strict=True)
+    where = [shown_address(listener.host, port) for listener, port in listeners]
     line = f"korvet {korvet.__version__} ready on {', '.join(where)} ({redis})"
     notices.ready(line)
     if settings.log_format == "json":

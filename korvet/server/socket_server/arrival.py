@@ -26,8 +26,8 @@ from korvet.security.tls_alert import alert_caught
 from korvet.server.bounds.crowd import Crowd
 from korvet.server.conversation.connection import CERTIFICATE, NO_HEADER, Connection, HealthCheck, Identify
 from korvet.server.conversation.sasl_connection import SaslConnection
-from korvet.server.door.door import Door
 from korvet.server.ground.sockets import host_of
+from korvet.server.socket_server.endpoint import Endpoint
 from korvet.wire.proxy_header import ProxyHeader, client_tls, parse_proxy_header
 
 _PEEKED_BYTES = 4096
@@ -57,9 +57,9 @@ async def open_plain(crowd: Crowd, listener: Listener, frontend: Frontend, accep
             crowd.connection_quotas.left(listener.name)
 
 
-async def open_arrival(crowd: Crowd, door: Door, accepted: socket.socket) -> None:
+async def open_arrival(crowd: Crowd, endpoint: Endpoint, accepted: socket.socket) -> None:
     """Make a connection whose client begins with something else."""
-    arrival = Arrival(crowd, door, accepted)
+    arrival = Arrival(crowd, endpoint, accepted)
     crowd.strangers.add(arrival)
     is_connected = False
     try:
@@ -74,7 +74,7 @@ async def open_arrival(crowd: Crowd, door: Door, accepted: socket.socket) -> Non
         crowd.strangers.discard(arrival)
         if not is_connected:
             accepted.close()
-            crowd.connection_quotas.left(door.listener.name)
+            crowd.connection_quotas.left(endpoint.listener.name)
 
 
 async def _is_let_in(crowd: Crowd, listener: Listener, frontend: Frontend, client: str) -> bool:
@@ -100,9 +100,9 @@ def _prepare(accepted: socket.socket) -> None:
 class Arrival:
     """An accepted socket whose client is not known yet."""
 
-    def __init__(self, crowd: Crowd, door: Door, accepted: socket.socket) -> None:
+    def __init__(self, crowd: Crowd, endpoint: Endpoint, accepted: socket.socket) -> None:
         self._crowd = crowd
-        self._door = door
+        self._endpoint = endpoint
         self._socket = accepted
         self._seen = b""
         self._is_aborted = False
@@ -126,17 +126,19 @@ class Arrival:
             # It has reset its connection, so it has no address any more.
             return False
         try:
-            door = self._door
-            header = await self._header() if door.listener.proxy_protocol else NO_HEADER
+            endpoint = self._endpoint
+            header = await self._header() if endpoint.listener.proxy_protocol else NO_HEADER
             if header is None:
                 return False
             self.client = header.client_host or self.client
-            if not header.is_local and not await _is_let_in(self._crowd, door.listener, door.frontend, self.client):
+            if not header.is_local and not await _is_let_in(
+                self._crowd, endpoint.listener, endpoint.frontend, self.client
+            ):
                 return False
-            if self._door.tls is not None:
+            if self._endpoint.tls is not None:
                 self._guest = self._crowd.not_logged_in.add(Guest(self.client, self.abort))
                 try:
-                    return await self._encrypt(header, self._door.tls.context)
+                    return await self._encrypt(header, self._endpoint.tls.context)
                 finally:
                     self._crowd.not_logged_in.remove(self._guest)
             principal = self._told_principal(header)
@@ -165,7 +167,7 @@ class Arrival:
             peeked = await self._peek()
             if not peeked:
                 return None
-            if not self._door.trusts(self.client):
+            if not self._endpoint.trusts(self.client):
                 raise Refused("its address is none of proxy-protocol-from, so no load balancer sent its header")
             header = parse_proxy_header(self._seen + peeked)
             size = len(peeked) if header is None else header.size_bytes - len(self._seen)
@@ -185,11 +187,11 @@ class Arrival:
 
         :raises KorvetError: the load balancer does not tell what the listener demands.
         """
-        if not self._door.is_terminated or header.is_local:
+        if not self._endpoint.is_terminated or header.is_local:
             # A health check gets no further than its name.
             return ANONYMOUS
-        told = of_balancer(client_tls(header), self._door.client_auth, self._door.rules)
-        return ANONYMOUS if self._door.listener.sasl else told
+        told = of_balancer(client_tls(header), self._endpoint.client_auth, self._endpoint.rules)
+        return ANONYMOUS if self._endpoint.listener.sasl else told
 
     # ------------------------------------------------------------------ TLS
 
@@ -222,7 +224,7 @@ class Arrival:
             await self._connect(connection, context)
         except ssl.SSLError as error:
             self._tell("TLS handshake failed", reason_of(error))
-            if self._door.client_auth is not ClientAuth.NONE:
+            if self._endpoint.client_auth is not ClientAuth.NONE:
                 self._note_refusal(f"TLS handshake failed: {reason_of(error)}")
             return False
         except ConnectionAbortedError:
@@ -249,20 +251,20 @@ class Arrival:
         assert session is not None and self._guest is not None
         # Its handshake is over; from here a connection with a login counts as itself.
         self._crowd.not_logged_in.remove(self._guest)
-        if self._door.listener.sasl:
+        if self._endpoint.listener.sasl:
             # There a certificate only lets its client in, and the login tells who it is.
             return ANONYMOUS
-        return of_certificate(session, self._door.rules)
+        return of_certificate(session, self._endpoint.rules)
 
     # ------------------------------------------------------------------ the end
 
     def _make(self, header: ProxyHeader, identify: Identify) -> Connection:
-        listener, frontend = self._door.listener, self._door.frontend
+        listener, frontend = self._endpoint.listener, self._endpoint.frontend
         connection: Connection
         if header.is_local:
             connection = HealthCheck(self._crowd, listener, frontend, header)
         else:
-            connection = _kind_of(listener)(self._crowd, listener, frontend, header, identify, self._door.choice)
+            connection = _kind_of(listener)(self._crowd, listener, frontend, header, identify, self._endpoint.choice)
         connection.client = self.client
         return connection
 
@@ -275,8 +277,8 @@ class Arrival:
 
     def _note_refusal(self, reason: str) -> None:
         """Tell the audit log of a client whose certificate was refused, or of which a balancer told the wrong thing."""
-        self._door.frontend.audit.login_failed(
-            user="", host=self.client, listener=self._door.listener.name, mechanism=CERTIFICATE, reason=reason
+        self._endpoint.frontend.audit.login_failed(
+            user="", host=self.client, listener=self._endpoint.listener.name, mechanism=CERTIFICATE, reason=reason
         )
 
     def _tell(self, event: str, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""A door of a process: a listening socket, with its listener, its front-end, and the rules for those who come in."""
+"""An endpoint: a listening socket, with its listener, its front-end, and the rules for its clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from korvet.server.tenants.choice import Choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class Endpoint:
     """A bound socket, which is closed when the server ends.
 
     ``tls`` has the certificates if TLS ends here. With ``is_terminated`` it ended at a load balancer, which tells of
@@ -38,5 +38,5 @@ class Door:
 
     @property
     def is_plain(self) -> bool:
-        """Whether each connection begins with a request, in the door's one namespace."""
+        """Whether each connection begins with a request, in the endpoint's one namespace."""
         return self.tls is None and not self.listener.proxy_protocol and self.choice is None

@@ -13,9 +13,9 @@ from anyio.abc import TaskStatus
 from korvet.errors import ConfigError
 from korvet.server.bounds.accepting import Accepting
 from korvet.server.bounds.crowd import Crowd, Member
-from korvet.server.door.arrival import open_arrival, open_plain
-from korvet.server.door.door import Door
 from korvet.server.ground.settings import shown_address
+from korvet.server.socket_server.arrival import open_arrival, open_plain
+from korvet.server.socket_server.endpoint import Endpoint
 
 log = structlog.get_logger()
 
@@ -30,21 +30,21 @@ class Server(Crowd):
 
     async def serve(
         self,
-        doors: Sequence[Door],
+        endpoints: Sequence[Endpoint],
         stop: anyio.Event,
         *,
         task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
         """Accept and serve until ``stop`` is set, then drain: requests in flight get ``drain_s`` for their answers.
 
-        :raises ConfigError: if another socket listens at a door's address.
+        :raises ConfigError: if another socket listens at an endpoint's address.
         :raises RuntimeError: if it ends though it should not, so that the process does not stay without it.
         """
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             try:
-                for door in doors:
-                    self._accept_at(door)
+                for endpoint in endpoints:
+                    self._accept_at(endpoint)
                 tasks.start_soon(self._expire_idle)
                 tasks.start_soon(self._relieve)
                 task_status.started()
@@ -53,18 +53,18 @@ class Server(Crowd):
                 for accepting in self._accepting:
                     accepting.close()
                 with anyio.CancelScope(shield=True):
-                    await self._drain(doors)
+                    await self._drain(endpoints)
                 tasks.cancel_scope.cancel()
         if not stop.is_set():
             raise RuntimeError("the server of connections ended, and nobody stopped it")
 
-    async def _drain(self, doors: Sequence[Door]) -> None:
+    async def _drain(self, endpoints: Sequence[Endpoint]) -> None:
         self._draining = True
-        wakeups = {door.frontend.wakeups for door in doors}
-        for door in doors:
-            door.frontend.draining.set()
-            if door.choice is not None:
-                door.choice.namespaces.drain()
+        wakeups = {endpoint.frontend.wakeups for endpoint in endpoints}
+        for endpoint in endpoints:
+            endpoint.frontend.draining.set()
+            if endpoint.choice is not None:
+                endpoint.choice.namespaces.drain()
         for one in wakeups:
             one.wake_all()
         for stranger in list(self.strangers):
@@ -113,15 +113,17 @@ class Server(Crowd):
     def _cannot_accept(self, reason: str) -> None:
         self.lines.write("error", "connections cannot be accepted", reason=reason)
 
-    def _accept_at(self, door: Door) -> None:
-        if door.is_plain:
-            open_ = partial(open_plain, self, door.listener, door.frontend)
+    def _accept_at(self, endpoint: Endpoint) -> None:
+        if endpoint.is_plain:
+            open_ = partial(open_plain, self, endpoint.listener, endpoint.frontend)
         else:
-            open_ = partial(open_arrival, self, door)
-        accepting = Accepting(self.connection_quotas, door.listener.name, self._cannot_accept, self, door.bound, open_)
+            open_ = partial(open_arrival, self, endpoint)
+        accepting = Accepting(
+            self.connection_quotas, endpoint.listener.name, self._cannot_accept, self, endpoint.bound, open_
+        )
         try:
             accepting.begin(_BACKLOG)
         except OSError as error:
-            where = shown_address(door.listener.host, door.listener.port)
+            where = shown_address(endpoint.listener.host, endpoint.listener.port)
             raise ConfigError(f"cannot listen on {where}: {(error.strerror or str(error)).lower()}") from None
         self._accepting.append(accepting)
