@@ -39,7 +39,7 @@ async def test_next_answer_waits_until_the_one_before_has_left() -> None:
     async with serving(script) as running, raw_client(running.port) as client:
 
         def answer() -> Answer:
-            (connection,) = running.server.connections
+            (connection,) = running.server.open_connections
             assert isinstance(connection, Connection) and connection._transport is not None
             unsent.add(connection._transport.get_write_buffer_size())
             return {"assignment": body}
@@ -47,7 +47,7 @@ async def test_next_answer_waits_until_the_one_before_has_left() -> None:
         script.answers["a"] = answer
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
         client.send(named(BULKY, *"a" * 400))
-        await until(lambda: any(connection.unsent_bytes for connection in running.server.connections))
+        await until(lambda: any(connection.unsent_bytes for connection in running.server.open_connections))
         assert running.server.answers.taken_bytes > 0
         client.reader._transport.resume_reading()  # type: ignore[attr-defined]
         for _ in range(400):
@@ -61,14 +61,14 @@ async def test_reading_pauses_while_too_much_of_a_connection_is_in_flight() -> N
     script.gate("a")
     async with serving(script, connection_bytes=50_000) as running, raw_client(running.port) as client:
         client.send(named(PLAIN, "a") + padded("b") * 600)
-        await until(lambda: not all(connection.is_reading for connection in running.server.connections))
+        await until(lambda: not all(connection.is_reading for connection in running.server.open_connections))
         assert running.server.charged_bytes < 400_000
         assert len(script.started) < 10
         script.open("a")
         for _ in range(601):
             await client.answer()
         assert running.server.charged_bytes == 0
-        assert all(connection.is_reading for connection in running.server.connections)
+        assert all(connection.is_reading for connection in running.server.open_connections)
 
 
 async def test_producer_that_pipelines_all_it_can_leaves_room_for_a_small_one() -> None:
@@ -80,12 +80,12 @@ async def test_producer_that_pipelines_all_it_can_leaves_room_for_a_small_one() 
         raw_client(running.port) as small,
     ):
         greedy.send(padded("a") * 100)
-        await until(lambda: any(not connection.is_reading for connection in running.server.connections))
+        await until(lambda: any(not connection.is_reading for connection in running.server.open_connections))
         assert len(script.started) < 100
         for _ in range(20):
             small.send(padded("b"))
             await small.answer()
-        (paused,) = [connection for connection in running.server.connections if not connection.is_reading]
+        (paused,) = [connection for connection in running.server.open_connections if not connection.is_reading]
         script.open("a")
         for _ in range(100):
             await greedy.answer()
@@ -104,13 +104,13 @@ async def test_connections_pause_while_the_process_has_too_much_in_flight() -> N
         first.send(named(PLAIN, "a") + padded("b") * 100)
         await until(lambda: running.server.is_overloaded)
         second.send(padded("c") * 100)
-        await until(lambda: not any(connection.is_reading for connection in running.server.connections))
+        await until(lambda: not any(connection.is_reading for connection in running.server.open_connections))
         script.open("a")
         for client, count in ((first, 101), (second, 100)):
             for _ in range(count):
                 await client.answer()
         assert running.server.charged_bytes == 0
-        assert all(connection.is_reading for connection in running.server.connections)
+        assert all(connection.is_reading for connection in running.server.open_connections)
 
 
 async def test_client_that_does_not_read_is_cut_off_at_the_bound_of_answers() -> None:
@@ -125,11 +125,11 @@ async def test_client_that_does_not_read_is_cut_off_at_the_bound_of_answers() ->
             for client in (one, other):
                 client.reader._transport.pause_reading()  # type: ignore[attr-defined]
                 client.send(named(BULKY, "a"))
-            await until(lambda: len(running.server.connections) == 1)
-            (left,) = running.server.connections
+            await until(lambda: len(running.server.open_connections) == 1)
+            (left,) = running.server.open_connections
             assert left.unsent_bytes > 20 << 20
             await anyio.sleep(0.7)
-            assert running.server.connections == {left}
+            assert running.server.open_connections == {left}
     assert [line["reason"] for line in lines] == ["it does not read its answers, and others wait for the memory"]
 
 
@@ -151,7 +151,7 @@ async def test_requests_behind_one_that_waits_do_not_stop_other_connections(is_r
             for _ in range(3):
                 other.send(padded("c"))
                 assert (await other.answer())[0] == ord("c")
-            assert len(running.server.connections) == 1
+            assert len(running.server.open_connections) == 1
             assert running.server.charged_bytes == 0
     assert [line["reason"] for line in lines] == ["its requests pile up behind one that waits, and others are not read"]
 

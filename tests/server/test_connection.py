@@ -279,7 +279,7 @@ async def test_client_that_leaves_cancels_its_waiting_requests() -> None:
             client.send(named(PLAIN, "a") + named(STARTED, "b"))
             await until(lambda: script.handled == ["a"] and script.started == ["b"])
         await until(lambda: script.ended == ["a"])
-        await until(lambda: not running.server.connections)
+        await until(lambda: not running.server.open_connections)
         assert running.server.charged_bytes == 0
 
 
@@ -387,8 +387,8 @@ async def test_ipv4_client_of_an_ipv6_listener_is_shown_as_ipv4() -> None:
     if not socket.has_dualstack_ipv6():
         pytest.skip("this machine has no IPv6")
     async with serving(Script(), host="::") as running, raw_client(running.port):
-        await until(lambda: len(running.server.connections) == 1)
-        assert [connection.client for connection in running.server.connections] == ["127.0.0.1"]
+        await until(lambda: len(running.server.open_connections) == 1)
+        assert [connection.client for connection in running.server.open_connections] == ["127.0.0.1"]
 
 
 async def test_malformed_large_request_closes_connection_after_earlier_answers() -> None:

@@ -62,7 +62,7 @@ async def test_connection_beyond_the_limit_waits_until_another_closes(bounds: Bo
                     client.send(named(PLAIN, "a"))
                 await until(lambda: running.server.connection_quotas.open == 2)
                 await anyio.sleep(0.05)
-                assert len(running.server.connections) == 2
+                assert len(running.server.open_connections) == 2
             # The server serves the connection that waited when the others have left.
             assert (await last.answer())[0] == ord("a")
     assert [line["event"] for line in lines] == ["no more connections are accepted until others leave"]
@@ -181,7 +181,7 @@ async def test_accepting_does_not_spin_without_file_descriptors(
             await until(lambda: len(lines) >= 3)
             assert len(lines) <= 2 + (anyio.current_time() - began_s) / 0.1
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            await until(lambda: len(running.server.connections) == 1)
+            await until(lambda: len(running.server.open_connections) == 1)
     assert {line["event"] for line in lines} == {"connections cannot be accepted"}
 
 

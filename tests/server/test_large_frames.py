@@ -36,12 +36,12 @@ async def test_unfinished_large_frames_take_turns() -> None:
         for client in (third, fourth):
             client.send(large("b"))
             assert (await client.answer())[0] == ord("b")
-        await until(lambda: [one.is_reading for one in running.server.connections].count(False) == 2)
+        await until(lambda: [one.is_reading for one in running.server.open_connections].count(False) == 2)
         for client in (first, second):
             client.send(large("a")[LARGE:])
         for client in (first, second, third, fourth):
             assert (await client.answer())[0] == 1
-        assert all(connection.is_reading for connection in running.server.connections)
+        assert all(connection.is_reading for connection in running.server.open_connections)
 
 
 async def test_one_frame_larger_than_the_bound_is_taken_at_a_time() -> None:
@@ -57,7 +57,7 @@ async def test_turn_of_a_client_that_left_goes_to_the_next() -> None:
             assert (await client.answer())[0] == ord("a")
             next_one.send(large("b"))
             assert (await next_one.answer())[0] == ord("b")
-            await until(lambda: not all(one.is_reading for one in running.server.connections))
+            await until(lambda: not all(one.is_reading for one in running.server.open_connections))
         assert (await next_one.answer())[0] == 1
 
 
@@ -118,7 +118,7 @@ async def test_client_with_a_large_frame_waits_for_no_crowd_that_stands_still(mo
         running = await stack.enter_async_context(serving(Script(), large_frames_bytes=4 * LARGE, stall_s=3600))
 
         def waiting() -> int:
-            return [one.is_reading for one in running.server.connections].count(False)
+            return [one.is_reading for one in running.server.open_connections].count(False)
 
         for _ in range(30):
             half = await stack.enter_async_context(raw_client(running.port))
@@ -130,9 +130,9 @@ async def test_client_with_a_large_frame_waits_for_no_crowd_that_stands_still(mo
         await until(lambda: waiting() == 31 - 4)
         with monkeypatch.context() as until_the_first_are_cut_off:
             until_the_first_are_cut_off.setattr(server, "_STILL_PART", 0.25 / 3600)
-            await until(lambda: len(running.server.connections) < 31)
+            await until(lambda: len(running.server.open_connections) < 31)
         assert (await client.answer())[0] == 1
-        assert len(running.server.connections) > 20
+        assert len(running.server.open_connections) > 20
 
 
 async def test_client_that_stalls_inside_a_large_frame_is_cut_off_if_one_waits() -> None:

@@ -35,7 +35,7 @@ async def test_login_has_its_deadline_while_its_request_waits() -> None:
         client.send(named(PLAIN, "a"))
         with anyio.fail_after(60):
             assert await client.reader.read() == b""
-        await until(lambda: not running.server.connections)
+        await until(lambda: not running.server.open_connections)
 
 
 async def test_connections_before_a_login_are_bounded_by_address() -> None:
@@ -48,7 +48,7 @@ async def test_connections_before_a_login_are_bounded_by_address() -> None:
         silent = [await asyncio.open_connection("127.0.0.1", running.port) for _ in range(30)]
         with anyio.fail_after(60):
             assert [await reader.read() for reader, _ in silent[:21]] == [b""] * 21
-            await until(lambda: len(running.server.connections) == 10)
+            await until(lambda: len(running.server.open_connections) == 10)
             other[1].write(named(PLAIN, "a"))
             assert await other[0].readexactly(4)
         for _, writer in (other, *silent):
@@ -63,7 +63,7 @@ async def test_health_checks_of_balancers_are_bounded_as_connections_before_a_lo
         with anyio.fail_after(60):
             for _, writer in checks:
                 writer.write(LOCAL)
-            await until(lambda: len(running.server.connections) == 10)
+            await until(lambda: len(running.server.open_connections) == 10)
         for _, writer in checks:
             writer.close()
 

@@ -18,7 +18,7 @@ from korvet.api.shared.nodes import FixedNodes, Node
 from korvet.cli import tenant_deletion
 from korvet.redis.client import Purpose
 from korvet.security.scram import LoginRefused, make_credential
-from korvet.server.bounds.crowd import Crowd
+from korvet.server.bounds.connections import Connections
 from korvet.server.conversation.connection import Connection
 from korvet.server.conversation.sasl_connection import SaslConnection
 from korvet.server.ground.settings import limits_of
@@ -237,10 +237,14 @@ async def test_connection_that_was_lost_before_it_entered_leaves_nothing(
 ) -> None:
     async with opened(redis_server.url) as namespaces:
         await create(namespaces, client, "acme")
-        choice, crowd, tasks = chosen(namespaces), Crowd(limits_of({})), list[Callable[[], Awaitable[None]]]()
+        choice, connections, tasks = (
+            chosen(namespaces),
+            Connections(limits_of({})),
+            list[Callable[[], Awaitable[None]]](),
+        )
         # The connection's task goes on where the test says.
-        monkeypatch.setattr(crowd, "start_soon", tasks.append)
-        connection = kind(crowd, choice.listener("acme"), choice.lobby, choice=choice)
+        monkeypatch.setattr(connections, "start_soon", tasks.append)
+        connection = kind(connections, choice.listener("acme"), choice.lobby, choice=choice)
         ours, theirs = socket.socketpair()
         with theirs:
             await asyncio.get_running_loop().create_connection(lambda: connection, sock=ours)
@@ -256,7 +260,7 @@ async def test_connection_that_was_lost_before_it_entered_leaves_nothing(
         (serve,) = tasks
         await serve()
         (frontend,) = namespaces.frontends()
-        assert not namespaces._guests and not frontend.users._watchers and not +crowd.kinds
+        assert not namespaces._guests and not frontend.users._watchers and not +connections.kinds
         assert connection._frontend is choice.lobby
 
 

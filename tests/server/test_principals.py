@@ -214,7 +214,7 @@ async def test_address_that_no_listener_trusts_connects_and_leaves_without_a_lin
                             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
             await anyio.to_thread.run_sync(probe)
-            await until(lambda: not running.server.strangers and not running.server.connection_quotas.open)
+            await until(lambda: not running.server.unidentified and not running.server.connection_quotas.open)
     assert lines == []
 
 

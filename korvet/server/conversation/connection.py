@@ -21,10 +21,10 @@ from korvet.api import Answer, Api, Begun
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.errors import KorvetError, MalformedRequest
 from korvet.quotas.meters import Meters
-from korvet.security.guests import Guest
 from korvet.security.principal import ANONYMOUS, Principal
 from korvet.security.sasl import State
-from korvet.server.bounds.crowd import Crowd
+from korvet.security.unauthenticated import Unauthenticated
+from korvet.server.bounds.connections import Connections
 from korvet.server.conversation.answers import Answers, encoded, error_code
 from korvet.server.conversation.metering import Metering
 from korvet.server.conversation.notes import Notes
@@ -68,23 +68,23 @@ class Connection(Receiver):
 
     def __init__(
         self,
-        crowd: Crowd,
+        connections: Connections,
         listener: Listener,
         frontend: Frontend,
         header: ProxyHeader = NO_HEADER,
         identify: Identify = anonymous,
         choice: Choice | None = None,
     ) -> None:
-        super().__init__(crowd)
+        super().__init__(connections)
         self._frontend = frontend
         self._choice = choice
         self._header = header
         self._host_name: HostName | None = None
         self._destination: Destination | None = None
         """The namespace to enter before the first request."""
-        share = crowd.answers.share()
+        share = connections.answers.share()
         self._answers = Answers(share)
-        self._headers = Headers(crowd, listener, frontend, header.target_port, share)
+        self._headers = Headers(connections, listener, frontend, header.target_port, share)
         self._scope = anyio.CancelScope()
         self._work: asyncio.Future[None] | None = None
         self._is_served = False
@@ -108,7 +108,7 @@ class Connection(Receiver):
         # A load balancer's header has no port of its client.
         self._headers.peer.port = None if self._header.client_host else port_of_peer(transport)
         self._answers.joins_small = session is not None
-        self._crowd.opened(self)
+        self._connections.opened(self)
         try:
             principal = self._identify(session)
             if self._choice is not None:
@@ -127,7 +127,7 @@ class Connection(Receiver):
         )
 
     def _be_refused(self, error: KorvetError) -> None:
-        self._crowd.lines.write("warning", "connection refused", client=self.client, reason=str(error))
+        self._connections.lines.write("warning", "connection refused", client=self.client, reason=str(error))
         self._frontend.audit.login_failed(
             user=self._headers.principal, host=self.client, listener=self.kind[0], mechanism=CERTIFICATE,
             reason=str(error),
@@ -186,18 +186,18 @@ class Connection(Receiver):
         if self._headers.is_of_client:
             self._frontend.activity.left()
         self._leave()
-        self._crowd.closed(self)
+        self._connections.closed(self)
 
     def eof_received(self) -> bool:
         return False
 
     def pause_writing(self) -> None:
         self._answers.pause()
-        self._crowd.unread.add(self)
+        self._connections.unread.add(self)
 
     def resume_writing(self) -> None:
         self._answers.resume()
-        self._crowd.unread.discard(self)
+        self._connections.unread.discard(self)
 
     # ------------------------------------------------------------------ called by the receiver
 
@@ -248,7 +248,7 @@ class Connection(Receiver):
         super()._end_throttle()
 
     def _refuse(self, error: MalformedRequest) -> None:
-        self._crowd.lines.write("warning", "malformed request; closing", client=self.client, reason=str(error))
+        self._connections.lines.write("warning", "malformed request; closing", client=self.client, reason=str(error))
         self.close()
 
     def _resumed(self) -> None:
@@ -393,7 +393,7 @@ class Connection(Receiver):
             self._refuse(error)
             return
         code = error_code(error)
-        self._crowd.report(error, api.name, self.client)
+        self._connections.report(error, api.name, self.client)
         if queued.notes is not None:
             queued.notes.failed(code)
         if has_top_level_error(api.key, context.version):
@@ -409,18 +409,18 @@ class Connection(Receiver):
         answered = self._queue.settle()
         if answered.notes is not None:
             self._note_end(answered, answered.notes)
-        if self._crowd.paused:
-            self._crowd.let_read()
+        if self._connections.paused:
+            self._connections.let_read()
         if not self._is_reading:
             self.read_on()
         self._queue.start_behind(answered)
 
     def _note_end(self, answered: Request, notes: Notes) -> None:
         notes.ended(answered.charge)
-        if notes.trace is not None and self._crowd.tracing is not None:
-            self._crowd.tracing.answered(notes.trace, answered.api, answered.context, answered.request)
+        if notes.trace is not None and self._connections.tracing is not None:
+            self._connections.tracing.answered(notes.trace, answered.api, answered.context, answered.request)
 
-    # ------------------------------------------------------------------ looked at by the crowd
+    # ------------------------------------------------------------------ looked at by `Connections`
 
     @property
     def waits_with(self) -> object | None:
@@ -478,16 +478,16 @@ class HealthCheck(Connection):
     Anybody may claim to be that, without TLS, a certificate or a login. So it counts as a connection before its login.
     """
 
-    def __init__(self, crowd: Crowd, listener: Listener, frontend: Frontend, header: ProxyHeader) -> None:
-        super().__init__(crowd, listener, frontend, header)
-        self._frames.bound(min(crowd.limits.sasl_receive_bytes, crowd.limits.max_frame_bytes))
+    def __init__(self, connections: Connections, listener: Listener, frontend: Frontend, header: ProxyHeader) -> None:
+        super().__init__(connections, listener, frontend, header)
+        self._frames.bound(min(connections.limits.sasl_receive_bytes, connections.limits.max_frame_bytes))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._guest = self._crowd.not_logged_in.add(Guest(self.client, self.abort))
+        self._unauthenticated = self._connections.unauthenticated.add(Unauthenticated(self.client, self.abort))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._crowd.not_logged_in.remove(self._guest)
+        self._connections.unauthenticated.remove(self._unauthenticated)
         super().connection_lost(exc)
 
     def _take(self, frame: bytes | memoryview) -> None:

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from time import monotonic
 
 from korvet.errors import MalformedRequest
-from korvet.server.bounds.crowd import Crowd
+from korvet.server.bounds.connections import Connections
 from korvet.server.conversation.request_queue import REQUESTS_A_TURN, TURN_S, RequestQueue
 from korvet.server.ground.sockets import has_left
 from korvet.wire.frames import FrameSplitter
@@ -24,11 +24,13 @@ _LOOK_S = 1.0
 class Receiver(asyncio.BufferedProtocol):
     """The base of `korvet.server.conversation.connection.Connection`, which takes the frames and owns the answers."""
 
-    def __init__(self, crowd: Crowd) -> None:
-        self._crowd = crowd
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
         self._loop = asyncio.get_running_loop()
-        self._queue = RequestQueue(crowd)
-        self._frames = FrameSplitter(self._arrived, max_frame_bytes=crowd.limits.max_frame_bytes, scratch=crowd.scratch)
+        self._queue = RequestQueue(connections)
+        self._frames = FrameSplitter(
+            self._arrived, max_frame_bytes=connections.limits.max_frame_bytes, scratch=connections.scratch
+        )
         self._transport: asyncio.Transport | None = None
         self._is_reading = True
         self._is_inside_large_frame = False
@@ -92,13 +94,13 @@ class Receiver(asyncio.BufferedProtocol):
         except MalformedRequest as error:
             self._refuse(error)
         except Exception as error:
-            self._crowd.report(error, "request", self.client)
+            self._connections.report(error, "request", self.client)
             self.close()
         if self._frames.is_inside_large_frame is not self._is_inside_large_frame:
             self._note_large_frame()
         if self._frames.is_held:
             self._hold()
-        elif self._has_enough or self._crowd.is_overloaded:
+        elif self._has_enough or self._connections.is_overloaded:
             self._pause()
 
     def _arrived(self, frame: bytes | memoryview) -> None:
@@ -118,10 +120,13 @@ class Receiver(asyncio.BufferedProtocol):
     @property
     def _has_enough(self) -> bool:
         """Whether as much of it is in flight as may be, or more than its share of the batches on their way to Redis."""
-        limits, queue = self._crowd.limits, self._queue
+        limits, queue = self._connections.limits, self._queue
         if queue.charged_bytes > limits.connection_bytes:
             return True
-        return queue.produced_bytes > limits.produce_share_bytes and self._crowd.produced_bytes > limits.produce_bytes
+        return (
+            queue.produced_bytes > limits.produce_share_bytes
+            and self._connections.produced_bytes > limits.produce_bytes
+        )
 
     def _hold(self) -> None:
         """Take in no more requests before other connections have had their turn."""
@@ -149,8 +154,8 @@ class Receiver(asyncio.BufferedProtocol):
         until = self._loop.time() + wait_s
         if wait_s <= 0 or until <= self._throttled_until or self._draining or self._is_closing:
             return
-        self._crowd.throttles += 1
-        self._crowd.throttled_s += until - max(self._throttled_until, self._loop.time())
+        self._connections.throttles += 1
+        self._connections.throttled_s += until - max(self._throttled_until, self._loop.time())
         self._throttled_until = until
         if self._throttled is None:
             self._look_at_throttled()
@@ -189,22 +194,22 @@ class Receiver(asyncio.BufferedProtocol):
         """Note that a large frame has begun or ended; pause reading until its turn comes."""
         self._is_inside_large_frame = not self._is_inside_large_frame
         if not self._is_inside_large_frame:
-            self._crowd.large_frames.leave(self)
-        elif not self._crowd.large_frames.enter(self, self.missing_bytes) and self._transport is not None:
+            self._connections.large_frames.leave(self)
+        elif not self._connections.large_frames.enter(self, self.missing_bytes) and self._transport is not None:
             self._is_reading = False
             self._transport.pause_reading()
 
     def read_on(self) -> None:
         """Read again, unless the connection or the process is over its bound.
 
-        The connection calls this after each of its answers, and the crowd when the process is below its bound again.
+        The connection calls this after each answer, and `Connections` when the process is below its bound again.
         """
         if self._draining or self._frames.is_held or self._has_enough:
             return
-        if self._crowd.large_frames.holds(self):
+        if self._connections.large_frames.holds(self):
             return
-        if self._crowd.is_overloaded:
-            self._crowd.paused.add(self)
+        if self._connections.is_overloaded:
+            self._connections.paused.add(self)
         elif self._transport is not None and not self._is_reading:
             self._is_reading = True
             self._resumed()

@@ -14,7 +14,7 @@ from collections import deque
 from time import monotonic
 
 from korvet.api import Answer
-from korvet.server.bounds.crowd import Crowd
+from korvet.server.bounds.connections import Connections
 from korvet.server.conversation.requests import Request
 
 REQUESTS_A_TURN = 128
@@ -26,8 +26,8 @@ TURN_S = 0.005
 class RequestQueue:
     """The requests of one connection in the order of their arrival. Each counts from `add` to `settle`."""
 
-    def __init__(self, crowd: Crowd) -> None:
-        self._crowd = crowd
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
         self._loop = asyncio.get_running_loop()
         self.requests: deque[Request] = deque()
         self._held_back = 0
@@ -46,14 +46,14 @@ class RequestQueue:
         api = request.api
         if api is not None and api.start is not None:
             self.produced_bytes += request.charge
-            self._crowd.produced_bytes += request.charge
+            self._connections.produced_bytes += request.charge
             if self._held_back or not _start(request):
                 self._held_back += 1
         elif api is not None and api.begin is not None and not self.requests and request.header is None:
             _begin(request)
         self.requests.append(request)
         self.charged_bytes += request.charge
-        self._crowd.charged_bytes += request.charge
+        self._connections.charged_bytes += request.charge
 
     @property
     def has_unanswered(self) -> bool:
@@ -68,10 +68,10 @@ class RequestQueue:
 
     def _uncharge(self, request: Request) -> None:
         self.charged_bytes -= request.charge
-        self._crowd.charged_bytes -= request.charge
+        self._connections.charged_bytes -= request.charge
         if request.api is not None and request.api.start is not None:
             self.produced_bytes -= request.charge
-            self._crowd.produced_bytes -= request.charge
+            self._connections.produced_bytes -= request.charge
 
     def start_behind(self, answered: Request) -> None:
         """Start the requests that an answered one held back."""
@@ -105,7 +105,7 @@ class RequestQueue:
                 request.begun.reply.cancel()
             self._uncharge(request)
         self.requests.clear()
-        self._crowd.let_read()
+        self._connections.let_read()
 
 
 def _begin(request: Request) -> None:

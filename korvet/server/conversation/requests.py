@@ -17,7 +17,7 @@ from korvet.metrics.requests import RequestFigures
 from korvet.security.principal import ANONYMOUS
 from korvet.security.rights import Rights
 from korvet.security.sasl import Login
-from korvet.server.bounds.crowd import Crowd
+from korvet.server.bounds.connections import Connections
 from korvet.server.conversation import unserved
 from korvet.server.conversation.notes import Notes
 from korvet.server.ground.tracing import Trace
@@ -119,7 +119,9 @@ class Headers:
     :param target: as `Context` has it.
     """
 
-    def __init__(self, crowd: Crowd, listener: Listener, frontend: Frontend, target: int | None, share: Share) -> None:
+    def __init__(
+        self, connections: Connections, listener: Listener, frontend: Frontend, target: int | None, share: Share
+    ) -> None:
         self.client = ""
         """The client's address."""
         self.principal = str(ANONYMOUS)
@@ -131,7 +133,7 @@ class Headers:
         """Whether it asked for more than ApiVersions, which a load balancer's health check asks for as well."""
         self._seen = _NOTHING_SEEN
         self._repeated = _NOTHING_REPEATED
-        self._crowd = crowd
+        self._connections = connections
         self._listener = listener
         self._frontend = frontend
         self._target = target
@@ -171,7 +173,7 @@ class Headers:
         request.api = api
         request.context = seen.context
         if seen.is_noted:
-            request.notes = Notes(seen.figures, None if self._crowd.tracing is None else Trace())
+            request.notes = Notes(seen.figures, None if self._connections.tracing is None else Trace())
         if api.start is None and len(frame) > _LARGE_BYTES:
             request.header, request.frame = seen.header, frame
         elif api.is_repeated:
@@ -194,10 +196,10 @@ class Headers:
         if header.api_key != API_VERSIONS_KEY and not self.is_of_client:
             self.is_of_client = True
             self._frontend.activity.came()
-        api = self._crowd.apis.get(header.api_key)
+        api = self._connections.apis.get(header.api_key)
         if api is not None and not api.lowest <= header.version <= api.highest:
             api = None
-        requests = self._crowd.requests
+        requests = self._connections.requests
         self._seen = Seen(
             key_and_version=bytes(frame[:4]),
             client_id_and_tags=bytes(frame[8 : header.body_at]),
@@ -205,7 +207,7 @@ class Headers:
             api=api,
             context=None if api is None else self._context(header),
             figures=None if api is None or requests is None else requests.of(api.name, header.version),
-            is_noted=requests is not None or self._crowd.tracing is not None,
+            is_noted=requests is not None or self._connections.tracing is not None,
         )
         self._repeated = _NOTHING_REPEATED
         if header.api_key == API_VERSIONS_KEY:
@@ -214,12 +216,12 @@ class Headers:
 
     def _unserved(self, correlation_id: int) -> Buffers | None:
         """The answer to the last header, whose API or version is not served; None if Kafka has no answer for it."""
-        header, apis = self._seen.header, self._crowd.apis
+        header, apis = self._seen.header, self._connections.apis
         answer = _unsupported(header, correlation_id, apis)
         if answer is None or header.api_key != API_VERSIONS_KEY:
             event, values = unserved.log_line(header, apis.get(header.api_key), self._api_versions)
             event = event if answer is not None else f"{event}; closing"
-            self._crowd.lines.write("warning", event, client=self.client, **values)
+            self._connections.lines.write("warning", event, client=self.client, **values)
         return answer
 
     def _context(self, header: RequestHeader) -> Context:
@@ -229,7 +231,7 @@ class Headers:
             if len(self._contexts) >= _MAX_CONTEXTS:
                 self._contexts.clear()
             authorizer = self._frontend.authorizer
-            name = self._crowd.apis[header.api_key].name
+            name = self._connections.apis[header.api_key].name
             context = self._contexts[key] = Context(
                 frontend=self._frontend,
                 listener=self._listener,

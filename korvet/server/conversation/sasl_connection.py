@@ -13,10 +13,10 @@ import struct
 
 from korvet.api.shared.context import Frontend, Listener
 from korvet.errors import MalformedRequest
-from korvet.security.guests import Guest
 from korvet.security.principal import Principal
 from korvet.security.sasl import API_VERSIONS_KEY, HANDSHAKE_KEY, Login, OwnUsers, State
-from korvet.server.bounds.crowd import Crowd
+from korvet.security.unauthenticated import Unauthenticated
+from korvet.server.bounds.connections import Connections
 from korvet.server.conversation.connection import NO_HEADER, NO_MECHANISM, Connection, Identify, anonymous
 from korvet.server.tenants.choice import Choice, ChosenRealm
 from korvet.wire.proxy_header import ProxyHeader
@@ -32,27 +32,27 @@ class SaslConnection(Connection):
 
     def __init__(
         self,
-        crowd: Crowd,
+        connections: Connections,
         listener: Listener,
         frontend: Frontend,
         header: ProxyHeader = NO_HEADER,
         identify: Identify = anonymous,
         choice: Choice | None = None,
     ) -> None:
-        super().__init__(crowd, listener, frontend, header, identify, choice)
-        limits = crowd.limits
+        super().__init__(connections, listener, frontend, header, identify, choice)
+        limits = connections.limits
         self._chosen = None if choice is None else ChosenRealm(choice, self)
         self._successes = 0
         """The logins that are counted."""
         self._login = self._headers.login = Login(
             listener.sasl,
-            self._chosen or OwnUsers(frontend.namespace.name, frontend.users, crowd.credentials),
+            self._chosen or OwnUsers(frontend.namespace.name, frontend.users, connections.credentials),
             max_reauth_ms=limits.max_reauth_ms,
             failed_s=limits.failed_login_delay_ms / 1000,
-            guesses=crowd.guesses,
-            tokens=crowd.tokens,
+            guesses=connections.guesses,
+            tokens=connections.tokens,
         )
-        self._guest: Guest | None = None
+        self._unauthenticated: Unauthenticated | None = None
         self._deadline: asyncio.TimerHandle | None = None
         """The end of the time for the first login."""
         self._is_gated = True
@@ -62,9 +62,9 @@ class SaslConnection(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._frontend.users.watch(self._users_changed)
-        self._guest = self._crowd.not_logged_in.add(Guest(self.client, self._make_room))
-        self._guest.is_busy = self._is_judged
-        self._deadline = self._loop.call_later(self._crowd.limits.login_s, self._be_too_late)
+        self._unauthenticated = self._connections.unauthenticated.add(Unauthenticated(self.client, self._make_room))
+        self._unauthenticated.is_busy = self._is_judged
+        self._deadline = self._loop.call_later(self._connections.limits.login_s, self._be_too_late)
 
     def _is_judged(self) -> bool:
         return bool(self._queue.requests)
@@ -77,15 +77,15 @@ class SaslConnection(Connection):
         if self._login.state is State.FAILED:
             # It gets its answer after connection.failed.authentication.delay.ms, and then its end.
             return
-        self._tell("connection closed: its login took too long", most_s=f"{self._crowd.limits.login_s:g}")
+        self._tell("connection closed: its login took too long", most_s=f"{self._connections.limits.login_s:g}")
         self.abort()
 
     def _be_no_guest(self) -> None:
         """Take it for a connection that has logged in, or that has ended."""
-        if self._guest is not None and self._deadline is not None:
+        if self._unauthenticated is not None and self._deadline is not None:
             self._deadline.cancel()
-            self._crowd.not_logged_in.remove(self._guest)
-            self._guest = self._deadline = None
+            self._connections.unauthenticated.remove(self._unauthenticated)
+            self._unauthenticated = self._deadline = None
 
     def _choose(self, _choice: Choice, principal: Principal) -> Principal:
         # The login chooses, beside the server name.
@@ -144,7 +144,7 @@ class SaslConnection(Connection):
         if not self._is_gated or self._queue.requests:
             return
         if self._login.state is State.FAILED:
-            self._crowd.logins[self.kind[0], self._login.mechanism or NO_MECHANISM, "failure"] += 1
+            self._connections.logins[self.kind[0], self._login.mechanism or NO_MECHANISM, "failure"] += 1
             login = self._login
             self._frontend.audit.login_failed(
                 user=login.claimed, is_known=login.is_of_user, **self._way(), reason=login.reason
@@ -162,13 +162,13 @@ class SaslConnection(Connection):
             return
         self._is_gated = False
         self._be_no_guest()
-        self._frames.bound(self._crowd.limits.max_frame_bytes)
+        self._frames.bound(self._connections.limits.max_frame_bytes)
         if self._chosen is not None and self._choice is not None and self._chosen.frontend is not None:
             self._enter_chosen(self._choice, self._chosen.frontend)
         self._headers.log_in(str(self._login.principal))
         if self._login.successes != self._successes:
             self._successes = self._login.successes
-            self._crowd.logged_in(self, self._login.mechanism)
+            self._connections.logged_in(self, self._login.mechanism)
             self._frontend.audit.logged_in(principal=str(self._login.principal), **self._way())
         if self._login.is_gone:
             self._users_changed()
@@ -182,4 +182,4 @@ class SaslConnection(Connection):
         return {"host": self.client, "listener": self.kind[0], "mechanism": self._login.mechanism}
 
     def _tell(self, event: str, **values: str | int) -> None:
-        self._crowd.lines.write("warning", event, client=self.client, **values)
+        self._connections.lines.write("warning", event, client=self.client, **values)

@@ -30,7 +30,7 @@ from korvet.rate_limited_log import RateLimitedLog
 from korvet.redis.client import Store
 from korvet.redis.resp import Waits
 from korvet.redis.server import COMMANDS, Purpose
-from korvet.server.bounds.crowd import Crowd
+from korvet.server.bounds.connections import Connections
 from korvet.server.conversation.requests import CHARGE_BYTES
 from korvet.server.ground.machine import resident_bytes
 from korvet.server.tenants.process import Process
@@ -55,7 +55,7 @@ class Serving:
 
     number: int
     process: Process
-    crowd: Crowd
+    connections: Connections
     turns: Callable[[], Mapping[str, bool]]
     frontends: Callable[[], Sequence[Frontend]]
 
@@ -138,8 +138,8 @@ _Figure = tuple[str, tuple[str, ...], Any]
 
 
 def _figures(serving: Serving, lag: LoopLag) -> Iterator[_Figure]:
-    yield from _of_requests(serving.crowd)
-    yield from _of_connections(serving.crowd)
+    yield from _of_requests(serving.connections)
+    yield from _of_connections(serving.connections)
     yield from _of_redis(serving.process)
     yield from _of_store(serving.process)
     for frontend in serving.frontends():
@@ -149,27 +149,27 @@ def _figures(serving: Serving, lag: LoopLag) -> Iterator[_Figure]:
     yield from _of_process(serving.number, lag)
 
 
-def _of_requests(crowd: Crowd) -> Iterator[_Figure]:
+def _of_requests(connections: Connections) -> Iterator[_Figure]:
     by_api: dict[str, list[float]] = {}
     received: Counter[str] = Counter()
     sent: Counter[str] = Counter()
-    if crowd.requests is not None:
-        for one in crowd.requests.all():
+    if connections.requests is not None:
+        for one in connections.requests.all():
             api, count = kafka_name(one.api), sum(one.buckets)
             yield "requests_total", (api, str(one.version)), count
             figures = [*one.buckets, one.seconds]
             by_api[api] = [a + b for a, b in zip(by_api.get(api, [0.0] * len(figures)), figures, strict=True)]
             received[api] += one.charged - count * CHARGE_BYTES
             sent[api] += one.sent
-        for name, codes in crowd.requests.errors().items():
+        for name, codes in connections.requests.errors().items():
             for code, count in list(codes.items()):
                 yield "request_errors_total", (kafka_name(name), _error_name(code)), count
     for api, histogram in by_api.items():
         yield "request_duration_seconds", (api,), histogram
         yield "request_bytes_total", (api,), received[api]
         yield "response_bytes_total", (api,), sent[api]
-    yield "queued_request_bytes", (), crowd.charged_bytes + crowd.large_frames.taken_bytes
-    yield "queued_response_bytes", (), crowd.answers.taken_bytes
+    yield "queued_request_bytes", (), connections.charged_bytes + connections.large_frames.taken_bytes
+    yield "queued_response_bytes", (), connections.answers.taken_bytes
 
 
 def kafka_name(api: str) -> str:
@@ -184,17 +184,17 @@ def _error_name(code: int) -> str:
         return str(code)
 
 
-def _of_connections(crowd: Crowd) -> Iterator[_Figure]:
-    for kind, count in crowd.kinds.items():
+def _of_connections(connections: Connections) -> Iterator[_Figure]:
+    for kind, count in connections.kinds.items():
         yield "connections", kind, count
-    yield "connections_limit", (), crowd.connection_quotas.most
-    for listener, count in crowd.came_at.items():
+    yield "connections_limit", (), connections.connection_quotas.most
+    for listener, count in connections.came_at.items():
         yield "connections_accepted_total", (listener,), count
-    yield "throttles_total", (), crowd.throttles
-    yield "throttle_seconds_total", (), crowd.throttled_s
-    for login, count in crowd.logins.items():
+    yield "throttles_total", (), connections.throttles
+    yield "throttle_seconds_total", (), connections.throttled_s
+    for login, count in connections.logins.items():
         yield "logins_total", login, count
-    for event, count in crowd.lines.counts.items():
+    for event, count in connections.lines.counts.items():
         yield "client_events_total", (event,), count
 
 

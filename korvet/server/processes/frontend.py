@@ -209,7 +209,7 @@ async def serve_listeners(
         tasks.start_soon(give_back_freed, partial(_memory_in_use, server, process), stop)
         await tasks.start(server.serve, endpoints, stop)
         turns = partial(_turns, registries, opened)
-        ready(Serving(number=number, process=process, crowd=server, turns=turns, frontends=opened.all))
+        ready(Serving(number=number, process=process, connections=server, turns=turns, frontends=opened.all))
 
 
 def _start_counting(server: Server, opened: Opened) -> None:

@@ -29,8 +29,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from korvet.rate_limited_log import RateLimitedLog
-from korvet.security.guests import Guest, Guests
 from korvet.security.tls import Certificates
+from korvet.security.unauthenticated import Unauthenticated, UnauthenticatedConnections
 from korvet.server.bounds.accepting import Accepting
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class HttpServer(uvicorn.Server):
         self._name = name
         self._failed = f"the {name} cannot take a connection"
         self._hand_over = hand_over
-        self._connections = Guests(lambda: bounds.connections)
+        self._connections = UnauthenticatedConnections(lambda: bounds.connections)
 
     async def main_loop(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -179,7 +179,7 @@ class HttpServer(uvicorn.Server):
             if taken is None:
                 return
             accepted, begun = taken
-        connection = self._connections.add(Guest(_address_of(accepted), partial(_end, accepted)))
+        connection = self._connections.add(Unauthenticated(_address_of(accepted), partial(_end, accepted)))
         try:
             if self._hand_over is not None:
                 begun = await self._begun(accepted)
@@ -211,7 +211,7 @@ class HttpServer(uvicorn.Server):
                 begun += piece
         return begun
 
-    async def _serve_connection(self, accepted: socket.socket, connection: Guest, begun: bytes) -> None:
+    async def _serve_connection(self, accepted: socket.socket, connection: Unauthenticated, begun: bytes) -> None:
         make = partial(
             _Bounded, self._bounds, connection, self._connections.remove, begun,
             self.config, self.server_state, self.lifespan.state,
@@ -265,7 +265,7 @@ class _Uncounted:
 class _Bounded(H11Protocol):
     """A connection that ends if its requests, or their answers, do not get on.
 
-    :param leave: tells `Guests` of its end.
+    :param leave: tells `UnauthenticatedConnections` of its end.
     :param begun: the bytes of the first request that are read already.
     """
 
@@ -276,8 +276,8 @@ class _Bounded(H11Protocol):
     def __init__(
         self,
         bounds: HttpBounds,
-        connection: Guest,
-        leave: Callable[[Guest], None],
+        connection: Unauthenticated,
+        leave: Callable[[Unauthenticated], None],
         begun: bytes,
         config: uvicorn.Config,
         state: ServerState,

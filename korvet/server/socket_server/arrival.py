@@ -17,13 +17,13 @@ import anyio
 
 from korvet.api.shared.context import Frontend, Listener
 from korvet.errors import KorvetError, MalformedRequest
-from korvet.security.guests import Guest
 from korvet.security.identity import Refused, of_balancer, of_certificate
 from korvet.security.principal import ANONYMOUS, Principal
 from korvet.security.protocol import ClientAuth
 from korvet.security.tls import reason_of
 from korvet.security.tls_alert import alert_caught
-from korvet.server.bounds.crowd import Crowd
+from korvet.security.unauthenticated import Unauthenticated
+from korvet.server.bounds.connections import Connections
 from korvet.server.conversation.connection import CERTIFICATE, NO_HEADER, Connection, HealthCheck, Identify
 from korvet.server.conversation.sasl_connection import SaslConnection
 from korvet.server.ground.sockets import host_of
@@ -39,13 +39,13 @@ _TLS_HANDSHAKE = 0x16
 """The first byte of a ClientHello's record."""
 
 
-async def open_plain(crowd: Crowd, listener: Listener, frontend: Frontend, accepted: socket.socket) -> None:
+async def open_plain(connections: Connections, listener: Listener, frontend: Frontend, accepted: socket.socket) -> None:
     """Make a connection whose client begins with a request."""
     is_connected = False
     try:
         _prepare(accepted)
-        if await _is_let_in(crowd, listener, frontend, host_of(accepted.getpeername())):
-            make = partial(_kind_of(listener), crowd, listener, frontend)
+        if await _is_let_in(connections, listener, frontend, host_of(accepted.getpeername())):
+            make = partial(_kind_of(listener), connections, listener, frontend)
             await asyncio.get_running_loop().connect_accepted_socket(make, accepted)
             is_connected = True
     except OSError:
@@ -54,13 +54,13 @@ async def open_plain(crowd: Crowd, listener: Listener, frontend: Frontend, accep
     finally:
         if not is_connected:
             accepted.close()
-            crowd.connection_quotas.left(listener.name)
+            connections.connection_quotas.left(listener.name)
 
 
-async def open_arrival(crowd: Crowd, endpoint: Endpoint, accepted: socket.socket) -> None:
+async def open_arrival(connections: Connections, endpoint: Endpoint, accepted: socket.socket) -> None:
     """Make a connection whose client begins with something else."""
-    arrival = Arrival(crowd, endpoint, accepted)
-    crowd.strangers.add(arrival)
+    arrival = Arrival(connections, endpoint, accepted)
+    connections.unidentified.add(arrival)
     is_connected = False
     try:
         _prepare(accepted)
@@ -69,21 +69,21 @@ async def open_arrival(crowd: Crowd, endpoint: Endpoint, accepted: socket.socket
         # The client has left.
         pass
     except Exception as error:
-        crowd.report(error, "connection", arrival.client)
+        connections.report(error, "connection", arrival.client)
     finally:
-        crowd.strangers.discard(arrival)
+        connections.unidentified.discard(arrival)
         if not is_connected:
             accepted.close()
-            crowd.connection_quotas.left(endpoint.listener.name)
+            connections.connection_quotas.left(endpoint.listener.name)
 
 
-async def _is_let_in(crowd: Crowd, listener: Listener, frontend: Frontend, client: str) -> bool:
+async def _is_let_in(connections: Connections, listener: Listener, frontend: Frontend, client: str) -> bool:
     """Whether an address may connect once more. If not, this tells it after the time for which it has to wait."""
     meters = frontend.quotas.meters
     wait_s = 0.0 if meters is None else meters.connection_wait_s(client)
     if wait_s:
-        crowd.connection_quotas.forget_new(listener.name)
-        crowd.lines.write("warning", "connection refused: its address has made as many as it may", client=client)
+        connections.connection_quotas.forget_new(listener.name)
+        connections.lines.write("warning", "connection refused: its address has made as many as it may", client=client)
         await anyio.sleep(wait_s)
     return not wait_s
 
@@ -100,13 +100,13 @@ def _prepare(accepted: socket.socket) -> None:
 class Arrival:
     """An accepted socket whose client is not known yet."""
 
-    def __init__(self, crowd: Crowd, endpoint: Endpoint, accepted: socket.socket) -> None:
-        self._crowd = crowd
+    def __init__(self, connections: Connections, endpoint: Endpoint, accepted: socket.socket) -> None:
+        self._connections = connections
         self._endpoint = endpoint
         self._socket = accepted
         self._seen = b""
         self._is_aborted = False
-        self._guest: Guest | None = None
+        self._unauthenticated: Unauthenticated | None = None
         self.client = ""
         with suppress(OSError):
             self.client = host_of(accepted.getpeername())
@@ -132,15 +132,15 @@ class Arrival:
                 return False
             self.client = header.client_host or self.client
             if not header.is_local and not await _is_let_in(
-                self._crowd, endpoint.listener, endpoint.frontend, self.client
+                self._connections, endpoint.listener, endpoint.frontend, self.client
             ):
                 return False
             if self._endpoint.tls is not None:
-                self._guest = self._crowd.not_logged_in.add(Guest(self.client, self.abort))
+                self._unauthenticated = self._connections.unauthenticated.add(Unauthenticated(self.client, self.abort))
                 try:
                     return await self._encrypt(header, self._endpoint.tls.context)
                 finally:
-                    self._crowd.not_logged_in.remove(self._guest)
+                    self._connections.unauthenticated.remove(self._unauthenticated)
             principal = self._told_principal(header)
         except MalformedRequest as error:
             self._tell("malformed request; closing", str(error))
@@ -156,7 +156,7 @@ class Arrival:
 
     async def _header(self) -> ProxyHeader | None:
         """The header; None if the client leaves or falls silent before it is whole."""
-        with anyio.move_on_after(self._crowd.limits.proxy_header_s):
+        with anyio.move_on_after(self._connections.limits.proxy_header_s):
             return await self._read_header()
         if self._seen:
             raise MalformedRequest(f"a PROXY protocol header that ends after {len(self._seen)} bytes")
@@ -196,11 +196,11 @@ class Arrival:
     # ------------------------------------------------------------------ TLS
 
     async def _encrypt(self, header: ProxyHeader, context: ssl.SSLContext) -> bool:
-        if self._crowd.has_no_room_for(self.client):
+        if self._connections.has_no_room_for(self.client):
             return False
-        with self._crowd.expecting(self.client) as expect:
+        with self._connections.expecting(self.client) as expect:
             first = b""
-            with anyio.move_on_after(self._crowd.limits.handshake_s):
+            with anyio.move_on_after(self._connections.limits.handshake_s):
                 first = await self._peek()
             if not first:
                 return False
@@ -208,7 +208,7 @@ class Arrival:
                 self._tell("TLS handshake failed", "the client does not speak TLS, which this listener expects")
                 return False
             with ExitStack() as stack:
-                async with self._crowd.handshakes.turn(self.abort):
+                async with self._connections.handshakes.turn(self.abort):
                     # The loop closes its socket as soon as the handshake has failed.
                     kept = stack.enter_context(closing(self._socket.dup()))
                     expect(connection := self._make(header, self._shown_principal))
@@ -248,9 +248,9 @@ class Arrival:
                     break
 
     def _shown_principal(self, session: ssl.SSLObject | None) -> Principal:
-        assert session is not None and self._guest is not None
+        assert session is not None and self._unauthenticated is not None
         # Its handshake is over; from here a connection with a login counts as itself.
-        self._crowd.not_logged_in.remove(self._guest)
+        self._connections.unauthenticated.remove(self._unauthenticated)
         if self._endpoint.listener.sasl:
             # There a certificate only lets its client in, and the login tells who it is.
             return ANONYMOUS
@@ -262,16 +262,18 @@ class Arrival:
         listener, frontend = self._endpoint.listener, self._endpoint.frontend
         connection: Connection
         if header.is_local:
-            connection = HealthCheck(self._crowd, listener, frontend, header)
+            connection = HealthCheck(self._connections, listener, frontend, header)
         else:
-            connection = _kind_of(listener)(self._crowd, listener, frontend, header, identify, self._endpoint.choice)
+            connection = _kind_of(listener)(
+                self._connections, listener, frontend, header, identify, self._endpoint.choice
+            )
         connection.client = self.client
         return connection
 
     async def _connect(self, connection: Connection, context: ssl.SSLContext | None) -> None:
         times = {} if context is None else {
-            "ssl_handshake_timeout": self._crowd.limits.handshake_s,
-            "ssl_shutdown_timeout": self._crowd.limits.tls_shutdown_s,
+            "ssl_handshake_timeout": self._connections.limits.handshake_s,
+            "ssl_shutdown_timeout": self._connections.limits.tls_shutdown_s,
         }  # fmt: skip
         await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, self._socket, ssl=context, **times)
 
@@ -282,4 +284,4 @@ class Arrival:
         )
 
     def _tell(self, event: str, reason: str) -> None:
-        self._crowd.lines.write("warning", event, client=self.client, reason=reason)
+        self._connections.lines.write("warning", event, client=self.client, reason=reason)

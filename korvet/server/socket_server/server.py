@@ -12,7 +12,7 @@ from anyio.abc import TaskStatus
 
 from korvet.errors import ConfigError
 from korvet.server.bounds.accepting import Accepting
-from korvet.server.bounds.crowd import Crowd, Member
+from korvet.server.bounds.connections import Connections, OpenConnection
 from korvet.server.ground.settings import shown_address
 from korvet.server.socket_server.arrival import open_arrival, open_plain
 from korvet.server.socket_server.endpoint import Endpoint
@@ -25,7 +25,7 @@ _STILL_PART = 0.2
 """The part of ``stall_s`` after which a connection that does not move at all is cut off."""
 
 
-class Server(Crowd):
+class Server(Connections):
     """The server of a process's connections. `serve` owns their tasks."""
 
     async def serve(
@@ -67,16 +67,16 @@ class Server(Crowd):
                 endpoint.choice.namespaces.drain()
         for one in wakeups:
             one.wake_all()
-        for stranger in list(self.strangers):
-            stranger.abort()
-        for connection in list(self.connections):
+        for connection in list(self.unidentified):
+            connection.abort()
+        for connection in list(self.open_connections):
             connection.drain()
         with anyio.move_on_after(self.limits.drain_s):
-            if self.connections:
+            if self.open_connections:
                 await self._empty.wait()
-        if self.connections:
-            log.warning("connections cut off at the end of the drain", count=len(self.connections))
-        for connection in list(self.connections):
+        if self.open_connections:
+            log.warning("connections cut off at the end of the drain", count=len(self.open_connections))
+        for connection in list(self.open_connections):
             connection.abort()
 
     async def _expire_idle(self) -> None:
@@ -85,7 +85,7 @@ class Server(Crowd):
         while True:
             await anyio.sleep(min(5.0, max(0.05, max_idle_s / 10)))
             now = asyncio.get_running_loop().time()
-            for connection in list(self.connections):
+            for connection in list(self.open_connections):
                 if connection.is_expired(now, max_idle_s):
                     connection.abort()
 
@@ -96,17 +96,17 @@ class Server(Crowd):
             await anyio.sleep(min(_LOOK_S, stall_s * _STILL_PART))
             for connection in self.unread.find_in_the_way(self.answers.missing_bytes, stall_s):
                 self._cut_off(connection, "it does not read its answers, and others wait for the memory")
-            for connection in self.held_up.find_in_the_way(self.connections, self._excess_bytes, stall_s):
+            for connection in self.held_up.find_in_the_way(self.open_connections, self._excess_bytes, stall_s):
                 self._cut_off(connection, "its requests pile up behind one that waits, and others are not read")
             now = anyio.current_time()
             stalled = self.large_frames.find_still(now, stall_s * _STILL_PART)
             if now - looked_at >= stall_s:
                 looked_at = now
                 stalled += self.large_frames.find_stalled()
-            for connection in self.connections.intersection(stalled):
+            for connection in self.open_connections.intersection(stalled):
                 self._cut_off(connection, "it sends a large request too slowly, and others wait")
 
-    def _cut_off(self, connection: Member, reason: str) -> None:
+    def _cut_off(self, connection: OpenConnection, reason: str) -> None:
         self.lines.write("warning", "connection cut off for want of memory", client=connection.client, reason=reason)
         connection.abort()
 

@@ -1,4 +1,4 @@
-"""The crowd: all connections of one front-end process, their bounds, and the log lines about them."""
+"""All connections of one front-end process, their bounds, and the log lines about them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from korvet.metrics.requests import Requests
 from korvet.quotas.tally import Tally
 from korvet.rate_limited_log import RateLimitedLog
 from korvet.security.guesses import Guesses
-from korvet.security.guests import Guests
 from korvet.security.sasl import Views
 from korvet.security.tokens import Tokens
+from korvet.security.unauthenticated import UnauthenticatedConnections
 from korvet.server.bounds.accepting import Accepting
 from korvet.server.bounds.connection_quotas import Bounds, ConnectionQuotas
 from korvet.server.bounds.handshakes import Handshakes
@@ -39,7 +39,7 @@ _Args = TypeVarTuple("_Args")
 _UNBOUNDED = Bounds()
 
 
-class Member(Receiving, Answered, Queueing, Protocol):
+class OpenConnection(Receiving, Answered, Queueing, Protocol):
     """A client's connection; `korvet.server.conversation.connection.Connection` documents the methods."""
 
     client: str
@@ -58,14 +58,14 @@ class Member(Receiving, Answered, Queueing, Protocol):
     def abort(self) -> None: ...
 
 
-class Stranger(Protocol):
+class UnidentifiedConnection(Protocol):
     """A connection whose client is not known yet."""
 
     def abort(self) -> None:
         """Close at once."""
 
 
-class Crowd:
+class Connections:
     """The connections and their bounds; `korvet.server.socket_server.server.Server` accepts and drains them.
 
     :param requests: the figures of requests; None if nobody asks for them.
@@ -101,23 +101,23 @@ class Crowd:
         """The part of Produces in ``charged_bytes``."""
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         """The receive buffer of all connections: no other has a turn between `get_buffer` and `buffer_updated`."""
-        self.connections: set[Member] = set()
+        self.open_connections: set[OpenConnection] = set()
         self.paused: set[Receiving] = set()
         self.large_frames = LargeFrames(limits.large_frames_bytes)
-        self.unread: Unread[Member] = Unread(asyncio.get_running_loop().time)
-        self.held_up: HeldUp[Member] = HeldUp(asyncio.get_running_loop().time)
-        self.strangers: set[Stranger] = set()
+        self.unread: Unread[OpenConnection] = Unread(asyncio.get_running_loop().time)
+        self.held_up: HeldUp[OpenConnection] = HeldUp(asyncio.get_running_loop().time)
+        self.unidentified: set[UnidentifiedConnection] = set()
         self.handshakes = Handshakes(limits.handshakes, limits.handshake_patience_s)
         self.connection_quotas = ConnectionQuotas(bounds)
         self.guesses = Guesses()
-        self.not_logged_in = Guests(lambda: max(1, self.connection_quotas.most // 2))
+        self.unauthenticated = UnauthenticatedConnections(lambda: max(1, self.connection_quotas.most // 2))
         """Connections before the end of a TLS handshake or of a login: half of what the process may have."""
         self.credentials = Views()
         self.tokens = tokens
         """The judge of tokens, if a listener has OAUTHBEARER."""
         self.addresses = Tally("ip", self._most_of)
         """The connections by address."""
-        self._expected: set[Member] = set()
+        self._expected: set[OpenConnection] = set()
         """Connections that are counted before they are open."""
         self._accepting: list[Accepting] = []
         self._draining = False
@@ -135,7 +135,7 @@ class Crowd:
         excess = self.connection_quotas.open - self.connection_quotas.most
         if excess > 0:
             log.warning("connections are closed: there are more than max.connections", closed=excess)
-            for connection in sorted(self.connections, key=lambda one: one.moved_at)[:excess]:
+            for connection in sorted(self.open_connections, key=lambda one: one.moved_at)[:excess]:
                 connection.abort()
 
     def _most_of(self, client: str) -> int | None:
@@ -154,15 +154,15 @@ class Crowd:
         return self._is_too_many(client, more=1)
 
     @contextmanager
-    def expecting(self, client: str) -> Iterator[Callable[[Member], None]]:
+    def expecting(self, client: str) -> Iterator[Callable[[OpenConnection], None]]:
         """Count one more connection of an address in the block in which it may open.
 
         The block names the connection to the function that it gets; then this counts no second time when it opens.
         """
         self.addresses.come(client)
-        named: list[Member] = []
+        named: list[OpenConnection] = []
 
-        def name(connection: Member) -> None:
+        def name(connection: OpenConnection) -> None:
             named.append(connection)
             self._expected.add(connection)
 
@@ -207,7 +207,7 @@ class Crowd:
                 raise
             self.lines.write("error", "a connection ended, for what it waited for was cancelled", exc_info=error)
 
-    def opened(self, connection: Member) -> None:
+    def opened(self, connection: OpenConnection) -> None:
         self.kinds[connection.kind] += 1
         self.came_at[connection.kind[0]] += 1
         if connection in self._expected:
@@ -218,12 +218,12 @@ class Crowd:
         if self._is_too_many(connection.client):
             connection.abort()
         else:
-            self.connections.add(connection)
+            self.open_connections.add(connection)
             self.start_soon(connection.serve)
             if self._draining:
                 connection.drain()
 
-    def logged_in(self, connection: Member, mechanism: str) -> None:
+    def logged_in(self, connection: OpenConnection, mechanism: str) -> None:
         """Note a login, which may be a connection's second one."""
         listener, _ = connection.kind
         self.logins[listener, mechanism, "success"] += 1
@@ -231,15 +231,15 @@ class Crowd:
         connection.kind = (listener, mechanism)
         self.kinds[connection.kind] += 1
 
-    def closed(self, connection: Member) -> None:
+    def closed(self, connection: OpenConnection) -> None:
         self.kinds[connection.kind] -= 1
         self.addresses.leave(connection.client, connection)
         self.connection_quotas.left(connection.kind[0])
-        self.connections.discard(connection)
+        self.open_connections.discard(connection)
         self.paused.discard(connection)
         self.unread.discard(connection)
         self.large_frames.leave(connection)
-        if not self.connections and self._draining:
+        if not self.open_connections and self._draining:
             self._empty.set()
 
     def let_read(self) -> None:
