@@ -22,7 +22,7 @@ _MOST_ASKED: Final = 10_000
 """Names without connections that are told of only to hear of others; beyond it no further one is."""
 
 
-class Guest(Protocol):
+class CountedConnection(Protocol):
     """A connection."""
 
     def abort(self) -> None:
@@ -54,10 +54,10 @@ class Tally:
         self._changed: dict[str, None] = {}
         self._stored: set[str] = set()
         """Names of which Redis may know connections of this front-end."""
-        self._fresh: defaultdict[str, dict[Guest, None]] = defaultdict(dict)
-        """Guests by name, the newest last, of which others have not heard."""
-        self._told: defaultdict[str, dict[Guest, None]] = defaultdict(dict)
-        """Guests that were told of and not yet judged."""
+        self._fresh: defaultdict[str, dict[CountedConnection, None]] = defaultdict(dict)
+        """Connections by name, the newest last, of which others have not heard."""
+        self._told: defaultdict[str, dict[CountedConnection, None]] = defaultdict(dict)
+        """Connections that were told of and not yet judged."""
 
     def most(self, name: str) -> int | None:
         """The limit of a name, or this front-end's part of it; None without one."""
@@ -77,21 +77,21 @@ class Tally:
         self._own[name] += 1
         self._note(name)
 
-    def welcome(self, name: str, guest: Guest) -> None:
+    def welcome(self, name: str, connection: CountedConnection) -> None:
         """Know who it is that was counted, so that it can be closed if there are too many."""
         if self._note(name):
-            self._fresh[name][guest] = None
+            self._fresh[name][connection] = None
 
-    def leave(self, name: str, guest: Guest | None = None) -> None:
+    def leave(self, name: str, connection: CountedConnection | None = None) -> None:
         """Count one less."""
         self._own[name] -= 1
         if not self._own[name]:
             del self._own[name]
-        for guests in (self._fresh, self._told):
-            if guest is not None and name in guests:
-                guests[name].pop(guest, None)
-                if not guests[name]:
-                    del guests[name]
+        for known in (self._fresh, self._told):
+            if connection is not None and name in known:
+                known[name].pop(connection, None)
+                if not known[name]:
+                    del known[name]
         self._note(name)
 
     def _known(self, name: str) -> int:
@@ -153,8 +153,8 @@ class Tally:
             # Those that came since are judged when they are told of.
             judged = self._own[name] - len(self._fresh.get(name, ()))
             excess = 0 if most is None else judged + count - most
-            for guest in newest[-excess:] if excess > 0 else []:
-                guest.abort()
+            for connection in newest[-excess:] if excess > 0 else []:
+                connection.abort()
         while len(self._others) > _MOST_OTHERS:
             # The one heard longest ago is asked for again when it is needed.
             del self._others[next(iter(self._others))]

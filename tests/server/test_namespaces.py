@@ -260,7 +260,7 @@ async def test_connection_that_was_lost_before_it_entered_leaves_nothing(
         (serve,) = tasks
         await serve()
         (frontend,) = namespaces.frontends()
-        assert not namespaces._guests and not frontend.users._watchers and not +connections.kinds
+        assert not namespaces._connections and not frontend.users._watchers and not +connections.kinds
         assert connection._frontend is choice.lobby
 
 

@@ -33,7 +33,7 @@ class Unanswered(StoredConnections):
         return heard
 
 
-class Guest:
+class UnlimitedConnection:
     """A connection that nobody closes."""
 
     def abort(self) -> None:
@@ -50,7 +50,7 @@ async def test_addresses_that_left_during_an_outage_are_neither_kept_nor_counted
     """Attack: connections from very many addresses come and go while Redis does not answer."""
     stored, tally = Unanswered(KEYS, one.store), Tally("ip", lambda _name: 50)
     counting = Counting(stored, [tally], lambda: 1)
-    stays, leaves = Guest(), Guest()
+    stays, leaves = UnlimitedConnection(), UnlimitedConnection()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(counting.tell)
         tally.come("stays")

@@ -23,7 +23,7 @@ from korvet.security.scram import Credentials, Judge, LoginRefused
 from korvet.security.tls import server_name_of
 from korvet.server.ground.host_pattern import HostName
 from korvet.server.ground.settings import ListenerSettings
-from korvet.server.tenants.namespaces import Guest, Namespaces, NoEntry, TooMany
+from korvet.server.tenants.namespaces import Namespaces, NoEntry, TenantConnection, TooMany
 from korvet.store.security.users import Credential, CredentialKey
 from korvet.wire.proxy_header import ProxyHeader, client_tls
 
@@ -92,7 +92,9 @@ class Choice:
         tenant = None if destination.namespace is None else self.namespaces.tenants.active(destination.namespace)
         return None if tenant is None else tenant.id
 
-    async def enter(self, destination: Destination, guest: Guest, tenant_id: str | None = None) -> Frontend:
+    async def enter(
+        self, destination: Destination, connection: TenantConnection, tenant_id: str | None = None
+    ) -> Frontend:
         """The front-end of a destination.
 
         :param tenant_id: of the only tenant to enter; None for any of the name.
@@ -101,7 +103,7 @@ class Choice:
         if destination.namespace is None:
             raise NoEntry("the client names no tenant")
         try:
-            return await self.namespaces.enter(destination.namespace, guest, tenant_id)
+            return await self.namespaces.enter(destination.namespace, connection, tenant_id)
         except TooMany as refused:
             await anyio.sleep(refused.wait_s)
             raise
@@ -110,9 +112,9 @@ class Choice:
 class ChosenRealm:
     """The realm of one connection's logins, whose users belong to the namespace that the client chooses."""
 
-    def __init__(self, choice: Choice, guest: Guest) -> None:
+    def __init__(self, choice: Choice, connection: TenantConnection) -> None:
         self._choice = choice
-        self._guest = guest
+        self._connection = connection
         self._tenant_id: str | None = None
         """Of the tenant whose credentials judge the login. A later one of the same name is somebody else's."""
         self.host_name: HostName | None = None
@@ -134,11 +136,11 @@ class ChosenRealm:
                 raise LoginRefused("it logged in again in another namespace")
             return destination.user
         try:
-            self.frontend = await self._choice.enter(destination, self._guest, self._tenant_id)
+            self.frontend = await self._choice.enter(destination, self._connection, self._tenant_id)
         except NoEntry as refused:
             if isinstance(refused, TooMany):
                 # Clients give up after a login that fails, but try again after a connection that ends.
-                self._guest.abort()
+                self._connection.abort()
             raise LoginRefused(str(refused)) from None
         with suppress(KorvetError):
             # The view of the namespace may be older than the credentials that this login was judged by.

@@ -72,7 +72,7 @@ class TooMany(NoEntry):
         self.wait_s = wait_s
 
 
-class Guest(Protocol):
+class TenantConnection(Protocol):
     """A connection that is in a namespace."""
 
     client: str
@@ -82,7 +82,7 @@ class Guest(Protocol):
         """Close at once."""
 
 
-class _Held:
+class _OpenNamespace:
     """A namespace that is open, or on its way."""
 
     def __init__(self, tenant: Tenant, now: float) -> None:
@@ -90,23 +90,23 @@ class _Held:
         self.frontend: Frontend | None = None
         self.allowance: Allowance | None = None
         self.registry: Registry | None = None
-        self.guests: set[Guest] = set()
+        self.connections: set[TenantConnection] = set()
         self.emptied = anyio.Event()
-        """Set when the last guest left."""
+        """Set when the last connection left."""
         self.settled = anyio.Event()
         """Set once the opening has succeeded or failed."""
         self.failure: KorvetError | None = None
         self.left_at = now
 
-    def come(self, guest: Guest) -> None:
-        if not self.guests:
+    def come(self, connection: TenantConnection) -> None:
+        if not self.connections:
             self.emptied = anyio.Event()
-        self.guests.add(guest)
+        self.connections.add(connection)
 
-    def leave(self, guest: Guest, now: float) -> None:
-        self.guests.discard(guest)
+    def leave(self, connection: TenantConnection, now: float) -> None:
+        self.connections.discard(connection)
         self.left_at = now
-        if not self.guests:
+        if not self.connections:
             self.emptied.set()
 
 
@@ -123,8 +123,8 @@ class Namespaces:
         """The connections by tenant."""
         self._process = process
         self._has_users = any(one.sasl and one.namespace_from is not None for one in process.settings.listeners)
-        self._open: dict[str, _Held] = {}
-        self._guests: dict[Guest, _Held] = {}
+        self._open: dict[str, _OpenNamespace] = {}
+        self._connections: dict[TenantConnection, _OpenNamespace] = {}
         self._visited: tuple[Tenant, anyio.CancelScope] | None = None
         """The tenant that is being visited."""
         self._views: dict[str, tuple[int, Credentials]] = {}
@@ -138,18 +138,18 @@ class Namespaces:
 
     def frontends(self) -> Iterator[Frontend]:
         """The front-ends that are open."""
-        return (held.frontend for held in list(self._open.values()) if held.frontend is not None)
+        return (opened.frontend for opened in list(self._open.values()) if opened.frontend is not None)
 
     def turns(self) -> Mapping[str, bool]:
         """The namespaces that are open, and whether it is this front-end's turn to sweep them."""
-        opened = self._open.items()
-        return {name: held.registry.has_turn for name, held in opened if held.registry is not None}
+        namespaces = self._open.items()
+        return {name: opened.registry.has_turn for name, opened in namespaces if opened.registry is not None}
 
     def configure(self) -> None:
         """Have the process's new settings count."""
-        for held in self._open.values():
-            if held.frontend is not None:
-                self._process.configure(held.frontend, held.tenant.super_users)
+        for opened in self._open.values():
+            if opened.frontend is not None:
+                self._process.configure(opened.frontend, opened.tenant.super_users)
 
     def drain(self) -> None:
         """Let nobody in any more, have all front-ends drain, and wake all that wait there."""
@@ -206,10 +206,10 @@ class Namespaces:
     def _secret_of(self, name: str) -> bytes:
         return hmac.digest(self.tenants.secret, name.encode(), "sha256")
 
-    # ------------------------------------------------------------------ guests
+    # ------------------------------------------------------------------ connections
 
-    async def enter(self, name: str, guest: Guest, tenant_id: str | None = None) -> Frontend:
-        """The front-end of a tenant's namespace, which is opened if it is not open. The guest `leave`s later.
+    async def enter(self, name: str, connection: TenantConnection, tenant_id: str | None = None) -> Frontend:
+        """The front-end of a tenant's namespace, which is opened if it is not open. The connection `leave`s later.
 
         :param tenant_id: of the only tenant to enter; None for any of the name.
         :raises TooMany: the tenant has its connections already, or they come too fast.
@@ -220,79 +220,79 @@ class Namespaces:
             raise NoEntry(f"there is no active tenant {name!r}")
         if tenant_id is not None and tenant.id != tenant_id:
             raise NoEntry(f"tenant {name} is a later one than that of the login")
-        held = self._open.get(name)
-        if held is None:
-            held = self._begin(tenant)
+        opened = self._open.get(name)
+        if opened is None:
+            opened = self._begin(tenant)
         if self.tally.is_over(name, more=1):
             raise TooMany(f"tenant {name} has {self.tally.most(name)} connections, as many as its limit allows")
-        held.come(guest)
-        self._guests[guest] = held
+        opened.come(connection)
+        self._connections[connection] = opened
         self.tally.come(name)
-        self.tally.welcome(name, guest)
+        self.tally.welcome(name, connection)
         try:
-            await held.settled.wait()
-            if held.failure is not None:
-                raise NoEntry(f"the namespace of tenant {name} cannot be opened: {held.failure}")
-            if held.frontend is None or self._open.get(name) is not held:
+            await opened.settled.wait()
+            if opened.failure is not None:
+                raise NoEntry(f"the namespace of tenant {name} cannot be opened: {opened.failure}")
+            if opened.frontend is None or self._open.get(name) is not opened:
                 raise NoEntry(f"tenant {name} was closed meanwhile")
-            meters = held.frontend.quotas.meters
-            if meters is not None and (wait_s := meters.connection_wait_s(guest.client)):
+            meters = opened.frontend.quotas.meters
+            if meters is not None and (wait_s := meters.connection_wait_s(connection.client)):
                 raise TooMany(f"tenant {name} or this address made more connections than its rate allows", wait_s)
         except BaseException:
-            self.leave(guest)
+            self.leave(connection)
             raise
-        return held.frontend
+        return opened.frontend
 
-    def leave(self, guest: Guest) -> None:
-        """Note that a guest's connection has ended, wherever it is in."""
-        held = self._guests.pop(guest, None)
-        if held is not None:
-            held.leave(guest, anyio.current_time())
-            self.tally.leave(held.tenant.name, guest)
+    def leave(self, connection: TenantConnection) -> None:
+        """Note that a connection has ended, in whichever namespace it is."""
+        opened = self._connections.pop(connection, None)
+        if opened is not None:
+            opened.leave(connection, anyio.current_time())
+            self.tally.leave(opened.tenant.name, connection)
 
     def _most_connections(self, name: str) -> int | None:
         tenant = self.tenants.active(name)
         return None if tenant is None else tenant.limits.get(Limit.CONNECTIONS)
 
-    def _begin(self, tenant: Tenant) -> _Held:
+    def _begin(self, tenant: Tenant) -> _OpenNamespace:
         if len(self._open) >= MOST_OPEN:
             self._close_oldest()
-        held = self._open[tenant.name] = _Held(tenant, anyio.current_time())
+        opened = self._open[tenant.name] = _OpenNamespace(tenant, anyio.current_time())
         assert self._tasks is not None
-        self._tasks.start_soon(self._keep, held)
-        return held
+        self._tasks.start_soon(self._keep, opened)
+        return opened
 
     def _close_oldest(self) -> None:
         """Make room for another namespace.
 
         :raises NoEntry: each open one has clients.
         """
-        empty = [held for held in self._open.values() if not held.guests and held.settled.is_set()]
+        empty = [opened for opened in self._open.values() if not opened.connections and opened.settled.is_set()]
         if not empty:
             raise NoEntry(f"{MOST_OPEN} namespaces are open, and each has clients")
-        self._close(min(empty, key=lambda held: held.left_at))
+        self._close(min(empty, key=lambda opened: opened.left_at))
 
-    def _close(self, held: _Held) -> None:
+    def _close(self, opened: _OpenNamespace) -> None:
         """Begin to close a namespace; the next client opens it anew."""
-        if self._open.get(held.tenant.name) is held:
-            del self._open[held.tenant.name]
-        for guest in list(held.guests):
-            guest.abort()
-        if held.frontend is not None:
-            held.frontend.draining.set()
-            held.frontend.activity.on_client()
+        if self._open.get(opened.tenant.name) is opened:
+            del self._open[opened.tenant.name]
+        for connection in list(opened.connections):
+            connection.abort()
+        if opened.frontend is not None:
+            opened.frontend.draining.set()
+            opened.frontend.activity.on_client()
 
     def _tenants_changed(self) -> None:
         # A tenant may have got its first limit of connections.
         self.tally.note_all()
-        for held in list(self._open.values()):
-            tenant = self.tenants.active(held.tenant.name)
-            if tenant is None or tenant.id != held.tenant.id:
-                self._close(held)
+        for opened in list(self._open.values()):
+            tenant = self.tenants.active(opened.tenant.name)
+            if tenant is None or tenant.id != opened.tenant.id:
+                self._close(opened)
                 continue
-            held.tenant = tenant
-            if held.frontend is not None:
-                self._apply(held, held.frontend)
+            opened.tenant = tenant
+            if opened.frontend is not None:
+                self._apply(opened, opened.frontend)
         if self._visited is not None and not self._is_active(self._visited[0]):
             self._visited[1].cancel()
         for tenant_id in self._views.keys() - self.tenants.ids():
@@ -303,13 +303,13 @@ class Namespaces:
         now = self.tenants.active(tenant.name)
         return now is not None and now.id == tenant.id
 
-    def _apply(self, held: _Held, frontend: Frontend) -> None:
+    def _apply(self, opened: _OpenNamespace, frontend: Frontend) -> None:
         """Have a tenant's limits and super users count."""
-        tenant = held.tenant
+        tenant = opened.tenant
         frontend.catalog.limits = tenant.limits
         frontend.quotas.limit({key: tenant.limits[rate] for rate, key in _RATES.items() if tenant.limits.get(rate)})
-        if held.allowance is not None:
-            held.allowance.limit(tenant.limits.get(Limit.BYTES))
+        if opened.allowance is not None:
+            opened.allowance.limit(tenant.limits.get(Limit.BYTES))
         self._process.configure(frontend, tenant.super_users)
 
     # ------------------------------------------------------------------ tasks
@@ -344,48 +344,48 @@ class Namespaces:
         while True:
             await anyio.sleep(_LOOK_S)
             overdue = anyio.current_time() - REST_S
-            for held in list(self._open.values()):
-                if not held.guests and held.settled.is_set() and held.left_at < overdue:
-                    self._close(held)
+            for opened in list(self._open.values()):
+                if not opened.connections and opened.settled.is_set() and opened.left_at < overdue:
+                    self._close(opened)
 
-    async def _keep(self, held: _Held) -> None:
+    async def _keep(self, opened: _OpenNamespace) -> None:
         """Open a namespace, and keep it until its front-end drains."""
-        name = held.tenant.name
+        name = opened.tenant.name
         try:
-            async with self._process.open_tenant(name, held.tenant.super_users) as frontend:
-                await self._serve(held, frontend)
+            async with self._process.open_tenant(name, opened.tenant.super_users) as frontend:
+                await self._serve(opened, frontend)
         except* KorvetError as errors:
-            held.failure = _first(errors)
-            self._tell(name, held.failure)
+            opened.failure = _first(errors)
+            self._tell(name, opened.failure)
         except* Exception as errors:
-            held.failure = KorvetError("an unexpected error")
+            opened.failure = KorvetError("an unexpected error")
             log.error("a tenant's namespace failed unexpectedly; closing it", tenant=name, exc_info=errors)
         finally:
-            held.settled.set()
-            self._close(held)
+            opened.settled.set()
+            self._close(opened)
 
-    async def _serve(self, held: _Held, frontend: Frontend) -> None:
+    async def _serve(self, opened: _OpenNamespace, frontend: Frontend) -> None:
         await open_catalog(frontend, has_users=self._has_users)
         registry = Registry(frontend.namespace.frontends, frontend.store, frontend.wakeups, {}, frontend.activity)
         await registry.open(None)
-        held.registry = registry
+        opened.registry = registry
         stored = partial(stored_bytes, frontend.namespace, frontend.catalog, frontend.log, frontend.groups)
-        held.allowance = Allowance(held.tenant.name, frontend.log.reserve, frontend.groups.room, stored)
-        frontend.log.reserve = held.allowance
-        self._apply(held, frontend)
+        opened.allowance = Allowance(opened.tenant.name, frontend.log.reserve, frontend.groups.room, stored)
+        frontend.log.reserve = opened.allowance
+        self._apply(opened, frontend)
         async with anyio.create_task_group() as tasks:
             start_following(tasks, frontend, has_users=self._has_users)
             start_sweeps(tasks, frontend, registry)
-            tasks.start_soon(held.allowance.watch)
-            held.frontend = frontend
-            if self._open.get(held.tenant.name) is not held or self.draining.is_set():
+            tasks.start_soon(opened.allowance.watch)
+            opened.frontend = frontend
+            if self._open.get(opened.tenant.name) is not opened or self.draining.is_set():
                 frontend.draining.set()
-            held.settled.set()
-            self._told.discard(held.tenant.name)
+            opened.settled.set()
+            self._told.discard(opened.tenant.name)
             await registry.keep(frontend.draining)
-            if held.guests:
+            if opened.connections:
                 with anyio.move_on_after(_DRAIN_S):
-                    await held.emptied.wait()
+                    await opened.emptied.wait()
             await frontend.groups.mirror.drain()
             tasks.cancel_scope.cancel()
 
