@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
+from korvet.errors import KorvetError
 from korvet.metrics.web import PATHS
 from korvet.server.processes import http_server
+from korvet.server.processes.console import take_seat
 from korvet.server.processes.http_server import HandOver
 
 pytestmark = pytest.mark.anyio
@@ -47,6 +50,17 @@ def test_own_paths_are_answered_here(begun: bytes, is_own: bool) -> None:
     assert HandOver(Path("socket"), PATHS).is_own(begun) is is_own
 
 
+async def test_directory_whose_path_is_too_long_for_a_socket_is_refused_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with pytest.raises(KorvetError, match="name a short one as TMPDIR"), take_seat():
+        pass
+    assert not [*long.iterdir()]
+
+
 async def test_process_that_takes_nothing_is_told_once_and_gets_nothing_later(
     listening: socket.socket, client: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,6 +75,16 @@ async def test_process_that_takes_nothing_is_told_once_and_gets_nothing_later(
         sender, _ = listening.accept()
         sender.setblocking(False)
         assert await http_server._taken(sender, 100) is None
+
+
+async def test_process_at_which_many_wait_is_not_waited_for(listening: socket.socket, client: socket.socket) -> None:
+    """A refusal at once, not one try at each turn of the loop."""
+    listening.listen(0)
+    hand_over = HandOver(Path(listening.getsockname()), PATHS)
+    with socket.socket(socket.AF_UNIX) as waiting:
+        waiting.connect(listening.getsockname())
+        with anyio.fail_after(http_server._TAKEN_WITHIN_S / 2):
+            assert not await hand_over.take(client, b"GET /topics HTTP/1.1\r\n")
 
 
 async def test_connection_is_another_processs_once_it_is_taken(listening: socket.socket, client: socket.socket) -> None:

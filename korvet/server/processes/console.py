@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -48,14 +48,14 @@ def take_seat() -> Iterator[Seat]:
 
     :raises KorvetError: if there is no directory for it.
     """
-    try:
-        directory = tempfile.TemporaryDirectory(prefix="korvet-console-")
-    except OSError as error:
-        raise KorvetError(f"no directory for the console's socket: {error}; name one as TMPDIR") from None
-    with directory as name, socket.socket(socket.AF_UNIX) as listening:
-        path = Path(name) / "socket"
-        listening.bind(str(path))
-        listening.listen(_BACKLOG)
+    with ExitStack() as stack:
+        try:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="korvet-console-"))
+            path, listening = Path(directory) / "socket", stack.enter_context(socket.socket(socket.AF_UNIX))
+            listening.bind(str(path))
+            listening.listen(_BACKLOG)
+        except OSError as error:
+            raise KorvetError(f"no directory for the console's socket: {error}; name a short one as TMPDIR") from None
         yield Seat(path=path, listening=listening)
 
 

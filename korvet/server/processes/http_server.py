@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import structlog
 import uvicorn
+from h11 import LocalProtocolError
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -80,19 +81,22 @@ class HandOver:
 
     async def take(self, accepted: socket.socket, begun: bytes) -> bool:
         """Hand a connection over; false if the other process does not take it, and never will."""
-        try:
-            with anyio.fail_after(_TAKEN_WITHIN_S):
-                async with await anyio.connect_unix(self._path) as stream:
-                    await stream.send_fds(begun, [accepted.fileno()])
-                    await stream.receive(1)
-        except TimeoutError:
-            # Nothing else tells of a process that lives and takes nothing.
-            event = "the console did not answer a request in time"
-            self._lines.write("warning", event, within_s=_TAKEN_WITHIN_S)
-            return False
-        except (OSError, anyio.EndOfStream, anyio.BrokenResourceError):
-            return False
-        return True
+        with socket.socket(socket.AF_UNIX) as sender, suppress(OSError):
+            sender.setblocking(False)
+            # That fails if many wait there already; anyio's way would try it again at each turn of the loop.
+            sender.connect(str(self._path))
+            socket.send_fds(sender, [begun], [accepted.fileno()])
+            try:
+                with anyio.fail_after(_TAKEN_WITHIN_S):
+                    return bool(await asyncio.get_running_loop().sock_recv(sender, 1))
+            except TimeoutError:
+                # Nothing else tells of a process that lives and takes nothing.
+                event = "the console did not answer a request in time"
+                self._lines.write("warning", event, within_s=_TAKEN_WITHIN_S)
+                # From here on it cannot take the connection; it may have done so just now.
+                sender.shutdown(socket.SHUT_RD)
+                return bool(sender.recv(1))
+        return False
 
 
 async def _taken(sender: socket.socket, most_bytes: int) -> tuple[socket.socket, bytes] | None:
@@ -296,7 +300,19 @@ class _Bounded(H11Protocol):
         if self._begun:
             self.data_received(self._begun)
 
+    def data_received(self, data: bytes) -> None:
+        if self.flow.read_paused:
+            # uvloop begins to read after `connection_made`, even if that has paused it.
+            self.transport.pause_reading()
+        try:
+            super().data_received(data)
+        except LocalProtocolError:
+            # What is no HTTP can only be refused before an answer.
+            self.transport.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        # A connection on its way to a process that does not take it stays open by that.
+        self._connection.end()
         if self._next_look is not None:
             self._next_look.cancel()
         self._leave(self._connection)
