@@ -363,8 +363,14 @@ def _send(ctx: Context, request: Any, job: _Job, limits: Limits, append_time: in
     appending = log.append(partition, batch, job.records, _membership(ctx, request, batch), entries)
     if not is_held:
         return Pending(partition, appending, append_time=append_time)
-    held = log.replicas.hold(partition, appending.reply, limits.copies, on_disk=limits.is_synced)
-    return Pending(partition, appending, append_time=append_time, held=held, timeout_s=request.timeout.total_seconds())
+    unconfirmed = log.replicas.hold(partition, appending.reply, limits.copies, on_disk=limits.is_synced)
+    return Pending(
+        partition,
+        appending,
+        append_time=append_time,
+        unconfirmed=unconfirmed,
+        timeout_s=request.timeout.total_seconds(),
+    )
 
 
 def _membership(ctx: Context, request: Any, batch: Batch) -> Member | None:

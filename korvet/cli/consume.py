@@ -287,15 +287,15 @@ def _write(left: memoryview, mask: set[int | signal.Signals]) -> None:
 
 
 def _sentence(partition: TopicPartition, item: Item) -> str:
-    from korvet.cli.kafka.consume import Gone, Held
+    from korvet.cli.kafka.consume import Gone, Uncommitted
     from korvet.cli.kafka.records import Undecodable
 
-    last = item.offset if not isinstance(item, Undecodable | Gone | Held) else item.last_offset
+    last = item.offset if not isinstance(item, Undecodable | Gone | Uncommitted) else item.last_offset
     where = f"{partition}@{item.offset}" + (f"…{last}" if last > item.offset else "")
     if isinstance(item, Undecodable):
         return (
             f"{where} cannot be decoded: {item.reason}; read on behind it with -p {partition.partition} -o {last + 1}"
         )
-    if isinstance(item, Held):
+    if isinstance(item, Uncommitted):
         return f"{where} is held back by an open transaction; --isolation read_uncommitted shows it"
     return f"{where} was removed before it could be read"

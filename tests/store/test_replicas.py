@@ -13,7 +13,7 @@ from anyio.abc import ByteStream
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from korvet.errors import StoreError, StoreUnavailable
-from korvet.store.log.replicas import Disk, Held, read_replication
+from korvet.store.log.replicas import Disk, UnconfirmedAppend, read_replication
 from tests.store.logs import batch, front, header
 from tests.store.test_log_transactions import Coordinator
 from tests.support.redis import Kind, Server, running_server
@@ -84,9 +84,9 @@ async def _confirm_while_others_write(url: str) -> None:
 
         async def confirm(timeout_s: float = 20.0) -> bool:
             appending = one.log.append(partition, header(data), data)
-            held = replicas.hold(partition, appending.reply, 2)
+            append = replicas.hold(partition, appending.reply, 2)
             assert (await appending).code == 0
-            return await replicas.confirmed(held, timeout_s)
+            return await replicas.confirmed(append, timeout_s)
 
         async def write() -> None:
             while True:
@@ -108,7 +108,7 @@ async def test_repaired_append_is_not_acknowledged_by_a_later_server() -> None:
         async with front(server.url) as one:
             partition = await one.partition()
             appending = one.log.append(partition, *built(Whole(), producer=(5, 0, 0), attributes=0x10), Coordinator(7))
-            held = one.log.replicas.hold(partition, appending.reply, 1)
+            append = one.log.replicas.hold(partition, appending.reply, 1)
             assert (await appending).code == 0
             before = one.store.run_id(partition.keys.log)
             await anyio.to_thread.run_sync(partial(server.restart, crash=True))
@@ -116,7 +116,7 @@ async def test_repaired_append_is_not_acknowledged_by_a_later_server() -> None:
                 while one.store.run_id(partition.keys.log) == before:
                     await anyio.sleep(0.01)
             with pytest.raises(StoreUnavailable) as raised:
-                await one.log.replicas.confirmed(held, 20)
+                await one.log.replicas.confirmed(append, 20)
             assert raised.value.outcome_unknown
 
 
@@ -163,7 +163,7 @@ def disk(time_ms: int, *, is_idle: bool = True, rewrites: int = 0) -> Disk:
     ],
 )  # fmt: skip
 async def test_flush_is_proved_by_its_begin_and_its_end(seen: Sequence[Disk], is_flushed: bool) -> None:
-    held = Held("key", (), 1, "history", awaits_disk=True)
+    append = UnconfirmedAppend("key", (), 1, "history", awaits_disk=True)
     for one in seen:
-        held.see(one)
-    assert held.awaits_flush is not is_flushed
+        append.see(one)
+    assert append.awaits_flush is not is_flushed

@@ -28,7 +28,7 @@ from korvet.store.catalog.topic import Topic
 from korvet.store.contract import GONE, RESEND, VERIFY
 from korvet.store.log.append import Appending
 from korvet.store.log.partition import Partition
-from korvet.store.log.replicas import Held
+from korvet.store.log.replicas import UnconfirmedAppend
 from korvet.store.log.verification import verify_together
 from korvet.wire.batch import Refusal
 from korvet.wire.writer import Fields
@@ -44,7 +44,7 @@ NO_TIMESTAMP: Final = -1
 class Pending:
     """A partition whose answer waits for the append, or only for the log start if the batch was refused."""
 
-    __slots__ = ("append_time", "appending", "held", "partition", "refusal", "timeout_s")
+    __slots__ = ("append_time", "appending", "partition", "refusal", "timeout_s", "unconfirmed")
 
     def __init__(
         self,
@@ -52,14 +52,14 @@ class Pending:
         appending: Appending | None,
         *,
         append_time: int = NO_TIMESTAMP,
-        held: Held | None = None,
+        unconfirmed: UnconfirmedAppend | None = None,
         timeout_s: float = 0.0,
         refusal: Refusal | None = None,
     ) -> None:
         self.partition = partition
         self.appending = appending
         self.append_time = append_time
-        self.held = held
+        self.unconfirmed = unconfirmed
         """The wait for replicas to have the batch, for ``timeout_s`` at most; None if none need have it."""
         self.timeout_s = timeout_s
         self.refusal = refusal
@@ -160,8 +160,8 @@ async def _settled(ctx: Context, pending: Pending) -> Fields:
         return await _refused(ctx, pending)
     try:
         code, base_offset, log_start, _ = await pending.appending
-        if pending.held is not None and code == 0:
-            is_confirmed = await log.replicas.confirmed(pending.held, pending.timeout_s)
+        if pending.unconfirmed is not None and code == 0:
+            is_confirmed = await log.replicas.confirmed(pending.unconfirmed, pending.timeout_s)
             code = 0 if is_confirmed else NOT_ENOUGH_REPLICAS_AFTER_APPEND
     except KorvetError as error:
         if isinstance(error, StoreFull):

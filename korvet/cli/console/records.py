@@ -15,7 +15,7 @@ from typing import Final
 
 from korvet.cli.console.shown import LIST_CHARACTERS, PAGE_CHARACTERS, Shown, shown_record
 from korvet.cli.kafka.client import Client
-from korvet.cli.kafka.consume import BROKER_FINDS_CORRUPT, Cursor, Gone, Held, Item, Reader
+from korvet.cli.kafka.consume import BROKER_FINDS_CORRUPT, Cursor, Gone, Item, Reader, Uncommitted
 from korvet.cli.kafka.offsets import TopicPartition, log_limits, offsets_at
 from korvet.cli.kafka.records import Record
 from korvet.cli.kafka.topics import chosen_partitions
@@ -292,7 +292,7 @@ def _last(item: Item) -> int:
 
 
 def _is_damage(item: Item) -> bool:
-    return not isinstance(item, Record | Gone | Held) and item.reason == BROKER_FINDS_CORRUPT
+    return not isinstance(item, Record | Gone | Uncommitted) and item.reason == BROKER_FINDS_CORRUPT
 
 
 def _note(partition: TopicPartition, item: Item) -> Note:
@@ -300,7 +300,7 @@ def _note(partition: TopicPartition, item: Item) -> Note:
     where = f"{partition}@{item.offset}" + (f"…{item.last_offset}" if item.last_offset > item.offset else "")
     if isinstance(item, Gone):
         return Note(text=f"{where} was removed before it could be read")
-    if isinstance(item, Held):
+    if isinstance(item, Uncommitted):
         return Note(text=f"{where} is held back by an open transaction")
     damage = Damage(partition, item.offset) if _is_damage(item) else None
     return Note(text=f"{where} cannot be decoded: {item.reason}.", repair=damage)

@@ -50,7 +50,7 @@ class Gone(NamedTuple):
     last_offset: int
 
 
-class Held(NamedTuple):
+class Uncommitted(NamedTuple):
     """Records from this offset to the end, which an open transaction holds back."""
 
     offset: int
@@ -58,7 +58,7 @@ class Held(NamedTuple):
 
 
 BROKER_FINDS_CORRUPT: Final = "the broker finds it corrupt, and its log says more"
-Item = Record | Undecodable | Gone | Held
+Item = Record | Undecodable | Gone | Uncommitted
 
 
 @dataclass(slots=True, kw_only=True)
@@ -166,7 +166,7 @@ class Reader:
         stable = int(data.last_stable_offset) if self._isolation else -1
         if 0 <= stable <= cursor.position < min(cursor.stop, int(data.high_watermark)):
             cursor.is_done = True
-            yield Held(cursor.position, min(cursor.stop, int(data.high_watermark)) - 1)
+            yield Uncommitted(cursor.position, min(cursor.stop, int(data.high_watermark)) - 1)
         elif cursor.position >= cursor.stop or cursor.empty_rounds >= _EMPTY_ROUNDS:
             cursor.is_done = True
 

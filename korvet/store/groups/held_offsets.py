@@ -15,7 +15,7 @@ from korvet.store.groups.types import CommitRequest
 from korvet.store.outcomes import Failures, settled
 
 
-class Held(NamedTuple):
+class HoldingTransaction(NamedTuple):
     """An open transaction whose offsets a group holds."""
 
     producer_id: int
@@ -92,12 +92,14 @@ class HeldOffsets:
                     found.append(group_id)
         return found
 
-    async def held(self, group_id: str) -> Sequence[Held]:
+    async def transactions_of(self, group_id: str) -> Sequence[HoldingTransaction]:
         """The open transactions whose offsets a group holds."""
         cursor = b"0"
-        found: set[Held] = set()
+        found: set[HoldingTransaction] = set()
         while True:
             cursor, some = await self._calls.call("korvet_group_transactions", group_id, cursor=cursor)
-            found.update(Held(producer_id, ordinal, replies.text(name)) for producer_id, ordinal, name in some)
+            found.update(
+                HoldingTransaction(producer_id, ordinal, replies.text(name)) for producer_id, ordinal, name in some
+            )
             if cursor == b"0":
                 return sorted(found)

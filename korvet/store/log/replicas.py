@@ -117,7 +117,7 @@ def read_replication(info: bytes) -> Replication:
     return Replication(int(lines["master_repl_offset"]), tuple(found))
 
 
-class Held:
+class UnconfirmedAppend:
     """An append that a front-end acknowledges only when enough servers have it, and perhaps the server's disk."""
 
     __slots__ = (
@@ -226,13 +226,15 @@ class Replicas:
 
     # ------------------------------------------------------------------ after the append
 
-    def hold(self, partition: Partition, reply: asyncio.Future[Any], copies: int, *, on_disk: bool = False) -> Held:
+    def hold(
+        self, partition: Partition, reply: asyncio.Future[Any], copies: int, *, on_disk: bool = False
+    ) -> UnconfirmedAppend:
         """Have an append that was just sent wait for ``copies`` servers, and the disk if asked, from its reply on."""
         key = partition.keys.meta
         touch = ("FCALL", "korvet_log_touch", 1, key, partition.topic_id)
-        held = Held(key, touch, copies, self._store.history(key), awaits_disk=on_disk)
-        reply.add_done_callback(partial(self._answered, held))
-        return held
+        append = UnconfirmedAppend(key, touch, copies, self._store.history(key), awaits_disk=on_disk)
+        reply.add_done_callback(partial(self._answered, append))
+        return append
 
     async def flushed(self, probe_keys: Iterable[str], timeout_s: float) -> bool:
         """Wait until the disks of the keys' servers have all that these servers have answered; false after the time.
@@ -244,41 +246,43 @@ class Replicas:
         waiting = []
         for key in probe_keys:
             # A full server takes it, as it takes the end of a transaction.
-            held = Held(key, ("FCALL", "korvet_probe", 1, key), 1, self._store.history(key), awaits_disk=True)
-            waiting.append(held)
-            self._join(held)
-        return all([await self.confirmed(held, timeout_s) for held in waiting])
+            append = UnconfirmedAppend(
+                key, ("FCALL", "korvet_probe", 1, key), 1, self._store.history(key), awaits_disk=True
+            )
+            waiting.append(append)
+            self._join(append)
+        return all([await self.confirmed(append, timeout_s) for append in waiting])
 
-    def _answered(self, held: Held, reply: asyncio.Future[Any]) -> None:
+    def _answered(self, append: UnconfirmedAppend, reply: asyncio.Future[Any]) -> None:
         if not reply.cancelled() and reply.exception() is None and reply.result().startswith(b"0 "):
-            self._join(held)
+            self._join(append)
 
-    def _join(self, held: Held) -> None:
-        held.joined_at = self._now()
-        server = self._server(held.key)
+    def _join(self, append: UnconfirmedAppend) -> None:
+        append.joined_at = self._now()
+        server = self._server(append.key)
         if server is None:
-            _lose(held, "no cluster node is known for the partition")
+            _lose(append, "no cluster node is known for the partition")
         else:
-            server.join(held)
+            server.join(append)
 
-    async def confirmed(self, held: Held, timeout_s: float) -> bool:
+    async def confirmed(self, append: UnconfirmedAppend, timeout_s: float) -> bool:
         """Wait until enough servers have an append that was answered with code 0; false if the time is up before.
 
         :param timeout_s: from its reply on.
         :raises StoreUnavailable: with its outcome unknown, if the server was lost or is another one by now.
         :raises StoreError: if the server takes no WAIT.
         """
-        if held.joined_at is None:
+        if append.joined_at is None:
             # The append was sent once more. If it went to another server than at first, or if another server answers
             # since, it is unknown which server has it.
-            self._join(held)
-        assert held.joined_at is not None
-        if not held.future.done():
-            with anyio.move_on_after(max(0.0, held.joined_at + timeout_s - self._now())):
-                await held.future
-            if held.future.cancelled():
+            self._join(append)
+        assert append.joined_at is not None
+        if not append.future.done():
+            with anyio.move_on_after(max(0.0, append.joined_at + timeout_s - self._now())):
+                await append.future
+            if append.future.cancelled():
                 return False
-        held.future.result()
+        append.future.result()
         return True
 
     # ------------------------------------------------------------------ servers
@@ -314,13 +318,13 @@ class _Server:
         self._loop = asyncio.get_running_loop()
         self._informed: asyncio.Future[bytes] | None = None
         self._is_scheduled = False
-        self._waiting: list[Held] = []
+        self._waiting: list[UnconfirmedAppend] = []
         """The appends for the next round."""
-        self._round: list[Held] = []
+        self._round: list[UnconfirmedAppend] = []
         """The appends of the round that is under way; empty if there is none."""
         self._disk_slice_ms = _SLICE_MS
         """It doubles while flushes last longer: the touch of each round is a later write, for a later flush."""
-        self._unproved: set[Held] = set()
+        self._unproved: set[UnconfirmedAppend] = set()
         """The appends that wait for the proof of a flush, and whose touch was answered."""
         self._next_look: asyncio.TimerHandle | None = None
         link.on_up = self._schedule
@@ -356,9 +360,9 @@ class _Server:
         self.in_sync = replication.in_sync
         self.known_at = self._loop.time()
 
-    def join(self, held: Held) -> None:
+    def join(self, append: UnconfirmedAppend) -> None:
         """Take part in the next round. Appends that are answered in one turn of the loop share it."""
-        self._waiting.append(held)
+        self._waiting.append(append)
         self._schedule()
 
     def _schedule(self) -> None:
@@ -369,17 +373,17 @@ class _Server:
     def _begin(self) -> None:
         self._is_scheduled = False
         history = self._link.history
-        waiting = [held for held in self._waiting if not held.future.done()]
+        waiting = [append for append in self._waiting if not append.future.done()]
         self._waiting = []
         if not history:
             # The connection comes up for the first time, so nothing was lost yet.
             self._waiting = waiting
             return
-        for held in waiting:
-            if held.history == history and self._link.is_up:
-                self._round.append(held)
+        for append in waiting:
+            if append.history == history and self._link.is_up:
+                self._round.append(append)
             else:
-                _lose(held, "another server answers, or none")
+                _lose(append, "another server answers, or none")
         if self._round:
             self._send(self._touched, *self._round[0].touch)
 
@@ -396,8 +400,8 @@ class _Server:
             self._begin_again()
         elif error is not None:
             self._fail(error)
-        elif any(held.awaits_disk for held in self._round):
-            self._unproved.update(held for held in self._round if held.awaits_flush)
+        elif any(append.awaits_disk for append in self._round):
+            self._unproved.update(append for append in self._round if append.awaits_flush)
             self._look_soon()
             self._send(self._flushed, "WAITAOF", 1, 0, self._disk_slice_ms)
         else:
@@ -411,8 +415,8 @@ class _Server:
             return
         if reply.result()[0] > 0:
             self._disk_slice_ms = _SLICE_MS
-            for held in self._round:
-                held.awaits_disk = False
+            for append in self._round:
+                append.awaits_disk = False
             self._send(self._configured, "CONFIG", "GET", "appendfsync")
         else:
             self._disk_slice_ms = min(2 * self._disk_slice_ms, _LONGEST_SLICE_MS)
@@ -426,8 +430,8 @@ class _Server:
         if error is None and b"always" in (
             reply.result().values() if isinstance(reply.result(), dict) else reply.result()
         ):
-            for held in self._round:
-                held.awaits_flush = False
+            for append in self._round:
+                append.awaits_flush = False
         self._wait_for_replicas()
 
     def _look_soon(self) -> None:
@@ -436,7 +440,7 @@ class _Server:
 
     def _look(self) -> None:
         self._next_look = None
-        self._unproved = {held for held in self._unproved if held.awaits_flush and not held.future.done()}
+        self._unproved = {append for append in self._unproved if append.awaits_flush and not append.future.done()}
         if not self._unproved:
             return
         link = self._store.coordination(next(iter(self._unproved)).key)
@@ -447,21 +451,21 @@ class _Server:
         reply.add_done_callback(partial(self._looked, list(self._unproved)))
         link.send(reply, _INFO)
 
-    def _looked(self, unproved: Sequence[Held], reply: asyncio.Future[bytes]) -> None:
+    def _looked(self, unproved: Sequence[UnconfirmedAppend], reply: asyncio.Future[bytes]) -> None:
         if not reply.cancelled() and reply.exception() is None:
             disk = read_disk(reply.result())
-            for held in unproved:
-                if disk.history == held.history:
-                    held.see(disk)
-                    held.settle()
+            for append in unproved:
+                if disk.history == append.history:
+                    append.see(disk)
+                    append.settle()
                 else:
-                    _lose(held, "another server answers")
+                    _lose(append, "another server answers")
         self._look_soon()
 
     def _wait_for_replicas(self) -> None:
         self._settle(lambda _: 0)
-        if any(held.copies > 1 for held in self._round):
-            copies = min(held.copies for held in self._round)
+        if any(append.copies > 1 for append in self._round):
+            copies = min(append.copies for append in self._round)
             self._send(self._waited, "WAIT", copies - 1, _SLICE_MS)
         else:
             self._begin_again()
@@ -484,21 +488,23 @@ class _Server:
             return
         replication = read_replication(reply.result())
         self._note(replication)
-        for held in self._round:
-            if held.target == _UNKNOWN_TARGET:
-                held.target = replication.offset
-        self._settle(lambda held: replication.having(held.target))
+        for append in self._round:
+            if append.target == _UNKNOWN_TARGET:
+                append.target = replication.offset
+        self._settle(lambda append: replication.having(append.target))
         self._begin_again()
 
-    def _settle(self, acknowledged: Callable[[Held], int]) -> None:
+    def _settle(self, acknowledged: Callable[[UnconfirmedAppend], int]) -> None:
         """Release the appends that enough servers have, and the appends for which no request waits any more.
 
         An append that waits only for the proof of a flush needs no further round.
         """
-        for held in self._round:
-            if held.copies <= acknowledged(held) + 1:
-                held.copies = 1
-        self._round = [held for held in self._round if not held.settle() and (held.copies > 1 or held.awaits_disk)]
+        for append in self._round:
+            if append.copies <= acknowledged(append) + 1:
+                append.copies = 1
+        self._round = [
+            append for append in self._round if not append.settle() and (append.copies > 1 or append.awaits_disk)
+        ]
 
     def _begin_again(self) -> None:
         self._waiting = [*self._round, *self._waiting]
@@ -509,13 +515,13 @@ class _Server:
         """Fail all waiting appends, because the connection was lost or the server refused."""
         lost = {*self._round, *self._waiting, *self._unproved}
         self._round, self._waiting, self._unproved = [], [], set()
-        for held in lost:
+        for append in lost:
             if isinstance(error, StoreUnavailable):
-                _lose(held, str(error))
+                _lose(append, str(error))
             else:
-                fail(held.future, error)
+                fail(append.future, error)
 
 
-def _lose(held: Held, why: str) -> None:
+def _lose(append: UnconfirmedAppend, why: str) -> None:
     """Fail an append that an unknown number of servers stored."""
-    fail(held.future, StoreUnavailable(why, outcome_unknown=True))
+    fail(append.future, StoreUnavailable(why, outcome_unknown=True))

@@ -98,7 +98,7 @@ class Hanging:
                 await self._log.mark(partition, ending)
 
     async def _close_in_group(self, group_id: str) -> None:
-        for held in await self._groups.held_offsets.held(group_id):
+        for held in await self._groups.held_offsets.transactions_of(group_id):
             is_commit = await self._outcome(held.transactional_id, held.ordinal)
             if is_commit is not None:
                 log.warning("offsets that were left open are closed", group=group_id, held=held, is_commit=is_commit)
