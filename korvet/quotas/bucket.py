@@ -38,9 +38,9 @@ class Bucket:
         self._at = now
 
     def level(self, now: float, share: float = 1.0) -> float:
-        """What is left; below zero in debt.
+        """The tokens left; negative while in debt.
 
-        :param share: the part of the rate at which it fills.
+        :param share: the part of the rate at which the bucket fills.
         """
         limit = self.limit
         self._level = min(limit.capacity, self._level + limit.rate * share * max(0.0, now - self._at))
@@ -48,25 +48,25 @@ class Bucket:
         return self._level
 
     def take(self, amount: float, now: float, share: float = 1.0) -> None:
-        """Take some out, whether it is there or not."""
+        """Take ``amount`` out, even into debt."""
         self._level = self.level(now, share) - amount
         self.used += amount
 
     def wait_s(self, now: float, share: float = 1.0) -> float:
-        """The time until it is out of debt; 0 if it is not in debt."""
+        """Seconds until the debt is paid; 0 without debt."""
         level = self.level(now, share)
         return -level / (self.limit.rate * share) if level < 0 else 0.0
 
     def reported(self) -> float:
-        """What was taken since the last report, which this one reports."""
+        """The use since the last report; reporting resets it."""
         used, self.used = self.used, 0.0
         return used
 
     def heard(self, level: float, now: float) -> None:
-        """Take over the level of all front-ends together; what was taken since the report comes off."""
+        """Take over the level of all front-ends together, less the use since the last report."""
         self._level = min(self.limit.capacity, level) - self.used
         self._at = now
 
     def is_full(self, now: float) -> bool:
-        """Whether it may be forgotten: it has nothing to report, and a new one would be the same."""
+        """True if the bucket may be dropped: nothing to report, and a new one would be equal."""
         return not self.used and self.level(now) >= self.limit.capacity

@@ -1,7 +1,7 @@
-"""What keeps the limits of connections for all front-ends together: each tells the others of its own, by Redis.
+"""Connection counts of all front-ends together: each reports its own through Redis.
 
-A front-end that counts connections has a lease in Redis. It tells of each change at once, and then at most four times a
-second. Without a change it only keeps the lease. If it dies, what it told ends with the lease.
+A front-end that counts connections holds a lease in Redis. It reports the first change at once, then at most four times
+a second. Without a change it only renews the lease. If it dies, its counts expire with the lease.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _TELL_S: Final = 0.25
 _CALLS_AT_ONCE: Final = 20
 _RENEW_S: Final = LEASE_S / 3
 _AGAIN_S: Final = 1200.0
-"""Counters in Redis last an hour; all are told again more often."""
+"""Seconds after which all counts are reported again; in Redis they expire after an hour."""
 _PATIENCE_S: Final = 3.0
 _LEAVE_S: Final = 1.0
 
 
 class Counting:
-    """The tallies of a front-end, which others hear of while `tell` runs.
+    """The tallies of a front-end; `tell` reports them to the others while it runs.
 
-    :param front_ends: tells how many front-ends there are, as last known.
+    :param front_ends: returns the last known number of front-ends.
     """
 
     def __init__(self, stored: StoredConnections, tallies: Sequence[Tally], front_ends: Callable[[], int]) -> None:
@@ -42,14 +42,14 @@ class Counting:
         self._changed = asyncio.Event()
         self._has_told = False
         self._is_away = False
-        """Whether the last call had no answer. Then the next one tells no name: Redis may hear and not answer, and each
-        name of which it may have heard is kept until it knows of its end."""
+        """True if the last call had no answer. Then the next one reports no name: Redis may count a call without
+        answering, and each name that it may have counted is kept until it has the final count."""
         for tally in tallies:
             tally.on_change = self._changed.set
         stored.on_loss(self._tell_all_again)
 
     async def tell(self) -> None:
-        """Tell and hear until cancelled; then what was told ends."""
+        """Report own counts and read the others' until cancelled, then withdraw the own ones."""
         again_at = anyio.current_time() + _AGAIN_S
         try:
             while True:
@@ -69,9 +69,9 @@ class Counting:
                     await self._stored.tell({}, lease_s=0)
 
     async def _tell(self) -> bool:
-        """Tell some changes; without any keep the lease, if anything may depend on it.
+        """Report some changes; without any, renew the lease if counts depend on it.
 
-        :returns: whether there is more to tell, and somebody who hears it.
+        :returns: true if changes remain and another front-end reads them.
         """
         has_changes = any(tally.has_changes for tally in self._tallies)
         if not has_changes and not (self._has_told and any(tally.has_own for tally in self._tallies)):

@@ -1,7 +1,7 @@
 """Entities of quotas, the quotas that each may have, and their texts in Redis. Without I/O.
 
 An entity is a user, a client id, both, or an IP address; each may be the default one. Its name in Redis is its parts
-with percent-encoded names, as in ``user=alice client-id=<default>``. A setting's field has the quota behind that.
+with percent-encoded names, as in ``user=alice client-id=<default>``. A setting's field is this name, then the quota.
 
 Source: ClientQuotaEntity, ClientQuotaControlManager, QuotaConfig; KIP-546, KIP-612.
 """
@@ -37,7 +37,7 @@ _DEFAULT_TEXT: Final = "<default>"
 
 
 class Entity(NamedTuple):
-    """An entity by its parts; a part that it has not is None."""
+    """An entity; absent parts are None."""
 
     user: str | None = None
     client_id: str | None = None
@@ -45,12 +45,12 @@ class Entity(NamedTuple):
 
     @property
     def parts(self) -> list[tuple[str, str]]:
-        """The types that it has, with the name of each."""
+        """The entity's parts as (type, name) pairs."""
         return [(kind, name) for kind, name in zip(TYPES, self, strict=True) if name is not None]
 
 
 def entity_of(parts: Mapping[str, str | None]) -> Entity | str:
-    """The entity of some types and names, None for a default one; else the problem, in Kafka's words."""
+    """The entity of (type, name) pairs, where a name of None means the default; else the problem, in Kafka's words."""
     if not parts:
         return "Invalid empty client quota entity"
     for kind, name in parts.items():
@@ -67,7 +67,7 @@ def entity_of(parts: Mapping[str, str | None]) -> Entity | str:
 
 
 def value_problem(entity: Entity, key: str, value: float) -> str | None:
-    """The problem with a quota's value, in Kafka's words."""
+    """The problem with a quota's value, in Kafka's words; None if it is valid."""
     kinds = _OF_CLIENTS if entity.ip is None else _OF_ADDRESSES
     if key not in kinds:
         return f"Invalid configuration key {key}"
@@ -84,7 +84,7 @@ def value_problem(entity: Entity, key: str, value: float) -> str | None:
 
 
 def normal_address(text: str) -> str | None:
-    """One spelling of an IP address, that of IPv4 for a mapped one; None if it is none."""
+    """The normal spelling of an IP address, IPv4 if mapped; None if the text is no address."""
     try:
         address = ip_address(text)
     except ValueError:

@@ -20,14 +20,14 @@ _PURGE_S: Final = 1.0
 _LEAST_FETCHED_S: Final = 0.1
 _INT_MAX: Final = 2**31 - 1
 _SHARED: Final = "shared"
-"""The first word of the name of a bucket for clients that found no room."""
+"""The first word of a shared bucket's name, for clients beyond the bound."""
 
 Report = tuple[Limit, float]
 """A limit, and what was used of it since the last report."""
 
 
 class Meters:
-    """The buckets. ``on_use`` is called when there is something to report again.
+    """The buckets. ``on_use`` is called on the first use after a report.
 
     ``share`` is the part of each quota that this front-end may use: 1 while Redis adds up what all of them use.
     """
@@ -62,7 +62,7 @@ class Meters:
 
     @property
     def window_s(self) -> int:
-        """The longest time for which a client waits that is over its part of request time."""
+        """The longest throttle, in seconds, for exceeding a request-time quota."""
         return self._rules.windows.size_s
 
     def meter(self, principal: str, client_id: str | None) -> Meter:
@@ -86,14 +86,14 @@ class Meters:
             self._used[bucket.limit.bucket] = bucket
 
     def wait_s(self, limits: Limits) -> float:
-        """The time for which a client of these limits has to wait: the longest one."""
+        """Seconds that a client with these limits must wait: the longest of the limits' waits."""
         now = self._now()
         return max((self._bucket(limit).wait_s(now, self.share) for limit in limits), default=0.0)
 
     def most_fetched(self, principal: str, client_id: str | None) -> int:
-        """The most bytes that a client may fetch at once: what its bucket has left, or a bit more.
+        """The most bytes that a client may fetch at once: what its bucket has left, or slightly more.
 
-        Many of its consumers may fetch at the same time, and all would wait for what each of them got.
+        Its consumers share the bucket: a larger fetch by one would make all of them wait.
         Source: ClientQuotaManager.getMaxValueInQuotaWindow
         """
         now = self._now()
@@ -104,7 +104,7 @@ class Meters:
         return max(1, int(most))
 
     def connection_wait_s(self, address: str) -> float:
-        """Count a new connection from an address. If it is one too many it does not count, and this is its wait.
+        """Seconds that a new connection from an address must wait: 0 if it is accepted, and only then counted.
 
         Source: ConnectionQuotas.recordIpConnectionMaybeThrottle
         """
@@ -128,7 +128,7 @@ class Meters:
         return bucket
 
     def _purge(self) -> None:
-        """Forget full buckets, at most once a second, for all must be looked at."""
+        """Drop full buckets; at most once a second, because it scans all of them."""
         now = self._now()
         if now - self._purged_at >= _PURGE_S:
             self._purged_at = now
@@ -138,17 +138,17 @@ class Meters:
 
     @property
     def has_reports(self) -> bool:
-        """Whether something was used since the last report."""
+        """True if a bucket has use to report."""
         return bool(self._used)
 
     def reports(self, most: int) -> Iterator[Report]:
-        """What was used since the last report, of some buckets."""
+        """The use of at most ``most`` buckets since their last report."""
         for name in list(self._used)[:most]:
             bucket = self._used.pop(name)
             yield bucket.limit, bucket.reported()
 
     def heard(self, levels: Mapping[str, float]) -> None:
-        """Take over what buckets have left for all front-ends together, by their names."""
+        """Take over the levels that Redis returned, by bucket name."""
         now = self._now()
         for name, level in levels.items():
             if (bucket := self._buckets.get(name)) is not None:

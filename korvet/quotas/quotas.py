@@ -1,10 +1,10 @@
 """The quotas of a namespace at one front-end: the settings, and what all front-ends together have used.
 
-Buckets in memory decide, so a request asks Redis nothing. A few times a second the front-end reports what its clients
-used, and hears what each bucket has left. So all front-ends together are over a quota by no more than what they use
-between two reports, and clients pay that back. A front-end whose clients use nothing reports nothing.
+Buckets in memory decide, so a request makes no call to Redis. A few times a second the front-end reports its clients'
+use, and Redis returns each bucket's level. So all front-ends together exceed a quota by at most the use between two
+reports, which clients then pay back. A front-end without use reports nothing.
 
-While Redis is away, each front-end lets through its own share of a quota: one part of as many as there were front-ends.
+While Redis is away, each of n known front-ends lets through 1/n of a quota.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ log = structlog.get_logger()
 
 _REPORT_S: Final = 0.25
 _PATIENCE_S: Final = 3.0
-"""The time after which an answer does not come any more."""
+"""Seconds to wait for an answer."""
 _MOST_REPORTED: Final = 1000
-"""Buckets of one report; those left are reported with the next one."""
+"""The most buckets of one report; the rest come with the next one."""
 
 Changes = Mapping[tuple[Entity, str], float | None]
 """New values of quotas by entity and kind; None deletes one."""
@@ -45,7 +45,7 @@ class Quotas(Followed):
 
     ``meters`` is None while the namespace has neither quotas nor ceilings.
 
-    :param front_ends: tells how many front-ends there are, as last known.
+    :param front_ends: returns the last known number of front-ends.
     :raises StoreUnavailable, StoreFull, StoreError: `refresh` and `alter`.
     """
 
@@ -73,7 +73,7 @@ class Quotas(Followed):
         self._count(parse_settings(dict(zip(fields[::2], fields[1::2], strict=True))))
 
     def limit(self, ceilings: Mapping[str, float]) -> None:
-        """Have other ceilings of the whole namespace count, by quota."""
+        """Replace the ceilings of the whole namespace, by quota."""
         if ceilings != self._ceilings:
             self._ceilings = ceilings
             self._count(self.settings)
@@ -105,7 +105,7 @@ class Quotas(Followed):
     # ------------------------------------------------------------------ what clients use
 
     async def report(self) -> None:
-        """Report what clients use until cancelled, at once and then four times a second."""
+        """Report use until cancelled: at once, then up to four times a second."""
         while True:
             await self._used.wait()
             self._used.clear()
@@ -136,7 +136,7 @@ class Quotas(Followed):
 
 
 def parse_settings(texts: Mapping[bytes, bytes]) -> dict[Entity, dict[str, float]]:
-    """The settings of some texts; one that korvet did not write limits nobody."""
+    """Parse settings from Redis; fields that korvet did not write are ignored."""
     settings: dict[Entity, dict[str, float]] = {}
     for field, text in texts.items():
         with suppress(ValueError):

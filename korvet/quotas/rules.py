@@ -1,14 +1,14 @@
-"""The quotas of a namespace, and which of them counts for a client. Without I/O.
+"""The quotas of a namespace, and the choice of a client's. Without I/O.
 
-For each kind of quota the first of these entities counts that has it:
+For each kind of quota, the first of these entities that has one decides:
 
 1. the user with the client id, 2. the user with any client id, 3. the user,
 4. any user with the client id, 5. any user with any client id, 6. any user, 7. the client id, 8. any client id.
 
-The level says which clients share a bucket. At 1, 2, 4 and 5 each pair of a user and a client id has one. At 3 and 6
+The level decides which clients share a bucket. At 1, 2, 4 and 5 each pair of a user and a client id has one. At 3 and 6
 each user has one, and at 7 and 8 each client id.
 
-Above these a tenant has ceilings, which an operator sets: all of its clients share one bucket for each.
+An operator may also set ceilings for a tenant: all of its clients share one bucket for each.
 
 Source: ClientQuotaManager.DefaultQuotaCallback, ConnectionQuotas
 """
@@ -44,7 +44,7 @@ _ALL: Final = "tenant"
 
 
 class Windows(NamedTuple):
-    """The settings that say how much may be used at once: ``quota.window.*`` and ``controller.quota.window.*``."""
+    """The settings that bound bursts: ``quota.window.*`` and ``controller.quota.window.*``."""
 
     num: int
     size_s: int
@@ -53,9 +53,9 @@ class Windows(NamedTuple):
 
     @classmethod
     def of(cls, broker: BrokerValues) -> Windows:
-        """Those that are set.
+        """The windows of a broker's settings.
 
-        :raises ConfigError: if a setting is not in its range.
+        :raises ConfigError: a setting is out of range.
         """
         of_mutations = "controller.quota.window"
         names = (f"{prefix}.{name}" for prefix in ("quota.window", of_mutations) for name in ("num", "size.seconds"))
@@ -86,7 +86,7 @@ class Meter(NamedTuple):
 
 
 class Rules:
-    """The quotas of a namespace. They do not change; other quotas are other rules.
+    """The quotas of a namespace, immutable.
 
     :param ceilings: of the whole namespace, by quota.
     """

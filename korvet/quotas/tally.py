@@ -1,10 +1,10 @@
-"""The connections of one kind, as one front-end knows them: its own, and those of all others. Without I/O.
+"""The connections of one kind as one front-end counts them: its own and the others'. Without I/O.
 
-The front-end decides by what it knows. It may let in too many, until it hears of the others a moment later; then it
-closes the newest ones. So those who came first stay, by the order in which Redis hears of them.
+The front-end decides by the counts that it has. It may accept too many until the others' counts arrive a moment later;
+then it closes its newest. So the earliest connections stay, in the order in which Redis counted them.
 
-Names are clients' choice, and connections come and go while Redis hears of none. So a name is kept for its connections,
-or because Redis may know some of it; of all others only so many.
+Clients choose the names, and connections come and go between reports. So a name is kept while it has connections or
+Redis may have a count for it; the number of all other names is bounded.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from time import monotonic
 from typing import Final, NamedTuple, Protocol
 
 KNOWN_S: Final = 10.0
-"""What was heard of others counts for so long."""
+"""Seconds for which the others' counts stay valid."""
 _MOST_OTHERS: Final = 10_000
 _MOST_ASKED: Final = 10_000
-"""Names without connections that are told of only to hear of others; beyond it no further one is."""
+"""The most names without own connections that are reported only to read the others' counts."""
 
 
 class CountedConnection(Protocol):
@@ -35,37 +35,37 @@ class _Heard(NamedTuple):
 
 
 class Tally:
-    """The connections by the names of what they count for.
+    """The number of connections for each name.
 
     :param kind: the first word of the counters' names in Redis.
-    :param most: the limit of a name; None without one.
+    :param most: returns the limit of a name; None without one.
     """
 
     def __init__(self, kind: str, most: Callable[[str], int | None], now: Callable[[], float] = monotonic) -> None:
         self.kind = kind
         self.on_change: Callable[[], None] | None = None
-        """Called when there is something to tell; None if the front-end counts alone."""
+        """Called when counts await a report; None if the front-end counts alone."""
         self.parts = 1
-        """The front-ends among which limits are divided: 1 while Redis adds up."""
+        """The number of front-ends that share each limit: 1 while Redis adds up their counts."""
         self._most = most
         self._now = now
         self._own: Counter[str] = Counter()
         self._others: dict[str, _Heard] = {}
         self._changed: dict[str, None] = {}
         self._stored: set[str] = set()
-        """Names of which Redis may know connections of this front-end."""
+        """Names that may have a count of this front-end in Redis."""
         self._fresh: defaultdict[str, dict[CountedConnection, None]] = defaultdict(dict)
-        """Connections by name, the newest last, of which others have not heard."""
+        """Unreported connections by name, the newest last."""
         self._told: defaultdict[str, dict[CountedConnection, None]] = defaultdict(dict)
-        """Connections that were told of and not yet judged."""
+        """Reported connections that await the others' counts."""
 
     def most(self, name: str) -> int | None:
-        """The limit of a name, or this front-end's part of it; None without one."""
+        """The limit of a name, or this front-end's share of it; None without one."""
         most = self._most(name)
         return most if most is None or self.parts == 1 else -(-most // self.parts)
 
     def is_over(self, name: str, more: int = 0) -> bool:
-        """Whether there are too many connections, with some more. If so, others are asked again."""
+        """True if ``more`` connections would exceed the limit. If so, the others' counts are read again."""
         most = self.most(name)
         if most is None or self._own[name] + more + self._known(name) <= most:
             return False
@@ -78,7 +78,7 @@ class Tally:
         self._note(name)
 
     def welcome(self, name: str, connection: CountedConnection) -> None:
-        """Know who it is that was counted, so that it can be closed if there are too many."""
+        """Remember a counted connection, so that it can be closed if there are too many."""
         if self._note(name):
             self._fresh[name][connection] = None
 
@@ -95,13 +95,13 @@ class Tally:
         self._note(name)
 
     def _known(self, name: str) -> int:
-        """The connections of others; nothing is known while limits are divided."""
+        """The others' connections; 0 while limits are divided among the front-ends."""
         heard = self._others.get(name)
         is_known = heard is not None and self.parts == 1 and self._now() - heard.at <= KNOWN_S
         return heard.connections if heard is not None and is_known else 0
 
     def _note(self, name: str) -> bool:
-        """Have a name told soon, if it has a limit or Redis may know of it, and others are to hear of it."""
+        """Mark a name for the next report if it has a limit or a count in Redis; true if others need it."""
         if self.on_change is None or (self._most(name) is None and name not in self._stored):
             return False
         if name not in self._own and name not in self._stored:
@@ -112,25 +112,25 @@ class Tally:
         self.on_change()
         return True
 
-    # ------------------------------------------------------------------ what is told and heard
+    # ------------------------------------------------------------------ reports
 
     @property
     def has_own(self) -> bool:
-        """Whether there are any connections."""
+        """True if this front-end has connections."""
         return bool(self._own)
 
     @property
     def has_changes(self) -> bool:
-        """Whether there is something to tell."""
+        """True if counts await a report."""
         return bool(self._changed)
 
     def note_all(self) -> None:
-        """Have all be told again."""
+        """Mark every name for the next report."""
         for name in self._own:
             self._note(name)
 
     def changes(self, most: int) -> Mapping[str, int]:
-        """The connections of some names that changed. What is told of them is `heard`, or `unheard` if that failed."""
+        """The counts of at most ``most`` changed names; then call `heard`, or `unheard` if the report failed."""
         names = list(islice(self._changed, most))
         for name in names:
             del self._changed[name]
@@ -141,7 +141,7 @@ class Tally:
         return {name: self._own[name] for name in names}
 
     def heard(self, others: Mapping[str, int]) -> None:
-        """Take over the connections of others, and close the newest ones of a name that has too many."""
+        """Take over the others' counts, and close the newest connections of a name over its limit."""
         now = self._now()
         for name, count in others.items():
             if name not in self._own and name not in self._changed:
@@ -150,16 +150,16 @@ class Tally:
             self._others[name] = _Heard(count, now)
             newest = list(self._told.pop(name, ()))
             most = self.most(name)
-            # Those that came since are judged when they are told of.
+            # Connections that arrived since the report are judged at the next one.
             judged = self._own[name] - len(self._fresh.get(name, ()))
             excess = 0 if most is None else judged + count - most
             for connection in newest[-excess:] if excess > 0 else []:
                 connection.abort()
         while len(self._others) > _MOST_OTHERS:
-            # The one heard longest ago is asked for again when it is needed.
+            # The count read longest ago is dropped, and read again when needed.
             del self._others[next(iter(self._others))]
 
     def unheard(self, names: Mapping[str, int]) -> None:
-        """Have names be told again, of which Redis may have heard or not."""
+        """Mark names for another report: Redis may or may not have counted this one."""
         for name in names:
             self._note(name)
