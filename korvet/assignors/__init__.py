@@ -17,7 +17,7 @@ ASSIGNORS: Mapping[str, Assignor] = {assignor.name: assignor for assignor in (Un
 
 
 def preferred(names: Iterable[str | None]) -> str:
-    """The assignor for which most members ask; None asks for none. Of equals, the earlier of ASSIGNORS wins.
+    """The assignor that most members prefer; None is no preference. Of equals, the earlier of ASSIGNORS wins.
 
     Source: ConsumerGroup.computePreferredServerAssignor.
     """

@@ -86,7 +86,7 @@ class _Balance:
                     last = topic
 
     def _level(self, topic: UUID) -> bool:
-        """Level one topic; true if a partition of it moved."""
+        """Level one topic; true if a partition moved."""
         sizes = [self._sizes[at] for at in self._subscribers[topic]]
         if max(sizes) - min(sizes) <= 1:
             return False

@@ -42,7 +42,7 @@ class Assignor(Protocol):
 
     @property
     def name(self) -> str:
-        """The name by which members ask for it."""
+        """The name by which members choose this assignor."""
 
     def assign(self, spec: GroupSpec) -> dict[str, Assignment]:
         """The target of every member.
