@@ -1,7 +1,7 @@
-"""Access rules and filters of them.
+"""Access rules, and filters of them.
 
-A rule allows or denies one operation to one principal, from one host or from all. It is about the resources of a name
-or of a prefix. `korvet.security.rules` judges by them.
+A rule allows or denies one operation to one principal, from one host or all, on the resources with a name or a prefix.
+`korvet.security.rules` applies them.
 
 Source: org.apache.kafka.metadata.authorizer.StandardAcl, org.apache.kafka.common.acl.AclBindingFilter
 """
@@ -80,7 +80,7 @@ OPERATIONS: Final = {
 
 
 class Acl(NamedTuple):
-    """One rule. ``principal`` is text as ``User:alice``, ``host`` an address or ``*``."""
+    """One rule. ``principal`` is like ``User:alice``; ``host`` is an address or ``*``."""
 
     resource_type: ResourceType
     pattern_type: PatternType
@@ -92,7 +92,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Conditions that rules may meet; None and ANY are met by all. MATCH asks for the rules that apply to a name."""
+    """Conditions on rules. None and ANY match every rule; MATCH selects the rules that apply to a name."""
 
     resource_type: int
     pattern_type: int
@@ -104,12 +104,12 @@ class AclFilter(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the filter has a value that this Kafka does not know."""
+        """True if the filter has a value that this version of Kafka lacks."""
         kinds = ((self.resource_type, ResourceType), (self.pattern_type, PatternType), (self.operation, Operation))
         return any(not 0 < one <= max(kind) for one, kind in (*kinds, (self.permission, Permission)))
 
     def matches(self, acl: Acl) -> bool:
-        """Whether a rule meets all conditions (AclBindingFilter.matches)."""
+        """True if a rule meets all conditions (AclBindingFilter.matches)."""
         return (
             self.resource_type in (ResourceType.ANY, acl.resource_type)
             and self._matches_name(acl)
@@ -133,7 +133,7 @@ class AclFilter(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def canonical_host(host: str) -> str:
-    """An address in one spelling: ``::1`` of ``0:0:0:0:0:0:0:1``, and an IPv4 address for one mapped into IPv6."""
+    """An address in its normal spelling: ``::1`` for ``0:0:0:0:0:0:0:1``, and IPv4 for an address mapped into IPv6."""
     try:
         address = ip_address(host)
     except ValueError:

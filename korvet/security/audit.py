@@ -1,9 +1,9 @@
 """The audit log: logins, refusals and administrative changes, one line each, in a logger of its own (``korvet.audit``).
 
-Clients choose names, so texts are cut and escaped. A client that is refused again and again cannot flood the log: of
-each second only its first lines are written, and the next one tells how many were left out. Neither can it hide what
-others do: each principal at each address has a budget of its own, failures have another than successes, and changes of
-security that were made have none.
+Clients choose names, so texts are cut and escaped. A client that is refused again and again cannot flood the log: only
+its first lines of each second are written, and the next line counts those left out. Nor can it hide others' actions:
+each principal at each address has its own budget, failures and successes have separate ones, and completed changes of
+security are always written.
 
 Source: kafka.authorizer.logger (StandardAuthorizerData.logAuditMessage)
 """
@@ -25,7 +25,7 @@ MOST_CHARACTERS: Final = 256
 
 
 def escaped(text: str) -> str:
-    """A text without control characters, line ends and characters outside of ASCII, and not too long."""
+    """A text cut to a bounded length, with control, newline and non-ASCII characters escaped."""
     cut = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
     return cut.encode("unicode_escape").decode()
 
@@ -50,20 +50,20 @@ class Audit:
         """By the event, and whether the sources of its lines are too many to be listed, as unknown users are."""
 
     def logged_in(self, *, principal: str, host: str, **values: Any) -> None:
-        """Note a login, or a client's certificate that was taken."""
+        """Log a login, or an accepted client certificate."""
         told = {"principal": principal, "host": host, **values, "outcome": "done"}
         self._write("logged in", (principal, host), lambda: told)
 
     def login_failed(self, *, user: str, host: str, is_known: bool = False, **values: Any) -> None:
-        """Note a login that was refused, or a certificate, as a warning.
+        """Log a refused login or certificate, as a warning.
 
-        :param is_known: whether there is such a user. Names that nobody has share the budget of their address.
+        :param is_known: true if the user exists. Unknown names share their address's budget.
         """
         told = {"user": user, "host": host, **values, "outcome": "failed"}
         self._write("login failed", (user, host) if is_known else host, lambda: told, "warning", is_listed=is_known)
 
     def refused(self, principal: str, host: str, values: Callable[[], dict[str, Any]]) -> None:
-        """Note an action that was not allowed; ``values`` are made only for a line that is written."""
+        """Log a refused action; ``values`` is called only if the line is written."""
 
         def line() -> dict[str, Any]:
             return {"principal": principal, "host": host, **values(), "outcome": "denied"}
@@ -71,9 +71,9 @@ class Audit:
         self._write("denied", (principal, host), line)
 
     def changed(self, *, principal: str, host: str, outcome: str, is_kept: bool = False, **values: Any) -> None:
-        """Note an administrative change, and whether it was made.
+        """Log an administrative change and its outcome.
 
-        :param is_kept: whether the line is written without regard to the budget.
+        :param is_kept: true to write the line regardless of the budget.
         """
         told = {"principal": principal, "host": host, **values, "outcome": outcome}
         if is_kept:

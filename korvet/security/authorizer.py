@@ -1,7 +1,7 @@
-"""The judge of requests: a namespace's access rules as this front-end last read them, super users, and a cache.
+"""The authorizer: a namespace's access rules as this front-end last read them, super users, and a cache.
 
-Each change of the rules is told by their key's channel, and every front-end reads them then. Before they were read
-once, everything is refused but to super users. While Redis is away, the last known rules count.
+Redis publishes each change of the rules on their key's channel, and every front-end then reads them. Before the first
+read, only super users are allowed anything. While Redis is away, the last known rules apply.
 
 Source: org.apache.kafka.metadata.authorizer.StandardAuthorizer
 """
@@ -35,15 +35,15 @@ _LONGEST_CACHED: Final = 256
 
 
 def parse_super_users(text: str) -> frozenset[str]:
-    """The principals of super.users, which semicolons part.
+    """The principals of super.users, separated by semicolons.
 
-    :raises ValueError: if one has no type or no name.
+    :raises ValueError: one lacks a type or a name.
     """
     return frozenset(str(Principal.parse(part.strip())) for part in text.split(";") if part.strip())
 
 
 async def _texts(acls: Sequence[Acl]) -> Sequence[str] | None:
-    """The stored texts of rules, or None if they are too many for a call. Other work goes on while they are made."""
+    """The rules as stored texts; None if too many for a call. Yields to other tasks meanwhile."""
     texts: list[str] = []
     left_bytes = MOST_CALL_BYTES
     for at in range(0, len(acls) if len(acls) <= MOST_RULES else 0, SLICE):
@@ -55,7 +55,7 @@ async def _texts(acls: Sequence[Acl]) -> Sequence[str] | None:
 
 
 class Authorizer(Followed):
-    """A namespace's rules, followed until cancelled by `follow`."""
+    """A namespace's rules; `follow` keeps them current until cancelled."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Authorizer(Followed):
         super().__init__(store, wakeups, namespace.security, "acls", complaint)
         self.audit = audit
         self.generation = 0
-        """Counts the states that were read; a judgement is good while this is the same."""
+        """The number of states read; a cached decision is valid while this is the same."""
         self._super_users = frozenset(super_users)
         self._is_open = is_open
         self._reading = anyio.Lock()
@@ -79,22 +79,22 @@ class Authorizer(Followed):
         self._some: dict[tuple[str, str, ResourceType, Operation, bool], bool] = {}
 
     def configure(self, super_users: Collection[str], is_open: bool) -> None:
-        """Have other super users and another allow.everyone.if.no.acl.found count."""
+        """Replace super.users and allow.everyone.if.no.acl.found."""
         self._super_users, self._is_open = frozenset(super_users), is_open
         self._forget()
 
     @property
     def acls(self) -> Sequence[Acl]:
-        """All rules as last read, those for one resource together; no I/O."""
+        """All rules as last read, grouped by resource; no I/O."""
         return () if self._rules is None else self._rules.acls
 
     @property
     def nesting(self) -> int:
-        """The most rules' prefixes that one name may begin with: each adds to the cost of a judgement."""
+        """The most rule prefixes that one name may begin with: each adds to the cost of a decision."""
         return 0 if self._rules is None else self._rules.nesting
 
     async def refresh(self) -> None:
-        """Read the rules if their version is not the known one, one reading after the other.
+        """Read the rules if their version changed; reads run one at a time.
 
         :raises StoreUnavailable, StoreError:
         """
@@ -102,7 +102,7 @@ class Authorizer(Followed):
             await super().refresh()
 
     async def _take(self, fields: Sequence[bytes]) -> None:
-        """Other work goes on while rules are taken over. The reply names the rules alone."""
+        """Take rules over, yielding to other tasks. The reply names the rules alone."""
         steps = rules_in_steps([rule.decode(errors="replace") for rule in fields])
         while True:
             try:
@@ -124,7 +124,7 @@ class Authorizer(Followed):
     # ------------------------------------------------------------------ changes
 
     async def add(self, acls: Sequence[Acl]) -> int:
-        """Add rules, all or none; Kafka's code: 0, INVALID_REQUEST or POLICY_VIOLATION.
+        """Add rules, all or none; returns Kafka's code: 0, INVALID_REQUEST or POLICY_VIOLATION.
 
         POLICY_VIOLATION also if there are more than `MOST_RULES`, or `MOST_CALL_BYTES` of them.
 
@@ -137,14 +137,14 @@ class Authorizer(Followed):
         return int(code)
 
     async def remove(self, acls: Sequence[Acl]) -> int:
-        """Remove rules as one, and pass over those that are gone already; 0, or POLICY_VIOLATION as for `add`."""
+        """Remove rules atomically, ignoring absent ones; returns 0, or POLICY_VIOLATION as for `add`."""
         texts = await _texts(acls)
         if texts is None:
             return POLICY_VIOLATION
         await self._change("korvet_acls_remove", rules=texts)
         return 0
 
-    # ------------------------------------------------------------------ judgements
+    # ------------------------------------------------------------------ decisions
 
     def allowed(self, client: Client, kind: ResourceType, name: str) -> Operations:
         """The operations that a client may do on a resource; no I/O."""
@@ -169,20 +169,20 @@ class Authorizer(Followed):
         return None if self._rules is None else self._rules.denying(client, operation, kind, name)
 
     def allows_some(self, client: Client, operation: Operation, kind: ResourceType) -> bool:
-        """Whether an operation is allowed on some resource of a type; no I/O."""
-        # Kafka asks for a name that no rule is likely to have; so a resource without rules may be open.
+        """True if an operation is allowed on some resource of a type; no I/O."""
+        # Kafka checks a name that no rule is likely to have, so a resource without rules may be open.
         if self.allowed(client, kind, "hardcode") & 1 << operation:
             return True
         return self._rules is not None and self._of_some(client, operation, kind, is_denied=False)
 
     def denies_some(self, client: Client, operation: Operation, kind: ResourceType) -> bool:
-        """Whether a rule denies an operation on any resource of a type; no I/O."""
+        """True if a rule denies an operation on any resource of a type; no I/O."""
         if client.principal in self._super_users:
             return False
         return self._rules is None or self._of_some(client, operation, kind, is_denied=True)
 
     def _of_some(self, client: Client, operation: Operation, kind: ResourceType, *, is_denied: bool) -> bool:
-        """The answer of all rules that concern a client, which takes some milliseconds if there are thousands."""
+        """Evaluate all rules that concern a client: some milliseconds for thousands of them."""
         assert self._rules is not None
         key = (client.principal, client.host, kind, operation, is_denied)
         known = self._some.get(key)

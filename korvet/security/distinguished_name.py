@@ -1,7 +1,7 @@
-"""A certificate's subject as the text that Java makes of it, because Kafka's principals and rules are such texts.
+"""A certificate's subject in Java's spelling, which Kafka's principals and rules use.
 
-The text is that of RFC 2253: the last RDN comes first, and an attribute without a keyword there is its OID and the
-hexadecimal DER of its value. Source: X500Principal.getName, sun.security.x509.AVA.toRFC2253String
+It follows RFC 2253: the last RDN comes first, and an attribute without a keyword is its OID with the hexadecimal DER
+of its value. Source: X500Principal.getName, sun.security.x509.AVA.toRFC2253String
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def subject_of(certificate: bytes) -> str:
 
 
 def common_name(value: str) -> str:
-    """The name whose only part is this common name."""
+    """The subject that consists of this common name."""
     return f"CN={_escaped(value)}"
 
 
@@ -65,7 +65,7 @@ def _attribute(content: bytes) -> str:
 
 
 def _escaped(text: str) -> str:
-    """The text of a value. Java escapes each special character, and spaces at both ends."""
+    """Escape a value as Java does: each special character, and spaces at both ends."""
     begin = len(text) - len(text.lstrip(" \r"))
     end = len(text.rstrip(" \r"))
     return "".join(_character(one, is_inside=begin <= at < end) for at, one in enumerate(text))
@@ -78,7 +78,7 @@ def _character(one: str, *, is_inside: bool) -> str:
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """The DER elements that follow each other in data: the tag, the content, and the whole element."""
+    """The consecutive DER elements of data, as (tag, content, whole element)."""
     at = 0
     while at < len(data):
         size, begin = data[at + 1], at + 2

@@ -1,11 +1,11 @@
-"""A bound on guesses at passwords, which locks nobody out whose address has no guesser.
+"""A bound on password guesses that affects only the guesser's address.
 
-An address may fail some logins at once. Beyond that its logins wait, and some of them are judged each second, those of
-each user in turn. A user who logged in from an address before counts apart there, so that guesses at other users do not
-delay him. What is not judged tells a guesser nothing, also not whether there is such a user: so names that nobody has
-take turns like others, and hundreds of them keep a newcomer at their address waiting for as long as a login may take.
+An address may fail a burst of logins. Then its logins wait; some are judged each second, its users in turn. A user who
+has logged in from an address before is counted apart there, so guesses at other users do not delay that user. Unknown
+users take turns like known ones, so waiting reveals no names. Hundreds of them can make a newcomer at their address
+wait until its login times out.
 
-Keys are derived in threads, which addresses get in rotation.
+Keys are derived in threads, which addresses take in rotation.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from korvet.store.threads import FairThreads, Rotation
 MOST_AT_ONCE: Final = 100
 """The logins by password that an address may fail at once."""
 EVERY_S: Final = 0.1
-"""The time after which an address may fail one more."""
+"""Seconds until an address may fail once more."""
 _THREADS: Final = 3
 _MOST_THREADS_OF_ONE: Final = 2
 _MOST_KNOWN: Final = 10_000
 
 
 class Guesses:
-    """The logins by password of a process."""
+    """The password logins of a process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.threads = FairThreads(_THREADS, _MOST_THREADS_OF_ONE)
-        """Those that derive keys, by address."""
+        """Running key derivations by address."""
         self._attempts = Attempts(MOST_AT_ONCE, EVERY_S, clock)
         self._waiting: dict[str, Rotation] = {}
-        """The logins that wait, by name of their attempts and then by user."""
+        """The waiting logins, by the name that their attempts count for, then by user."""
         self._known: OrderedDict[str, None] = OrderedDict()
-        """Users that logged in, by address, the last one at the end."""
+        """Users that logged in, by address, the most recent last."""
         self._lines = RateLimitedLog()
 
     @asynccontextmanager
     async def attempt(self, address: str, user: str) -> AsyncIterator[None]:
-        """Wait until a login may be judged; the block judges it, and raises if it is refused.
+        """Wait for a login's turn; the block judges the login, and raises if it refuses.
 
-        A failure of the store takes no attempt.
+        A failure of the store costs no attempt.
         """
         origin = origin_of(address)
         pair = f"{origin} {user}"
@@ -85,7 +85,7 @@ class Guesses:
         asyncio.get_running_loop().call_later(self._attempts.wait_s(name), self._serve, name)
 
     def _serve(self, name: str) -> None:
-        """Let those go on that have waited long enough, until nobody waits."""
+        """Release waiting logins as attempts become available, until none waits."""
         waiting = self._waiting[name]
         while waiting and self._attempts.take(name):
             waiting.admit()

@@ -1,6 +1,6 @@
 """The principal of a connection on a listener without SASL.
 
-It comes from the certificate that the client showed to this process, or to a load balancer in front of it.
+It comes from the certificate that the client presented to this process or to a load balancer.
 Source: DefaultKafkaPrincipalBuilder
 """
 
@@ -17,14 +17,14 @@ from korvet.wire.proxy_header import ClientTls
 
 
 class Refused(KorvetError):
-    """A connection that a listener does not take."""
+    """The listener refuses the connection."""
 
 
 def of_certificate(session: ssl.SSLObject, rules: PrincipalRules) -> Principal:
-    """The principal of a client whose TLS ends here.
+    """The principal of a client's TLS session with this process.
 
-    :raises Refused: its certificate's subject cannot be read.
-    :raises NoRule: no rule applies to it.
+    :raises Refused: the certificate's subject cannot be read.
+    :raises NoRule: no rule applies to the subject.
     """
     certificate = session.getpeercert(binary_form=True)
     if certificate is None:
@@ -32,15 +32,15 @@ def of_certificate(session: ssl.SSLObject, rules: PrincipalRules) -> Principal:
     try:
         subject = subject_of(certificate)
     except Exception as error:
-        # The library has errors of its own for certificates that OpenSSL takes.
+        # The library raises errors for some certificates that OpenSSL accepts.
         raise Refused(f"the client's certificate cannot be read: {error}") from None
     return Principal("User", rules.name(subject))
 
 
 def of_balancer(told: ClientTls | None, auth: ClientAuth, rules: PrincipalRules) -> Principal:
-    """The principal of a client whose TLS ended at a load balancer, which tells only the certificate's common name.
+    """The principal of a client behind a TLS-terminating balancer, which passes on only the common name.
 
-    :raises Refused: the client came without TLS, or without a verified certificate that the listener requires.
+    :raises Refused: the client lacks TLS, or the verified certificate that the listener requires.
     :raises NoRule: no rule applies to the name.
     """
     if told is None or not told.is_tls:

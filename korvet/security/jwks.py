@@ -1,7 +1,7 @@
 """The public keys that sign tokens (RFC 7517), and the key for a token. Without I/O.
 
-The name of a key (``kid``) chooses it. Each algorithm takes keys of its own kind only, so a public key is never taken
-for the secret of an HMAC. Keys of unknown kinds, for encryption, too short or too long, are left out.
+A token names its key (``kid``). Each algorithm accepts keys of its own kind only, so a public key never serves as the
+secret of an HMAC. Keys of unknown kinds, for encryption, too short or too long, are left out.
 
 Source: VerificationJwkSelector of jose4j; RFC 7518, RFC 8037, RFC 8725
 """
@@ -47,15 +47,15 @@ _PUBLIC: Final[Mapping[str, tuple[Any, tuple[str, ...]]]] = {
     "EC": (ECAlgorithm, ("crv", "x", "y")),
     "OKP": (OKPAlgorithm, ("crv", "x")),
 }
-"""What reads the keys of each type, and the members that it may see: never those of a private key."""
+"""The reader of each key type, and the members passed to it: never a private key's."""
 
 
 class KeysUnreadable(Exception):
-    """There is no set of keys here. Its text is for the log."""
+    """The text is no usable key set. The message is for the log."""
 
 
 class Key(NamedTuple):
-    """A public key. ``name`` and ``algorithm`` are None if the set does not tell them."""
+    """A public key. ``name`` and ``algorithm`` are None if the set omits them."""
 
     name: str | None
     algorithm: str | None
@@ -63,12 +63,12 @@ class Key(NamedTuple):
 
 
 class KeySet(NamedTuple):
-    """The keys that were read at one time, in the order of the set."""
+    """The keys of one read, in the set's order."""
 
     keys: Sequence[Key]
 
     def find(self, name: str | None, algorithm: str) -> Key | None:
-        """The key of a token's ``kid`` and ``alg``. Without a name the key must be the only one that fits."""
+        """The key for a token's ``kid`` and ``alg``, or None; without a ``kid``, the only key that fits."""
         fitting = [
             key
             for key in self.keys
@@ -82,7 +82,7 @@ class KeySet(NamedTuple):
 def parse_jwks(text: bytes) -> KeySet:
     """The keys of a JSON Web Key Set.
 
-    :raises KeysUnreadable: if it is none, has too many keys, or none that can verify a token.
+    :raises KeysUnreadable: the text is no key set, has too many keys, or none that can verify a token.
     """
     try:
         listed = json.loads(text)["keys"]
@@ -108,7 +108,7 @@ def _parse_key(told: Any) -> Key | None:
     try:
         public: Any = reader.from_jwk({"kty": kind, **{member: told[member] for member in members}})
     except Exception:
-        # The library has errors of its own for keys that it does not take.
+        # The library raises its own errors for keys that it rejects.
         return None
     if isinstance(public, rsa.RSAPublicKey) and not _LEAST_RSA_BITS <= public.key_size <= _MOST_RSA_BITS:
         return None

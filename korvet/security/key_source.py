@@ -1,10 +1,10 @@
-"""The source of which an issuer's keys are read: ``sasl.oauthbearer.jwks.endpoint.url``, by https or of a file.
+"""The source of an issuer's keys: ``sasl.oauthbearer.jwks.endpoint.url``, over https or from a file.
 
-One task reads the keys, and reads them again every ``refresh_s``, after SIGHUP, and when a token names an unknown key.
-Such a login waits for that read. A read that fails changes nothing: the last keys count, and it is tried again with a
-growing pause. Before the first keys no token is valid.
+One task reads the keys at the start, every ``refresh_s``, after SIGHUP, and when a token names an unknown key; that
+token's login waits for the read. After a failed read the last keys stay valid, and the task retries with a growing
+pause. Before the first successful read no token is valid.
 
-Tokens are attackers' data, so they cause few reads: one in five seconds, and one in a minute for each name.
+Attackers choose tokens, so these cause few reads: one in five seconds, and one a minute for each key name.
 
 Source: RefreshingHttpsJwks, KIP-768
 """
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 _MOST_BYTES: Final = 1 << 20
 _MOST_HEADER_BYTES: Final = 16_384
 _MOST_PIECES: Final = 4096
-"""Pieces of an answer: more cost time, whatever their size."""
+"""The most pieces of an answer: each costs time, whatever its size."""
 _READ_S: Final = 10.0
 _WAIT_S: Final = 10.0
 _SAME_NAME_S: Final = 60.0
@@ -44,7 +44,7 @@ _TOO_LARGE: Final = f"they have more than {_MOST_BYTES} bytes, or come in more t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
-    """Where the keys are, and when they are read. ``least_pause_s`` lies between two reads that tokens cause."""
+    """The keys' URL and the times of reads. ``least_pause_s`` separates two reads that tokens cause."""
 
     url: str
     refresh_s: float = 3600.0
@@ -62,7 +62,7 @@ class KeySource:
         self._asked = anyio.Event()
         self._read = anyio.Event()
         self._asked_for: dict[str | None, float] = {}
-        """The unknown names for which the keys were last read, and when; the oldest comes first."""
+        """The unknown key names that last caused a read, with its time, oldest first."""
 
     # ------------------------------------------------------------------ reading
 
@@ -87,7 +87,7 @@ class KeySource:
             await self._pause(pause_s)
 
     async def _pause(self, pause_s: float) -> None:
-        """Wait until the keys are due; if a login asks for them, not at once after the last read."""
+        """Wait until the next read is due; a login's request for one waits a least pause after the last read."""
         soonest = anyio.current_time() + self._settings.least_pause_s
         with anyio.move_on_after(pause_s):
             await self._asked.wait()
@@ -106,7 +106,7 @@ class KeySource:
     # ------------------------------------------------------------------ looking up
 
     async def find(self, name: str | None, algorithm: str) -> Key | None:
-        """The key of a token's ``kid`` and ``alg``; for an unknown one it waits until the keys were read again."""
+        """The key for a token's ``kid`` and ``alg``; an unknown one waits for another read of the keys."""
         found = self._find(name, algorithm)
         if found is not None:
             return found
@@ -132,9 +132,9 @@ class KeySource:
 
 
 def check_source(settings: SourceSettings) -> None:
-    """Refuse a URL of another kind, and a file that holds no keys.
+    """Check the URL's scheme, and that a file holds keys.
 
-    :raises ConfigError: if it is such a one.
+    :raises ConfigError: the check fails.
     """
     why = is_key_url(settings.url)
     if why is None and urlsplit(settings.url).scheme == "file":
@@ -149,7 +149,7 @@ def check_source(settings: SourceSettings) -> None:
 async def read_keys(url: str) -> KeySet:
     """The keys at a URL, within ten seconds.
 
-    :raises KeysUnreadable: if they cannot be read, or are none.
+    :raises KeysUnreadable: the keys cannot be read or parsed.
     """
     parts = urlsplit(url)
     fetch: Callable[[SplitResult], Awaitable[bytes]] = _fetch if parts.scheme == "https" else _read_in_thread
@@ -179,7 +179,7 @@ def _read_file(parts: SplitResult) -> bytes:
 
 
 async def _fetch(parts: SplitResult) -> bytes:
-    """The body of an answer 200. Redirects, cookies, proxies and compression are not followed or asked for."""
+    """The body of an answer 200, without redirects, cookies, proxies or compression."""
     assert parts.hostname is not None
     context = await anyio.to_thread.run_sync(ssl.create_default_context)
     try:
@@ -192,7 +192,7 @@ async def _fetch(parts: SplitResult) -> bytes:
     except h11.ProtocolError as error:
         raise KeysUnreadable(f"the answer is not HTTP: {error}") from None
     except (OSError, ValueError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-        # A ValueError tells of a host name that cannot be one.
+        # A ValueError means an invalid host name.
         reason = getattr(error, "strerror", "") or str(error) or "the connection was lost"
         raise KeysUnreadable(reason.lower()) from None
 

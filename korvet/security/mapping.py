@@ -1,6 +1,6 @@
-"""Rules that make a principal's name of a certificate's subject. Source: SslPrincipalMapper, KIP-371
+"""Rules that derive a principal's name from a certificate's subject. Source: SslPrincipalMapper, KIP-371
 
-Patterns are RE2's, so none takes more than linear time.
+RE2 matches the patterns in linear time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Rule:
         return _REFERENCE.sub(lambda reference: self._part(match, reference), self.replacement)
 
     def _part(self, match: Any, reference: re.Match[str]) -> str:
-        """The character behind a backslash, or a group. As in Java, `$12` of two groups is group 1 and the digit 2."""
+        """The character after a backslash, or a group. As in Java, `$12` with two groups is group 1 and the digit 2."""
         if reference[1] is not None:
             return reference[1]
         digits = reference[2]
@@ -51,9 +51,9 @@ class _Rule:
 
 
 class PrincipalRules:
-    """The rules of a listener; the first one that matches the whole subject counts.
+    """The rules of a listener; the first that matches the whole subject applies.
 
-    :raises ConfigError: the text holds a wrong rule.
+    :raises ConfigError: the text holds an invalid rule.
     """
 
     def __init__(self, text: str = DEFAULT_RULES) -> None:
@@ -72,7 +72,7 @@ class PrincipalRules:
 
 
 def _parsed(text: str) -> list[_Rule | None]:
-    """The rule of a text: None is DEFAULT; an empty text has none."""
+    """The rules of a text, with None for DEFAULT."""
     match = _PARSER.match(text)
     if match is None or match.end() != len(text):
         raise ConfigError(f"principal-rules: {text!r} is no rule; want DEFAULT or RULE:PATTERN/REPLACEMENT/[LU]")

@@ -1,8 +1,8 @@
-"""OAUTHBEARER of a server (RFC 7628): a client shows a token, and the token's subject is the user.
+"""OAUTHBEARER on the server (RFC 7628): a client sends a token, and the token's subject is the user.
 
-A token that lets nobody in is answered with a JSON status. The client answers that with one byte 0x01, and then its
-login fails with the same text. Kafka judges a second token of the same login; here that login fails, too. Extensions of
-a client are checked for their form and ignored.
+The server answers an invalid token with a JSON status. The client replies with one byte 0x01, and its login fails with
+the same text. Kafka would judge a second token of the same login; korvet fails that login, too. A client's extensions
+are checked for syntax and ignored.
 
 Source: OAuthBearerSaslServer, OAuthBearerClientInitialResponse; KIP-255, KIP-342
 """
@@ -31,16 +31,16 @@ _OTHER_USER: Final = (
 
 
 class Shown(NamedTuple):
-    """A client's first message. ``authzid`` is empty if it asks for nobody's identity."""
+    """A client's first message. ``authzid`` is empty if the client requests no authorization id."""
 
     token: str
     authzid: str
 
 
 def parse_first(message: bytes) -> Shown:
-    """The token of a client's first message.
+    """Parse a client's first message.
 
-    :raises LoginRefused: if it is no such message.
+    :raises LoginRefused: the message is malformed.
     """
     header, *pairs = message.decode(errors="replace").split(_SEPARATOR, _MOST_PAIRS)
     found, parsed = _HEADER.fullmatch(header), [_PAIR.fullmatch(pair) for pair in pairs[:-2]]
@@ -54,9 +54,9 @@ def parse_first(message: bytes) -> Shown:
 
 
 class BearerServer:
-    """One login. `step` takes the client's message; afterwards ``token`` tells who logged in.
+    """One login. `step` takes the client's message and then sets ``token``.
 
-    :param tokens: the judge of tokens.
+    :param tokens: verifies tokens.
     """
 
     def __init__(self, tokens: Tokens) -> None:
@@ -65,9 +65,9 @@ class BearerServer:
         self.token: Token | None = None
 
     async def step(self, message: bytes) -> bytes:
-        """The answer to a message of the client.
+        """The answer to a client's message.
 
-        :raises LoginRefused: if the login has failed.
+        :raises LoginRefused: the login has failed.
         """
         if self._problem:
             raise LoginRefused(self._problem, _STATUS if message == _ACKNOWLEDGED else None)
@@ -83,6 +83,6 @@ class BearerServer:
         return b""
 
     def refuse(self, problem: str) -> bytes:
-        """The answer to a token that lets nobody in. The next step fails."""
+        """The answer to an invalid token. The next step fails."""
         self._problem = problem
         return _STATUS.encode()

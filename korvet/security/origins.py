@@ -1,4 +1,4 @@
-"""Addresses of visitors, as bounds count them."""
+"""The form of clients' addresses for bounds per address."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _NETWORK_BITS: Final = 64
 
 
 def origin_of(address: str) -> str:
-    """The address; of IPv6 its network, which one host may have as a whole; empty if it is none."""
+    """The IPv4 address, or the IPv6 network, because one host may have all of it; empty for anything else."""
     try:
         parsed = ip_address(address)
     except ValueError:

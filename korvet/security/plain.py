@@ -1,4 +1,4 @@
-"""PLAIN of a server (RFC 4616): a name and a password, judged by the user's SCRAM credential.
+"""PLAIN on the server (RFC 4616): a name and a password, verified by the user's SCRAM credential.
 
 A wrong password and an unknown user cost the same: one PBKDF2, in a thread.
 
@@ -21,7 +21,7 @@ MOST_PASSWORD_BYTES: Final = 1024
 """The longest password."""
 _TOKENS: Final = 3
 _MOST_DERIVATIONS: Final = 3
-"""Of one login, if its credential changes during each."""
+"""The most tries of one login, if its credential changes during each."""
 
 
 class PlainLogin(NamedTuple):
@@ -32,9 +32,9 @@ class PlainLogin(NamedTuple):
 
 
 def parse_plain(message: bytes) -> PlainLogin:
-    """The name and the password of a client's message.
+    """Parse a client's message.
 
-    :raises LoginRefused: if it is no such message, or asks for another user's identity.
+    :raises LoginRefused: the message is malformed or requests another user's identity.
     """
     try:
         tokens = message.decode().split("\0")
@@ -53,11 +53,11 @@ def parse_plain(message: bytes) -> PlainLogin:
 
 
 async def is_right(login: PlainLogin, judge: Callable[[], Awaitable[Judge]], in_thread: InThread) -> bool:
-    """Whether a user has this password, by the best credential there is; by a false one for an unknown user.
+    """True if the password matches the user's best credential; an unknown user is checked against a false one.
 
-    A login may wait long for its thread. It is judged by the credential that counts when its thread has ended.
+    A login may wait long for its thread. The credential that is current when the thread ends decides.
 
-    :param judge: tells the credentials to judge by, as they are now.
+    :param judge: returns the current credentials.
     :param in_thread: derives a key in a thread.
     """
     found = (await judge()).best(login.user)

@@ -1,4 +1,4 @@
-"""How a listener protects its connections, under korvet's names and Kafka's. Source: SecurityProtocol"""
+"""A listener's security protocol, under korvet's names and Kafka's. Source: SecurityProtocol"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Security(StrEnum):
-    """What a listener demands of its connections."""
+    """A listener's protection of connections."""
 
     PLAINTEXT = "plaintext"
     TLS = "tls"
@@ -16,17 +16,17 @@ class Security(StrEnum):
 
     @property
     def has_tls(self) -> bool:
-        """Whether its connections are encrypted."""
+        """True if connections are encrypted."""
         return self in (Security.TLS, Security.SASL_TLS)
 
     @property
     def has_sasl(self) -> bool:
-        """Whether its clients log in."""
+        """True if clients log in."""
         return self in (Security.SASL_PLAINTEXT, Security.SASL_TLS)
 
     @classmethod
     def parse(cls, text: str) -> Security:
-        """The value of a name of `NAMES`."""
+        """The value for one of `NAMES`."""
         return NAMES[text]
 
 
@@ -35,11 +35,11 @@ NAMES: Final = {one.value: one for one in Security} | {"ssl": Security.TLS, "sas
 
 
 MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER")
-"""The mechanisms of logins that a listener may have."""
+"""The SASL mechanisms that a listener may offer."""
 
 
 class ClientAuth(StrEnum):
-    """Whether a client shows a certificate. Source: SslClientAuth"""
+    """A listener's demand for client certificates. Source: SslClientAuth"""
 
     NONE = "none"
     REQUESTED = "requested"
@@ -47,7 +47,7 @@ class ClientAuth(StrEnum):
 
 
 class NamespaceFrom(StrEnum):
-    """What tells the namespace of a listener's clients."""
+    """The source of the namespace of a listener's clients."""
 
     SNI = "sni"
     PRINCIPAL = "principal"

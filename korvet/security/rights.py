@@ -1,4 +1,4 @@
-"""What a connection's client may do, as the access rules are at the time of each question."""
+"""The rights of a connection's client, by the access rules at the time of each check."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHEAP_NESTING: Final = 8
 class Rights:
     """The rights of a client on a connection.
 
-    :ivar weight: how many times a judgement may cost more than usual, because prefixes of rules lie within each other.
+    :ivar weight: the factor by which nested rule prefixes may raise the cost of a check.
     """
 
     __slots__ = ("_api", "_authorizer", "_client", "_is_quiet", "_shown_host", "quiet")
@@ -30,11 +30,11 @@ class Rights:
         self._api = api
         self._is_quiet = is_quiet
         self.quiet: Rights = self if is_quiet else Rights(authorizer, principal, host, api, is_quiet=True)
-        """The same rights, whose refusals are not noted."""
+        """The same rights, without audit lines for refusals."""
 
     @property
     def generation(self) -> int:
-        """Counts the states of the rules: an answer is good while this is the same."""
+        """The number of the rules' state; a cached answer is valid while this is the same."""
         return self._authorizer.generation
 
     @property
@@ -42,11 +42,11 @@ class Rights:
         return 1 + self._authorizer.nesting // _CHEAP_NESTING
 
     def sees(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Whether an operation is allowed; a refusal is not noted."""
+        """True if an operation is allowed; writes no audit line."""
         return bool(self._authorizer.allowed(self._client, kind, name) & 1 << operation)
 
     def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Whether an operation is allowed; a refusal goes into the audit log."""
+        """True if an operation is allowed; a refusal goes into the audit log."""
         if self._authorizer.allowed(self._client, kind, name) & 1 << operation:
             return True
         if not self._is_quiet:
@@ -54,27 +54,27 @@ class Rights:
         return False
 
     def allows_some(self, operation: Operation, kind: ResourceType) -> bool:
-        """Whether an operation is allowed on some resource of a type."""
+        """True if an operation is allowed on some resource of a type."""
         return self._authorizer.allows_some(self._client, operation, kind)
 
     def is_denied_some(self, operation: Operation, kind: ResourceType) -> bool:
-        """Whether a rule denies an operation on any resource of a type."""
+        """True if a rule denies an operation on any resource of a type."""
         return self._authorizer.denies_some(self._client, operation, kind)
 
     def allows_on_cluster(self, *operations: Operation) -> bool:
-        """Whether one of the operations is allowed on the cluster; a refusal names the last one."""
+        """True if one of the operations is allowed on the cluster; a refusal names the last one."""
         return any(self.sees(one, ResourceType.CLUSTER, CLUSTER_NAME) for one in operations[:-1]) or self.allows(
             operations[-1], ResourceType.CLUSTER, CLUSTER_NAME
         )
 
     def operations(self, kind: ResourceType, name: str) -> int:
-        """The allowed operations that authorized_operations may tell, bit n for the operation with number n."""
+        """The value of authorized_operations: bit n is set if operation n is allowed."""
         return self._authorizer.allowed(self._client, kind, name) & OPERATIONS[kind]
 
     def note_change(self, names: Sequence[str], outcome: str, *, is_kept: bool, **values: Any) -> None:
-        """Note an administrative request by this client, with the things that it was to change; see `Audit.changed`.
+        """Log this client's administrative request with the names that it would change; see `Audit.changed`.
 
-        A line has some of the names, and more lines have the others if all are kept.
+        One line holds some of the names; further lines hold the rest if all are kept.
         """
         most = _MOST_KEPT_NAMES if is_kept else _MOST_NAMES
         for at in range(0, max(1, len(names)) if is_kept else 1, most):

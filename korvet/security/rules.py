@@ -1,14 +1,14 @@
-"""The judgement of access rules, without I/O. The order of judgement is Kafka's:
+"""The evaluation of access rules, without I/O, in Kafka's order:
 
 1. A matching rule that denies decides.
 2. A matching rule that allows decides. READ, WRITE, DELETE and ALTER allow DESCRIBE too, ALTER_CONFIGS allows
-   DESCRIBE_CONFIGS, and ALL allows everything. Denials imply nothing but by ALL.
+   DESCRIBE_CONFIGS, and ALL allows everything. Of denials only ALL implies others.
 3. A resource without any rule is open if ``allow.everyone.if.no.acl.found`` says so.
 
-A judgement costs the same with one rule for a name and with ten thousand: for each name and prefix, the index has the
-operations by principal and host. Only prefixes within prefixes add to it (`Rules.nesting`).
+A check costs the same with one rule for a name and with ten thousand: for each name and prefix, the index has the
+operations by principal and host. Only nested prefixes add to the cost (`Rules.nesting`).
 
-Super users are the authorizer's matter (`korvet.security.authorizer`).
+`korvet.security.authorizer` handles super users.
 
 Source: org.apache.kafka.metadata.authorizer.StandardAuthorizerData; Authorizer.authorizeByResourceType
 """
@@ -41,9 +41,9 @@ _ALSO: Final = {
     Operation.ALTER: 1 << Operation.DESCRIBE,
     Operation.ALTER_CONFIGS: 1 << Operation.DESCRIBE_CONFIGS,
 }
-"""What an operation that is allowed allows, too."""
+"""The operations that an allowed operation implies."""
 Subject = tuple[str, str]
-"""Whom a rule concerns: a principal or ``User:*``, and a canonical host or ``*``."""
+"""The subject of a rule: a principal or ``User:*``, and a canonical host or ``*``."""
 
 
 class Client(NamedTuple):
@@ -62,7 +62,7 @@ class Client(NamedTuple):
 
 
 class _Said:
-    """What the rules of one name or prefix say of a subject."""
+    """The rules of one name or prefix for one subject."""
 
     __slots__ = ("acls", "allowed", "denied")
 
@@ -84,7 +84,7 @@ _Pattern = dict[Subject, _Said]
 
 
 class Prefixes:
-    """Prefixes in order, each with the longest other prefix that it begins with."""
+    """Sorted prefixes, each with the longest other one that it begins with."""
 
     def __init__(self, prefixes: Iterable[str]) -> None:
         self._sorted = sorted(set(prefixes))
@@ -101,7 +101,7 @@ class Prefixes:
 
     def of(self, name: str) -> Iterator[str]:
         """The prefixes with which a name begins, longest first."""
-        # Between the longest such prefix and the name, all prefixes begin with the former: so one of them is next.
+        # All prefixes sorted between the longest match and the name begin with that match: so the walk finds it.
         at = bisect_right(self._sorted, name) - 1
         while at >= 0:
             if name.startswith(self._sorted[at]):
@@ -155,13 +155,13 @@ class Rules:
         self.finish()
 
     def add(self, acl: Acl) -> None:
-        """Have a rule count."""
+        """Add a rule to the index."""
         subject = (acl.principal, canonical_host(acl.host))
         self._types.setdefault(acl.resource_type, _Names()).add(acl, subject)
         self._of_subject.setdefault(subject, []).append(acl)
 
     def finish(self) -> None:
-        """Order the prefixes, after the last rule was added."""
+        """Sort the prefixes; call after the last `add`."""
         for names in self._types.values():
             names.order = Prefixes(names.prefixes)
             self.nesting = max(self.nesting, names.order.nesting)
@@ -169,7 +169,7 @@ class Rules:
     def allowed(self, client: Client, kind: ResourceType, name: str, *, is_open: bool = False) -> Operations:
         """The operations that a client may do on a resource.
 
-        :param is_open: whether a resource without any rule is open to everyone.
+        :param is_open: true if a resource without any rule is open to everyone.
         """
         names = self._types.get(kind)
         allowed = denied = 0
@@ -186,7 +186,7 @@ class Rules:
         return allowed & ~denied
 
     def denying(self, client: Client, operation: Operation, kind: ResourceType, name: str) -> Acl | None:
-        """A rule that denies an operation on a resource to a client."""
+        """A rule that denies an operation on a resource to a client, or None."""
         names = self._types.get(kind)
         for pattern in names.of(name) if names is not None else ():
             for subject in client.subjects:
@@ -196,11 +196,11 @@ class Rules:
         return None
 
     def denies_some(self, client: Client, operation: Operation, kind: ResourceType) -> bool:
-        """Whether a rule denies an operation to a client on any resource of a type."""
+        """True if a rule denies an operation to a client on any resource of a type."""
         return any(acl.resource_type is kind and _denies(acl, operation) for acl in self._concerning(client))
 
     def allows_some(self, client: Client, operation: Operation, kind: ResourceType) -> bool:
-        """Whether an operation is allowed on some resource of a type (Authorizer.authorizeByResourceType).
+        """True if an operation is allowed on some resource of a type (Authorizer.authorizeByResourceType).
 
         As in Kafka, no operation implies another one here.
         """
@@ -223,7 +223,7 @@ def _denies(acl: Acl, operation: Operation) -> bool:
 
 
 def _is_undominated(acl: Acl, literals: set[str], prefixes: Prefixes) -> bool:
-    """Whether no denial covers all resources that a rule allows."""
+    """True if no denial covers all resources that a rule allows."""
     if acl.pattern_type is PatternType.LITERAL:
         if acl.name == WILDCARD:
             return True

@@ -1,4 +1,4 @@
-"""The keys that SCRAM makes of a password, for both ends of a login (RFC 5802, RFC 7677)."""
+"""The keys that SCRAM derives from a password, on both ends of a login (RFC 5802, RFC 7677)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Keys(NamedTuple):
 
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """Hi(password, salt, iterations): 1 to 10 ms of CPU, without Python's lock."""
+    """Hi(password, salt, iterations): 1 to 10 ms of CPU time, without the GIL."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 

@@ -1,8 +1,7 @@
-"""The SASL login of one connection, as states without I/O: what is allowed next, who logged in, and until when.
+"""The SASL login of one connection, as a state machine without I/O: allowed requests, user and end of session.
 
 START -> HANDSHAKEN -> READY or FAILED. A READY connection may log in again (KIP-368): a handshake makes it HANDSHAKEN
-again, with the same mechanism and user. `korvet.server.conversation.sasl_connection` holds frames back while a step is
-judged.
+again, with the same mechanism and user. `korvet.server.conversation.sasl_connection` delays frames during a step.
 
 Source: SaslServerAuthenticator, KafkaChannel.maybeBeginServerReauthentication; KIP-43, KIP-152, KIP-368
 """
@@ -33,14 +32,14 @@ AUTHENTICATE_KEY: Final = 36
 _LEAST_REAUTH_S: Final = 1.0
 _MOST_BYTES: Final = 4096
 _MOST_BYTES_WITH_TOKEN: Final = 65_536
-"""The longest message of each mechanism: what is longer costs memory and time before anybody is known."""
+"""The longest message of each mechanism, in bytes: clients without a login must not cost more memory or time."""
 _LONGEST_SESSION_MS: Final = 365 * 86_400_000
-"""Clients calculate with a session's time; a token may be valid for ever."""
+"""The longest session reported to a client, which calculates with it; a token may never expire."""
 _FAILED: Final = "Authentication failed during authentication due to invalid credentials with SASL mechanism {}"
 
 
 class State(Enum):
-    """Where a login is; the module's text tells what may follow."""
+    """The state of a login; the module's docstring has the transitions."""
 
     START = auto()
     HANDSHAKEN = auto()
@@ -58,20 +57,20 @@ class Outcome(NamedTuple):
 
 
 class Realm(Protocol):
-    """Where a login's users are."""
+    """The set of users that may log in."""
 
     async def judge(self, name: str) -> Judge:
-        """The credentials to judge the login of a name by."""
+        """The credentials that apply to the login of a name."""
 
     async def admit(self, name: str, claimed: str | None = None) -> str:
-        """Let in a client that has proved its name; the name of its user.
+        """Admit a client that has proved its name; returns its user's name.
 
-        :param claimed: the namespace that its token names, as `Token.namespace`; None without a token.
-        :raises LoginRefused: if it may not come in.
+        :param claimed: the token's namespace, as `Token.namespace`; None without a token.
+        :raises LoginRefused: the client may not enter.
         """
 
     def has(self, key: CredentialKey) -> bool:
-        """Whether the user of an admitted client still has a credential."""
+        """True if an admitted client's user still has a credential."""
 
 
 class Views:
@@ -81,7 +80,7 @@ class Views:
         self._views: dict[Users, Credentials] = {}
 
     def of(self, users: Users) -> Credentials:
-        """The credentials to judge logins by now."""
+        """The current credentials."""
         view = self._views.get(users)
         if view is None or view.known is not users.credentials:
             view = self._views[users] = Credentials(users.credentials, users.secret)
@@ -89,7 +88,7 @@ class Views:
 
 
 class OwnUsers:
-    """The realm of a listener with one namespace, of this name."""
+    """The realm of a listener with one namespace."""
 
     def __init__(self, name: str, users: Users, views: Views) -> None:
         self._name = name
@@ -113,10 +112,10 @@ class Login:
 
     :param mechanisms: of the listener.
     :param max_reauth_ms: connections.max.reauth.ms; 0 for sessions without an end.
-    :param failed_s: the time from a step to the answer that it failed, the same for every reason.
-    :param guesses: the bound on guesses at passwords.
-    :param tokens: the judge of tokens, if the listener has OAUTHBEARER.
-    :param clock: seconds, never going back.
+    :param failed_s: seconds from a step to the answer that it failed, the same for every reason.
+    :param guesses: the bound on password guesses.
+    :param tokens: verifies tokens, if the listener has OAUTHBEARER.
+    :param clock: monotonic seconds.
     """
 
     def __init__(
@@ -134,15 +133,15 @@ class Login:
         self.failed_s = failed_s
         self.state = State.START
         self.principal: Principal | None = None
-        """Who logged in first; a later login keeps it."""
+        """The user of the first login; later logins must keep it."""
         self.successes = 0
-        """How often the client has logged in."""
+        """The number of the client's logins."""
         self.mechanism = self.reason = ""
-        """The mechanism, and for the log why the login failed."""
+        """The mechanism and the reason of a failed login, for the log."""
         self.claimed = ""
-        """For the log, the name that the client gave with a password."""
+        """The user name that the client sent with a password, for the log."""
         self.is_of_user = False
-        """Whether a user has this name."""
+        """True if a user of this name exists."""
         self._realm = realm
         self._max_reauth_ms = max_reauth_ms
         self._guesses = guesses
@@ -154,10 +153,10 @@ class Login:
         self._ends_at = float("inf")
         self._began_at = -_LEAST_REAUTH_S
 
-    # ------------------------------------------------------------------ what is allowed
+    # ------------------------------------------------------------------ allowed requests
 
     def problem(self, api_key: int) -> str | None:
-        """Why a request may not come now, else None. Called once for each frame, before it is decoded."""
+        """The reason to refuse a request now, or None. Called once for each frame, before it is decoded."""
         if self.state is State.READY:
             is_late = api_key != HANDSHAKE_KEY and self._clock() > self._ends_at
             return "its session has expired" if is_late else None
@@ -169,12 +168,12 @@ class Login:
         return None if self.state is State.START and api_key == HANDSHAKE_KEY else "it has not logged in"
 
     def asks_versions_again(self) -> None:
-        """Allow ApiVersions once more, because the last one was answered with an error."""
+        """Allow ApiVersions once more, after an answer with an error."""
         self._knows_versions = False
 
     @property
     def is_gone(self) -> bool:
-        """Whether the credential of the user who logged in is deleted. Users with tokens have none."""
+        """True if the user's credential has been deleted; users with tokens have none."""
         if self.principal is None or self.mechanism == oauthbearer.MECHANISM:
             return False
         names = HASHES if self.mechanism == plain.MECHANISM else (self.mechanism,)
@@ -183,7 +182,7 @@ class Login:
     # ------------------------------------------------------------------ steps
 
     def handshake(self, mechanism: str) -> Outcome:
-        """Choose the mechanism. A second login on a ready connection begins at most once a second."""
+        """Choose the mechanism. A ready connection may begin another login once a second."""
         if self.state is State.READY:
             now = self._clock()
             if now - self._began_at < _LEAST_REAUTH_S:
@@ -200,7 +199,7 @@ class Login:
         return Outcome()
 
     async def authenticate(self, token: bytes, address: str = "") -> Outcome:
-        """Take a token of a client at an address; the login succeeds, fails or goes on."""
+        """Process a client's SASL message; the login succeeds, fails or goes on."""
         if self.state is not State.HANDSHAKEN:
             return Outcome(ErrorCode.illegal_sasl_state, "SaslAuthenticate came without a SaslHandshake")
         try:
@@ -215,7 +214,7 @@ class Login:
             except LoginRefused as refused:
                 if self._bearer is None:
                     raise
-                # A token of an unknown tenant looks as an invalid one.
+                # The client sees the same answer for an unknown tenant as for an invalid token.
                 return Outcome(token=self._bearer.refuse(str(refused)))
             if self.principal is not None and user != self.principal.name:
                 raise LoginRefused("it logged in again as another user")
@@ -234,15 +233,15 @@ class Login:
         return await self._realm.admit(name, None if token is None else token.namespace)
 
     def _lifetime_ms(self) -> int:
-        """The time until the client has to log in again; 0 for never."""
+        """Milliseconds until the client must log in again; 0 for never."""
         if self._bearer is None or self._bearer.token is None:
             return self._max_reauth_ms
-        # A token that expired within the clocks' difference is good for one request.
+        # A token that expired within the allowed clock skew is good for one request.
         left_ms = max(1, int(min(_LONGEST_SESSION_MS, 1000 * (self._bearer.token.expires_at - time()))))
         return min(left_ms, self._max_reauth_ms or left_ms)
 
     async def _step(self, token: bytes, address: str) -> tuple[str | None, bytes]:
-        """The name if the login is complete, and the answer's token."""
+        """The user's name, None if the login is incomplete, and the answer's token."""
         if self.mechanism == plain.MECHANISM:
             login = plain.parse_plain(token)
             self.claimed = login.user
@@ -261,7 +260,7 @@ class Login:
             self._scram = ScramServer(self.mechanism, await self._judge(self.claimed))
             return None, self._scram.step(token)
         async with self._guesses.attempt(address, self._scram.name):
-            # The client chooses the time between the steps: a former password must not count after it.
+            # The client chooses the time between the steps: an old password must not count at the second.
             self._scram.credentials = await self._judge(self._scram.name)
             answer = self._scram.step(token)
         return self._scram.user, answer

@@ -1,7 +1,7 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 of a server, without I/O (RFC 5802, RFC 7677).
+"""SCRAM-SHA-256 and SCRAM-SHA-512 on the server, without I/O (RFC 5802, RFC 7677).
 
 An unknown user gets a salt and iterations like a known one, and fails at the same step with the same text. The salt is
-the same at each try and at each front-end, because it is made from the secret of the namespace.
+derived from the namespace's secret, so it is the same at each try and each front-end.
 
 Source: ScramSaslServer, ScramFormatter, ScramMessages
 """
@@ -42,9 +42,9 @@ _CLIENT_FINAL = re.compile(
 
 
 class LoginRefused(Exception):
-    """The login failed. Its text is for the log.
+    """The login failed. The message is for the log.
 
-    :param client_text: the text for the client; without one it learns nothing but that.
+    :param client_text: the text for the client; by default none.
     """
 
     def __init__(self, reason: str, client_text: str | None = None) -> None:
@@ -53,24 +53,24 @@ class LoginRefused(Exception):
 
 
 def make_credential(mechanism: str, password: str, iterations: int = MIN_ITERATIONS) -> Credential:
-    """A credential of a password with a new salt in the form of Kafka's tools."""
+    """A credential for a password, with a new salt in the form of Kafka's tools."""
     salt = new_salt()
     return derive_credential(mechanism, salted_password(mechanism, password, salt, iterations), salt, iterations)
 
 
 def new_salt() -> bytes:
-    """A salt in the form of Kafka's tools."""
+    """A random salt in the form of Kafka's tools."""
     return _base36(secrets.randbits(_NONCE_BITS)).encode()
 
 
 def derive_credential(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Credential:
-    """The credential of a salted password."""
+    """The credential for a salted password."""
     keys = keys_of(mechanism, salted)
     return Credential(salt, keys.stored, keys.server, iterations)
 
 
 class Judge(Protocol):
-    """Credentials to judge one login by."""
+    """The credentials that apply to one login."""
 
     def find(self, mechanism: str, user: str) -> tuple[Credential, bool]:
         """The credential of a user, or a false one; and whether it is true."""
@@ -80,9 +80,9 @@ class Judge(Protocol):
 
 
 def name_in(message: bytes) -> str:
-    """The name in a client's first message.
+    """The user name in a client's first message.
 
-    :raises LoginRefused: if it is no such message.
+    :raises LoginRefused: the message is malformed.
     """
     found = _CLIENT_FIRST.fullmatch(_text_of(message))
     if found is None:
@@ -91,17 +91,17 @@ def name_in(message: bytes) -> str:
 
 
 class _Shape(NamedTuple):
-    """What a client sees of a credential that a tool made. ``salt_bytes`` is 0 for salts in Kafka's form."""
+    """The part of a credential that a client can see. ``salt_bytes`` is 0 for salts in Kafka's form."""
 
     iterations: int
     salt_bytes: int
 
 
 class Credentials:
-    """Credentials to judge logins by, with false ones for unknown users.
+    """The credentials of users, with false ones for unknown users.
 
-    A false credential has the shape that most credentials of its mechanism have. Logins share one such view, because
-    it takes a walk over all credentials to know the shapes.
+    A false credential has the most common shape of its mechanism. Logins share one view, because finding the shapes
+    takes a scan of all credentials.
     """
 
     def __init__(self, known: Mapping[CredentialKey, Credential], secret: bytes) -> None:
@@ -117,9 +117,9 @@ class Credentials:
         return (false, False) if found is None else (found, True)
 
     def best(self, user: str) -> tuple[str, Credential, bool]:
-        """The strongest mechanism for which a user has a credential, the credential, and whether it is true.
+        """The strongest mechanism of a user's credentials, that credential, and true if it is real.
 
-        An unknown user has a false one of the mechanism that most users have.
+        An unknown user gets a false one of the most common mechanism.
         """
         for mechanism in _STRONGEST_FIRST:
             if CredentialKey(mechanism, user) in self.known:
@@ -158,10 +158,10 @@ def _shape(credential: Credential) -> _Shape:
 
 
 class ScramServer:
-    """One login. `step` takes the client's two messages; afterwards ``user`` is who logged in.
+    """One login. `step` takes the client's two messages and then sets ``user``.
 
-    A login succeeds only if its user has the same credential at both steps. Set ``credentials`` between them to those
-    that count then.
+    A login succeeds only if its user has the same credential at both steps. Set ``credentials`` to the current ones
+    before the second.
     """
 
     def __init__(self, mechanism: str, credentials: Judge) -> None:
@@ -174,9 +174,9 @@ class ScramServer:
         self.user: str | None = None
 
     def step(self, message: bytes) -> bytes:
-        """The answer to a message of the client.
+        """The answer to a client's message.
 
-        :raises LoginRefused: if the login has failed.
+        :raises LoginRefused: the login has failed.
         """
         text = _text_of(message)
         if self._credential is None:

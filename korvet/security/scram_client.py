@@ -1,8 +1,8 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 of a client, without I/O (RFC 5802, RFC 7677).
+"""SCRAM-SHA-256 and SCRAM-SHA-512 on the client, without I/O (RFC 5802, RFC 7677).
 
-The client proves that it knows the password, and asks the same of the server: a server that does not know the user's
-keys cannot make the last message. The client pays for the iterations of a server, so there is an upper bound
-(CVE-2026-10143). The lower bound is for a false server, to which few iterations would make guessing cheap.
+Client and server each prove that they know the user's keys: a server without them cannot make the last message. The
+server chooses the iterations that the client computes, so they have an upper bound (CVE-2026-10143). The lower bound
+keeps a false server from making guesses cheap.
 
 Source: ScramSaslClient, ScramFormatter
 """
@@ -21,7 +21,7 @@ from korvet.errors import KorvetError
 from korvet.security.salted import HASHES, MIN_ITERATIONS, keys_of, salted_password
 
 MAX_ITERATIONS: Final = 1_000_000
-"""Kafka's brokers have at most 16,384. These cost half a second."""
+"""Kafka's brokers use at most 16,384 iterations. These cost half a second."""
 _NONCE_BYTES: Final = 24
 _SERVER_FIRST = re.compile(
     r"(?P<nonce>r=[\x21-\x2B\x2D-\x7E]+),s=(?P<salt>[a-zA-Z0-9+/]+={0,2}),i=(?P<iterations>[1-9]\d{0,9})"
@@ -32,13 +32,13 @@ _NO_BINDING: Final = base64.b64encode(b"n,,").decode()
 
 
 class UntrustedServer(KorvetError):
-    """The server's messages are not those of a server that knows the user."""
+    """The server has not proved that it knows the user's keys."""
 
 
 def scram_exchange(mechanism: str, user: str, password: str) -> Generator[bytes, bytes, None]:
-    """The client's messages; each takes the server's answer. The login is done when the generator has ended.
+    """Yield the client's messages and receive the server's answers. The generator's end completes the login.
 
-    :raises UntrustedServer: if an answer is wrong.
+    :raises UntrustedServer: an answer is wrong.
     """
     nonce = base64.b64encode(secrets.token_bytes(_NONCE_BYTES)).decode()
     bare = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={nonce}"

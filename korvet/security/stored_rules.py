@@ -1,7 +1,7 @@
-"""Access rules as they are stored: a JSON array with Kafka's numbers (``lua/6-security/acls.lua``).
+"""The stored form of access rules: a JSON array with Kafka's numbers (``lua/6-security/acls.lua``).
 
-A rule that cannot be read may be one of a newer korvet, or damaged. It may have denied something, so what it may have
-denied is denied: with all seven parts, what they name; else everything to everyone. What it may have allowed is not.
+An unreadable rule may come from a newer korvet, or be damaged. It allows nothing, but may have been a denial. So if all
+seven parts are there, everything that they name is denied; else everything to everyone.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from korvet.security.rules import Rules
 log = structlog.get_logger()
 
 MOST_RULES: Final = 10_000
-"""The rules of a namespace, and those that one call adds or removes."""
+"""The most rules of a namespace, and of one call that adds or removes them."""
 MOST_CALL_BYTES: Final = 4 << 20
-"""The bytes of such a call."""
+"""The most bytes of such a call."""
 SLICE: Final = 500
-"""Rules that are read in one go, in 3 to 5 ms."""
+"""The number of rules read in one step, of 3 to 5 ms."""
 LONGEST_SHOWN: Final = 200
 _KINDS: Final = tuple(kind for kind in ResourceType if kind > ResourceType.ANY)
 _PATTERNS: Final = (PatternType.LITERAL, PatternType.PREFIXED)
@@ -31,12 +31,12 @@ _PERMISSIONS: Final = (Permission.DENY, Permission.ALLOW)
 
 
 def encoded(acl: Acl) -> str:
-    """A rule as it is stored; equal rules have equal texts."""
+    """The stored text of a rule; equal rules have equal texts."""
     return json.dumps(acl, ensure_ascii=False, separators=(",", ":"))
 
 
 def decoded(text: str) -> Acl | None:
-    """The rule of a stored text; None if it is none that this version knows."""
+    """The rule of a stored text; None if this version cannot read it."""
     parts = _parts(text)
     if parts is None:
         return None
@@ -48,7 +48,7 @@ def decoded(text: str) -> Acl | None:
 def rules_in_steps(texts: Iterable[str]) -> Generator[None, None, Rules]:
     """The rules of stored texts, a few hundred a step."""
     rules, has_told = Rules(), False
-    # In the order of the texts, rules for one resource lie together.
+    # Sorted by text, the rules for one resource are adjacent.
     for number, text in enumerate(sorted(texts), 1):
         acl = decoded(text)
         if acl is not None:
@@ -67,14 +67,14 @@ def rules_in_steps(texts: Iterable[str]) -> Generator[None, None, Rules]:
 
 
 def _feared(text: str) -> Iterator[Acl]:
-    """The denials that an unreadable rule may have been."""
+    """The denials that an unreadable rule may stand for."""
     parts = _parts(text)
     if parts is None:
         for kind in _KINDS:
             yield Acl(kind, PatternType.LITERAL, WILDCARD, WILDCARD_PRINCIPAL, WILDCARD, Operation.ALL, Permission.DENY)
         return
     kind, pattern, name, principal, host, operation, permission = parts
-    # No request of this version is about a resource type that it does not know.
+    # No request of this version names a resource type that it does not know.
     if permission == Permission.ALLOW or kind > max(_KINDS):
         return
     if pattern not in _PATTERNS:
@@ -86,7 +86,7 @@ def _feared(text: str) -> Iterator[Acl]:
 
 
 def _parts(text: str) -> Sequence[Any] | None:
-    """The seven parts of a rule; None if they are not numbers and texts in their places."""
+    """The seven parts of a rule; None if one has the wrong type."""
     try:
         parts = json.loads(text)
     except (ValueError, RecursionError):

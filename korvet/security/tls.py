@@ -1,8 +1,8 @@
-"""A listener's certificates: the TLS context for new handshakes, made anew when the files change.
+"""A listener's certificates: the TLS context for new handshakes, rebuilt when the files change.
 
-A handshake takes the context of its time, and a connection keeps it. Files that cannot be used change nothing: the
-context before stays, and one log line tells why. A new pair is often written in two steps, so changed files are read
-when they have stayed the same for one look.
+A connection keeps the context of its handshake. Unusable files change nothing: the old context stays, and one log line
+gives the reason. A new pair is often written in two steps, so changed files are read once two looks in a row found them
+equal.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MODES: Final = {
 
 _CRL_BEGIN: Final = b"-----BEGIN X509 CRL-----"
 PROTOCOLS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-"""The versions of TLS by Kafka's names (ssl.enabled.protocols), the lowest first."""
+"""The versions of TLS by Kafka's names (ssl.enabled.protocols), lowest first."""
 _SUITES: Final = {
     ssl.TLSVersion.TLSv1_2: {
         f"TLS_ECDHE_{key}_WITH_{suite}": f"ECDHE-{key}-{name}"
@@ -62,10 +62,10 @@ Stamp = tuple[tuple[int, ...], ...]
 
 
 class TlsFiles(NamedTuple):
-    """The files of a listener, in PEM, and what it takes of TLS.
+    """The PEM files of a listener, and its TLS versions and cipher suites.
 
-    ``client_ca`` holds the authorities of clients' certificates, and ``client_crl`` their lists of revoked ones.
-    ``protocols`` are of `PROTOCOLS`, ``cipher_suites`` of `CIPHER_SUITES`; without any, all are taken.
+    ``client_ca`` holds the authorities of clients' certificates, and ``client_crl`` their revocation lists.
+    ``protocols`` are of `PROTOCOLS`, ``cipher_suites`` of `CIPHER_SUITES`; none means all.
     """
 
     cert: str
@@ -82,7 +82,7 @@ class TlsFiles(NamedTuple):
 
     @property
     def versions(self) -> list[ssl.TLSVersion]:
-        """The versions that it takes, the lowest first; as in Java, one without a cipher suite is none of them."""
+        """The accepted versions, lowest first; as in Java, a version without a cipher suite is not accepted."""
         found = [version for name, version in PROTOCOLS.items() if name in (self.protocols or PROTOCOLS)]
         for version, suites in _SUITES.items():
             if self.cipher_suites and not set(self.cipher_suites) & set(suites) and version in found:
@@ -91,7 +91,7 @@ class TlsFiles(NamedTuple):
 
 
 def tls_problem(files: TlsFiles) -> str | None:
-    """Why no listener can take the protocols and cipher suites of some files; None if one can."""
+    """The reason why these protocols and cipher suites cannot work, or None."""
     newest = set(_SUITES[ssl.TLSVersion.TLSv1_3])
     if 0 < len(newest & set(files.cipher_suites)) < len(newest):
         return f"tls-cipher-suites: of TLS 1.3, Python takes all or none of {', '.join(sorted(newest))}"
@@ -99,21 +99,21 @@ def tls_problem(files: TlsFiles) -> str | None:
 
 
 class _Unresumed(AlertingContext):
-    """A context whose sessions cannot be resumed, because a resumed session shows no certificate again.
+    """A context without session resumption, because a resumed session does not present its certificate again.
 
-    Without tickets TLS 1.3 has nothing to resume. OpenSSL keeps sessions of TLS 1.2 in the context in which their
-    handshakes began, and Python cannot turn that off. So each handshake begins in a context of its own. The server
-    name, with or without one in the handshake, is the place where it goes on in this one.
+    Without tickets, TLS 1.3 cannot resume. OpenSSL keeps sessions of TLS 1.2 in the context that began their handshake,
+    and Python cannot turn that off. So each handshake begins in its own context, and the server-name callback, which
+    also runs without a name, switches to this one.
     """
 
     files: TlsFiles
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **more: Any) -> Session:
-        # OpenSSL takes versions and flags from the context in which a session begins.
+        # OpenSSL takes versions and flags from the context that begins a session.
         first = _restricted(AlertingContext(ssl.PROTOCOL_TLS_SERVER), self.files)
         first.sni_callback = self._go_on
         session = first.wrap_bio(incoming, outgoing, *args, **more)
-        # OpenSSL keeps the first context as long as the session, and its callback with it.
+        # OpenSSL keeps the first context and its callback as long as the session.
         setattr(session, _FIRST, first)
         return session
 
@@ -123,7 +123,7 @@ class _Unresumed(AlertingContext):
 
 
 def _restricted(context: AlertingContext, files: TlsFiles) -> AlertingContext:
-    """A context with what holds for every handshake of a listener; without tickets if clients show certificates."""
+    """Apply a listener's settings to a context; no tickets if clients present certificates."""
     mode = _MODES[files.client_auth]
     context.minimum_version, context.maximum_version = files.versions[0], files.versions[-1]
     if older := [name for suite, name in _SUITES[ssl.TLSVersion.TLSv1_2].items() if suite in files.cipher_suites]:
@@ -139,9 +139,9 @@ def _restricted(context: AlertingContext, files: TlsFiles) -> AlertingContext:
 
 
 def make_context(files: TlsFiles) -> ssl.SSLContext:
-    """The context of a server with these files: TLS 1.2 or 1.3.
+    """The server context for these files: TLS 1.2 or 1.3.
 
-    :raises ConfigError: a file is missing or wrong, or certificate and key are no pair.
+    :raises ConfigError: a file is missing or wrong, or the key does not fit the certificate.
     """
     kind = AlertingContext if files.client_auth is ClientAuth.NONE else _Unresumed
     context = _restricted(kind(ssl.PROTOCOL_TLS_SERVER), files)
@@ -169,9 +169,9 @@ def make_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def _load_revoked(context: ssl.SSLContext, path: str) -> None:
-    """Have the lists of revoked certificates in a file count.
+    """Load a file's revocation lists into a context.
 
-    :raises ConfigError: it has none.
+    :raises ConfigError: the file has none.
     """
     try:
         lists = _revocation_lists(path)
@@ -193,7 +193,7 @@ def _note_server_name(session: ssl.SSLSocket | ssl.SSLObject, name: str | None, 
 
 
 def server_name_of(session: ssl.SSLObject) -> str | None:
-    """The server name that the client of a session asked for; None if it named none."""
+    """The server name that the client sent (SNI), or None."""
     name: str | None = getattr(session, _ASKED, None)
     return name
 
@@ -215,7 +215,7 @@ def reason_of(error: Exception) -> str:
 
 
 class Certificates:
-    """The certificates of one listener in force. ``context`` is for handshakes that begin now.
+    """The current certificates of one listener. ``context`` is for new handshakes.
 
     :param listener: the listener in log lines.
     :raises ConfigError: as `make_context`.
@@ -231,13 +231,13 @@ class Certificates:
         self._warn_if_expired()
 
     async def follow(self) -> None:
-        """Read the files again whenever they have changed."""
+        """Reload the files after each change, until cancelled."""
         while True:
             await anyio.sleep(_LOOK_S)
             await self.look()
 
     async def look(self) -> None:
-        """Read the files again if they have changed, and stayed the same since the look before."""
+        """Reload the files if they changed and are the same as at the previous look."""
         stamp = await anyio.to_thread.run_sync(_stamp, self._files)
         if stamp == self._seen and stamp != self._stamp:
             await self.reload(stamp)
@@ -245,7 +245,7 @@ class Certificates:
         self._warn_if_expired()
 
     async def reload(self, stamp: Stamp | None = None) -> None:
-        """Read the files now. If they are wrong, the context stays."""
+        """Read the files now. If they are unusable, the old context stays."""
         self._stamp = await anyio.to_thread.run_sync(_stamp, self._files) if stamp is None else stamp
         try:
             context = await anyio.to_thread.run_sync(make_context, self._files)
@@ -258,7 +258,7 @@ class Certificates:
         log.info("TLS files read", listener=self._listener, expires=None if ends_at is None else ends_at.isoformat())
 
     def _warn_if_expired(self) -> None:
-        """Tell once that a certificate or a revocation list has expired."""
+        """Log once that a certificate or a revocation list has expired."""
         now = datetime.now(UTC)
         for path, ends_at in [one for one in self._ends.items() if one[1] <= now]:
             event = "TLS certificate has expired; clients will refuse it"
@@ -269,7 +269,7 @@ class Certificates:
 
 
 def _ends_of(files: TlsFiles) -> dict[str, datetime]:
-    """The times at which the certificate and the first revocation list expire, by file, as far as they can be told."""
+    """The expiry times of the certificate and the first revocation list, by file; unreadable ones are omitted."""
     from cryptography import x509
 
     found: dict[str, datetime] = {}
@@ -283,7 +283,7 @@ def _ends_of(files: TlsFiles) -> dict[str, datetime]:
 
 
 def _stamp(files: TlsFiles) -> Stamp:
-    """What changes when a file is replaced or written; a file that is missing has no stamp."""
+    """A value that changes when a file is replaced or written; a missing file has none."""
     return tuple(_stamp_of(path) for path in files.paths)
 
 

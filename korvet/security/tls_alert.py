@@ -1,7 +1,7 @@
-"""The alert with which a failed TLS handshake ends: it tells the client why.
+"""The alert that ends a failed TLS handshake and gives the client the reason.
 
-Event loops drop it. Under TLS 1.3 a client has then finished its own part. So it would see a connection that ends for
-no reason, and try again and again.
+Event loops drop it. Under TLS 1.3 the client has by then finished its part, so it would see the connection end for no
+reason, and retry for ever.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The tokens of OAUTHBEARER: JSON Web Tokens that one of the issuer's keys signed.
+"""The tokens of OAUTHBEARER: JSON Web Tokens signed with one of the issuer's keys.
 
-Only the keys of the configured set count. What a token's header says of other keys (``jku``, ``x5u``, ``jwk``, ``x5c``)
-is never read, and extensions that must be understood (``crit``) are refused. The algorithm is one of a configured list,
-and all of these are asymmetric.
+Only keys of the configured set count. Keys in a token's header (``jku``, ``x5u``, ``jwk``, ``x5c``) are never read, and
+critical extensions (``crit``) are refused. The algorithm must be in the configured list; all of these are asymmetric.
 
 Source: BrokerJwtValidator, ClaimValidationUtils; KIP-768, RFC 7519, RFC 8725. As in Kafka's newest sources, not in 4.1,
 issuer and audience have to be configured, and a scope's text holds words.
@@ -22,21 +21,21 @@ MOST_BYTES: Final = 65_536
 _MOST_NAME: Final = 1000
 _MOST_HEADER_BYTES: Final = 16_384
 _LONGEST_USER_BYTES: Final = 512
-"""As long as the names of users with passwords."""
+"""The longest user name, the same as with a password."""
 _FORM: Final = re.compile(r"[-_A-Za-z0-9]+\.[-_A-Za-z0-9]+\.[-_A-Za-z0-9]+")
 _SHOWN: Final = 64
 _LATEST_S: Final = 2**53
-"""Above it a float is no exact second any more."""
+"""Above this, a float is no longer exact to the second."""
 
 
 class InvalidToken(Exception):
-    """A token that lets nobody in. Its text is for the log."""
+    """The token is invalid. The message is for the log."""
 
 
 class Token(NamedTuple):
-    """What a valid token tells: the user, and the time in Unix seconds at which it expires.
+    """The claims of a valid token: the user, and the expiry in Unix seconds.
 
-    ``namespace`` is the one that it names, empty if it names none, and None if no claim is configured for it.
+    ``namespace`` is empty if the token names none, and None if no claim is configured for it.
     """
 
     user: str
@@ -46,7 +45,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """What tokens have to say. An empty issuer or audience is not looked at."""
+    """The required claims. An empty issuer or audience is not checked."""
 
     algorithms: tuple[str, ...]
     issuer: str = ""
@@ -58,7 +57,7 @@ class TokenRules:
 
 
 class Tokens:
-    """The judge of tokens.
+    """Verifies tokens.
 
     :param keys: the issuer's keys.
     """
@@ -68,9 +67,9 @@ class Tokens:
         self._rules = rules
 
     async def verify(self, token: str) -> Token:
-        """What a token tells. It waits for the keys if they are being read.
+        """Verify a token; waits for the keys if they are being read.
 
-        :raises InvalidToken: if it lets nobody in.
+        :raises InvalidToken: the token is invalid.
         """
         if len(token) > MOST_BYTES:
             raise InvalidToken(f"it has {len(token)} bytes; the most are {MOST_BYTES}")
@@ -92,7 +91,7 @@ class Tokens:
         try:
             header: Any = jwt.get_unverified_header(token)
         except Exception:
-            # The library's JSON parser has errors of its own, for deep nesting among others.
+            # The library's JSON parser raises further errors, such as for deep nesting.
             raise InvalidToken("its header cannot be read") from None
         algorithm, name = header.get("alg"), header.get("kid")
         if not isinstance(algorithm, str) or algorithm not in self._rules.algorithms:
@@ -125,7 +124,7 @@ class Tokens:
         except jwt.PyJWTError as error:
             raise InvalidToken(str(error)) from None
         except Exception:
-            # Times beyond any number, or deep nesting.
+            # Infinite times, or deep nesting.
             raise InvalidToken("its claims cannot be read") from None
         return claims
 
@@ -159,7 +158,7 @@ class Tokens:
 
 
 def _are_scopes(told: Any) -> bool:
-    """Whether this is a text of different words (RFC 6749, 3.3), or a list of different texts, none of them blank."""
+    """True for a text of distinct words (RFC 6749, 3.3), or a list of distinct texts that are not blank."""
     scopes = told.split() if isinstance(told, str) else told
     if not isinstance(scopes, list) or not all(isinstance(one, str) and one.strip() for one in scopes):
         return False

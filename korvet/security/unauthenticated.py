@@ -1,7 +1,6 @@
-"""Connections without a login: before its end, or of an HTTP server. They have a bound in all.
+"""One bound on connections without a login: those that log in, and an HTTP server's.
 
-A new one beyond it ends another one: of the address that has the most. So one address, whatever it opens, keeps no
-other one out.
+A newcomer beyond the bound ends one of the address that holds the most. So no address can keep the others out.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from korvet.security.origins import origin_of
 
 
 class Unauthenticated:
-    """A connection. ``is_busy`` tells whether a request of a connection has arrived and has no whole answer yet.
+    """A connection. ``is_busy`` is true from a request's arrival to the end of its answer.
 
-    :param address: of the client.
+    :param address: the client's.
     :param end: ends it.
     """
 
@@ -27,7 +26,7 @@ class Unauthenticated:
 class UnauthenticatedConnections:
     """The open connections.
 
-    :param most: tells how many there may be now.
+    :param most: returns how many there may be now.
     """
 
     def __init__(self, most: Callable[[], int]) -> None:
@@ -36,12 +35,12 @@ class UnauthenticatedConnections:
         self._count = 0
 
     def has_room_for(self, address: str) -> bool:
-        """Whether one more of an address takes no place of an address that has fewer, or as many."""
+        """True if one more of this address would only push out an address that has more."""
         own = len(self._by_origin.get(origin_of(address), ()))
         return self._count < self._most() or own + 1 < max(map(len, self._by_origin.values()))
 
     def add(self, connection: Unauthenticated) -> Unauthenticated:
-        """Count one more. If there are too many, another one ends."""
+        """Add a connection; beyond the bound another one ends."""
         while self._count >= self._most():
             self._push_out()
         self._by_origin.setdefault(connection.origin, {})[connection] = None
@@ -49,7 +48,7 @@ class UnauthenticatedConnections:
         return connection
 
     def remove(self, connection: Unauthenticated) -> None:
-        """Count one less; nothing if it was ended for another one."""
+        """Remove a connection, unless it was already pushed out."""
         own = self._by_origin.get(connection.origin, {})
         if connection not in own:
             return
@@ -59,7 +58,7 @@ class UnauthenticatedConnections:
             del self._by_origin[connection.origin]
 
     def _push_out(self) -> None:
-        """End the oldest one without a request under way, else the oldest one."""
+        """End the oldest connection without a request in progress, else the oldest."""
         most = max(self._by_origin.values(), key=len)
         oldest = next((one for one in most if not one.is_busy()), next(iter(most)))
         self.remove(oldest)
