@@ -1,7 +1,7 @@
 """The configs of brokers, by their Kafka names.
 
-The whole cluster has one set of them, because every front-end serves every request. The table has configs that act,
-configs that stand in for a topic's, and read-only ones that describe korvet.
+The cluster has one set of them, because every front-end serves every request. The table has configs that act, configs
+that are a topic's default, and read-only ones that describe korvet.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _IN_ANOTHER_UNIT = {
 
 
 def _stand_in(config: Config) -> Config:
-    """The broker config whose value counts for a topic without its own."""
+    """The broker config that is the default of a topic's config."""
     name = config.synonym or config.name
     return Config(
         name=name,
@@ -82,7 +82,7 @@ THROTTLES: Final = (
 
 
 def _assignors(value: Value) -> str | None:
-    """The problem with a list of assignors: it is empty or has an unknown one."""
+    """The problem with a list of assignors (empty, or an unknown name), or None."""
     return one_of("uniform", "range")(value) if value else "List must not be empty"
 
 
@@ -448,4 +448,4 @@ BROKER_FACTS: Final = table(
         ),
     ]
 )
-"""The configs of a broker that a front-end tells and no client can set."""
+"""The configs of a broker that a front-end reports and no client can set."""

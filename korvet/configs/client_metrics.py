@@ -1,4 +1,4 @@
-"""The configs of client metrics: which metrics clients push, how often, and which clients do (KIP-714).
+"""The configs of client metrics: the metrics to push, the interval, and the clients (KIP-714).
 
 A resource of client metrics is a subscription. A client has all subscriptions that match it.
 
@@ -18,7 +18,7 @@ from korvet.patterns import compiled
 ALL_METRICS: Final = "*"
 DEFAULT_INTERVAL_MS: Final = 300_000
 MOST_CHARACTERS: Final = 10_000
-"""The longest value: every client is told the metrics of its subscriptions, and matched against their patterns."""
+"""The longest value: each client receives its subscriptions' metrics and is matched against their patterns."""
 _LEAST_INTERVAL_MS, _MOST_INTERVAL_MS = 100, 3_600_000
 
 CLIENT_METRICS_CONFIGS: Final = table(
@@ -36,7 +36,7 @@ CLIENT_METRICS_CONFIGS: Final = table(
 
 
 class Traits(NamedTuple):
-    """A client as patterns see it; None is a trait that is not known, which no pattern matches."""
+    """A client's traits, for patterns; no pattern matches an unknown one (None)."""
 
     client_instance_id: str
     client_id: str | None
@@ -48,14 +48,14 @@ class Traits(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """A subscription: prefixes of metrics' names, and compiled patterns by the trait that each has to match."""
+    """A subscription: prefixes of metric names, and compiled patterns by the trait to match."""
 
     metrics: frozenset[str]
     interval_ms: int
     patterns: Mapping[str, Any]
 
     def matches(self, client: Traits) -> bool:
-        """Whether a client has this subscription; without patterns every client has."""
+        """True if a client has this subscription; without patterns every client has."""
         for trait, pattern in self.patterns.items():
             value = getattr(client, trait)
             if value is None or pattern.fullmatch(value) is None:
@@ -64,11 +64,11 @@ class Subscription:
 
 
 class UnknownConfig(ValueError):
-    """A name is none of a config, or an interval is out of range: Kafka's INVALID_REQUEST, not INVALID_CONFIG."""
+    """An unknown config, or an interval out of range: Kafka's INVALID_REQUEST, not INVALID_CONFIG."""
 
 
 def subscription(configs: Mapping[str, str]) -> Subscription:
-    """The subscription that a resource's own configs make.
+    """The subscription in a resource's own configs.
 
     :raises UnknownConfig: a name is not known, or the interval is out of range.
     :raises ValueError: a value is wrong; the message has Kafka's words.
@@ -96,11 +96,11 @@ def subscription(configs: Mapping[str, str]) -> Subscription:
 
 
 def _pattern(text: str) -> tuple[str, Any]:
-    """A trait, and the compiled expression that it has to match.
+    """A trait, and the compiled expression for it.
 
     :raises ValueError: the text is no ``TRAIT=EXPRESSION``.
     """
-    # As by Java's String.split, empty parts at the end do not count.
+    # As in Java's String.split, empty parts at the end do not count.
     parts = text.rstrip("=").split("=")
     if len(parts) == 2 and parts[0].strip() in Traits._fields:
         with suppress(ValueError):

@@ -1,7 +1,7 @@
 """The configs of groups, by their Kafka names.
 
-Kafka 4.1's GroupConfig has them for consumer groups; their defaults are the broker's configs. Beside them are facts
-that only korvet tells of a group, which Kafka's clients read as configs.
+Kafka 4.1's GroupConfig has them for consumer groups; their defaults are the broker's configs. korvet adds facts about a
+group, which Kafka's clients read as configs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _of_group(name: str, default: int, documentation: str) -> Config:
 
 
 def _kept(name: str, default: int | str, check: Check, documentation: str) -> Config:
-    """A config of a kind of group that korvet has not."""
+    """A config of a group type that korvet does not serve."""
     kind = Kind.INT if isinstance(default, int) else Kind.STRING
     return Config(name=name, kind=kind, default=str(default), documentation=documentation, check=check)
 

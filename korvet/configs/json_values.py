@@ -1,7 +1,7 @@
-"""JSON by RFC 8259, as Python's json has it: without NaN and Infinity, and with each name of an object once.
+"""JSON by RFC 8259, as Python's json parses it, but without NaN, Infinity and repeated names in an object.
 
 msgspec reads most values three times as fast. It keeps the last of two members of one name, so their number is checked.
-Each value that it does not read for certain as Python's json would is read by that.
+A value that msgspec might read differently is read by Python's json.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any, Final
 import msgspec
 
 MOST_LEVELS: Final = 100
-"""Deeper values are Python's to judge: its versions give up at different levels."""
+"""The deepest nesting that msgspec parses; Python's versions reject deeper values at different levels."""
 _TOO_DEEP: Final = "it is nested too deeply"
 _UNSURE: Final = object()
 
 
 def parsed(value: bytes | memoryview) -> Any:
-    """A value of UTF-8.
+    """Parse a value in UTF-8.
 
-    :raises ValueError: with the reason; UnicodeDecodeError if it is not UTF-8.
+    :raises ValueError: with the reason; UnicodeDecodeError if the value is not UTF-8.
     """
     found = _parsed_quickly(bytes(value))
     return parsed_text(str(value, "utf-8")) if found is _UNSURE else found
@@ -35,7 +35,7 @@ def parsed_text(text: str) -> Any:
 
 
 def _parsed_quickly(value: bytes) -> Any:
-    """The value as `parsed_text` has it, or `_UNSURE`.
+    """The same value as `parsed_text` returns, or `_UNSURE`.
 
     Without escapes each quotation mark begins or ends a text. There are two for each name and text of the value, and
     more if a name occurred twice.
@@ -53,7 +53,7 @@ def _parsed_quickly(value: bytes) -> Any:
 def quotation_marks(value: Any, levels: int) -> int:
     """The number of quotation marks around a value's names and texts.
 
-    :raises RecursionError: if it has more levels.
+    :raises RecursionError: the value has more levels.
     """
     kind = type(value)
     if kind is dict:
@@ -90,6 +90,6 @@ def _no_number(name: str) -> None:
 
 _decode: Final = json.JSONDecoder(parse_constant=_no_number, object_pairs_hook=_object).decode
 decode_quickly: Final = msgspec.json.Decoder().decode
-"""The value, with the last of two members of one name. The caller compares its `quotation_marks` with the text's."""
+"""Parse a value; of two members of one name the last wins. The caller compares `quotation_marks` with the text's."""
 UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, ValueError)
 """What `decode_quickly` and `quotation_marks` raise."""

@@ -1,4 +1,4 @@
-"""The broker configs that a listener may have for itself: ``listener.name.NAME.`` before the config's name.
+"""The broker configs that one listener may override: ``listener.name.NAME.`` before the config's name.
 
 Source: ListenerName.configPrefix, DynamicBrokerConfig.brokerConfigSynonyms
 """
@@ -21,20 +21,20 @@ _WHOLE: Final = re.compile(PATTERN)
 
 
 class ListenerConfig(NamedTuple):
-    """A listener's name in small letters, in which Kafka writes it here, and the name of the broker config."""
+    """A listener's name in lower case, as Kafka writes it here, and the name of the broker config."""
 
     listener: str
     config: str
 
 
 def listener_config(name: str) -> ListenerConfig | None:
-    """The parts of a config's name, if it is one of a listener."""
+    """The parts of a listener config's name; None for other names."""
     found = _WHOLE.match(name)
     return None if found is None else ListenerConfig(found[1].lower(), found[2])
 
 
 def broker_config(name: str) -> Config | None:
-    """The config of a name: a broker's, or a listener's, which has the broker's type and check, but no default."""
+    """The config of a name: a broker's, or a listener's with the broker's type and check but no default."""
     of_listener = listener_config(name)
     if of_listener is None:
         return BROKER_CONFIGS.get(name)

@@ -12,7 +12,7 @@ TOKEN_ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
-"""The algorithms by which tokens may be signed; with all of them a public key verifies."""
+"""The signature algorithms of tokens, all asymmetric."""
 
 
 def _config(name: str, kind: Kind, default: str | None, documentation: str, check: Check | None = None) -> Config:

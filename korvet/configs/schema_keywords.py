@@ -1,10 +1,10 @@
 """JSON Schema's keywords in bounded time, for every schema and every value.
 
-- Keywords with patterns match by RE2, whose time grows with the text alone.
-- uniqueItems compares items by their JSON texts, not each with each.
-- Two keywords that compare each member of a value with all others take a bounded number of members.
+- Patterns are matched by RE2, in time linear in the text.
+- uniqueItems compares items by their JSON texts, not pairwise.
+- The two keywords that compare members pairwise accept a bounded number of members.
 - anyOf and oneOf keep no reasons why the alternatives fail: each reason would hold the value's text.
-- Each keyword that a validator looks at counts as a step of the thread's `Patience`.
+- Each keyword that a validator evaluates counts as a step of the thread's `Patience`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 MOST_MEMBERS: Final = 4096
-"""The most members of a value for unevaluatedProperties and unevaluatedItems, whose time grows by their square."""
+"""The most members for unevaluatedProperties and unevaluatedItems, which take quadratic time."""
 _BETWEEN_CHECKS: Final = 64
 _FEW_KEYWORDS: Final = 10_000
 _MOST_AT_A_GLANCE: Final = 1_000_000
@@ -32,7 +32,7 @@ _Keyword = Callable[["Validator", Any, Any, Mapping[str, Any]], Iterable[Any] | 
 
 
 class OutOfPatience(Exception):
-    """A judgement takes longer than it may."""
+    """A judgement exceeds its bounds."""
 
 
 class Patience(threading.local):
@@ -50,18 +50,18 @@ class Patience(threading.local):
         cpu_s: float = float("inf"),
         given_up: threading.Event | None = None,
     ) -> None:
-        """Begin a judgement: from now on the thread may look at about so many keywords and take so much CPU time."""
+        """Begin a judgement that may evaluate about so many keywords and take so much CPU time in this thread."""
         self.given_up = given_up
         self.checks = 0
         self.most_checks = most_keywords / _BETWEEN_CHECKS
         self.until_s = cpu_s if cpu_s == float("inf") else time.thread_time() + cpu_s
 
     def begin_again(self) -> None:
-        """Begin another judgement that may look at as many keywords as the one before; the CPU time goes on."""
+        """Begin another judgement with the same bound on keywords; the CPU time keeps running."""
         self.checks = 0
 
     def allow(self, keywords: float) -> None:
-        """Let the judgement look at about so many keywords more."""
+        """Let the judgement evaluate about so many more keywords."""
         self.most_checks += keywords / _BETWEEN_CHECKS
 
     @property
@@ -70,9 +70,9 @@ class Patience(threading.local):
         return min(_MOST_AT_A_GLANCE, self.most_checks * _BETWEEN_CHECKS)
 
     def allows(self, keywords: int) -> bool:
-        """Whether a judgement that looks at no more keywords is short, and certainly within its bounds.
+        """True if a judgement of at most so many keywords is certainly within its bounds.
 
-        :raises OutOfPatience: if the bounds are passed already.
+        :raises OutOfPatience: the bounds are exceeded already.
         """
         if keywords > _FEW_KEYWORDS:
             self.check()
@@ -94,7 +94,7 @@ class Patience(threading.local):
 
 PATIENCE: Final = Patience()
 _step: Final = itertools.count(1).__next__
-"""The count of all threads' steps, which costs next to nothing; the thread at a round number checks its bounds."""
+"""A cheap count of all threads' steps; a thread that reaches a round number checks its bounds."""
 
 
 def spend() -> None:
@@ -118,7 +118,7 @@ def pattern(text: str) -> Any:
 
 
 def _search(text: str) -> Any:
-    """The search of a pattern, which may have to be compiled again: that takes as long as thousands of keywords.
+    """The search function of a pattern. If RE2 must compile it again, that costs as much as thousands of keywords.
 
     :raises OutOfPatience:
     """
@@ -128,7 +128,7 @@ def _search(text: str) -> Any:
 
 @lru_cache(maxsize=16)
 def bounded(kind: Any) -> Any:
-    """A dialect's class of validators, with keywords in bounded time."""
+    """A dialect's validator class, with keywords in bounded time."""
     from jsonschema.validators import extend
 
     own: dict[str, _Keyword] = {
@@ -192,7 +192,7 @@ def _pattern_properties(validator: Any, value: Mapping[str, Any], instance: Any,
 
 
 def _additional_properties(usual: _Keyword) -> _Keyword:
-    """The usual keyword, which gets only members whose names fit no pattern of the schema."""
+    """Wrap the usual keyword: it gets only members whose names match no pattern of the schema."""
 
     def additional(validator: Validator, value: Any, instance: Any, schema: Mapping[str, Any]) -> Iterable[Any] | None:
         patterns = schema.get("patternProperties")
@@ -209,7 +209,7 @@ def _unique_items(validator: Validator, value: Any, instance: Any, _: Mapping[st
     from jsonschema.exceptions import ValidationError
 
     if value and validator.is_type(instance, "array"):
-        # A set of texts, because an author may choose numbers whose hashes are the same.
+        # A set of texts, because an author may choose numbers with equal hashes.
         different = {json.dumps(_with_whole_numbers(item), sort_keys=True) for item in instance}
         if len(different) < len(instance):
             yield ValidationError(f"{instance!r} has non-unique elements")
@@ -237,7 +237,7 @@ def _fits(validator: Any, instance: Any, at: int, schema: Any) -> bool:
 
 
 def _with_whole_numbers(item: Any) -> Any:
-    """An item that is the same to JSON Schema, with one way of writing each number."""
+    """An item that is equal in JSON Schema, with each number in one spelling."""
     if isinstance(item, float) and item.is_integer():
         return int(item)
     if isinstance(item, list):

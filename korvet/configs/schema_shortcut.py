@@ -1,8 +1,8 @@
-"""A shortcut past the judge of values: it tells of most values that fit a schema of common keywords that they fit.
+"""A shortcut past the JSON Schema validator: it recognizes most values that fit a schema of common keywords.
 
-The judge looks up each keyword anew for each value. A shortcut is a function made of the schema once, and takes a tenth
-of the time. It may be unsure, but it is never wrong: if it does not tell that a value fits, the judge decides. A schema
-with other keywords than those here, or with a reference that leads to itself, has no shortcut.
+The validator looks up each keyword anew for each value. A shortcut is a function compiled from the schema once, and
+takes a tenth of the time. It never accepts a value that does not fit; if it is unsure, the validator decides. A schema
+with other keywords, or with a recursive reference, has no shortcut.
 
 Source: `jsonschema._keywords`, for values as Python's json makes them.
 """
@@ -22,7 +22,7 @@ from korvet.configs.schema_keywords import pattern
 
 Check = Callable[[Any], bool]
 Fits = Mapping[type, Check]
-"""The values that surely fit: of a type that is a key, and with the check passed."""
+"""The values that surely fit, as checks by type; a type without a check never surely fits."""
 
 _MOST_KEYWORDS: Final = 1000
 _DIALECTS: Final = (Draft6Validator, Draft7Validator, Draft201909Validator, Draft202012Validator)
@@ -32,7 +32,7 @@ _TYPES: Final[Mapping[str, frozenset[type]]] = {
     "object": frozenset({dict}),
     "array": frozenset({list}),
     "string": frozenset({str}),
-    # The judge knows which floats are integers.
+    # The validator decides which floats are integers.
     "integer": frozenset({int}),
     "number": frozenset({int, float}),
 }
@@ -58,16 +58,16 @@ _KNOWN: Final = frozenset((*_BOUNDS, *_OTHERS, *_WITHOUT_EFFECT))
 
 
 class Shortcut:
-    """What tells that a value fits.
+    """A quick check that a value fits.
 
-    :param keywords: the most keywords that it and the judge look at for each part of a value.
+    :param keywords: the most keywords that it or the validator evaluates for each part of a value.
     """
 
     def __init__(self, fits: Fits, keywords: int) -> None:
         self._fits, self.keywords = fits, keywords
 
     def fits(self, value: Any) -> bool:
-        """Whether a value surely fits.
+        """True if a value surely fits.
 
         :raises RecursionError, UnicodeEncodeError:
         """
@@ -76,9 +76,9 @@ class Shortcut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberShortcut:
-    """A shortcut for many objects of one shape: their names are the same, and so are their members' types in turn.
+    """A shortcut for many objects of one shape, with the same names and types in the same order.
 
-    :param keywords: as a `Shortcut` has them.
+    :param keywords: as in `Shortcut`.
     """
 
     required: frozenset[str]
@@ -87,7 +87,7 @@ class MemberShortcut:
     keywords: int
 
     def checks(self, names: Sequence[str], kinds: Sequence[type]) -> list[tuple[int, Check]] | None:
-        """The checks of such objects' members, by their index; None if no such object surely fits."""
+        """The checks of the members by index; None if no object of this shape surely fits."""
         if not self.required.issubset(names):
             return None
         found = []
@@ -107,7 +107,7 @@ class _None(Exception):
 def shortcut(kind: Any, schema: dict[str, Any], registry: Any) -> Shortcut | None:
     """The shortcut of a checked schema; None if it has none.
 
-    :param kind: the dialect's class of validators.
+    :param kind: the dialect's validator class.
     """
     if kind not in _DIALECTS:
         return None
@@ -121,7 +121,7 @@ def shortcut(kind: Any, schema: dict[str, Any], registry: Any) -> Shortcut | Non
 
 
 def member_shortcut(kind: Any, schema: dict[str, Any], registry: Any) -> MemberShortcut | None:
-    """The shortcut for many objects, of a checked schema that demands nothing else than names and members of them."""
+    """The shortcut for many objects, if a checked schema constrains only their names and members; else None."""
     said = schema.get("type", "object")
     others = frozenset(kind.VALIDATORS).intersection(schema) - _OF_MEMBERS
     if kind not in _DIALECTS or others or "object" not in ([said] if isinstance(said, str) else said):
@@ -142,7 +142,7 @@ def member_shortcut(kind: Any, schema: dict[str, Any], registry: Any) -> MemberS
 
 
 class _Reader:
-    """Goes through one schema, and counts its keywords, since references multiply."""
+    """Walks one schema and counts its keywords, because references multiply them."""
 
     def __init__(self, kind: Any, dialect: Any) -> None:
         self._judged = frozenset(kind.VALIDATORS)
@@ -173,7 +173,7 @@ class _Reader:
 
 
 def _own(schema: Mapping[str, Any]) -> Iterator[Fits]:
-    """The demands of keywords without parts of their own."""
+    """The checks of keywords without subschemas."""
     if "type" in schema:
         said = schema["type"]
         kinds = frozenset[type]().union(*(_TYPES[name] for name in ([said] if isinstance(said, str) else said)))
@@ -188,7 +188,7 @@ def _own(schema: Mapping[str, Any]) -> Iterator[Fits]:
 
 
 def _inner(schema: Mapping[str, Any], fits: Callable[[Any], Fits]) -> Iterator[Fits]:
-    """The demands of keywords with parts.
+    """The checks of keywords with subschemas.
 
     :raises _None:
     """
@@ -217,12 +217,12 @@ def _does_fit(fits: Fits, value: Any) -> bool:
 
 
 def _only(kind: str, check: Check) -> Fits:
-    """All values, with a check for those of one of the schema's types."""
+    """Accept all values, with a check for those of one type."""
     return {**_ANYTHING, **dict.fromkeys(_TYPES[kind], check)}
 
 
 def _one_of(allowed: Sequence[Any]) -> Fits:
-    """These texts, integers, booleans and null; only the judge compares others."""
+    """Accept these texts, integers, booleans and null; the validator compares others."""
     kinds = {str, int, bool, NoneType} & {type(each) for each in allowed}
     return {kind: frozenset(each for each in allowed if type(each) is kind).__contains__ for kind in kinds}
 
@@ -255,7 +255,7 @@ def _either(one: Check, other: Check) -> Check:
 
 
 def _matches(search: Callable[[bytes], Any]) -> Check:
-    # In a text RE2 would also look for the characters' positions, and take three times as long.
+    # On a str RE2 would also compute character positions, and take three times as long.
     return lambda value: search(value.encode()) is not None
 
 
@@ -264,12 +264,12 @@ def _items(item: Fits) -> Check:
 
 
 def _members(members: Mapping[str, Fits], other: Fits) -> Check:
-    """Whether each member of an object fits: by its name, or as one of the others."""
+    """A check of each member of an object: by its name, or as one of the others."""
 
     def check_all(value: dict[str, Any]) -> bool:
         for name, member in value.items():
             check = members.get(name, other).get(type(member))
-            # Most members need no more than their type, and a call for each would take longer than all the rest.
+            # Most members need only their type; a call for each would cost more than all the rest.
             if check is None or not (check is _anything or check(member)):
                 return False
         return True

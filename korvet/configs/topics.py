@@ -4,8 +4,8 @@ Kafka 4.1's LogConfig has them, with the same types, defaults and validators, ex
 kinds:
 
 - configs that act (retention, compaction, sizes, timestamps, compression);
-- configs of a mode that is off (tiered storage), of files that korvet lacks (segments, indexes), or of what Redis does
-  (flushes, elections): any valid value is kept and shown.
+- configs of tiered storage, which is off, of files that korvet lacks (segments, indexes), or of Redis's work (flushes,
+  elections): any valid value is kept and shown.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The type of a config, its values, and its message for a wrong value.
 
-The tables are in `topics`, `brokers` and `groups`; this module judges values. Messages have Kafka's words (ConfigDef,
+The tables are in `topics`, `brokers` and `groups`; this module checks values. Messages have Kafka's words (ConfigDef,
 LogConfig, ControllerConfigurationValidator), because tools and people search for them.
 """
 
@@ -53,9 +53,9 @@ Check = Callable[[Value], str | None]
 class Config:
     """One config by its Kafka name.
 
-    ``synonym`` is the broker config whose value counts if this one is not set. A ``read_only`` config can be set in the
-    config file but not by clients; a ``is_fixed`` one by neither, for it states a fact about korvet. ``default`` is
-    None if Kafka's is.
+    ``synonym`` is the broker config that applies if this one is not set. The config file, but no client, can set a
+    ``read_only`` config; neither can set an ``is_fixed`` one, which states a fact about korvet. ``default`` is None if
+    Kafka's is.
     """
 
     name: str
@@ -78,12 +78,12 @@ _THROTTLED = re.compile(r"\d+:\d+")
 
 
 def parse(kind: Kind, text: str) -> Value:
-    """A config's text as Kafka reads it (ConfigDef.parseType): white space around it does not count.
+    """Parse a config's text as Kafka does (ConfigDef.parseType), without surrounding white space.
 
     :raises ValueError: with the reason in Kafka's words.
     """
     is_text = kind is Kind.STRING or kind is Kind.LIST
-    # Redis keeps a value as it was typed, so white space has a bound.
+    # Redis stores the text as typed, so white space has a bound.
     text = text.strip() if is_text or len(text) <= _MOST_TYPED else ""
     if kind in _RANGES:
         return _parse_integer(kind, text)
@@ -101,7 +101,7 @@ def parse(kind: Kind, text: str) -> Value:
 
 
 def is_integer(text: str) -> bool:
-    """Whether Java's Integer.parseInt would take it, but for its range."""
+    """True if Java's Integer.parseInt would parse it, apart from its range."""
     return len(text) < _MOST_DIGITS and _INTEGER.fullmatch(text) is not None
 
 
@@ -114,7 +114,7 @@ def _parse_integer(kind: Kind, text: str) -> int:
 
 
 def normal(kind: Kind, text: str) -> str:
-    """A config's text as Kafka prints its value (ConfigDef.convertToString); of a text that has no value, the text."""
+    """A config's value as Kafka prints it (ConfigDef.convertToString); an invalid text unchanged."""
     try:
         value = parse(kind, text)
     except ValueError:
@@ -144,7 +144,7 @@ def split(text: str) -> tuple[str, ...]:
 
 
 def problem(config: Config, text: str) -> str | None:
-    """The reason why ``text`` cannot be this config's value, as a whole sentence, or None if it can."""
+    """The reason why ``text`` is no valid value of this config, as a sentence, or None."""
     try:
         value = parse(config.kind, text)
     except ValueError as error:
@@ -159,7 +159,7 @@ def _refusal(name: str, value: str, why: str) -> str:
 
 
 def _shown(value: Value, why: str) -> str:
-    """A value as Kafka prints it in the message; of a list of allowed words it prints the first wrong one."""
+    """A value as Kafka prints it in the message; for a list of allowed words, the first wrong one."""
     if isinstance(value, tuple):
         if why.startswith(_ONE_OF):
             allowed = why.removeprefix(_ONE_OF).split(", ")
@@ -201,9 +201,9 @@ def one_of(*words: str) -> Check:
 
 
 def parse_per_ip_overrides(text: str) -> dict[str, int]:
-    """Connections by address.
+    """Parse the most connections by address.
 
-    :raises ValueError: if an element is not an address with a number after its last colon.
+    :raises ValueError: an element is not an address with a number after its last colon.
     """
     found = {}
     for one in filter(None, map(str.strip, text.split(","))):
@@ -268,11 +268,11 @@ def throttled_replicas(name: str) -> Check:
 def topic_problem(
     configs: Mapping[str, str | None], known: Mapping[str, Config], stored: Mapping[str, str]
 ) -> str | None:
-    """The reason why these cannot be a topic's configs, or None if they can.
+    """The reason why these are no valid configs of a topic, or None.
 
-    :param configs: all configs that the topic would have of its own.
+    :param configs: all of the topic's own configs after the change.
     :param known: the table of topic configs.
-    :param stored: those that it has. One that stays is not checked: it may be older than today's bounds.
+    :param stored: its present ones. An unchanged one is not checked: it may predate today's bounds.
     Source: ControllerConfigurationValidator.validate, LogConfig.validate.
     """
     nulls = [name for name, value in configs.items() if value is None]
@@ -309,10 +309,10 @@ def _conflict(configs: Mapping[str, str | None], known: Mapping[str, Config]) ->
 def group_problem(
     configs: Mapping[str, str | None], known: Mapping[str, Config], broker: Callable[[str], str]
 ) -> str | None:
-    """The reason why these cannot be a group's configs, or None if they can.
+    """The reason why these are no valid configs of a group, or None.
 
-    ``configs`` are all configs that the group would have of its own; ``known`` is the table of group configs;
-    ``broker`` tells a broker config's value. Source: ControllerConfigurationValidator.validate, GroupConfig.validate.
+    ``configs`` are all of the group's own configs after the change; ``known`` is the table of group configs;
+    ``broker`` returns a broker config's value. Source: ControllerConfigurationValidator.validate, GroupConfig.validate.
     """
     nulls = [name for name, value in configs.items() if value is None]
     if nulls:
@@ -337,9 +337,9 @@ _GROUP_ORDER = ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms")
 
 
 def consumer_limits_problem(broker: Callable[[str], str]) -> str | None:
-    """The reason why the broker's configs of the consumer protocol contradict each other, or None if they do not.
+    """The reason why the broker's configs of the consumer protocol contradict each other, or None.
 
-    ``broker`` tells a broker config's value. Source: GroupCoordinatorConfig's constructor.
+    ``broker`` returns a broker config's value. Source: GroupCoordinatorConfig's constructor.
     """
     interval, session = (f"group.{name}" for name in _GROUP_ORDER)
     for name in (interval, session):

@@ -1,10 +1,10 @@
-"""A topic's JSON Schema: the check that a text is one, and the judgement of a record's value.
+"""A topic's JSON Schema: the check of the schema, and the validation of record values.
 
-A reference may lead only inside the schema, so that no schema makes a front-end read from elsewhere. ``$schema`` names
-the dialect; without it the dialect is draft 2020-12. Formats are not judged, which is the default of draft 2020-12.
+References must stay inside the schema, so that no schema makes a front-end read from elsewhere. ``$schema`` names the
+dialect; the default is draft 2020-12. As by default in that draft, formats are not validated.
 
-Values come from strangers. `schema_keywords` bounds the time to judge one, and its length bounds the memory. A name
-that occurs twice in an object is refused, because its readers may take either member (RFC 7493).
+Values come from untrusted clients. `schema_keywords` bounds the time to judge one, and its length bounds the memory.
+A repeated name in an object is refused, because readers may take either member (RFC 7493).
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ if TYPE_CHECKING:
     from korvet.configs.types import Value
 
 MOST_BYTES: Final = 32_767
-"""The most bytes of a text in the versions of DescribeConfigs that are not flexible."""
+"""The most bytes of a string in DescribeConfigs's inflexible versions."""
 MOST_VALUE_BYTES: Final = 8 << 20
-"""The most bytes of a record's value that is judged: parsed, it takes about twenty times as much memory."""
+"""The most bytes of a validated value: parsed, it takes about twenty times as much memory."""
 _MOST_SHOWN: Final = 200
 _LONG_VALUE_BYTES: Final = 4096
 _MOST_KEYWORDS: Final = 10_000
-"""The most keywords that a schema may look at to judge ``null``: each level of references may double them."""
+"""The most keywords that a schema may evaluate for ``null``: each level of references may double them."""
 MOST_KEYWORDS_AT_ONCE: Final = 50_000
-"""The most keywords that a schema may look at for one part of a value, with all parts of it to which that leads."""
+"""The most keywords that a schema may evaluate for one part of a value, through all its subschemas."""
 _MOST_KEYWORDS_OF_CHECK: Final = 100_000
-"""The most keywords for the check of a schema by its dialect's: half a second of a thread."""
+"""The most keywords to check a schema against its dialect's: half a second of a thread."""
 MOST_PATTERNS: Final = 100
-"""The most patterns: RE2 takes up to 10 ms for each, with Python's lock, and few of all schemas are kept compiled."""
+"""The most patterns: RE2 holds the GIL for up to 10 ms to compile one, and caches few for all schemas together."""
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _OF_THE_SAME: Final = ("not", "if", "then", "else")
 _ALL_OF_THE_SAME: Final = ("allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies")
-"""Keywords with schemas for the part of a value that their own schema judges."""
+"""Keywords whose subschemas apply to the same part of a value."""
 _TOO_DEEP: Final = "it is nested too deeply"
 _MOST_MADE: Final = 1024
 _made: Final[dict[str, ValueSchema | str]] = {}
-"""Schemas by their texts, and the reasons why other texts are none; shared by the threads of a process."""
+"""Schemas by their texts, or the reason why a text is none; shared by the process's threads."""
 
 
 class ValueSchema:
-    """A checked schema, which several threads may use.
+    """A checked schema, thread-safe.
 
     :ivar most_at_once: the most keywords for one part of a value.
     """
 
     def __init__(self, text: str) -> None:
-        """:raises ValueError: with the reason, if it is no schema."""
+        """:raises ValueError: with the reason, if the text is no schema."""
         if len(text.encode()) > MOST_BYTES:
             raise ValueError(f"a schema has at most {MOST_BYTES} bytes")
         try:
@@ -62,7 +62,7 @@ class ValueSchema:
         except RecursionError:
             raise ValueError(_TOO_DEEP) from None
         self._failures = _failures()
-        # This finds references that lead only to themselves, or to too many others.
+        # A trial finds references that lead only to themselves, or to too many others.
         PATIENCE.begin(most_keywords=_MOST_KEYWORDS)
         try:
             self._judged(None)
@@ -70,9 +70,9 @@ class ValueSchema:
             raise ValueError(f"it takes more than {_MOST_KEYWORDS} keywords to judge null") from None
 
     def problem(self, value: bytes | memoryview) -> str | None:
-        """The reason why this cannot be a record's value, in one short line, or None if it can.
+        """The reason why a record's value is invalid, in one short line, or None.
 
-        :raises OutOfPatience: if it takes more than the bounds in `PATIENCE`.
+        :raises OutOfPatience: the judgement exceeds the bounds in `PATIENCE`.
         """
         try:
             self.parsed(value)
@@ -81,10 +81,10 @@ class ValueSchema:
         return None
 
     def parsed(self, value: bytes | memoryview) -> Any:
-        """A record's value as Python's json has it.
+        """A valid record's value, parsed as by Python's json.
 
-        :raises ValueError: with the reason, in one short line, if this cannot be a record's value.
-        :raises OutOfPatience: if it takes more than the bounds in `PATIENCE`.
+        :raises ValueError: the value is invalid; the message is the reason, in one short line.
+        :raises OutOfPatience: the judgement exceeds the bounds in `PATIENCE`.
         """
         if len(value) > _LONG_VALUE_BYTES:
             PATIENCE.check()
@@ -107,7 +107,7 @@ class ValueSchema:
         return found
 
     def _surely_fits(self, found: Any, size_bytes: int) -> bool:
-        """Whether the shortcut tells that a value of this length fits, as the judge would within its bounds."""
+        """True if the shortcut accepts a value of this length, and the validator would within its bounds."""
         if self._shortcut is None or not PATIENCE.allows(size_bytes * self._shortcut.keywords):
             return False
         try:
@@ -116,9 +116,9 @@ class ValueSchema:
             return False
 
     def _judged(self, found: Any) -> str | None:
-        """The reason why a value breaks the schema, or None.
+        """The reason why a value violates the schema, or None.
 
-        :raises ValueError: if that cannot be found out.
+        :raises ValueError: the validator cannot decide.
         """
         try:
             error = next(self._validator.iter_errors(found), None)
@@ -132,14 +132,14 @@ class ValueSchema:
 
 
 class _Costs:
-    """The most keywords that the parts of a schema look at for one part of a value."""
+    """The most keywords that a schema evaluates for one part of a value."""
 
     def __init__(self, lookup: Callable[[str], Any]) -> None:
         self._lookup = lru_cache(maxsize=None)(lookup)
         self._known: dict[int, int] = {}
 
     def most(self, schema: Any) -> int:
-        """Those of the part that has the most.
+        """The largest number among the schema's parts.
 
         :raises RecursionError:
         """
@@ -154,13 +154,13 @@ class _Costs:
             return 1
         known = self._known.get(id(schema))
         if known is None:
-            # A part that leads to itself is judged until it is nested too deeply.
+            # A recursive schema is evaluated until the value nests too deeply.
             self._known[id(schema)] = 1
             known = self._known[id(schema)] = len(schema) + sum(map(self._of, self._parts(schema)))
         return known
 
     def _parts(self, schema: dict[str, Any]) -> Iterator[Any]:
-        """The schemas to which a schema leads for the same part of a value."""
+        """The subschemas that apply to the same part of a value."""
         for name in _REFERENCES:
             if isinstance(reference := schema.get(name), str):
                 yield self._lookup(reference).contents
@@ -171,7 +171,7 @@ class _Costs:
 
 
 def _judges(schema: Any) -> tuple[Validator, Shortcut | None, MemberShortcut | None, int]:
-    """:raises ValueError, RecursionError: if it is no schema, or a reference leads out of it."""
+    """:raises ValueError, RecursionError: the schema is invalid, or a reference leads out of it."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
     from referencing import Registry
@@ -184,7 +184,7 @@ def _judges(schema: Any) -> tuple[Validator, Shortcut | None, MemberShortcut | N
         raise ValueError("the schema is not a JSON object whose $schema is a text")
     kind: Any = validator_for(schema, default=Draft202012Validator)
     _check(kind, schema)
-    # Without this the dialect's own validator would replace ours at every reference to the root.
+    # Without this, the dialect's own validator would replace this one at every reference to the root.
     schema = _without_dialect(schema)
     _check_keywords(schema)
     registry: Registry[Any] = Registry()
@@ -200,9 +200,9 @@ def _judges(schema: Any) -> tuple[Validator, Shortcut | None, MemberShortcut | N
 
 
 def _check(kind: Any, schema: Any) -> None:
-    """Check a schema as ``kind.check_schema`` does, whose time may grow by its square; patterns are compiled later.
+    """Check a schema as ``kind.check_schema`` does, but not in quadratic time; patterns are compiled later.
 
-    :raises ValueError, RecursionError: if it is no schema.
+    :raises ValueError, RecursionError: the schema is invalid.
     """
     PATIENCE.begin(most_keywords=_MOST_KEYWORDS_OF_CHECK)
     try:
@@ -215,7 +215,7 @@ def _check(kind: Any, schema: Any) -> None:
 
 @lru_cache(maxsize=16)
 def _judge_of_schemas(kind: Any) -> Validator:
-    """A bounded validator of a dialect's schemas. Its parts lose their ``$schema``, which would end the bounds."""
+    """A bounded validator of a dialect's schemas. Its subschemas lose ``$schema``, which would lift the bounds."""
     from jsonschema_specifications import REGISTRY
     from referencing import Registry
     from referencing.jsonschema import specification_with
@@ -235,7 +235,7 @@ def _without_dialect(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_keywords(schema: Any) -> None:
-    """:raises ValueError: if the schema has a keyword that escapes the bounds of `schema_keywords`."""
+    """:raises ValueError: the schema has a keyword that escapes the bounds of `schema_keywords`."""
     if next(_texts(schema, ("$schema",)), None) is not None:
         raise ValueError("a part of the schema has a $schema of its own")
     if any(isinstance(item, dict) for kinds in _members(schema, "type") if isinstance(kinds, list) for item in kinds):
@@ -251,7 +251,7 @@ def _check_keywords(schema: Any) -> None:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """The exceptions that a validator raises when a schema asks for something impossible."""
+    """The exceptions of a validator whose schema demands something impossible."""
     from referencing.exceptions import Unresolvable
 
     return Unresolvable, ArithmeticError
@@ -269,7 +269,7 @@ def _texts(schema: Any, names: tuple[str, ...]) -> Iterator[str]:
 
 
 def _members(schema: Any, wanted: str) -> Iterator[Any]:
-    """Every member of the schema that has this name, at any depth."""
+    """Every member of the schema with this name, at any depth."""
     if isinstance(schema, list):
         for item in schema:
             yield from _members(item, wanted)
@@ -281,7 +281,7 @@ def _members(schema: Any, wanted: str) -> Iterator[Any]:
 
 
 def _in_json(error: Any) -> str:
-    """A validator's message, with the value and the keyword's in JSON instead of Python: null and not None."""
+    """A validator's message, with values in JSON instead of Python: null and not None."""
     message: str = error.message
     for value in (error.instance, error.validator_value):
         if not isinstance(value, str) and len(shown := repr(value)) <= len(message):
@@ -295,9 +295,9 @@ def _short(reason: str) -> str:
 
 
 def value_schema(text: str) -> ValueSchema | None:
-    """The schema of a config's value, made once for each text; None if the text is empty.
+    """The compiled schema of a config's text, cached; None if the text is empty.
 
-    It takes up to half a second to make one, so make it in a thread unless `is_made`.
+    Compiling takes up to half a second, so call this in a thread unless `is_made`.
 
     :raises ValueError: with the reason, if it is no schema.
     """
@@ -308,7 +308,7 @@ def value_schema(text: str) -> ValueSchema | None:
 
 
 def is_made(text: str) -> bool:
-    """Whether the schema of a config's value is there, or the reason why it is none."""
+    """True if `value_schema` has the result for this text in its cache."""
     return not text or text in _made
 
 
@@ -326,7 +326,7 @@ def _schema_or_why(text: str) -> ValueSchema | str:
 
 
 def is_value_schema(value: Value) -> str | None:
-    """The check of the config."""
+    """The problem with the config's value, or None."""
     if _has_too_many_patterns(str(value)):
         return f"a schema has at most {MOST_PATTERNS} patterns"
     try:
@@ -343,5 +343,5 @@ def _has_too_many_patterns(text: str) -> bool:
     try:
         return len(text) <= MOST_BYTES and len(set(_patterns(parsed_text(text)))) > MOST_PATTERNS
     except (ValueError, RecursionError):
-        # Making the schema tells what is wrong.
+        # Compiling the schema gives the reason.
         return False

@@ -1,4 +1,4 @@
-"""The typed values of a front-end's broker configs: what its config file sets, else the default of the table."""
+"""The typed values of a front-end's broker configs: from its config file, else the table's defaults."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from korvet.errors import ConfigError
 
 
 class BrokerValues:
-    """Values by the configs' names. ``texts`` are those that are set, as in a config file.
+    """Values by config name. ``texts`` are the config file's.
 
-    Each method raises KeyError if korvet knows no broker config of the name, and ConfigError with Kafka's sentence if
-    the text cannot be its value. A config without a value or a default is an empty text or list.
+    Each method raises KeyError for an unknown broker config, and ConfigError with Kafka's sentence for an invalid
+    text. A config without a value or a default is an empty text or list.
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
