@@ -1,6 +1,6 @@
 """The assignment that a classic group's leader made for a member, as clients encode it.
 
-Source: ConsumerProtocolAssignment.json; versions 0 to 3 differ only behind the partitions.
+Source: ConsumerProtocolAssignment.json; versions 0 to 3 differ only after the partitions.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ _COUNT = struct.Struct(">i")
 _HEAD = struct.Struct(">hi")
 _LENGTH = struct.Struct(">h")
 MOST_PARTITIONS = 10_000
-"""The partitions of an assignment that a front-end reads."""
+"""The most partitions that a front-end reads of an assignment."""
 
 
 def assigned_partitions(data: bytes, most: int = MOST_PARTITIONS) -> list[tuple[str, int]]:
     """The topics and partitions of a ConsumerProtocolAssignment; none if the bytes are not one.
 
-    The length of the data bounds the work, whatever counts the data holds. Of a larger assignment only the first
-    ``most`` partitions are read.
+    The data's length bounds the work, whatever counts it claims. Of a larger assignment only the first ``most``
+    partitions are read.
     """
     partitions: list[tuple[str, int]] = []
     try:

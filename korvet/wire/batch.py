@@ -5,10 +5,10 @@ because Kafka makes them at different times. `read_batch` makes the checks of a 
 (ByteBufferLogInputStream.nextBatchSize and ProduceRequest.validateRecords). `refusal` makes those of the log
 (UnifiedLog.analyzeAndValidateRecords, then LogValidator.validateBatch).
 
-Layout (https://kafka.apache.org/documentation/#recordbatch): base offset int64, length int32 (of the bytes behind),
-partition leader epoch int32, magic int8, CRC-32C uint32 of all bytes behind, attributes int16, last offset delta int32,
-base timestamp int64, max timestamp int64, producer id int64, producer epoch int16, base sequence int32, number of
-records int32, records.
+Layout (https://kafka.apache.org/documentation/#recordbatch): base offset int64, length int32 (of the bytes after it),
+partition leader epoch int32, magic int8, CRC-32C uint32 of all bytes after it, attributes int16, last offset delta
+int32, base timestamp int64, max timestamp int64, producer id int64, producer epoch int16, base sequence int32, number
+of records int32, records.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from korvet.codes import (
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
-LENGTH_FROM = 12  # the length field counts the bytes behind it
-CRC_FROM = 21  # the checksum covers all bytes behind it
+LENGTH_FROM = 12  # the length field counts the bytes after it
+CRC_FROM = 21  # the checksum covers all bytes after it
 
 MAGIC = 2
 CODEC_MASK = 0x07
@@ -42,7 +42,7 @@ DELETE_HORIZON = 0x40
 """Compaction sets it: the base timestamp is then the time from which tombstones and markers may go (KIP-534)."""
 
 _ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | DELETE_HORIZON
-"""The attributes that have a meaning. As in Kafka others go when a header is written anew."""
+"""The known attributes. As in Kafka, rewriting a header drops all others."""
 
 PRODUCE_ZSTD_SINCE = 7  # KIP-110
 _SMALLEST_LENGTH = 14  # LegacyRecord.RECORD_OVERHEAD_V0, the only lower bound Kafka knows before it knows the magic
@@ -110,7 +110,7 @@ _UNKNOWN_CODEC_EARLY = Refusal(UNKNOWN_SERVER_ERROR)
 def read_batch(data: bytes | memoryview | None, produce_version: int) -> Batch | Refusal:
     """The header of the one batch in ``data``, or the refusal for a Produce request of this version.
 
-    Kafka ignores bytes behind the batch that are less than another batch. So does this; the batch itself is
+    Like Kafka, this ignores trailing bytes that are too few for another batch; the batch itself is
     ``data[: batch.size_bytes]``.
     """
     have = 0 if data is None else len(data)
@@ -149,7 +149,7 @@ def _judge_trailer(trailer: memoryview) -> Refusal | None:
 
 
 def _next_size(data: bytes | memoryview) -> int | Refusal | None:
-    """The size in bytes of the batch with which ``data`` begins; None if ``data`` is too short to tell."""
+    """The size in bytes of the batch at the start of ``data``; None if ``data`` is too short to hold it."""
     if len(data) < LENGTH_FROM:
         return None
     length: int = _LENGTH.unpack_from(data, 8)[0]
@@ -165,7 +165,7 @@ def _next_size(data: bytes | memoryview) -> int | Refusal | None:
 
 
 def refusal(batch: Batch, data: bytes | memoryview, max_message_bytes: int) -> Refusal | None:
-    """The log's refusal of a batch; None if the log takes it. ``data`` is the batch and nothing behind it.
+    """The log's refusal of a batch, or None. ``data`` is exactly the batch.
 
     The records themselves are not checked (see `korvet.wire.records.dated`).
     """
@@ -206,5 +206,5 @@ def sealed(batch: Batch, body: bytes) -> tuple[Batch, bytes]:
 
 
 def placed_in_log(data: bytes | memoryview, base_offset: int, leader_epoch: int) -> tuple[bytes, memoryview]:
-    """A stored batch as consumers see it, in two parts. Its checksum covers none of the changed fields."""
+    """A stored batch as consumers get it, in two parts. The checksum covers none of the changed fields."""
     return _OUTER.pack(base_offset, len(data) - LENGTH_FROM, leader_epoch), memoryview(data)[_OUTER_BYTES:]

@@ -93,7 +93,7 @@ def _skip_tagged_fields(frame: memoryview, at: int) -> int:
 
 
 def read_unsigned_varint(frame: memoryview, at: int) -> tuple[int, int]:
-    """An UNSIGNED_VARINT (KIP-482) at an index, and the index behind it.
+    """An UNSIGNED_VARINT (KIP-482) at an index, and the index after it.
 
     :raises MalformedRequest: it does not end.
     """
@@ -119,7 +119,7 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Any:
 
     A large Produce is a `produce_request.ProduceRequest`, whose batches are views of the frame.
 
-    Bytes behind the body do not matter, as in Kafka: librdkafka 2.16 sends three with Metadata v13 for all topics.
+    As in Kafka, trailing bytes are ignored: librdkafka 2.16 sends three with Metadata v13 for all topics.
 
     :raises MalformedRequest: when the bytes do not fit the schema.
     """

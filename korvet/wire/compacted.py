@@ -21,8 +21,8 @@ _UNDECODABLE = (IndexError, ValueError)
 
 
 class Record(NamedTuple):
-    """A record of a batch: it lies from ``start`` to ``end`` in the decompressed records. Its part behind the timestamp
-    begins at ``rest``."""
+    """A record of a batch, from ``start`` to ``end`` in the decompressed records. ``rest`` is the index after its
+    timestamp."""
 
     offset_delta: int
     timestamp_delta: int
@@ -35,9 +35,9 @@ class Record(NamedTuple):
 
 
 def opened(batch: Batch, data: bytes) -> tuple[bytes, list[Record]]:
-    """The decompressed records of a stored batch, and a `Record` for each of them.
+    """The decompressed records of a stored batch, and a `Record` for each.
 
-    :raises UndecodableRecords: if the batch holds other records than its header says, or too many.
+    :raises UndecodableRecords: the records contradict the header, or are too many.
     """
     _check_count(batch)
     try:
@@ -81,7 +81,7 @@ def _record(plain: bytes, start: int) -> Record:
 def keyless(batch: Batch, data: bytes | memoryview) -> Iterator[int]:
     """The indexes of a batch's records without keys. It holds no more memory than the decompressed batch.
 
-    :raises UndecodableRecords: during the iteration, if `opened` would not open the batch.
+    :raises UndecodableRecords: during the iteration, as for `opened`.
     """
     _check_count(batch)
     try:

@@ -1,4 +1,4 @@
-"""A header of the first record of a batch, for those who look at one record and no further.
+"""A header of a batch's first record, without reading further records.
 
 Source: DefaultRecord
 """

@@ -1,7 +1,7 @@
 """Kafka's frames in a byte stream, without I/O: a size as int32, then that many bytes.
 
-The splitter serves an ``asyncio.BufferedProtocol``: the transport writes into `get_buffer`, and `received` hears how
-many bytes came.
+The splitter serves an ``asyncio.BufferedProtocol``: the transport writes into `get_buffer`, and passes the number of
+bytes to `received`.
 
 - Small frames pass through a scratch buffer, which all connections of a loop may share. They are copied out of it as
   bytes; the splitter keeps only the beginning of an unfinished frame.
@@ -62,7 +62,7 @@ class FrameSplitter:
         self._view = memoryview(bytearray(SCRATCH_BYTES)) if scratch is None else scratch
         self._begun = b""
         self.is_held = False
-        """``deliver`` sets it to get no more frames before `go_on`; until then no bytes may be received."""
+        """``deliver`` sets it to stop delivery until `go_on`; until then no bytes may be received."""
         self._trusted_bytes = TRUSTED_BYTES
         self._large: bytearray | None = None
         self._large_bytes = 0
@@ -80,11 +80,11 @@ class FrameSplitter:
 
     @property
     def begun(self) -> bytes:
-        """The bytes that arrived of frames that were not delivered, but for a large one."""
+        """The received bytes of undelivered frames, except of a large one."""
         return self._begun
 
     def bound(self, max_frame_bytes: int) -> None:
-        """Take frames of up to so many bytes from now on."""
+        """Accept frames of up to so many bytes from now on."""
         self._max_frame_bytes = max_frame_bytes
 
     def discard(self) -> None:
@@ -97,7 +97,7 @@ class FrameSplitter:
         self._view, self._begun = memoryview(bytearray(1)), b""
 
     def get_buffer(self) -> memoryview:
-        """The memory for the next bytes, never empty. It is valid until another connection asks for the same buffer."""
+        """The memory for the next bytes, never empty. It is valid until another connection gets the same buffer."""
         if self._large is None:
             if not self._begun:
                 return self._view

@@ -20,7 +20,7 @@ MOST_MEMBERS: Final = 500
 
 
 class _Way(NamedTuple):
-    """A way of writing JSON: the text behind a property, the text behind a name, and whether non-ASCII is escaped."""
+    """A style of JSON: the text after a property, the text after a name, and the escaping of non-ASCII."""
 
     comma: str
     colon: str
@@ -44,7 +44,7 @@ class Members(NamedTuple):
 
 
 def flattened(value: bytes) -> Members | None:
-    """The layout and fields of a value; None if it has to stay as it is."""
+    """The layout and fields of a value; None if the value must stay whole."""
     if not value.startswith(b"{"):
         return None
     try:
@@ -75,7 +75,7 @@ def _members(number: int, way: _Way, parsed: dict[str, Any]) -> Members | None:
 
 
 def joined(layout: bytes, fields: Sequence[bytes]) -> tuple[bytes, int]:
-    """The value that a layout and fields make, and the number of elements of ``fields`` that it took."""
+    """The value rebuilt from a layout and fields, and the number of elements of ``fields`` used."""
     way, kinds = _WAYS[int(layout[:1])], layout[1:].decode()
     members = []
     for at, kind in enumerate(kinds):

@@ -1,4 +1,4 @@
-"""Markers: control batches which say that a producer's transaction was committed or aborted in a log.
+"""Markers: control batches that record the commit or abort of a producer's transaction in a log.
 
 A control batch is a batch of magic 2 with the attributes control and transactional, a base sequence of -1, and one
 record. The record's key is version int16 and type int16 (0 abort, 1 commit), its value version int16 and the epoch of
@@ -15,7 +15,7 @@ from typing import Final
 from korvet.wire.batch import CONTROL, MAGIC, TRANSACTIONAL, Batch, sealed
 
 COORDINATOR_EPOCH: Final = 0
-"""The epoch of every coordinator, for korvet's have none: a transaction's ordinal keeps late markers out."""
+"""A constant, because korvet's coordinators have no epoch: a transaction's ordinal keeps late markers out."""
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
 _VERSION = 0
@@ -52,5 +52,5 @@ def _record(kind: int) -> bytes:
 
 
 def is_commit(key: bytes | None) -> bool:
-    """Whether the key of a control batch's record says that its transaction was committed."""
+    """True if the key of a control record is a commit's."""
     return key is not None and len(key) >= _KEY.size and _KEY.unpack_from(key)[1] == _COMMIT

@@ -23,9 +23,9 @@ _LONGEST_NAME = 249  # a topic's longest name; clients may send longer ones
 
 
 def string(value: str) -> bytes:
-    """A STRING. Short ones are cached, for topic names come again and again.
+    """A STRING. Short ones are cached, because topic names repeat.
 
-    :raises OverflowError: if it has more than 32,767 bytes.
+    :raises OverflowError: the string has more than 32,767 bytes.
     """
     return _short_string(value) if len(value) <= _LONGEST_NAME else _string(value)
 

@@ -1,8 +1,8 @@
 """The PROXY protocol's header, without I/O. A load balancer sends it before a client's bytes, to name the client.
 
 HAProxy's doc/proxy-protocol.txt defines versions 1 (a line of text) and 2 (binary). A header without a TCP address
-(UNKNOWN, LOCAL, UNSPEC, unix sockets, datagrams) leaves the connection its own address. Of the fields behind the
-addresses of version 2 (TLVs), `client_tls` reads those about the client's TLS.
+(UNKNOWN, LOCAL, UNSPEC, unix sockets, datagrams) leaves the connection its own address. Of the fields
+after version 2's addresses (TLVs), `client_tls` reads those about the client's TLS.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ V2_BEGIN = b"\r\n\r\n\x00\r\nQUIT\n"
 MAX_V1_BYTES = 107
 """The longest header of version 1."""
 MAX_HEADER_BYTES = 16 << 10
-"""The longest header that is taken: HAProxy's own buffer has this size, and its TLVs are far shorter."""
+"""The longest accepted header: HAProxy's own buffer has this size, and its TLVs are far shorter."""
 
 _read_v2 = struct.Struct(">BBH").unpack_from
 _V2_FIXED_BYTES = 16
@@ -35,23 +35,23 @@ _SSL_FIXED_BYTES = 5
 class ProxyHeader:
     """A whole header: its length, the client's address, and the balancer's port to which the client connected.
 
-    Address and port are None if the header names none; then the connection's own count.
+    Address and port are None if the header names none; the connection's own then apply.
     """
 
     size_bytes: int
     client_host: str | None = None
     target_port: int | None = None
     is_local: bool = False
-    """Whether the balancer speaks for itself, as its health checks do."""
+    """True if the balancer connects for itself, as for health checks."""
     tlvs: bytes = b""
-    """What follows the addresses of version 2; `client_tls` reads it."""
+    """The TLVs after the addresses of version 2, for `client_tls`."""
 
 
 class ClientTls(NamedTuple):
-    """What a load balancer tells of the TLS connection that it ended.
+    """A load balancer's report of the TLS connection that it terminated.
 
-    ``authority`` is the server name that the client asked for. ``is_verified`` says that the client showed a
-    certificate, and that the balancer verified it.
+    ``authority`` is the server name that the client sent. ``is_verified`` is true if the balancer verified the client's
+    certificate.
     """
 
     is_tls: bool
@@ -63,7 +63,7 @@ class ClientTls(NamedTuple):
 def client_tls(header: ProxyHeader) -> ClientTls:
     """The client's TLS connection, by the header's PP2_TYPE_SSL and PP2_TYPE_AUTHORITY.
 
-    :raises MalformedRequest: if these do not fit their lengths, come twice, or hold no text.
+    :raises MalformedRequest: these do not fit their lengths, repeat, or hold no text.
     """
     told = _tlvs(header.tlvs)
     about = told.get(_TYPE_SSL)
@@ -102,7 +102,7 @@ def _text_of(found: dict[int, bytes], of: int) -> str | None:
 
 
 def parse_proxy_header(data: bytes | bytearray) -> ProxyHeader | None:
-    """The header with which ``data`` begins; None while it is not whole.
+    """The header at the start of ``data``; None while it is incomplete.
 
     :raises MalformedRequest: as soon as ``data`` cannot begin with a header; the text has the reason.
     """

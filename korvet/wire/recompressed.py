@@ -1,7 +1,7 @@
-"""Batches compressed anew, because the topic's codec is not the producer's.
+"""Batches recompressed with the topic's codec.
 
-Records stay as they are, byte for byte, for their offsets and times are relative to the header's. In the header only
-the length, the codec and the checksum change; attributes that mean nothing go.
+Records stay byte for byte, because their offsets and times are relative to the header's. In the header only the length,
+the codec and the checksum change; unknown attributes go.
 
 Source: LogValidator.validateMessagesAndAssignOffsetsCompressed
 """

@@ -27,11 +27,11 @@ from korvet.wire.records import UndecodableRecords, decompressed, java_long, rea
 
 SEQUENCES: Final = 1 << 31
 MOST_RECORDS: Final = 10_000
-"""The bound on a batch's records, for Redis does nothing else while it stores them."""
+"""The bound on a batch's records: Redis does nothing else while it stores them."""
 MOST_ARGUMENTS: Final = 120_000
 """The bound on a batch's arguments, for the same reason."""
 MOST_HEADERS: Final = 1000
-"""The bound on a record's headers, for Lua bounds the arguments of one command."""
+"""The bound on a record's headers: Lua bounds the arguments of one command."""
 _HEADER: Final = b"header."
 _NULL: Final = varint(-1)
 _NULLS: Final = b"n"
@@ -41,7 +41,7 @@ _MEMBERS: Final = b"j"
 class SplitRecord(NamedTuple):
     """A record in the form in which Redis stores it.
 
-    ``size_bytes`` is the size of a batch with this record alone. ``notes`` is the text behind the numbers in the field
+    ``size_bytes`` is the size of a batch with this record alone. ``notes`` is the text after the numbers in the field
     ``r``. ``fields`` are all other fields, with their values.
     """
 
@@ -56,10 +56,10 @@ class TooManyRecords(UndecodableRecords):
 
 
 def split(batch: Batch, data: bytes | memoryview, *, is_json: bool) -> list[SplitRecord]:
-    """The records of a batch. With ``is_json`` a JSON object becomes fields, if they give back the same bytes.
+    """The records of a batch. With ``is_json`` a JSON object becomes fields, if these restore the same bytes.
 
-    :raises TooManyRecords: if the batch has too many records, headers or fields.
-    :raises UndecodableRecords: if the batch does not hold exactly the records that its header promises.
+    :raises TooManyRecords: the batch has too many records, headers or fields.
+    :raises UndecodableRecords: the records contradict the header.
     """
     if batch.records > MOST_RECORDS:
         raise TooManyRecords(f"{batch.records} records in a batch, and at most {MOST_RECORDS} can be stored one by one")
@@ -118,7 +118,7 @@ def _split(plain: bytes, start: int, index: int, base_timestamp: int, *, is_json
 
 
 def _text(plain: bytes, at: int) -> tuple[bytes | None, int]:
-    """A text behind its length (None if it is null), and the position of its end.
+    """A length-prefixed text (None if null), and the position of its end.
 
     :raises ValueError, IndexError: if the bytes end before the text.
     """
@@ -135,7 +135,7 @@ def _varint_bytes(length: int) -> int:
 
 
 def _text_bytes(text: bytes | None) -> int:
-    """The bytes of a text and its length, as readers get them. A producer may write the length in more bytes."""
+    """The size of a text with its length, as consumers get them. A producer may write a longer length."""
     return 1 if text is None else _varint_bytes(len(text)) + len(text)
 
 
@@ -186,7 +186,7 @@ def arguments(batch: Batch, records: Sequence[SplitRecord]) -> list[bytes | memo
 
 
 class StoredRecord(NamedTuple):
-    """A record that an entry holds. ``rest`` is the part behind its offset delta."""
+    """A record from an entry. ``rest`` is the part after its offset delta."""
 
     offset: int
     timestamp: int
@@ -198,7 +198,7 @@ class StoredRecord(NamedTuple):
     rest: bytes
 
     def goes_on(self, first: StoredRecord) -> bool:
-        """Whether it may follow ``first``, an earlier record, in one batch."""
+        """True if it may follow ``first``, an earlier record, in one batch."""
         if self[2:6] != first[2:6]:
             return False
         ahead = self.offset - first.offset
@@ -210,7 +210,7 @@ class StoredRecord(NamedTuple):
 
 
 def stored_record(offset: int, timestamp: int, leader_epoch: int, fields: Sequence[bytes]) -> StoredRecord:
-    """The record of an entry; ``fields`` are the entry's fields behind the index, with their values."""
+    """The record of an entry; ``fields`` are the entry's fields after the index, with their values."""
     attributes, producer_id, epoch, sequence, *notes = fields[1].split(b" ")
     nulls: frozenset[int] = frozenset()
     layout = None

@@ -3,7 +3,7 @@
 A record (varints are zig-zag): length varint, attributes int8, timestamp delta varint, offset delta varint, then key,
 value and headers, which are skipped. A compressed batch holds its records as gzip, as zstd, as an LZ4 frame, or as
 Snappy. Snappy is raw, or in the chunks of xerial's snappy-java, which Java clients write. Each is read as Kafka reads
-it: gzip may have several members and zstd several frames, but LZ4 has one frame, and what stands behind it is ignored.
+it: gzip may have several members and zstd several frames, but LZ4 has one frame, and anything after it is ignored.
 
 Source: DefaultRecord, DefaultRecordBatch.RecordIterator, org.apache.kafka.common.compress, Lz4BlockInputStream,
 GZIPInputStream, SnappyInputStream
@@ -40,13 +40,13 @@ _GZIP_WINDOW = 31  # the largest one, with gzip's header and trailer
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _GZIP_OUTER_BYTES = 18  # of a member's header and trailer, at least
 _GZIP_PIECE_BYTES = 16 << 10
-"""As much is copied at the end of each gzip member, of which a batch may hold thousands."""
+"""The bytes copied at the end of each gzip member; a batch may hold thousands of members."""
 _LZ4_SIZE = struct.Struct("<I")
 _LZ4_FLAGS_AT, _LZ4_BLOCKS_FROM = 4, 7
 _LZ4_CONTENT_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_BLOCK_CHECKSUMS, _LZ4_INDEPENDENT = 0x04, 0x08, 0x10, 0x20
 _LZ4_PLAIN = 1 << 31
 MOST_BYTES = 64 << 20
-"""The bound on a batch's decompressed records, for a few kilobytes can hold gigabytes."""
+"""The bound on a batch's decompressed records: a few kilobytes can hold gigabytes."""
 _GUESSED_RATIO = 16
 _NO_ROOM = "failed to write whole buffer"
 """A decompressor's error if its output does not fit the buffer. Any other error means a wrong input."""
@@ -65,13 +65,13 @@ class UndecodableRecords(KorvetError):
 
 
 class DamagedStream(UndecodableRecords):
-    """Records cannot be decompressed, for which Kafka has no code of its own."""
+    """Records cannot be decompressed. Kafka has no code of its own for this."""
 
     code = UNKNOWN_SERVER_ERROR
 
 
 class TooLong(UndecodableRecords):
-    """Data is more than a bound when decompressed."""
+    """Decompressed data exceeds a bound."""
 
     def __init__(self, most_bytes: int) -> None:
         super().__init__(f"more than {most_bytes} bytes")
@@ -150,7 +150,7 @@ def dated(
 def _times(batch: Batch, plain: bytes | memoryview) -> tuple[int, int]:
     """The least and the greatest timestamp of records. This loop is as short as it can be: clients wait for it."""
     base, oldest, newest = batch.base_timestamp, _LONGS, NO_TIMESTAMP
-    # Kafka looks at offsets in compressed batches alone, which are bytes by now.
+    # Kafka checks offsets only in compressed batches, which are bytes by now.
     unpacked = plain if isinstance(plain, bytes) else None
     at, last = 0, -1
     try:
@@ -188,7 +188,7 @@ def _times(batch: Batch, plain: bytes | memoryview) -> tuple[int, int]:
 
 
 def _check_offset(plain: bytes, at: int, index: int) -> None:
-    """:raises ValueError: if the record, whose timestamp lies there, has another offset."""
+    """:raises ValueError: the record with its timestamp at ``at`` has another offset."""
     if read_varint(plain, read_varint(plain, at)[1])[0] != index:
         raise ValueError(f"record {index} has another offset")
 
@@ -237,9 +237,9 @@ _OFFSETS: Final = [varint(offset) for offset in range(_FEW)]
 def decompressed(codec: int, data: bytes, most_bytes: int | None = None) -> bytes:
     """The records of a batch, decompressed by the codec of its attributes.
 
-    :param most_bytes: the bound on them; without one `MOST_BYTES`.
-    :raises TooLong: if they are more than ``most_bytes``.
-    :raises DamagedStream: if they cannot be decompressed.
+    :param most_bytes: the bound on them; by default `MOST_BYTES`.
+    :raises TooLong: the records exceed ``most_bytes``.
+    :raises DamagedStream: the records cannot be decompressed.
     """
     most_bytes = MOST_BYTES if most_bytes is None else most_bytes
     try:
@@ -274,7 +274,7 @@ def _gunzipped(data: bytes, most_bytes: int) -> bytes:
 
 
 def _first_lz4_frame(data: bytes) -> bytes:
-    """The data without anything behind its first frame."""
+    """The data up to the end of its first frame."""
     flags = data[_LZ4_FLAGS_AT]
     at = _LZ4_BLOCKS_FROM + (8 if flags & _LZ4_CONTENT_SIZE else 0)
     checksum_bytes = 4 if flags & _LZ4_BLOCK_CHECKSUMS else 0
@@ -310,7 +310,7 @@ def _unsnapped(data: bytes, most_bytes: int) -> bytes:
 
 
 def _snappy_chunks(data: bytes) -> Iterator[bytes]:
-    """The chunks. Where streams were joined the header stands again, and a cut size ends the last one."""
+    """The chunks. Joined streams repeat the header; a truncated size ends the last one."""
     at = _XERIAL_HEADER_BYTES
     if len(data) < at:
         raise EOFError("the Snappy stream ends early")

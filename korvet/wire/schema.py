@@ -1,4 +1,4 @@
-"""What readers and writers ask kio's schemas."""
+"""Facts of kio's schemas for readers and writers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ FIXED_BYTES: Final = {name: struct.calcsize(f">{form}") for name, form in FORMAT
 
 
 def is_nullable(kind: Any) -> bool:
-    """Whether a field of this type may be null."""
+    """True if a field of this type may be null."""
     return isinstance(kind, UnionType)
 
 
 def is_array(kind: Any) -> bool:
-    """Whether a field of this type is an array, nullable or not."""
+    """True if a field of this type is an array, nullable or not."""
     return get_origin(_without_none(kind)) is tuple
 
 
@@ -58,7 +58,7 @@ def response_schema(api_key: int, version: int) -> Any:
 
 @lru_cache(maxsize=1024)
 def is_known(api_key: int, version: int) -> bool:
-    """Whether kio has a schema for this request, so that korvet can read and answer it."""
+    """True if kio has a schema for this request, so that korvet can read and answer it."""
     try:
         request_schema(api_key, version)
     except (UnknownEntity, KeyError, RuntimeError):
@@ -68,17 +68,17 @@ def is_known(api_key: int, version: int) -> bool:
 
 @cache
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether the version uses compact lengths and tagged fields (KIP-482)."""
+    """True if the version uses compact lengths and tagged fields (KIP-482)."""
     return bool(request_schema(api_key, version).__flexible__)
 
 
 @cache
 def has_tagged_response_header(api_key: int, version: int) -> bool:
-    """Whether the header of a response ends with tagged fields, of which it has none."""
+    """True if a response's header ends with (empty) tagged fields."""
     return api_key != API_VERSIONS_KEY and is_flexible(api_key, version)
 
 
 @cache
 def has_top_level_error(api_key: int, version: int) -> bool:
-    """Whether the response of this version has an error code for the whole request."""
+    """True if this version's response has an error code for the whole request."""
     return any(field.name == "error_code" for field in fields(response_schema(api_key, version)))

@@ -43,17 +43,17 @@ from korvet.errors import MalformedRequest
 from korvet.wire.schema import FIXED_BYTES, element_of, is_array, is_nullable
 
 Walk = Callable[[memoryview, int, int], tuple[int, int]]
-"""A step over a part of a frame, from a position: the position of its end, and the number of elements left to come."""
+"""A step over a part of a frame from a position: returns its end and the number of elements still allowed."""
 
 _INDENT = "    "
 LONGEST_STRING_BYTES = 32_767
 """The longest string that a length of two bytes allows, in versions without compact lengths."""
 LONGEST_ID_BYTES = 1024
-"""The bound on every string of a request but those of `_LONGER`; Kafka takes all as long as any string. Ids lie in keys
+"""The bound on every string of a request except `_LONGER`; Kafka has none but the format's. Ids become parts of keys
 of Redis, several times and percent-encoded, and stay in a front-end's memory after the request."""
 _LONGER = frozenset(
     {
-        # Names of topics, settings and users: a handler refuses a wrong one alone, with Kafka's error, before Redis.
+        # Names of topics, settings and users: a handler refuses only the wrong one, with Kafka's error, before Redis.
         "name", "topic", "topic_name", "topic_names", "configuration_keys",
         # offset.metadata.max.bytes, each setting's own check, and the bounds of access rules and quotas are for these.
         "committed_metadata", "value", "principal", "host", "entity_name",
@@ -73,7 +73,7 @@ MOST_TAGGED_FIELDS = 64
 
 
 def check_shape(schema: Any, frame: memoryview, at: int, most: int = MOST_ELEMENTS) -> int:
-    """Walk a body from ``at``; the position of its end. Bytes behind it do not matter.
+    """Walk a body from ``at``; returns the position of its end. Trailing bytes are ignored.
 
     :param most: the most elements that the body may have.
     :raises MalformedRequest: if a length does not fit the bytes, a tagged field is unknown, or there are too many

@@ -17,7 +17,7 @@ from korvet.wire.records import UndecodableRecords, decompressed, read_varint
 def values(batch: Batch, data: bytes | memoryview) -> Iterator[memoryview | None]:
     """Each record's value, None if it is null. ``data`` is the whole batch.
 
-    :raises UndecodableRecords: if the batch does not hold exactly the records that its header promises.
+    :raises UndecodableRecords: the records contradict the header.
     """
     try:
         plain = decompressed(batch.attributes & CODEC_MASK, bytes(data[HEADER_BYTES:]))

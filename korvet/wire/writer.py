@@ -1,8 +1,7 @@
 """Responses as bytes. Each schema of kio becomes one function that writes a handler's `Fields`.
 
 A writer takes the fields of its version, and fills in Kafka's defaults for missing ones. Fields of fixed size that
-follow each other become one call of `struct`. Batches leave as they lie in memory, without a copy. So Heartbeat v4
-becomes::
+follow each other become one call of `struct`. Batches are not copied. So Heartbeat v4 becomes::
 
     def write(v0, codes):
         done, out, left = [], [], STEP
@@ -55,7 +54,7 @@ _INDENT = "    "
 _NO_VALUES: Final = {
     "string": "", "bytes": b"", "records": (), "bool": False, "uuid": None, "error_code": 0, "timedelta_i32": 0,
 }  # fmt: skip
-"""What a field gets that has no default and that the handler left out. Numbers have to be given."""
+"""The values of missing fields without a default. Numbers must be given."""
 _ZEROS: Final = bytes(16)
 _SHORT: Final = 64
 """The longest array of fixed values whose packing is kept."""
@@ -90,7 +89,7 @@ class _Source:
         self._lines: list[str] = []
         self._depth = 1
         self._fixed: list[tuple[str, str]] = []
-        """The formats and values of fields that wait to be packed together."""
+        """The formats and values of fields to pack together."""
         self._codes: list[str] = []
         self._names: dict[str, Any] = {
             "STEP": STEP, "join": b"".join, "varint": unsigned_varint, "uuid": _uuid,
@@ -124,7 +123,7 @@ class _Source:
         return name
 
     def _flush(self) -> None:
-        """Pack the fields of fixed size together, before what has a length."""
+        """Pack the pending fields of fixed size together, before a field with a length."""
         if not self._fixed:
             return
         fixed, self._fixed = self._fixed, []
@@ -259,7 +258,7 @@ class _Source:
 
 
 class _Packs(dict[int, Callable[..., bytes]]):
-    """For each length the function that packs an array of so many values of fixed size, with its length."""
+    """The functions that pack an array of fixed-size values with its length, by length."""
 
     def __init__(self, form: str, flexible: bool) -> None:
         super().__init__()
@@ -341,7 +340,7 @@ def _zeros(api_key: int, version: int) -> Fields:
 
 
 def run(steps: Steps) -> Buffers:
-    """What a writer returns, without pauses."""
+    """Run a writer to its end without pauses."""
     while True:
         try:
             next(steps)
@@ -355,7 +354,7 @@ def _null(flexible: bool, size_bytes: int = 4) -> str:
 
 
 def default_of(field: Field[Any]) -> Any:
-    """The value of a field that the handler left out, as a handler would give it; MISSING if it has to."""
+    """The default of a missing field, in a handler's form; MISSING if the handler must give it."""
     if field.default is not MISSING:
         return _plain(field.default)
     if is_array(field.type):
