@@ -177,7 +177,7 @@ async def test_a_connection_carries_one_request() -> None:
 @pytest.mark.parametrize("console", [None, Path("missing")])
 async def test_requests_behind_one_that_is_answered_wait_at_their_client(console: Path | None) -> None:
     sent, most = 0, 32 << 20
-    async with serving(Told(40_000), console=console) as port:
+    async with serving(ServerStatus(40_000), console=console) as port:
         reader, writer = await connect(port)
         with closing(writer.get_extra_info("socket").dup()) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -195,7 +195,7 @@ async def test_requests_behind_one_that_is_answered_wait_at_their_client(console
 async def test_what_is_no_http_behind_a_request_ends_its_answer_without_a_line() -> None:
     lines: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: lines.append(context))
-    async with serving(Told(40_000)) as port:
+    async with serving(ServerStatus(40_000)) as port:
         reader, writer = await connect(port)
         writer.write(b"GET /metrics HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
         await reader.readuntil(b"\r\n")
@@ -212,7 +212,7 @@ async def test_answer_ends_though_the_console_might_still_take_the_connection(
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "socket"))
         listening.listen()
-        async with serving(Told(1), console=tmp_path / "socket") as port:
+        async with serving(ServerStatus(1), console=tmp_path / "socket") as port:
             assert b" 503 " in await ask(port, b"GET /topics HTTP/1.1\r\nHost: a\r\n\r\n")
 
 
