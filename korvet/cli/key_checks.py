@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from korvet.cli.redis import Node, ask, call_at, call_function, keys_of
 from korvet.errors import KorvetError, StoreError
@@ -61,8 +61,9 @@ class _Keys:
 def find_damage(nodes: Sequence[Node], namespace: Namespace) -> Iterator[Damage]:
     """The damage to a namespace's keys and to those of tenants.
 
-    :raises KorvetError: Redis refuses to list keys, or to be asked for them.
+    :raises KorvetError: Redis refuses to list keys, or to be asked for them, or some slots of a cluster are not served.
     """
+    _refuse_gaps(nodes[0])
     found = _Keys()
     for node in nodes:
         for page in keys_of(node, namespace.name):
@@ -75,8 +76,20 @@ def find_damage(nodes: Sequence[Node], namespace: Namespace) -> Iterator[Damage]
     if not any(key in (*namespace.catalog, *map(namespace.group_index, range(16))) for key, _, _ in found.foreign):
         yield from _topics(nodes, namespace, found)
         yield from _groups(nodes, namespace, found)
-    yield from _logs(found)
+    yield from _logs(nodes, namespace, found)
     yield from _ids(nodes, namespace, found)
+
+
+def _refuse_gaps(node: Node) -> None:
+    """What lies in slots that nobody serves is not lost."""
+    try:
+        lines = ask(node.client, "CLUSTER", "INFO").decode().splitlines()
+    except ResponseError:
+        return
+    except RedisError as error:
+        raise KorvetError(f"Redis at {node.address} refused: {error}") from None
+    if "cluster_slots_ok:16384" not in lines:
+        raise KorvetError("some slots of the cluster have no node that answers")
 
 
 def _look(node: Node, namespace: Namespace, page: Sequence[bytes], found: _Keys) -> None:
@@ -130,6 +143,7 @@ def _clear(nodes: Sequence[Node], key: str, own: str) -> str:
 
 def _topics(nodes: Sequence[Node], namespace: Namespace, found: _Keys) -> Iterator[Damage]:
     keys = namespace.catalog
+    has_version = call_at(nodes, "HEXISTS", keys.meta, "version")
     entries: dict[bytes, bytes] = call_at(nodes, "HGETALL", keys.topics)
     settings: dict[bytes, bytes] = call_at(nodes, "HGETALL", keys.configs)
     partitions: dict[str, dict[int, bytes]] = defaultdict(dict)
@@ -147,7 +161,7 @@ def _topics(nodes: Sequence[Node], namespace: Namespace, found: _Keys) -> Iterat
             yield Damage(f"topic {name} is in no catalog, and its partitions are of several topics: it stays away")
             del missing[name]
     is_lost = b"" not in entries or b"" not in settings
-    if is_lost and (missing or call_at(nodes, "HEXISTS", keys.meta, "version")):
+    if is_lost and (missing or has_version):
         lost = " and ".join(key for key, of in ((keys.topics, entries), (keys.configs, settings)) if b"" not in of)
         effect = "lets front-ends write them back that know them; without any, it enters again "
         effect += _shown([_topic_text(*one) for one in missing.items()]) or "no topic"
@@ -226,9 +240,13 @@ def _call(nodes: Sequence[Node], namespace: Namespace, hash_: str, fields: Seque
     )  # fmt: skip
 
 
-def _logs(found: _Keys) -> Iterator[Damage]:
-    for (name, index), (_, start, end) in sorted(found.metas.items()):
-        if (name, index) not in found.logs and start != end:
+def _logs(nodes: Sequence[Node], namespace: Namespace, found: _Keys) -> Iterator[Damage]:
+    for (name, index), (topic_id, start, end) in sorted(found.metas.items()):
+        if (name, index) in found.logs or start == end:
+            continue
+        # A scan misses a log that was made meanwhile; a topic that was deleted meanwhile has lost both.
+        is_there = call_at(nodes, "EXISTS", namespace.partition(name, index).log)
+        if not is_there and _are_there(nodes, namespace, name, {index: topic_id or b""}):
             at = f"--partition {index} --before {(end or b'').decode()}"
             text = f"the log of partition {index} of topic {name} is gone, with all records"
             yield Damage(f"{text}: korvet topics trim '{name}' {at} --execute")
@@ -243,7 +261,8 @@ def _groups(nodes: Sequence[Node], namespace: Namespace, found: _Keys) -> Iterat
         for shard in range(GROUP_INDEX_SHARDS)
         for name in call_at(nodes, "SMEMBERS", namespace.group_index(shard))
     }
-    if missing := sorted(found.groups - listed):
+    unlisted = sorted(found.groups - listed)
+    if missing := [name for name in unlisted if call_at(nodes, "EXISTS", namespace.group(name).group)]:
 
         def enter() -> str:
             for name in missing:
@@ -260,7 +279,8 @@ def _ids(nodes: Sequence[Node], namespace: Namespace, found: _Keys) -> Iterator[
         key: {name.decode() for name in call_at(nodes, "ZRANGE", key, "0", "-1")}
         for key in {of.deadlines for of in keys.values()} - foreign
     }
-    if missing := [name for name, of in keys.items() if name not in due.get(of.deadlines, {name})]:
+    without = [name for name, of in keys.items() if name not in due.get(of.deadlines, {name})]
+    if missing := [name for name in without if call_at(nodes, "EXISTS", keys[name].id)]:
 
         def tend() -> str:
             for name in missing:

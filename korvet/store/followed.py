@@ -11,6 +11,7 @@ import base64
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
@@ -58,6 +59,8 @@ class Followed(ABC):
         self._refresh_s = refresh_s
         self._version = _UNKNOWN
         self._fields: Sequence[bytes] = ()
+        self._secret: bytes | None = None
+        """The unit's when the fields were read. A unit that came after a deleted one has another."""
         self._read_at = 0.0
         self._watchers: set[Callable[[], None]] = set()
         store.on_history_change(self._distrust)
@@ -88,17 +91,20 @@ class Followed(ABC):
         """Read the unit; nothing is transferred if its version is the known one."""
         known = self._version
         version, fields = await self._read(known)
-        if version == 0 < known:
+        if version == 0 < self._version:
             await self._restore()
             version, fields = await self._read(known)
         self._read_at = monotonic()
         if version != known:
             await self._take(fields)
-            self._fields = fields
+            self._fields, self._secret = fields, None
             # If history changed meanwhile, the answer may be of the former one: ask for everything again.
             self._version = version if self._version == known else _UNKNOWN
             for watcher in list(self._watchers):
                 watcher()
+        if self._fields and self._secret is None:
+            with suppress(StoreError):
+                self._secret = await self._store.call(Purpose.COORDINATE, self._witness, "GET", self._witness)
 
     async def _read(self, known_version: int) -> tuple[int, Sequence[bytes]]:
         _, version, fields = await self._store.call_function(
@@ -111,16 +117,16 @@ class Followed(ABC):
         return self._fields
 
     async def _restore(self) -> None:
-        """Write back the table, which is gone. If the whole unit is gone, or the table was empty, this does nothing.
+        """Write back the table, which is gone. If its unit is gone, too, or the table was empty, this does nothing.
 
         :raises StoreError: this front-end was away meanwhile, and may not know the last changes.
         """
         if monotonic() - self._read_at > 2 * self._refresh_s:
             raise StoreError(f"{self._table} was deleted, and this front-end may not know what it held at last")
-        if not (fields := self._pairs()):
+        if not (fields := self._pairs()) or self._secret is None:
             return
         _, is_written = await self._store.call_function(
-            Purpose.COORDINATE, "korvet_table_restore", [self._table, self._witness], fields=fields
+            Purpose.COORDINATE, "korvet_table_restore", [self._table, self._witness], secret=self._secret, fields=fields
         )
         if is_written:
             log.warning("a table that was deleted in redis is written back", key=self._table)

@@ -45,12 +45,16 @@ korvet.define({
     table hash as in users_read, acls_read, quotas_read, tenants_read
     witness string a key of the same unit that is there as long as the unit
   ]],
-  args = 'fields+2<=20000 names and texts in turn',
+  args = [[
+    secret the witness's text when the caller read the table
+    fields+2<=20000 names and texts in turn
+  ]],
   returns = '{0, 1 if it was written back, else 0}',
-  notes = 'If the whole unit was deleted or lost, the witness is gone too, and the table stays away.',
+  notes = [[If the whole unit was deleted or lost, the witness is gone too, or is that of a later unit of the name, and
+    the table stays away.]],
 }, function(keys, asked)
   local fields = asked.fields
-  if redis.call('EXISTS', keys[1]) == 1 or redis.call('EXISTS', keys[2]) == 0 then
+  if redis.call('EXISTS', keys[1]) == 1 or redis.call('GET', keys[2]) ~= asked.secret then
     return { code.NONE, 0 }
   end
   security.write(keys[1], fields) -- first write

@@ -37,9 +37,9 @@ class Table:
         _, version, fields = self.server.fcall_ro(f"korvet_{self.name}_read", 1, self.key, known)
         return version, fields
 
-    def restore(self, fields: dict[bytes, bytes]) -> int:
+    def restore(self, fields: dict[bytes, bytes], secret: str = "secret") -> int:
         flat = [part for name, text in fields.items() if name for part in (name, text)]
-        written: int = self.server.fcall("korvet_table_restore", 2, self.key, self.witness, *flat)[1]
+        written: int = self.server.fcall("korvet_table_restore", 2, self.key, self.witness, secret, *flat)[1]
         return written
 
 
@@ -83,6 +83,7 @@ def test_deleted_table_is_written_back_unless_its_whole_unit_was_deleted(table: 
     table.server.delete(table.key)
     assert (table.restore(fields), table.server.exists(table.key)) == (0, 0)
     table.server.set(table.witness, "secret")
+    assert (table.restore(fields, "a former unit's"), table.server.exists(table.key)) == (0, 0)
     assert (table.restore(fields), table.restore({b"x": b"1"})) == (1, 0)
     later, after = table.read(version)
     assert (later > version, after) == (True, before)

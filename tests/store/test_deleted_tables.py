@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,7 +17,7 @@ from korvet.redis.client import Purpose
 from korvet.security.acl import Acl, Operation, PatternType, Permission, ResourceType
 from korvet.store.catalog.settings import ConfigChange
 from korvet.store.damaged_keys import REPAIR, repair_of, type_of
-from korvet.store.followed import Followed
+from korvet.store.followed import Followed, read_secret
 from korvet.store.keys import TENANTS, Namespace
 from korvet.store.security.users import Credential, CredentialKey, Users
 from korvet.store.tenants import Tenants
@@ -78,6 +80,18 @@ async def test_front_end_writes_a_deleted_table_back(one: Front, other: Front, t
     assert found() == before
 
 
+@pytest.mark.parametrize("table", TABLES)
+async def test_table_of_a_deleted_unit_does_not_come_into_a_new_one_of_the_name(one: Front, table: str) -> None:
+    """A tenant that was deleted and made again, or a Redis that was emptied and opened by another front-end."""
+    followed, key, held = await TABLES[table](one)
+    secret = f"{key.rpartition(':')[0]}:secret"
+    await one.store.call(Purpose.COORDINATE, key, "DEL", key, secret)
+    await read_secret(one.store, secret)
+    await followed.refresh()
+    assert not held()
+    assert await one.store.call(Purpose.COORDINATE, key, "EXISTS", key) == 0
+
+
 async def test_front_end_that_was_away_leaves_a_deleted_table_to_others(
     one: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +125,36 @@ async def test_front_end_writes_deleted_topics_and_settings_back(
             assert third.catalog.setting(None, "num.partitions") == "7"
         await one.catalog.refresh()
         assert one.catalog.topic("t0") == topics[0]
+
+
+async def test_topics_that_are_deleted_between_two_pages_are_not_taken_for_a_whole_catalog(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with catalogs.front(server.url) as one:
+        await created(one, "t")
+        with server.client() as client:
+            text = json.loads(client.hget(KEYS.topics, "t") or "")
+            entries = {f"t{at}": json.dumps(text | {"id": f"{at:032x}"}) for at in range(1500)}
+            client.hset(KEYS.topics, mapping=entries)
+            client.hincrby(KEYS.meta, "version", 1)
+            await one.catalog.refresh()
+            async with catalogs.front(server.url) as other:
+                other.catalog._distrust()
+                page = other.catalog._page
+
+                async def deleted_meanwhile(known: int, cursor: str | bytes = "0") -> Any:
+                    reply = await page(known, cursor)
+                    client.delete(KEYS.topics)
+                    return reply
+
+                monkeypatch.setattr(other.catalog, "_page", deleted_meanwhile)
+                with pytest.raises(StoreError, match=f"{KEYS.topics}.* was deleted"):
+                    await other.catalog.refresh()
+                monkeypatch.undo()
+                with pytest.raises(StoreError, match=f"{KEYS.topics}.* was deleted"):
+                    await other.catalog.refresh()
+            await one.catalog.refresh()
+            assert client.hlen(KEYS.topics) == len(one.catalog.topics()) + 1 == 1502
 
 
 async def test_change_of_a_catalog_without_topics_fails_and_brings_them_back(server: Server) -> None:

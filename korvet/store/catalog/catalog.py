@@ -175,8 +175,6 @@ class Catalog(Settings):
         if code == LOST and restores and version == self._version:
             await self._restore(version)
             code, version, cluster_id, topics, configs, cursor = await self._page(known_version)
-        if code == LOST:
-            raise StoreError(_DELETED.format(self._keys.topics, self._keys.configs))
         while code == RETRY or cursor != b"0":
             if code == RETRY:
                 # Another server holds the catalog now.
@@ -185,6 +183,8 @@ class Catalog(Settings):
             else:
                 code, _, _, further, _, cursor = await self._page(known_version, cursor)
                 topics += further
+        if code == LOST:
+            raise StoreError(_DELETED.format(self._keys.topics, self._keys.configs))
         if reading.number > self._taken:
             self._taken = reading.number
             self.cluster_id = cluster_id.decode() or self.cluster_id
