@@ -41,12 +41,9 @@ class SortedOffsets:
         self.refused: Entries = {}
         self.asked: Entries = {}
         self.offsets: dict[TopicPartition, Offset] = {}
-        self.takes_all = True
-        """Whether the group gets the offset of each partition that the request names."""
 
     def refuse(self, topic: str, index: int, code: int) -> None:
         """Refuse a partition, of which the group is not asked."""
-        self.takes_all = False
         self.refused.setdefault(topic, []).append((index, code))
 
     def answers(self, code: int) -> Entries:
@@ -132,7 +129,6 @@ def _sort(
     elif not 0 <= index < topic.partitions:
         result.refuse(name, index, UNKNOWN_TOPIC_OR_PARTITION)
     elif _utf16_length(part.committed_metadata or "") > longest:
-        result.takes_all = False
         result.asked.setdefault(name, []).append((index, OFFSET_METADATA_TOO_LARGE))
     else:
         result.asked.setdefault(name, []).append((index, 0))
