@@ -20,7 +20,7 @@ from korvet.api.shared import needs
 from korvet.api.shared.admin import GROUP_OPERATIONS, NOT_ASKED
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.api.shared.turns import with_few_repeats
+from korvet.api.shared.loop_turns import with_few_repeats
 from korvet.errors import KorvetError
 from korvet.store.groups.types import GroupDescription
 

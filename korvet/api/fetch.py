@@ -30,7 +30,7 @@ from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import PASSING_S, read_failure_code
-from korvet.api.shared.turns import SLICE
+from korvet.api.shared.loop_turns import SLICE
 from korvet.codes import (
     CORRUPT_MESSAGE,
     FETCH_SESSION_ID_NOT_FOUND,

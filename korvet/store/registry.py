@@ -70,7 +70,7 @@ class _Renewed(NamedTuple):
     listeners: list[Any]
 
 
-class Turn(Protocol):
+class SweepTurn(Protocol):
     """The turn to sweep, as background work sees it."""
 
     async def turn(self) -> None:
@@ -81,7 +81,7 @@ class Turn(Protocol):
 
 
 @asynccontextmanager
-async def taking(turn: Turn) -> AsyncIterator[None]:
+async def taking(turn: SweepTurn) -> AsyncIterator[None]:
     """The block of a sweep that begins when it is this front-end's turn.
 
     :raises StoreUnavailable: a node was away for the sweep; the turn passes on.

@@ -49,7 +49,7 @@ async def test_large_reads_of_other_nodes_do_not_wait_for_a_hung_node(cluster: C
         async with anyio.create_task_group() as readers:
             for _ in range(3):
                 readers.start_soon(one.read, hung, 0)
-            await until(lambda: one.log.turns.under_way_bytes > 0)
+            await until(lambda: one.log.fair_queues.under_way_bytes > 0)
             assert offsets(await one.read(other, 0)) == list(range(COUNT))
-            assert one.log.turns_of(hung).under_way_bytes > 0
+            assert one.log.fair_queue_of(hung).under_way_bytes > 0
             readers.cancel_scope.cancel()

@@ -14,8 +14,8 @@ import anyio
 from korvet.api import Answer, Api, Begun
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context, Frontend, Listener
+from korvet.api.shared.loop_turns import LoopTurns
 from korvet.api.shared.nodes import FixedNodes, Node
-from korvet.api.shared.turns import Turns
 from korvet.redis.doubt import Doubt
 from korvet.security.audit import Audit
 from korvet.server.bounds.connection_quotas import Bounds
@@ -148,7 +148,7 @@ async def serving(
 ) -> AsyncIterator[Running]:
     frontend = SimpleNamespace(
         draining=anyio.Event(),
-        turns=Turns(),
+        turns=LoopTurns(),
         wakeups=NoWakeups(),
         activity=Activity(),
         authorizer=None,

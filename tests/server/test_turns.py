@@ -14,7 +14,7 @@ import pytest
 
 from korvet.api import Answer
 from korvet.api.shared.context import Context
-from korvet.api.shared.turns import Turns, with_few_repeats
+from korvet.api.shared.loop_turns import LoopTurns, with_few_repeats
 from tests.server.script import PLAIN, STARTED, Script, named, serving, until
 from tests.support.wire import raw_client
 
@@ -113,7 +113,7 @@ async def test_large_requests_are_decoded_one_in_each_round_of_the_loop() -> Non
 
 
 async def test_turns_come_one_in_each_round_and_skip_cancelled_ones() -> None:
-    turns, rounds = Turns(), list[int]()
+    turns, rounds = LoopTurns(), list[int]()
     count = 0
 
     async def waiting() -> None:
@@ -135,7 +135,7 @@ async def test_turns_come_one_in_each_round_and_skip_cancelled_ones() -> None:
 
 
 async def test_many_short_lists_within_a_list_are_encoded_in_turns() -> None:
-    turns, rounds, done = Turns(), [0], 0
+    turns, rounds, done = LoopTurns(), [0], 0
     ended = anyio.Event()
 
     async def others() -> None:

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
-from korvet.api.shared.turns import SLICE, Turns
+from korvet.api.shared.loop_turns import SLICE, LoopTurns
 from korvet.codes import POLICY_VIOLATION
 from korvet.errors import StoreError
 from korvet.security.acl import Acl, Operation, PatternType, Permission, ResourceType
@@ -254,7 +254,7 @@ async def counts(work: Awaitable[object], count: Callable[[], int]) -> list[int]
 async def test_other_work_goes_on_while_thirty_thousand_names_are_judged(judge: Authorizer, nesting: int) -> None:
     denials = [rule("*", principal=f"User:{number}", permission=Permission.DENY) for number in range(5000)]
     await judge.add([*denials, *(rule("x" * size, pattern=PatternType.PREFIXED) for size in range(1, nesting + 1))])
-    turns, rights = Turns(), Counted(judge, ALICE, HOST, "test")
+    turns, rights = LoopTurns(), Counted(judge, ALICE, HOST, "test")
     # A check needs no more of a context than this.
     ctx = cast(Context, SimpleNamespace(frontend=SimpleNamespace(turns=turns)))
     names = [f"{'x' * 500 if number % 2 else 'y'}-{number}" for number in range(30_000)]

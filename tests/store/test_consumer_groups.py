@@ -108,7 +108,7 @@ async def test_one_target_is_made_for_all_waiting_heartbeats(
             counting.gate.set()
     assert {answer.code for answer in answers} == {0}
     assert counting.begun <= 3
-    assert groups.consumers._turns == {}
+    assert groups.consumers._target_requests == {}
 
 
 async def members(groups: Groups, group_id: str) -> Sequence[ConsumerMember]:
@@ -139,7 +139,7 @@ async def test_client_that_leaves_while_it_makes_the_target_stops_no_other_clien
             counting.gate.set()
     assert list(answers) == ["second"]
     assert answers["second"].code == 0
-    assert groups.consumers._turns == {}
+    assert groups.consumers._target_requests == {}
 
 
 async def test_failure_ends_all_waiting_heartbeats(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +160,7 @@ async def test_failure_ends_all_waiting_heartbeats(groups: Groups, monkeypatch: 
             for member in range(5):
                 tasks.start_soon(join, member)
     assert told == 5
-    assert groups.consumers._turns == {}
+    assert groups.consumers._target_requests == {}
 
 
 async def test_member_is_answered_while_others_keep_changing_the_group(
@@ -263,7 +263,7 @@ async def test_unavailable_redis_is_tried_once_for_all_waiting_heartbeats(
     async def fail(_: str) -> None:
         nonlocal tried
         tried += 1
-        while len(groups.consumers._turns) == 0 or groups.consumers._turns[group_id].asking < 5:
+        while len(groups.consumers._target_requests) == 0 or groups.consumers._target_requests[group_id].asking < 5:
             await anyio.sleep(0.01)
         gone.set()
         raise StoreUnavailable("gone", outcome_unknown=False)

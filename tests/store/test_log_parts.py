@@ -14,10 +14,10 @@ from korvet.store.catalog.topic import Topic
 from korvet.store.keys import Namespace
 from korvet.store.log.budget import AnswerBudget, Share
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, epoch_of_offset, parse_epochs
+from korvet.store.log.fair_queue import FairQueue
 from korvet.store.log.in_flight import SEQUENCES, InFlight
 from korvet.store.log.partition import Partition, RecentBatch
 from korvet.store.log.recent import RecentBatches
-from korvet.store.log.turns import LinkTurns
 from korvet.wire.batch import HEADER, Batch
 from tests.oracle.batches import Batch as Script
 from tests.oracle.batches import encode
@@ -122,7 +122,7 @@ async def test_cancelled_reader_takes_nothing_of_the_answer_budget() -> None:
 @pytest.mark.anyio
 async def test_reader_that_received_few_bytes_goes_before_one_that_received_many() -> None:
     budget = AnswerBudget()
-    turns, order = LinkTurns(MIB), []
+    turns, order = FairQueue(MIB), []
     large, other = budget.share(), budget.share()
 
     async def read(name: str, reader: Share, size_bytes: int, times: int = 1) -> None:
@@ -144,7 +144,7 @@ async def test_reader_that_received_few_bytes_goes_before_one_that_received_many
 
 @pytest.mark.anyio
 async def test_cancelled_reader_takes_no_turn() -> None:
-    turns, reader = LinkTurns(10), AnswerBudget().share()
+    turns, reader = FairQueue(10), AnswerBudget().share()
     await turns.take(reader, 10)
     with anyio.move_on_after(0.001):
         await turns.take(reader, 1)

@@ -137,7 +137,7 @@ async def test_reader_that_goes_away_takes_nothing_from_the_others(one: Front) -
     partition, appended = await placed_partition(one, 2, 300_000)
     await one.read(partition, 0, max_bytes=LARGE)
     readers = [asyncio.ensure_future(one.read(partition, 0)) for _ in range(3)]
-    await until(lambda: one.log.turns.under_way_bytes > 0)
+    await until(lambda: one.log.fair_queues.under_way_bytes > 0)
     readers[0].cancel()
     for reader in readers[1:]:
         assert split(await reader) == stored(*enumerate(appended))

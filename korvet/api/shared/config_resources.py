@@ -19,8 +19,8 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api.shared.admin import change_failure, node_ids
 from korvet.api.shared.context import Context
+from korvet.api.shared.loop_turns import SLICE
 from korvet.api.shared.needs import CODES, MESSAGES, Narrowed, Needs, Steps
-from korvet.api.shared.turns import SLICE
 from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.client_metrics import UnknownConfig, subscription
 from korvet.configs.groups import GROUP_CONFIGS

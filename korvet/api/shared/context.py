@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
+from korvet.api.shared.loop_turns import SLICE, LoopTurns
 from korvet.api.shared.telemetry import Peer, Telemetry, shown
-from korvet.api.shared.turns import SLICE, Turns
 from korvet.configs.client_metrics import Traits
 from korvet.security.protocol import Security
 from korvet.store.every import Sweeps
@@ -88,7 +88,7 @@ class Frontend:
     authorizer: Authorizer | None = None
     sweeps: Sweeps = field(default_factory=Sweeps)
     draining: anyio.Event = field(default_factory=anyio.Event)
-    turns: Turns = field(default_factory=Turns)
+    turns: LoopTurns = field(default_factory=LoopTurns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from kio.schema.errors import ErrorCode
 
 from korvet.api.shared.context import Context
-from korvet.api.shared.turns import SLICE
+from korvet.api.shared.loop_turns import SLICE
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.security.rights import Rights
 from korvet.wire.writer import Fields

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import failure_code, failure_message
-from korvet.api.shared.turns import SLICE
+from korvet.api.shared.loop_turns import SLICE
 from korvet.codes import (
     CONCURRENT_TRANSACTIONS,
     INVALID_PRODUCER_EPOCH,

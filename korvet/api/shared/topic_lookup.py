@@ -7,7 +7,7 @@ from typing import Any
 
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import read_failure_code
-from korvet.api.shared.turns import SLICE
+from korvet.api.shared.loop_turns import SLICE
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 

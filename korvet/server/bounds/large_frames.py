@@ -36,7 +36,7 @@ class Receiving(Protocol):
 
 
 @dataclass(slots=True)
-class _Turn:
+class _FrameWithTurn:
     """A frame with a turn: its size, and its missing bytes when it was last seen to move."""
 
     size_bytes: int
@@ -50,7 +50,7 @@ class LargeFrames:
     def __init__(self, bound_bytes: int) -> None:
         self._bound_bytes = bound_bytes
         self._taken_bytes = 0
-        self._turns: dict[Receiving, _Turn] = {}
+        self._turns: dict[Receiving, _FrameWithTurn] = {}
         self._missing: dict[Receiving, int] = {}
         self._waiting: dict[Receiving, int] = {}
         self._is_newest_next = False
@@ -85,7 +85,7 @@ class LargeFrames:
             if self._turns and self._taken_bytes + size_bytes > self._bound_bytes:
                 return
             del self._waiting[connection]
-            self._turns[connection] = _Turn(size_bytes, size_bytes, float("inf"))
+            self._turns[connection] = _FrameWithTurn(size_bytes, size_bytes, float("inf"))
             self._is_newest_next = not self._is_newest_next
             self._taken_bytes += size_bytes
             if call:

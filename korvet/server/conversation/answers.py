@@ -6,7 +6,7 @@ import asyncio
 
 from kio.schema.errors import ErrorCode
 
-from korvet.api.shared.turns import Turns
+from korvet.api.shared.loop_turns import LoopTurns
 from korvet.errors import StoreFull, StoreUnavailable
 from korvet.store.log.budget import Share
 from korvet.wire.writer import Buffers, Fields, framed, writer
@@ -104,7 +104,7 @@ def _joined(buffers: list[bytes | memoryview]) -> list[bytes | memoryview]:
 
 
 async def encoded(
-    turns: Turns, api_key: int, version: int, correlation_id: int, answer: Fields, codes: list[int]
+    turns: LoopTurns, api_key: int, version: int, correlation_id: int, answer: Fields, codes: list[int]
 ) -> Buffers:
     """A response frame. A long one is written in slices, each in a turn of the loop.
 

@@ -11,8 +11,8 @@ from kio.schema.errors import ErrorCode
 from korvet.api import Answer, Api, Begun
 from korvet.api.api_versions import supported
 from korvet.api.shared.context import Context, Frontend, Listener
+from korvet.api.shared.loop_turns import LoopTurns
 from korvet.api.shared.telemetry import Peer
-from korvet.api.shared.turns import Turns
 from korvet.metrics.requests import RequestFigures
 from korvet.security.principal import ANONYMOUS
 from korvet.security.rights import Rights
@@ -61,7 +61,7 @@ class Request:
         self.notes: Notes | None = None
         """None if nobody wants any."""
 
-    async def read(self, turns: Turns, header: RequestHeader) -> None:
+    async def read(self, turns: LoopTurns, header: RequestHeader) -> None:
         """Decode a large request with this header, in a turn of its own.
 
         :raises MalformedRequest: if its bytes do not fit the schema.

@@ -30,7 +30,7 @@ from korvet.store.background import transaction_sweep
 from korvet.store.background.maintenance import compact_all, enforce_retention
 from korvet.store.capacity import stored_bytes
 from korvet.store.keys import LOBBY, Namespace
-from korvet.store.registry import Registry, Turn
+from korvet.store.registry import Registry, SweepTurn
 from korvet.store.security.users import parse_credentials
 from korvet.store.tenants import Limit, Tenant, Tenants
 from korvet.store.topics import finish_deletions
@@ -328,7 +328,7 @@ class Namespaces:
         tasks.start_soon(self.lobby.quotas.follow)
         tasks.start_soon(self.lobby.quotas.report)
 
-    async def run(self, turn: Turn) -> None:
+    async def run(self, turn: SweepTurn) -> None:
         """Keep namespaces open until `draining` is set and all have closed.
 
         :param turn: the turn to visit.
@@ -395,7 +395,7 @@ class Namespaces:
             self._told.add(name)
             log.error("the namespace of a tenant cannot be opened", tenant=name, reason=str(failure))
 
-    async def _visit_all(self, turn: Turn) -> None:
+    async def _visit_all(self, turn: SweepTurn) -> None:
         """Visit each tenant's namespace that is not open here, one after the other, while it is this one's turn."""
         while True:
             await turn.turn()

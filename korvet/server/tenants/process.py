@@ -11,8 +11,8 @@ import structlog
 from anyio.abc import TaskGroup
 
 from korvet.api.shared.context import Frontend
+from korvet.api.shared.loop_turns import LoopTurns
 from korvet.api.shared.telemetry import Telemetry
-from korvet.api.shared.turns import Turns
 from korvet.configs.listeners import listener_config
 from korvet.configs.oauth import OAUTH_CONFIGS
 from korvet.errors import KorvetError, StoreUnavailable
@@ -43,7 +43,7 @@ from korvet.store.log.budget import AnswerBudget
 from korvet.store.log.log import Log
 from korvet.store.log.shared import Shared
 from korvet.store.outages import Outages
-from korvet.store.registry import Turn
+from korvet.store.registry import SweepTurn
 from korvet.store.security.users import Users
 from korvet.store.tenants import is_tenant_name, redis_user_of
 from korvet.store.transactions.transactions import Transactions
@@ -102,7 +102,7 @@ class Process:
         self.store = store
         self.outages = Outages(store, LOBBY if fixed is None else Namespace(fixed))
         self.wakeups = Wakeups(store)
-        self.turns = Turns()
+        self.turns = LoopTurns()
         self.sweeps = Sweeps()
         self.pushes = None if settings.metrics is None else Pushes()
         self.front_ends: Callable[[], int] = lambda: 1
@@ -259,7 +259,7 @@ def _archive_follower(frontend: Frontend) -> ArchiveFollower:
     return follower
 
 
-def start_sweeps(tasks: TaskGroup, frontend: Frontend, turn: Turn) -> None:
+def start_sweeps(tasks: TaskGroup, frontend: Frontend, turn: SweepTurn) -> None:
     """Do a namespace's background work when it is this front-end's turn."""
     activity, sweeps, transactions = frontend.activity, frontend.sweeps, frontend.transactions
     tasks.start_soon(maintain, frontend.namespace, frontend.catalog, frontend.log, turn, activity, sweeps)

@@ -20,7 +20,7 @@ from korvet.errors import KorvetError, StoreError
 from korvet.store.every import Steps, every
 from korvet.store.groups.groups import Groups
 from korvet.store.outcomes import Failures
-from korvet.store.registry import Turn, taking
+from korvet.store.registry import SweepTurn, taking
 
 log = structlog.get_logger()
 
@@ -28,7 +28,7 @@ INTERVAL_S: Final = 600.0
 """Kafka's offsets.retention.check.interval.ms."""
 
 
-async def keep_swept(groups: Groups, turn: Turn, steps: Steps | None = None) -> None:
+async def keep_swept(groups: Groups, turn: SweepTurn, steps: Steps | None = None) -> None:
     """Sweep every ten minutes while it is this front-end's turn, until cancelled."""
     suspects: Set[str] = frozenset()
     swept: Set[UUID] | None = None

@@ -27,7 +27,7 @@ from korvet.store.keys import Namespace
 from korvet.store.log.log import Log
 from korvet.store.log.partition import Partition
 from korvet.store.outcomes import settled
-from korvet.store.registry import Turn, taking
+from korvet.store.registry import SweepTurn, taking
 from korvet.store.topics import finish_deletions
 
 _MAX_CALLS = 10_000
@@ -48,7 +48,7 @@ nothing."""
 
 
 async def maintain(
-    namespace: Namespace, catalog: Catalog, log: Log, turn: Turn, activity: Activity, sweeps: Sweeps | None = None
+    namespace: Namespace, catalog: Catalog, log: Log, turn: SweepTurn, activity: Activity, sweeps: Sweeps | None = None
 ) -> None:
     """Finish deletions at start and every 30 s, enforce retention every log.retention.check.interval.ms, and look for
     due compactions every log.cleaner.backoff.ms.
@@ -65,7 +65,7 @@ async def maintain(
 
 
 async def _keep_trimmed(
-    namespace: Namespace, catalog: Catalog, log: Log, turn: Turn, activity: Activity, steps: Steps
+    namespace: Namespace, catalog: Catalog, log: Log, turn: SweepTurn, activity: Activity, steps: Steps
 ) -> None:
     retention_at = anyio.current_time() + min(_INTERVAL_S, _retention_interval_s(catalog))
 

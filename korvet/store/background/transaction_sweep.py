@@ -18,7 +18,7 @@ from korvet.errors import KorvetError, StoreError
 from korvet.store.activity import IDLE_S, Activity
 from korvet.store.every import Steps, every
 from korvet.store.keys import TRANSACTION_SHARDS
-from korvet.store.registry import Turn, taking
+from korvet.store.registry import SweepTurn, taking
 from korvet.store.transactions.transactions import Transactions
 
 INTERVAL_S: Final = 1.0
@@ -27,7 +27,9 @@ UNUSED_INTERVAL_S: Final = 5.0
 HANGING_INTERVAL_S: Final = 60.0
 
 
-async def keep_swept(transactions: Transactions, turn: Turn, activity: Activity, steps: Steps | None = None) -> None:
+async def keep_swept(
+    transactions: Transactions, turn: SweepTurn, activity: Activity, steps: Steps | None = None
+) -> None:
     """Sweep every second while it is this front-end's turn, until cancelled.
 
     Nobody changes a deadline in an idle namespace. So the sweep rests there until the first of them.
@@ -57,7 +59,9 @@ async def keep_swept(transactions: Transactions, turn: Turn, activity: Activity,
     await every(pause_s, step, complaint, at_once=True, sleep=sleep, has_told=has_told, steps=steps)
 
 
-async def keep_closed(transactions: Transactions, turn: Turn, activity: Activity, steps: Steps | None = None) -> None:
+async def keep_closed(
+    transactions: Transactions, turn: SweepTurn, activity: Activity, steps: Steps | None = None
+) -> None:
     """Close every minute what a history that went back left open, while it is this front-end's turn."""
 
     async def step() -> None:

@@ -59,7 +59,7 @@ class ConsumerGroups:
         self._calls = calls
         self._catalog = catalog
         self._subscriptions = Subscriptions(catalog)
-        self._turns: dict[str, _Turns] = {}
+        self._target_requests: dict[str, _TargetRequests] = {}
         self._computing = FairThreads(1, 1)
 
     def assignors(self) -> tuple[str, ...]:
@@ -176,7 +176,7 @@ class ConsumerGroups:
 
         :raises StoreUnavailable, StoreFull, StoreError:
         """
-        turns = self._turns.setdefault(group_id, _Turns())
+        turns = self._target_requests.setdefault(group_id, _TargetRequests())
         asked = turns.begun
         turns.asking += 1
         try:
@@ -194,7 +194,7 @@ class ConsumerGroups:
         finally:
             turns.asking -= 1
             if not turns.asking:
-                del self._turns[group_id]
+                del self._target_requests[group_id]
 
     async def _make_target(self, group_id: str) -> None:
         snapshot = await self._snapshot(group_id)
@@ -263,7 +263,7 @@ class ConsumerGroups:
 
 
 @dataclass(slots=True)
-class _Turns:
+class _TargetRequests:
     """The tasks that want one group's target made: how many ask, and the numbers of the last turns begun and done."""
 
     lock: anyio.Lock = field(default_factory=anyio.Lock)

@@ -11,10 +11,10 @@ from korvet.redis.client import Buffer, Purpose
 from korvet.store.keys import placed_batch
 from korvet.store.log.budget import SMALL_BYTES
 from korvet.store.log.entries import FOREIGN, CorruptEntry, Entry, parsed_entries
+from korvet.store.log.fair_queue import Reader, passed_on
 from korvet.store.log.joined import in_batches
 from korvet.store.log.partition import Partition
 from korvet.store.log.partitions import Partitions
-from korvet.store.log.turns import Reader, passed_on
 from korvet.wire.batch import HEADER_BYTES
 
 _PIECE_BYTES = 128 << 10
@@ -79,12 +79,12 @@ async def _ask_in_turns(
     if sum(entry.size_bytes for entry in entries) <= SMALL_BYTES:
         return [_ask_once(log, partition, entry, is_shared=is_shared) for entry in entries]
     asked: list[asyncio.Future[Any]] = []
-    turns = log.turns_of(partition)
+    queue = log.fair_queue_of(partition)
     for some, size_bytes in _pieces(entries):
-        await turns.take(reader, size_bytes)
+        await queue.take(reader, size_bytes)
         asked += [_ask_once(log, partition, entry, is_shared=is_shared) for entry in some]
         # All come from one server, in their order.
-        asked[-1] = turns.under_way(asked[-1], size_bytes)
+        asked[-1] = queue.under_way(asked[-1], size_bytes)
     return asked
 
 

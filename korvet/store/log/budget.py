@@ -107,7 +107,7 @@ class AnswerBudget:
 class Share:
     """One connection's part of the budget: for its reads, and for answers that its client has not taken.
 
-    ``finish`` orders it among the readers (`korvet.store.log.turns`).
+    ``finish`` orders it among the readers (`korvet.store.log.fair_queue`).
     """
 
     __slots__ = ("_budget", "finish", "held_bytes", "leaving_bytes")

@@ -16,11 +16,11 @@ from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
 from korvet.store.contract import GONE
 from korvet.store.keys import Namespace
+from korvet.store.log.fair_queue import FairQueue
 from korvet.store.log.limits import Limits, keeps_unarchived, limits_of
 from korvet.store.log.partition import Partition
 from korvet.store.log.rules import rules_of
 from korvet.store.log.shared import Shared
-from korvet.store.log.turns import LinkTurns
 from korvet.store.memory import ProducerRoom
 from korvet.store.outcomes import settled
 
@@ -50,7 +50,7 @@ class Partitions:
         self.wakeups = wakeups
         shared = shared or Shared(store, wakeups)
         self.recent, self.placed, self.known, self.reads = shared.recent, shared.placed, shared.known, shared.reads
-        self.answers, self.turns = shared.answers, shared.turns
+        self.answers, self.fair_queues = shared.answers, shared.fair_queues
         self._decoders = shared.decoders
         self.replicas, self.damage = shared.replicas, shared.damage
         self.reserve: ProducerRoom = shared.reserve
@@ -120,9 +120,9 @@ class Partitions:
             for partition in partitions:
                 partition.forget()
 
-    def turns_of(self, partition: Partition) -> LinkTurns:
-        """The turns on the connection by which a partition is read."""
-        return self.turns.at(self.store.link(Purpose.READ, partition.keys.log))
+    def fair_queue_of(self, partition: Partition) -> FairQueue:
+        """The queue of the connection by which a partition is read."""
+        return self.fair_queues.at(self.store.link(Purpose.READ, partition.keys.log))
 
     def next_token(self) -> str:
         """A name for a temporary key, unique among all processes."""

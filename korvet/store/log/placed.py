@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from korvet.store.log.entries import Entry
+from korvet.store.log.fair_queue import Reader, passed_on
 from korvet.store.log.partition import Partition
-from korvet.store.log.turns import Reader, passed_on
 
 AHEAD_SHARE = 4
 """The part of the budget that batches may take which nobody has come for yet."""

@@ -10,7 +10,7 @@ hash, and only if one of them ended at or above the offset. The list may lose me
 the meta hash once more behind it. Batches out of memory have no transaction and need no list.
 
 **Bounds.** A read reserves the bytes of its answer (`korvet.store.log.room`). Large replies take turns on the
-connection that all readers share (`korvet.store.log.turns`): entries in slices, placed batches in pieces.
+connection that all readers share (`korvet.store.log.fair_queue`): entries in slices, placed batches in pieces.
 """
 
 from __future__ import annotations
@@ -152,11 +152,11 @@ async def _asked(log: Partitions, questions: Sequence[_Question], room: Room) ->
     size_bytes = sum(question.expected.entries_bytes for question in questions)
     if size_bytes > SMALL_BYTES:
         # The turn is at the last question's server, whose answer ends it.
-        turns = log.turns_of(questions[-1].want.partition)
-        await turns.take(room.share, size_bytes)
+        queue = log.fair_queue_of(questions[-1].want.partition)
+        await queue.take(room.share, size_bytes)
     asked = [_ask(log, question, room, last_id) for question, last_id in zip(questions, last_ids, strict=True)]
     if size_bytes > SMALL_BYTES:
-        asked[-1] = asked[-1]._replace(meta=turns.under_way(asked[-1].meta, size_bytes))
+        asked[-1] = asked[-1]._replace(meta=queue.under_way(asked[-1].meta, size_bytes))
     return asked
 
 
@@ -347,14 +347,14 @@ def _remember(log: Partitions, partition: Partition, entries: Sequence[Entry], b
 
 def _read_ahead(log: Partitions, want: Want, rest: Sequence[Entry]) -> bool:
     """Ask for the placed batches that the reader's next Fetch will take; whether any was asked for."""
-    turns, has_asked = log.turns_of(want.partition), False
+    queue, has_asked = log.fair_queue_of(want.partition), False
     for entry in _fitting(rest, want.max_bytes, must=True):
         if entry.record is None and log.placed.wants(want.partition, entry):
-            if not turns.try_take(entry.size_bytes):
+            if not queue.try_take(entry.size_bytes):
                 break
             has_asked = True
             batch = ask_batch(log, want.partition, entry)
-            turns.end_with(batch, entry.size_bytes)
+            queue.end_with(batch, entry.size_bytes)
             log.placed.add(want.partition, entry, batch, is_ahead=True)
     return has_asked
 

@@ -10,11 +10,11 @@ from korvet.redis.client import Store
 from korvet.redis.wakeup import Wakeups
 from korvet.store.log.budget import AnswerBudget
 from korvet.store.log.damage import Damage
+from korvet.store.log.fair_queue import FairQueues
 from korvet.store.log.known_entries import KnownEntries
 from korvet.store.log.placed import PlacedBatches
 from korvet.store.log.recent import RecentBatches
 from korvet.store.log.replicas import Replicas
-from korvet.store.log.turns import ReadTurns
 from korvet.store.memory import Reserve
 from korvet.store.threads import FairThreads
 
@@ -59,7 +59,7 @@ class Shared:
         self.answers = answers or AnswerBudget()
         self.known = KnownEntries(wakeups)
         self.reads = Reads()
-        self.turns = ReadTurns()
+        self.fair_queues = FairQueues()
         self.decoders = FairThreads(_DECODERS, _MOST_DECODERS_OF_ONE)
         self.replicas = Replicas(store)
         self.reserve = Reserve(store)

@@ -34,7 +34,7 @@ def with_few_repeats(things: Iterable[T]) -> list[T]:
     return kept
 
 
-class Turns:
+class LoopTurns:
     """The turns of one front-end."""
 
     def __init__(self) -> None:

@@ -27,30 +27,30 @@ class Reader(Protocol):
     finish: int
 
 
-class ReadTurns:
-    """The turns of one process, for each of its connections to servers."""
+class FairQueues:
+    """The queues of one process, for each of its connections to servers."""
 
     def __init__(self) -> None:
-        self._turns: WeakKeyDictionary[Link, LinkTurns] = WeakKeyDictionary()
-        self._nowhere = LinkTurns()
+        self._queues: WeakKeyDictionary[Link, FairQueue] = WeakKeyDictionary()
+        self._nowhere = FairQueue()
 
-    def at(self, link: Link | None) -> LinkTurns:
-        """The turns of a connection, or of readers without one."""
+    def at(self, link: Link | None) -> FairQueue:
+        """The queue of a connection, or of readers without one."""
         if link is None:
             return self._nowhere
-        turns = self._turns.get(link)
-        if turns is None:
-            turns = self._turns[link] = LinkTurns()
-        return turns
+        queue = self._queues.get(link)
+        if queue is None:
+            queue = self._queues[link] = FairQueue()
+        return queue
 
     @property
     def under_way_bytes(self) -> int:
         """Bytes that were asked of any server and did not come yet."""
-        return sum(turns.under_way_bytes for turns in (self._nowhere, *self._turns.values()))
+        return sum(one.under_way_bytes for one in (self._nowhere, *self._queues.values()))
 
 
-class LinkTurns:
-    """The turns of one connection."""
+class FairQueue:
+    """The queue for the turns of one connection."""
 
     def __init__(self, window_bytes: int = WINDOW_BYTES) -> None:
         self._window_bytes = window_bytes

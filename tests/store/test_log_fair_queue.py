@@ -10,8 +10,8 @@ import pytest
 
 from korvet.redis.client import Argument, Purpose
 from korvet.store.log.budget import AnswerBudget
+from korvet.store.log.fair_queue import WINDOW_BYTES
 from korvet.store.log.room import Want
-from korvet.store.log.turns import WINDOW_BYTES
 from tests.store.logs import EVERYTHING, Front, batch, offsets, until
 
 pytestmark = pytest.mark.anyio
@@ -71,7 +71,7 @@ async def test_small_read_waits_only_for_large_ones_under_way(one: Front, monkey
         assert (noted.came - before) * PLACED <= 2 * WINDOW_BYTES
         assert noted.came < 120
     assert 0 < noted.most_bytes <= WINDOW_BYTES
-    assert one.log.turns.under_way_bytes == 0
+    assert one.log.fair_queues.under_way_bytes == 0
 
 
 async def test_readers_that_catch_up_get_their_batches_by_turns(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
