@@ -1,8 +1,8 @@
-"""The metrics that clients pushed (KIP-714), as a supervisor keeps them and tells them at ``/metrics``.
+"""The metrics that clients pushed (KIP-714), as a supervisor keeps them and serves them at ``/metrics``.
 
-Of each client instance the newest push of its principal counts, whichever front-end process took it. A client that
-pushes no more vanishes after three of its intervals. Series are bounded, and each user and address has a fair share of
-them: if there is no room, those with the most give way. `korvet.metrics.otlp` makes names and labels of a client's.
+The newest push of a client instance's principal counts, whichever front-end process took it. The supervisor forgets a
+client three intervals after its last push. Series are bounded, and each user and address has a fair share of them: when
+the room is used up, the largest holders give way. `korvet.metrics.otlp` makes the names and labels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LEAST_KEPT_S: Final = 60.0
 _INTERVALS: Final = 3
 _LOOK_S: Final = 1.0
 _LABEL_CHARACTERS: Final = 200
-"""Labels of so many characters count as one series more."""
+"""A series counts as one more for each such length of its labels."""
 _INFO: Final = FAMILIES["korvet_client_info"].labels
 Pushed = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
 """Series by the metric's name: labels and value."""
@@ -71,7 +71,7 @@ class Clients:
             ends_at=self._now() + max(_LEAST_KEPT_S, _INTERVALS * told["interval_ms"] / 1000),
         )
         if (known := self._clients.get(key)) is not None and known.source[:2] != taken.source[:2]:
-            # The id is another principal's, until that one pushes no more.
+            # The id belongs to another principal until that one stops pushing.
             self._dropped[namespace, "principal"] += len(taken.series)
             return
         earlier = None if known is None else self._forget(key)
@@ -106,7 +106,7 @@ class Clients:
         )  # fmt: skip
 
     def add_to(self, samples: Samples) -> None:
-        """Add what is told of the clients themselves."""
+        """Add the figures about the clients themselves."""
         self._expire()
         for (namespace, _), client in self._clients.items():
             samples.set("korvet_client_info", 1, *client.info)
@@ -127,7 +127,7 @@ class Clients:
         return found
 
     def _expire(self) -> None:
-        """Forget clients that push no more; at most once a second, for all are looked at."""
+        """Forget clients that stopped pushing; at most once a second, because this looks at all of them."""
         now = self._now()
         if now < self._expires_at:
             return

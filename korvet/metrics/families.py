@@ -1,6 +1,6 @@
 """Every metric: its name, kind, labels and meaning, and the JMX name of Kafka's if there is one.
 
-docs/metrics.md shows the same table; tests hold both, and what `/metrics` tells, together.
+docs/metrics.md shows the same table. Tests compare it, this module and the output of `/metrics`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The Host headers that name a server of ours: a foreign site can have its own name lead here (DNS rebinding).
+"""The Host headers that name our server. A foreign site can point its own name at this server (DNS rebinding).
 
-A browser sends the name of the site whose page asks. No foreign site is at an IP address, nor at a name that nobody can
-register.
+A browser sends the name of the site whose page makes the request. No foreign site is at an IP address, nor at a name
+that nobody can register.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 Hosts = Callable[[str], bool]
-"""Whether a Host header names the server."""
+"""A predicate: True if a Host header names the server."""
 _UNREGISTERED: Final = frozenset({"arpa", "internal", "local", "localhost", "svc"})
-"""Ends of names that only a network's own DNS tells: RFC 6761, RFC 6762, RFC 8375, ICANN's private use, Kubernetes."""
+"""Ends of names that only a network's own DNS resolves: RFC 6761, 6762, 8375, ICANN's private use, Kubernetes."""
 _SHOWN: Final = 100
 
 
@@ -29,7 +29,7 @@ def public_hosts(names: frozenset[str]) -> Hosts:
 
 
 def private_hosts(names: frozenset[str]) -> Hosts:
-    """As `public_hosts`, and the names of a private network: of one label, this machine's, and those of its own DNS."""
+    """As `public_hosts`, and the names of a private network: single labels, this machine's, and its own DNS's."""
     known = public_hosts(names | {socket.gethostname()})
 
     def is_ours(host: str) -> bool:

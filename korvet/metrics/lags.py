@@ -1,7 +1,7 @@
-"""The lags of the last hour: of each group and topic one number a minute, as the supervisor's rounds saw them.
+"""The lags of the last hour: one number a minute for each group and topic, from the supervisor's rounds.
 
-They are in memory alone, in at most so many bytes. A group is kept whole or not at all, so that a sum over its topics
-is true.
+They are in memory alone, and their bytes are bounded. A group is kept whole or not at all, so that a sum over its
+topics is true.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_TOPICS: Final = 200
 """Of one group."""
 UNKNOWN: Final = -1
 _MOST_LAG: Final = 2**63 - 1
-"""What fits into an array. Clients may commit any offset, and those far below 0 have larger lags."""
+"""The largest number that the array holds. Clients may commit any offset, and one far below 0 has a larger lag."""
 _SERIES_BYTES: Final = 8 * MOST_NUMBERS + 400
 _NAME_BYTES: Final = 4
 """The most of a character."""
@@ -51,7 +51,7 @@ class Lags:
 
         :param lags: in records, by group and topic.
         """
-        # A clock that was set back begins anew; a namespace that is not read any more is kept for an hour.
+        # A clock that was set back begins anew; a namespace stays for an hour after its last round.
         self._namespaces = {
             name: one for name, one in self._namespaces.items() if 0 <= now - one.times[-1] < MOST_NUMBERS * EVERY_S
         }
@@ -88,7 +88,7 @@ def _moved_on(
         now[group][topic] = lag
     kept: dict[str, dict[str, array[int]]] = {}
     size_bytes = 0
-    # New groups, whatever their number, push out none that is known, but those that are gone.
+    # New groups, however many, replace only groups that are gone.
     there = [group for group in own.groups if group in now]
     new = [group for group in now if group not in own.groups]
     gone = [group for group in own.groups if group not in now]
@@ -105,12 +105,12 @@ def _moved_on(
 
 
 def _is_known(numbers: array[int], count: int) -> bool:
-    """Whether a series still has a lag, after one more number that is not known."""
+    """True if a series still has a lag after one more unknown number."""
     return max(numbers[1 - count :] if count > 1 else (), default=UNKNOWN) > UNKNOWN
 
 
 def _series(known: array[int] | None, lag: int | None, count: int) -> array[int]:
-    """The last numbers of a topic, of which a lag, or None if there is none now, is the newest."""
+    """A topic's last numbers, with this lag as the newest; None stands for an unknown one."""
     numbers = array("q", [UNKNOWN]) * (count - 1) if known is None else known
     numbers.append(UNKNOWN if lag is None else min(lag, _MOST_LAG))
     del numbers[:-count]

@@ -58,7 +58,7 @@ class Requests:
         return found
 
     def all(self) -> Sequence[RequestFigures]:
-        """The figures of each API and version that was asked for."""
+        """The figures of each API and version that clients requested."""
         return list(self._of.values())
 
     def errors(self) -> Mapping[str, Mapping[int, int]]:

@@ -1,6 +1,6 @@
-"""Figures by name and labels, as a front-end process writes them to its supervisor, and as the supervisor adds them up.
+"""Figures by name and labels: a front-end process writes them to its supervisor, which adds them up.
 
-A value is a number, or the list that `korvet.metrics.families.Kind` tells of. JSON carries them, a line each second.
+A value is a number, or the list that `korvet.metrics.families.Kind` describes. JSON carries them, one line a second.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from korvet.metrics.families import FAMILIES, Joined, Kind
 
 Value = float | list[float]
 _ADDED: Final = (Kind.COUNTER, Kind.HISTOGRAM)
-"""Kinds whose figures stay when their process has ended."""
+"""Kinds of figures that stay after their process has ended."""
 
 
 class Samples:
@@ -56,9 +56,9 @@ class Samples:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Samples:
-        """What `to_json` wrote. Names that are not known here are left out.
+        """Read what `to_json` wrote, without names that are unknown here.
 
-        :raises ValueError: the text is none of those.
+        :raises ValueError: the text is not from `to_json`.
         """
         samples = cls()
         listed: Mapping[str, Iterable[tuple[list[str], Value]]] = json.loads(text)

@@ -1,8 +1,8 @@
-"""Fair shares of a bound, for the sources of what fills it. Without I/O.
+"""Fair shares of a bound among the sources that fill it. Without I/O.
 
-A source is a path, such as a namespace, a user and an address. If there is no room, the largest namespace gives way, in
-it the largest user, and so on. It does not if the source that comes would then have as much, at the level at which the
-two differ. So each source gets what it needs, up to an equal part; more users, addresses or things get it no more.
+A source is a path, such as a namespace, a user and an address. When the room is used up, the largest namespace gives
+way, in it the largest user, and so on. It keeps its room if the new source would then have as much, at the level where
+the two differ. So each source gets what it needs, up to an equal part; more users, addresses or keys do not raise it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST_STALE = 4
 
 
 class _Share:
-    """What a source has, with those below it. Keys are in the order in which they came."""
+    """A source's total, with the sources below it. Keys are in their order of arrival."""
 
     __slots__ = ("_heap", "cost", "keys", "parts")
 
@@ -50,7 +50,7 @@ class _Share:
 
 
 class Shares:
-    """What all sources have: keys, each with a cost. All paths are equally long."""
+    """The totals of all sources: keys, each with a cost. All paths have the same length."""
 
     def __init__(self) -> None:
         self._all = _Share()

@@ -36,7 +36,7 @@ _UNKEPT: Final = {"cache-control": "no-store"}
 
 
 class ServerStatus(Protocol):
-    """The state of the server, which the port serves; ``lags`` are those of the last hour."""
+    """The state of the server, as the port serves it; ``lags`` are the last hour's."""
 
     lags: Lags
 
@@ -57,7 +57,7 @@ def application(status: ServerStatus, hostnames: Sequence[str] = (), *, has_cons
     """The application of the port.
 
     :param hostnames: its names, beside IP addresses and those of a private network.
-    :param has_console: whether another process answers all other paths; here is what clients get while it is away.
+    :param has_console: another process answers all other paths; here is the answer while that process is away.
     """
     pages = _Pages(status)
 

@@ -22,7 +22,7 @@ _SLICE: Final = 20
 async def read_groups(
     groups: Groups, namespace: str, seen: Mapping[TopicPartition, Seen], pace: Pace, samples: Bounded
 ) -> Mapping[GroupTopic, int]:
-    """Read all groups, and set their figures. Returns the lags of groups in topics all of whose partitions were seen.
+    """Read all groups, and set their figures. Returns the groups' lags in topics with all partitions seen.
 
     :param seen: the partitions of the same round.
     :raises StoreUnavailable, StoreError: the index of groups cannot be read.

@@ -1,7 +1,7 @@
 """The pace of a round, and its bound.
 
-A round asks in slices, each about a millisecond of Redis's time, and rests behind each for much longer than it took.
-So Redis serves others meanwhile, and has the more rest the busier it is.
+A round reads in slices, each about a millisecond of Redis's time, and rests after each for much longer than it took.
+So Redis serves others meanwhile, and rests longer the busier it is.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from korvet.store.outcomes import settled
 
 T = TypeVar("T")
 _REST: Final = 20.0
-"""The rest behind a slice, in times of the slice."""
+"""The rest after a slice, as a multiple of the slice's time."""
 _LONGEST_REST_S: Final = 1.0
 _LABEL_CHARACTERS: Final = 200
-"""Labels of so many characters count as one series more."""
+"""A series counts as one more for each such length of its labels."""
 
 
 class Pace:
@@ -47,7 +47,7 @@ def _has_failed(outcome: object) -> bool:
 
 
 class Bounded(Samples):
-    """Figures of at most so many series; ``dropped`` counts the others by their metric."""
+    """Figures with a bound on their series; ``dropped`` counts the others by metric."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -63,5 +63,5 @@ class Bounded(Samples):
         super().set(name, value, *labels)
 
     def set_sum(self, name: str, value: Value, *labels: str) -> None:
-        """Set a figure of the whole namespace, of which there are few."""
+        """Set a figure of the whole namespace. There are few of these, so they have no bound."""
         super().set(name, value, *labels)

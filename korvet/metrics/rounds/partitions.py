@@ -1,6 +1,6 @@
 """Offsets and sizes of all partitions of a namespace.
 
-A call of `korvet_log_describe` tells a log's size, and its meta hash tells the rest.
+`korvet_log_describe` returns a log's size, and its meta hash holds the rest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Seen(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What a round reads of a partition; ``appended_bytes`` are all that were ever appended."""
+    """A partition as a round reads it; ``appended_bytes`` counts all bytes ever appended."""
 
     seen: Seen
     size_bytes: int
@@ -65,7 +65,7 @@ async def read_partitions(
 
 
 async def _ask(log: Log, partition: Partition) -> _Read | None:
-    """What is there of a partition; None if there is nothing.
+    """Read a partition; None if its keys do not exist.
 
     :raises KorvetError: it cannot be read.
     """

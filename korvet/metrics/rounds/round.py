@@ -73,9 +73,9 @@ class OpenTransactions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """A namespace of which figures are read, and what is remembered from round to round.
+    """A namespace whose figures are read, and what stays from round to round.
 
-    ``lags`` takes what a round saw of groups, of other namespaces as well.
+    ``lags`` takes the lags that rounds read, also those of other namespaces.
     """
 
     namespace: Namespace
