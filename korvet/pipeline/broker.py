@@ -72,7 +72,7 @@ class Broker:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._address = settings.get("bootstrap.servers", "")
-        # librdkafka would print the errors of connections. Calls only tell that no broker answered in time.
+        # librdkafka would print the errors of connections. Calls report only that no broker answered in time.
         self._errors: deque[KafkaError] = deque(maxlen=_MOST_ERRORS)
         self._settings: dict[str, Any] = {**settings, "log_level": 0, "error_cb": self._errors.append}
         self._retired: AdminClient | None = None
@@ -148,7 +148,7 @@ class Broker:
         return self._offsets(dict.fromkeys(partitions, _LATEST), committed_only=committed_only)
 
     def at_times(self, times_ms: Mapping[Partition, int], *, committed_only: bool) -> dict[Partition, Position]:
-        """The first offset whose record is of that time or later; offset -1 if there is no such record."""
+        """The first offset with a record of that time or later; -1 if there is none."""
         wanted = {partition: OffsetSpec.for_timestamp(ms) for partition, ms in times_ms.items()}
         return self._offsets(wanted, committed_only=committed_only)
 
@@ -291,7 +291,7 @@ class Broker:
             futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_S)
             if not any(_is_leaderless(future) for future in futures.values()):
                 break
-            # The client asks with the leader epoch that it knows. Only new metadata tells it of a newer one.
+            # The client sends the leader epoch that it knows. Only new metadata brings a newer one.
             time.sleep(_LEADER_AFTER_S)
             self.topic_names()
         return {(each.topic, each.partition): self._answer(each, future) for each, future in futures.items()}
@@ -340,7 +340,7 @@ class Broker:
 
 
 def _looks(left_s: float) -> Iterator[float]:
-    """Times of waiting that sum up to ``left_s``; between them a client sees whether it is let in."""
+    """Waiting times that sum up to ``left_s``; between them the caller checks whether the client is let in."""
     look_s = _FIRST_LOOK_S
     while left_s > 0:
         yield min(look_s, left_s)
@@ -349,7 +349,7 @@ def _looks(left_s: float) -> Iterator[float]:
 
 
 def _is_leaderless(future: Future[Any]) -> bool:
-    """Whether the client does not know the partition's leader yet."""
+    """True if the client does not know the partition's leader yet."""
     try:
         error = future.exception(TIMEOUT_S + 5)
     except TimeoutError:

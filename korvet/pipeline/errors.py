@@ -22,4 +22,4 @@ class ProcessDied(Passing):
 
 
 class UnknownTopic(PipelineError):
-    """A named topic does not exist, or not any more."""
+    """A named topic does not exist, or no longer does."""

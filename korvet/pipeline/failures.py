@@ -26,7 +26,7 @@ _CLASS: Final = re.compile(r"^(?:[a-z][\w$]*\.)+[A-Z][\w$]*(?:: |$)")
 _NO_TOPIC: Final = re.compile(r"UnknownTopicOrPartitionException|does not host this topic-partition")
 _NO_BROKER: Final = re.compile(r"Timed out waiting for a node assignment")
 _MEMORY: Final = re.compile(r"java\.lang\.OutOfMemoryError\S*")
-# What the wrong Python says as it starts, before Spark tells its path.
+# What the wrong Python prints at its start, before Spark names its path.
 _WRONG_PYTHON: Final = re.compile(
     r"Error from python worker:.*?(?P<said>No module named \S+).*?PYTHONPATH was:", re.DOTALL
 )
@@ -72,7 +72,7 @@ def failure(error: BaseException) -> PipelineError:
 
 
 def _death(text: str) -> ProcessDied | None:
-    """What died, if that is the reason."""
+    """The process that died, if its death is the reason."""
     if _BUSY in text:
         return ProcessDied("Spark's Python processes do not start within 10 s; see what else keeps the machine busy")
     for words, what in _DIED:
@@ -94,7 +94,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _first_line(text: str) -> str:
-    """Spark's message, or the error of a Python traceback in it; with the innermost cause if Java tells one."""
+    """Spark's message, or the error of a Python traceback in it; with the innermost cause if Java names one."""
     causes = [_without_class(cause) for cause in _CAUSE.findall(text) if not _TRACEBACK.match(cause)]
     told = _end_of_traceback(text) or _message(text)
     if causes and causes[-1] not in told:
@@ -114,7 +114,7 @@ def _without_class(line: str) -> str:
 
 
 def _end_of_traceback(text: str) -> str | None:
-    """The error of the first traceback, which is the cause of others; None if there is none.
+    """The error of the first traceback, which causes the others; None without a traceback.
 
     It stands in the column of the traceback, or in the first one if that begins within a line. Frames are indented.
     """

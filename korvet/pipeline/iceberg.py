@@ -1,9 +1,9 @@
 """Iceberg tables over the Parquet files of a lake's Delta tables, for readers that do not know Delta.
 
-Such a table has metadata alone. One commit of its catalog gives it just the files of the Delta table's newest version.
-So a step that was cut off may be repeated, and a repeated one finds nothing to do. Iceberg's name mapping finds columns
-by their names in Delta's files. Delta maps the columns of typed tables (``delta.columnMapping.mode``): their files have
-other names, and ids, by which Iceberg finds columns first. So such an Iceberg table has Delta's ids.
+Such a table is metadata only. One commit of its catalog gives it exactly the files of the Delta table's newest
+version. So an interrupted step may be repeated, and a repeated one finds nothing to do. Iceberg's name mapping finds
+columns by their names in Delta's files. Delta maps the columns of typed tables (``delta.columnMapping.mode``): their
+files have other names, and ids, which Iceberg prefers. So such an Iceberg table has Delta's ids.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class TablePublished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IcebergResult:
-    """The tables, and the errors of those that failed, by the paths of the Delta tables."""
+    """The tables, and the errors of failed ones, by the paths of the Delta tables."""
 
     tables: Mapping[str, TablePublished] = field(default_factory=dict)
     failed: Mapping[str, PipelineError] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class _Delta:
 
     @property
     def has_ids(self) -> bool:
-        """Whether its files have the ids of columns."""
+        """True if its files have the ids of columns."""
         return any(_ID_IN_FILES in note["metadata"] for note in self.notes["fields"])
 
 
@@ -279,7 +279,7 @@ def _add(step: Transaction, table: Table, delta: _Delta, paths: Iterable[str], t
 
 
 def _data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
-    """What Iceberg tells of a file; without bounds of its times if Python has not these (the years 1 to 9999)."""
+    """A file's entry for Iceberg, without bounds of times that Python cannot hold (outside the years 1 to 9999)."""
     from pyiceberg.io.pyarrow import parquet_file_to_data_file
     from pyiceberg.types import DateType, TimestampType, TimestamptzType
 

@@ -55,7 +55,7 @@ def packages(added: Iterable[str] = ()) -> str:
 
 
 def excludes(added: Iterable[str] = ()) -> str:
-    """What Spark is not to fetch, for ``spark.jars.excludes``."""
+    """The packages that Spark must not fetch, for ``spark.jars.excludes``."""
     return ",".join(dict.fromkeys((*IN_SPARK, *added)))
 
 
@@ -65,7 +65,7 @@ def listed(setting: str | None) -> list[str]:
 
 
 def has_delta(jars: str) -> bool:
-    """Whether Delta is among the jars of ``spark.jars``."""
+    """True if Delta is among the jars of ``spark.jars``."""
     return any("delta-spark" in jar.rpartition("/")[2] for jar in listed(jars))
 
 

@@ -76,12 +76,12 @@ class QueryLog(StreamingQueryListener):
             log.error("query failed", query=query, reason=event.exception.partition("\n")[0])
 
     def _name(self, number: UUID, name: str | None) -> str:
-        """The query's name, else its id; its end does not tell the name."""
+        """The query's name, else its id; the event of its end has no name."""
         return self._names.setdefault(number, name or str(number))
 
 
 def behind(end: str | None, latest: str | None) -> dict[str, float]:
-    """The fewest, most and mean offsets between a batch's end and the log ends; nothing if the texts tell no topics.
+    """The fewest, most and mean offsets between a batch's end and the log ends; empty if the texts name no topics.
 
     :param end: offsets by topic and partition as JSON, as Spark's progress has them.
     :param latest: the log ends when the batch was planned.

@@ -18,7 +18,7 @@ _WITHIN_S: Final = 60.0
 _MOST_KEPT: Final = 1000
 _MOST_UNKNOWN: Final = 10_000
 _UNKNOWN_FOR_S: Final = 60.0
-"""An id that the registry does not have is not asked again for so long: values of any producer may name it."""
+"""For so long an unknown id is not requested again: any producer's values may name it."""
 _UNKNOWN_SCHEMA: Final = 40403
 _TOO_MANY_REQUESTS: Final = 429
 
@@ -58,7 +58,7 @@ class Registry:
         """The moment until which an id counts as unknown. The first ones end first."""
 
     def schemas(self, ids: Iterable[int]) -> dict[int, Registered]:
-        """The schemas of these ids, without those that the registry does not have.
+        """The schemas of these ids, without ids that are unknown to the registry.
 
         :raises Passing: if the registry does not answer, or has no time.
         :raises PipelineError: if it refuses.

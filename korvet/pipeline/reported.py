@@ -18,7 +18,7 @@ from korvet.pipeline.plan.proofs import Proven
 log = structlog.get_logger()
 
 ARCHIVE_GROUP: Final = "korvet.archive"
-"""The group whose positions say how far topics are archived."""
+"""The group whose positions are the archived ends of topics."""
 
 
 _LAKE: Final = "lake "
@@ -28,8 +28,8 @@ _LAKE: Final = "lake "
 def report(broker: Broker, proven: Proven, lake: str, partitions: Iterable[int], *, take_over: bool) -> bool:
     """Commit a topic's proof at the broker; returns whether the topic belongs to this lake, or to none.
 
-    Of two archives that begin in one instant, and of one that runs while another one takes its topic over, the later
-    one has the topic, for each report asks first.
+    If two archives begin in one instant, or an archive takes over the topic of a running one, the later one has the
+    topic, because each report checks first.
 
     :param lake: the id of the raw table.
     :param partitions: the topic's.

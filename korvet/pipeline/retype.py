@@ -1,13 +1,13 @@
-"""A topic's typed table and dead letters, built anew of its raw table by the topic's schema as it is now.
+"""Rebuild a topic's typed table and dead letters from its raw table, by the topic's present schema.
 
-Each step is one commit, and anyone may repeat all of them after a kill between any two:
+Each step is one commit. After a kill between any two, anyone may repeat all of them:
 
 1. A claim on the raw table ends a running archive, so the raw table's proof stays.
 2. A claim on the typed table marks it as `RETYPING`. No archive claims such a table.
 3. The dead letters are replaced.
-4. The typed rows are replaced, which takes the mark away.
+4. The typed rows are replaced, which removes the mark.
 
-Archives go on from the proof of the raw table, which both tables have then.
+Archives go on from the raw table's proof, which both tables then have.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def make_session(
 ) -> SparkSession:
     """The running session, else a new one.
 
-    With spark-submit, its arguments tell master and jars. Else Spark runs in this process's own JVM, with a thread for
+    With spark-submit, its arguments name master and jars. Else Spark runs in this process's own JVM, with a thread for
     each processor, and fetches Delta's jars the first time.
 
     :param master: a Spark master instead of this machine.
@@ -78,7 +78,7 @@ def make_session(
 
 
 def session_like(spark: SparkSession) -> SparkSession:
-    """A session with a copy of another one's settings, but for those of single commits to Delta tables.
+    """A session with a copy of another one's settings, except those for single commits to Delta tables.
 
     Spark's own ``newSession`` would forget settings that were made at run time, such as an object store's keys.
     """
@@ -125,7 +125,9 @@ def _own_session(master: str | None, *, has_pages: bool) -> dict[str, str]:
 
 @contextmanager
 def _arrow_unchecked() -> Iterator[None]:
-    """Have a Java that starts meanwhile not check each access to Arrow's memory, unless the environment tells.
+    """Let Java processes that start meanwhile skip the checks of each access to Arrow's memory.
+
+    A setting in the environment wins.
 
     With the checks a sink's rows take Java up to twice the time. Spark and PyArrow make the batches of a session.
     Source: Arrow's BoundsChecking.
@@ -141,7 +143,7 @@ def _arrow_unchecked() -> Iterator[None]:
 
 
 def _fetched(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings by which Spark fetches Delta, and what these settings add to it."""
+    """The settings with which Spark fetches Delta, and what these settings add."""
     if has_delta(settings.get("spark.jars", "")):
         return {}
     return {

@@ -24,7 +24,7 @@ class Tries:
 
     @property
     def is_due(self) -> bool:
-        """Whether the work may be done now."""
+        """True if the work may be done now."""
         return time.monotonic() >= self._next
 
     def succeed(self) -> None:

@@ -65,7 +65,7 @@ class Tables:
 
     @property
     def has_latest(self) -> bool:
-        """Whether an archive has written that table."""
+        """True if an archive has written that table."""
         return is_archived(self._spark, self._latest)
 
     def keep_proofs(self) -> None:
@@ -81,7 +81,7 @@ class Tables:
 
 
 class TopicWriter:
-    """Writes one topic's batches, and nothing any more after a failure.
+    """Writes one topic's batches, and nothing after a failure.
 
     :param topic: as the broker knew it at the start; another id means another topic.
     :param broker: the archive's connection.
@@ -101,12 +101,12 @@ class TopicWriter:
         self._id = uuid.uuid4().hex
         self._is_claimed = False
         self._is_bound: bool | None = None
-        """Whether the topic's retention counts this lake; None if that was not asked yet."""
+        """True if the topic's retention counts this lake; None if the broker was not asked yet."""
         self.typed = TypedTables(config, topic.name, tables.raw, tables.typed, tables.dead_letters)
         self._firsts: dict[int, int] = {}
 
     def has(self, ends: Ends) -> bool:
-        """Whether the lake has just what is below these ends, in all tables that can have it now."""
+        """True if the lake ends exactly at these offsets, in all tables that can be there by now."""
         has_latest = self._config.table != "latest" or self._tables.latest.has(self.proven)
         return (
             has_latest and not self.typed.is_due and all(self._position(number) == end for number, end in ends.items())
@@ -278,9 +278,9 @@ class TopicWriter:
         return position(self.proven, self._firsts, number)
 
     def _find_firsts(self, numbers: Iterable[int]) -> None:
-        """Ask where the logs of partitions begin of which the lake has nothing.
+        """Find where the logs begin, for partitions that the lake has nothing of.
 
-        :raises DataLost: if a partition is new to a lake that has others, and records of it are gone already.
+        :raises DataLost: if a partition is new to a lake that has others, and some of its records are already gone.
         """
         new = [(self._topic.name, number) for number in numbers if self._position(number) < 0]
         found = {number: position.offset for (_, number), position in self._broker.earliest(new).items()}

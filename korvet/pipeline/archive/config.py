@@ -18,11 +18,11 @@ class ArchiveConfig:
     :param source: korvet's reader, or Spark's own Kafka connector, whose jars Spark must have.
     :param every_s: seconds between batches; None archives the records that are there now, and ends.
     :param maintain_every_s: seconds between maintenance of the tables beside the archive; None leaves it to `maintain`.
-    :param expire_hours: that maintenance deletes rows that were archived longer ago; None keeps all rows.
+    :param expire_hours: maintenance deletes rows older than this in the archive; None keeps all rows.
     :param starting: where a topic begins if the lake has nothing of it.
     :param fail_on_data_loss: end if records are gone before they were archived, or other records have taken the
         offsets of archived ones. Else the archive says so and goes on with the records that the broker has.
-    :param take_over: that this lake's offsets count for the topics' retention from now on, and not another lake's.
+    :param take_over: the topics' retention follows this lake's offsets from now on, and no longer another lake's.
     :param table: a further table that each topic gets: ``latest`` has the newest record of each key.
     :param schema_registry: URL of the registry with the Avro schemas of values in Confluent's frame.
     :param schemas: topic -> JSON Schema, instead of the topic's setting ``korvet.value.schema``; an empty text: none.

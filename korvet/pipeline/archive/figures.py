@@ -17,9 +17,9 @@ _LABELS: Final = ("topic",)
 
 @contextmanager
 def exported(registry: CollectorRegistry | None, lanes: Callable[[], Iterable[Lane]]) -> Iterator[None]:
-    """Have a registry tell the topics' figures until the block ends; None: nobody asks for them.
+    """Have a registry report the topics' figures until the block ends. None: nobody reads them.
 
-    :param lanes: the topics as they are when the registry is asked, in a thread of its own.
+    :param lanes: returns the topics of the moment; the registry's own thread calls it.
     """
     if registry is None:
         yield

@@ -43,7 +43,7 @@ class TypedTables:
     """Both tables of a topic, as one archive writes them.
 
     :param raw: the table that they follow.
-    :param schema: the topic's JSON Schema, as the archive asked for it last.
+    :param schema: the topic's JSON Schema, as the archive last read it.
     """
 
     def __init__(self, config: ArchiveConfig, topic: str, raw: Table, typed: Table, dead: Table) -> None:
@@ -56,7 +56,7 @@ class TypedTables:
 
     @property
     def is_due(self) -> bool:
-        """Whether the tables lack something, and it is time to try."""
+        """True if the tables lack something, and it is time to try."""
         return self._can_judge and bool(self._lack) and self._tries.is_due
 
     def verdicts(self, begins: Mapping[int, int]) -> JsonVerdicts | None:
@@ -92,9 +92,10 @@ class TypedTables:
             self._typed.begin(columns, replace(proven, generation=1, batch_id=-1, offsets=dict(begins), losses=()))
 
     def follow(self, writer: str, fresh: Judged | None = None) -> None:
-        """Write what the tables lack of the raw one. `error` tells afterwards why they still lack something.
+        """Write what the tables lack of the raw one. Afterwards `error` says why they still lack something.
 
-        :param fresh: just what they lack, with the verdicts.
+
+        :param fresh: exactly what they lack, with the verdicts.
         :raises Overtaken: if another archive writes to them.
         """
         try:
@@ -132,13 +133,13 @@ class TypedTables:
         return lacking(self._typed.proven, self._raw.proven)
 
     def _is_at(self, begins: Mapping[int, int]) -> bool:
-        """Whether the typed table has just what is below these offsets, or begins with them."""
+        """True if the typed table ends exactly at these offsets, or begins with them."""
         if self._typed.proven is None:
             return True
         return not self._lack and all(self._typed.next_offset(number) == begin for number, begin in begins.items())
 
     def _target(self, lack: Mapping[int, tuple[int, int]], fresh: Judged | None) -> Proven:
-        """What the tables have of the raw one after the next write."""
+        """The offsets of the raw table that the tables cover after the next write."""
         assert self._raw.proven is not None
         most = None if fresh is not None else self._config.max_offsets_per_trigger
         begins, ends = ({number: pair[at] for number, pair in lack.items()} for at in (0, 1))
@@ -181,7 +182,7 @@ class TypedTables:
         if not lacking(self._typed.proven, self._dead.proven):
             return found
         assert self._dead.rows is not None
-        # After a loss the table may have a letter of a record whose offset another record took.
+        # After a loss the table may hold a letter for an offset that another record now has.
         record = ["partition", "offset", "timestamp"]
         same = F.expr(" and ".join(f"judged.{name} <=> dead.{name}" for name in (*record, "value")))
         return found.alias("judged").join(self._dead.rows.alias("dead"), same, "left_anti")

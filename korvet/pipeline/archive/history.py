@@ -1,7 +1,7 @@
 """Checks that the broker still has the archived history.
 
 Librdkafka asks for the end of a leader epoch (OffsetForLeaderEpoch, KIP-320) before it fetches at an offset with an
-epoch. Its error codes and the offset that it then fetches tell the answer. Source: rdkafka_offset.c.
+epoch. Its error codes, and the offset at which it then fetches, give the answer. Source: rdkafka_offset.c.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def lost(settings: Mapping[str, str], broker: Broker, proven: Proven, ends: Mapp
     A partition that begins above the archived offset is left out: its records were trimmed before they were archived.
 
     :param settings: librdkafka's.
-    :param ends: as the broker tells them now.
+    :param ends: the broker's ends of now.
     :raises BrokerUnreachable: if no broker answers in time.
     """
     parted, asked = compared(proven, ends)
@@ -44,7 +44,7 @@ def lost(settings: Mapping[str, str], broker: Broker, proven: Proven, ends: Mapp
 def _parted(settings: Mapping[str, str], topic: str, asked: Mapping[int, Position]) -> dict[int, int]:
     """The partitions whose epoch ends below the offset, with the first offset of the other history.
 
-    If only markers of transactions follow there, it is the offset that was asked for.
+    If only transaction markers follow there, it is the offset in question.
     """
     held = _first_offsets(settings, topic, asked, "error")
     refused = {number: at for number, at in asked.items() if number not in held}

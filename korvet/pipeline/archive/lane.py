@@ -1,4 +1,4 @@
-"""One topic among those that are archived at a time: its work, and its failures."""
+"""One of the topics that an archive writes at a time: its work, and its failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 class Lane:
     """A topic's archive, the ends that it has to reach, and its failures in a row.
 
-    :param is_endless: whether the archive goes on when it has reached the ends.
+    :param is_endless: the archive goes on after it reached the ends.
     """
 
     def __init__(self, archive: TopicArchive, *, is_endless: bool) -> None:
@@ -29,7 +29,7 @@ class Lane:
         self.running: Future[bool] | None = None
         self.error: PipelineError | None = None
         self.behind: int | None = None
-        """Offsets that the lake lacks of the ends that the broker told last; None before a first batch."""
+        """Offsets from the lake's end to the broker's newest known end; None before a first batch."""
 
     @property
     def topic(self) -> str:
@@ -37,12 +37,12 @@ class Lane:
 
     @property
     def is_alive(self) -> bool:
-        """Whether there is work to come, without regard to failures that stay."""
+        """True if there is work to come, without regard to failures that stay."""
         return self.running is not None or not (self._is_through or self._has_failed)
 
     @property
     def needs_ends(self) -> bool:
-        """Whether the broker has to be asked for the topic's ends."""
+        """True if the broker must be asked for the topic's ends."""
         return not self._is_through and self.running is None and self._wanted is None
 
     def want(self, told: Ends | PipelineError) -> None:
@@ -57,7 +57,7 @@ class Lane:
             self._succeed(wrote=False)
 
     def begin(self, pool: Executor, *, others_go_on: bool) -> None:
-        """Submit the next batch, if there is one to write and its time has come."""
+        """Submit the next batch, if one is due."""
         if self._is_through or self._wanted is None or self.running is not None or not self._tries.is_due:
             return
         if self._has_failed and not (others_go_on and self._may_come_back):
@@ -98,10 +98,10 @@ class Lane:
 
     @property
     def _has_failed(self) -> bool:
-        """Whether the failure stays, as far as is known."""
+        """True if the failure stays, as far as is known."""
         return self.error is not None and (not isinstance(self.error, Passing) or self._tries.are_used_up)
 
     @property
     def _may_come_back(self) -> bool:
-        """Whether the topic is tried again beside others. Two archives of a topic would take turns for ever."""
+        """True if the topic is tried again beside others. Two archives of one topic would take turns for ever."""
         return self._is_endless and not isinstance(self.error, Overtaken)

@@ -29,10 +29,10 @@ def read(
     unreadable: Sequence[UnreadableRange],
     verdicts: JsonVerdicts | None,
 ) -> DataFrame:
-    """The records from ``begins`` up to but without ``ends``, at least one of which is beyond its begin.
+    """The records from ``begins`` up to ``ends``, exclusive. At least one partition has records.
 
     :param unreadable: ranges to leave out. Only korvet's source names any.
-    :param verdicts: the records get them as one more column.
+    :param verdicts: adds the records' verdicts as a column.
     """
     new = {number: end for number, end in ends.items() if end > begins[number]}
     options = {

@@ -40,11 +40,11 @@ def archive(
 ) -> ArchiveResult:
     """Move topics into Delta tables, every record once, however often the process is killed.
 
-    A topic whose archive fails does not end the others, and is tried again while they go on; the result says why.
+    A topic whose archive fails does not end the others. It is tried again while they go on; the result says why.
 
     :param stop: once it is set, the archive finishes the running batches, and begins no others.
     :param progress: called from other threads, after each batch.
-    :param metrics: a registry of prometheus-client, which tells the topics' figures until the archive ends.
+    :param metrics: a registry of prometheus-client, which reports the topics' figures until the archive ends.
     :raises UnknownTopic, BrokerUnreachable: before it begins anything.
     :raises PipelineError: if the configuration makes no sense.
     """

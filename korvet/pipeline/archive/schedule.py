@@ -79,7 +79,7 @@ class Schedule:
 
     @property
     def is_over(self) -> bool:
-        """Whether no topic goes on; failed ones are tried again only beside others."""
+        """True if no topic goes on; failed topics are tried again only beside others."""
         if self._stop.is_set():
             return not any(lane.running for lane in self._lanes.values())
         return not any(lane.is_alive for lane in self._lanes.values())
@@ -89,13 +89,13 @@ class Schedule:
         return ArchiveResult(topics={name: lane.archive.result(lane.error) for name, lane in self._lanes.items()})
 
     def _begin_thread(self) -> None:
-        """Have the thread's jobs be this session's, with the tag by which they can be ended in any session."""
+        """Give this thread's jobs to this session, with a tag that ends them from any session."""
         classes: Any = SparkSession._get_j_spark_session_class(self._spark._jvm)
         classes.setActiveSession(self._spark._jsparkSession)
         self._spark.sparkContext.addJobTag(self._tag)
 
     def _ask(self) -> None:
-        """Have the broker tell the topics' ends."""
+        """Fetch the topics' ends from the broker."""
         lanes = [lane for lane in self._lanes.values() if lane.needs_ends]
         if not lanes or not self._asking.is_due or time.monotonic() < self._asked + (self._config.every_s or 0):
             return

@@ -49,7 +49,7 @@ class TopicArchive:
         self._settings = client_settings(config.kafka_options)
         self._rows = self._batches = 0
         self.is_kept = False
-        """Whether the broker keeps the topic's records until they are archived, when this was last asked."""
+        """True if the broker, at the last check, keeps the topic's records until they are archived."""
         self.typed_error: PipelineError | None = None
         """Why the typed table does not follow the raw one, which goes on."""
         self._proven: Proven | None = None
@@ -57,7 +57,7 @@ class TopicArchive:
         self._turn = threading.Lock()
 
     def has(self, ends: Ends) -> bool:
-        """Whether the lake has just what is below these ends, as far as this archive knows."""
+        """True if the lake ends exactly at these offsets, as far as this archive knows."""
         return self._writer is not None and self._writer.has(ends)
 
     def lacks(self, ends: Ends) -> int | None:
@@ -67,7 +67,7 @@ class TopicArchive:
         return sum(max(0, end - self._proven.offsets.get(number, 0)) for number, end in ends.items())
 
     def go_on(self, ends: Ends) -> bool:
-        """Write a batch of what is below the ends; returns whether there was anything to write.
+        """Write a batch up to the ends; returns whether there was anything to write.
 
         :raises PipelineError: the next call begins anew from what the tables have. `Passing`, if that may help.
         """
@@ -154,16 +154,16 @@ class TopicArchive:
     def _move(
         self, tables: Tables, offsets: Mapping[int, int], kind: LossKind, ends: Mapping[int, Position], told: str
     ) -> None:
-        """Have the tables' proofs tell the offsets to go on at, and the loss.
+        """Read the offsets to go on at, and the loss, from the tables' proofs.
 
         :raises DataLost: if the archive has to end instead.
         """
         if self._config.fail_on_data_loss:
             raise DataLost(f"{told}; {REMEDY}")
         log.warning("data loss: the archive goes on from what the broker has", reason=told)
-        # Other tables follow the raw one over trimmed records by themselves, and may be behind it still.
+        # The other tables pass trimmed records by themselves, after the raw one, and may still lag.
         following = [tables.dead_letters, tables.typed, *([tables.latest] if tables.has_latest else [])]
-        # The raw table is the last: its proof tells of a loss.
+        # The raw table comes last, because its proof records a loss.
         for table in (*(following if kind == "replaced" else ()), tables.raw):
             if table.proven is not None:
                 table.reset(moved(table.proven, offsets, kind, ends))

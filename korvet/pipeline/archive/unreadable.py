@@ -1,7 +1,7 @@
-"""Batches of a topic that no client can decode: the archive goes on behind them, and they are dead letters.
+"""Batches of a topic that no client can decode: they become dead letters, and the archive goes on after them.
 
-An executor ends at such a batch. The driver then reads the rest of that partition's range alone, only to find all that
-cannot be read. This costs once what the range has, however many such batches there are.
+An executor fails at such a batch. The driver then reads the rest of that partition's range alone, to find every
+unreadable batch. This reads the range once, however many such batches there are.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from korvet.pipeline.source.unreadable import place_in
 from korvet.pipeline.typed import DEAD_LETTER
 
 _MOST: Final = 1000
-"""Unreadable ranges of one batch; it ends behind the last of them."""
+"""The unreadable ranges of one batch; after so many the batch ends."""
 _POLL_TIMEOUT_S: Final = 30.0
 
 
 def found_by(
     error: str, topic: str, ends: Mapping[int, int], settings: Mapping[str, str], *, read_committed: bool
 ) -> tuple[list[UnreadableRange], dict[int, int]]:
-    """What of a batch cannot be read, from the place on that an executor's error names; with the batch's new ends.
+    """The unreadable ranges of a batch, from the place that an executor's error names; with the batch's new ends.
 
     :param ends: the batch's, by partition.
-    :returns: no ranges if the error is another one.
+    :returns: no ranges for any other error.
     :raises PipelineError: if the broker does not answer, or records are gone.
     """
     place = place_in(error)

@@ -33,7 +33,7 @@ def read_text(spark: SparkSession, path: str) -> str | None:
 def kind(spark: SparkSession, path: str) -> Literal["absent", "empty", "directory", "file"]:
     """The kind of file that the path names.
 
-    :raises PipelineError: if Spark cannot tell.
+    :raises PipelineError: if Spark cannot find out.
     """
     system, hadoop_path = _at(spark, path)
     try:
@@ -76,7 +76,7 @@ def _at(spark: SparkSession, path: str) -> tuple[Any, Any]:
 
 
 def _no_file_system(spark: SparkSession, path: str) -> str | None:
-    """What to do if Spark lacks the package of an object store; None if it is not that."""
+    """What to do if Spark lacks the package of an object store; None for any other failure."""
     scheme = path.partition("://")[0]
     if scheme not in HADOOP_MODULES:
         return None

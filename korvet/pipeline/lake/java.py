@@ -17,7 +17,7 @@ def java_class(spark: SparkSession, name: str) -> Any:
 
 
 def newest_snapshot(spark: SparkSession, table: str) -> Any:
-    """Delta's own view of the table as it is now. Its DESCRIBE commands tell the same, but run as jobs of Spark."""
+    """Delta's own view of the table as it is now. Its DESCRIBE commands show the same, but run as jobs of Spark."""
     nothing = java_class(spark, "scala.Option").empty()
     log = java_class(spark, "org.apache.spark.sql.delta.DeltaLog").forTable(spark._jsparkSession, table)
     return log.update(False, nothing, nothing)

@@ -45,7 +45,7 @@ class LatestTable(Table):
         self._is_claimed = False
 
     def has(self, raw: Proven | None) -> bool:
-        """Whether the table has all that the raw table has."""
+        """True if the table has everything of the raw table."""
         return raw is None or (self.proven is not None and not lacking(self.proven, raw))
 
     def follow(self, raw_table: Table, writer: str) -> None:

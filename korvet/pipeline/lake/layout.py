@@ -35,7 +35,7 @@ RAW_COLUMNS: Final = StructType(
 ARCHIVED: Final = "_archived"
 """The last column of each table: the day in UTC on which the archive wrote the row. It partitions the table.
 
-Records of one batch may be of thousands of days. Partitioned by their own days, each would be a file.
+Records of one batch may be of thousands of days. Partitioned by record day, each day would be a file.
 """
 
 

@@ -139,7 +139,7 @@ def _tables(spark: SparkSession, config: MaintainConfig) -> list[str]:
 
 
 def _session(spark: SparkSession, config: MaintainConfig) -> SparkSession:
-    """A session whose settings change no other session's."""
+    """A session with settings of its own."""
     session = session_like(spark)
     session.conf.set(f"{_OPTIMIZE}.maxFileSize", config.file_bytes)
     session.conf.set(f"{_OPTIMIZE}.minFileSize", config.file_bytes * 3 // 4)
@@ -153,7 +153,7 @@ def _session(spark: SparkSession, config: MaintainConfig) -> SparkSession:
 def _maintained(session: SparkSession, table: str, config: MaintainConfig) -> TableMaintained:
     try:
         latest_version(session, table)
-        # A table whose proof is gone is maintained as well. The next archive tells what to do.
+        # A table without its proof is maintained as well. The next archive says what to do.
         with suppress(Unproven):
             keep_proven(session, table)
         expired = 0 if _is_latest(table) else _expire(session, table, config.expire_hours)
@@ -172,7 +172,7 @@ def _maintained(session: SparkSession, table: str, config: MaintainConfig) -> Ta
 
 
 def _is_latest(table: str) -> bool:
-    """Whether the table has the newest record of each key, whose age does not count."""
+    """True if the table holds the newest record of each key; their age does not count."""
     return Lake("").latest("").rpartition("/")[2] == table.rpartition("/")[2]
 
 

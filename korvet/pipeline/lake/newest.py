@@ -1,12 +1,12 @@
 """The newest record of a key, over all partitions.
 
-Kafka orders records within a partition only. So each partition with the key gives its last record of it, that of the
-highest offset, as Kafka's compaction keeps it. The newest of these has the latest timestamp, then the highest
+Kafka orders records within a partition only. So each partition gives its last record of the key, at the highest
+offset, as Kafka's compaction keeps it. The newest of these has the latest timestamp, then the highest
 partition. It may be a tombstone. This depends on the records alone, not on the batches in which they come.
 
-A batch does not show the last records of partitions that have the key, but not in this batch. One of these can only be
-newer if it is later than the newest record of the batch. Spark looks for such records alone: by the statistics of
-timestamps, then of offsets, it skips files.
+A batch lacks the last records of partitions that have the key only in earlier batches. Such a record wins only if it
+is later than the newest record of the batch. Spark looks for such records alone: it skips files by the statistics of
+timestamps, then of offsets.
 Source: org.apache.kafka.storage.internals.log.Cleaner.
 """
 
@@ -37,11 +37,11 @@ def newest_with(lasts: DataFrame, before: DataFrame) -> DataFrame:
     """The newest record of each key of a batch, in the batch or before it.
 
     :param lasts: the last records of the batch; persist them.
-    :param before: all records before it: of each partition, those of lower offsets.
+    :param before: all records before it: each partition's lower offsets.
     """
     newest = newest_records(lasts)
     later = _later(newest, before).join(lasts.select("key", "partition"), ["key", "partition"], "left_anti")
-    # A partition's last record may be an earlier one than its later ones here, but it is behind them.
+    # A partition's last record may be earlier than its other ones here, but it comes after them.
     found = later.groupBy("partition").agg(F.min("offset").alias("first")).collect()
     firsts = {row["partition"]: row["first"] for row in found}
     if not firsts:

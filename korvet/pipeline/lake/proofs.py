@@ -28,7 +28,7 @@ def read_proven(spark: SparkSession, table: str) -> Proven | None:
 
 
 def keep_proven(spark: SparkSession, table: str) -> None:
-    """Have the table's property tell its proof, if it must be kept.
+    """Keep the table's proof in its property, if it must be kept.
 
     :raises Unproven, PipelineError: as `read_proven`.
     """
@@ -44,7 +44,7 @@ def keep_proven(spark: SparkSession, table: str) -> None:
 
 
 def is_archived(spark: SparkSession, table: str) -> bool:
-    """Whether there is a table that an archive has written to."""
+    """True if there is a table that an archive has written to."""
     snapshot = _snapshot(spark, table)
     return snapshot is not None and snapshot.last is not None
 

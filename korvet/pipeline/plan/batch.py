@@ -62,7 +62,7 @@ class Batch:
 
 
 def capped(wanted: Ends, ends: Mapping[int, Position]) -> dict[int, int]:
-    """What is wanted, no higher than the topic's ends; without partitions that the topic does not have any more."""
+    """The wanted ends, no higher than the topic's; without partitions that the topic no longer has."""
     return {number: min(end, ends[number].offset) for number, end in wanted.items() if number in ends}
 
 

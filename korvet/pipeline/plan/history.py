@@ -1,4 +1,4 @@
-"""What a broker has of the archived history, and what an archive that goes on after a loss has of it.
+"""Compares a broker's log with the archived history, and says where an archive goes on after a loss.
 
 A broker may lose acknowledged records, for example if Redis restarts without all of its append-only file. It then gives
 their offsets to other records. So the topic's end is below the archived offsets, or the archived leader epoch ends
@@ -23,9 +23,9 @@ class DataLost(PipelineError):
 
 
 def compared(proven: Proven, ends: Mapping[int, Position]) -> tuple[dict[int, int], dict[int, Position]]:
-    """The partitions that end below the archived offset, with their end, and those whose epoch has to be asked for.
+    """The partitions that end below the archived offset, with their end, and those with a leader epoch to check.
 
-    :param ends: as the broker tells them now.
+    :param ends: the broker's ends of now.
     """
     parted, asked = {}, {}
     for number, offset in proven.offsets.items():
@@ -41,7 +41,7 @@ def compared(proven: Proven, ends: Mapping[int, Position]) -> tuple[dict[int, in
 
 
 def trimmed(proven: Proven, starts: Mapping[int, int]) -> dict[int, int]:
-    """The partitions whose log begins above the archived offset, with its begin: records between are gone."""
+    """The partitions whose log begins above the archived offset, with its begin: the records between are gone."""
     return {number: start for number, start in starts.items() if start > proven.offsets.get(number, start)}
 
 
@@ -69,7 +69,7 @@ def describe_trimmed(topic: str, proven: Mapping[int, int], starts: Mapping[int,
 def moved(proven: Proven, offsets: Mapping[int, int], kind: LossKind, ends: Mapping[int, Position]) -> Proven:
     """A proof of the same table for an archive that goes on at other offsets of some partitions, with the loss.
 
-    :param offsets: the ends of what the broker lost, or has instead; a table that is beyond such an end stays there.
+    :param offsets: the ends of what the broker lost or replaced; a table beyond such an end stays there.
     :param ends: the log's ends now, whose leader epochs the proof gets.
     """
     choose = min if kind == "replaced" else max
@@ -96,9 +96,9 @@ def skipped(
 ) -> tuple[Loss, ...]:
     """The offsets of a batch that were trimmed before Spark read them.
 
-    :param begins: where the table ends; 0 for partitions of which it has nothing.
+    :param begins: where the table ends; 0 for partitions that it has nothing of.
     :param ends: of the batch.
-    :param starts: where the logs begin, asked after Spark read the batch.
+    :param starts: where the logs begin, read after Spark read the batch.
     :param firsts: the first offset of each partition that has records in the batch.
     """
     gone = {number: min(end, starts[number], firsts.get(number, end)) for number, end in ends.items()}

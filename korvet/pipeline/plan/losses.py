@@ -1,4 +1,4 @@
-"""Losses: offsets that an archive went on without, because it was told to go on after a loss of data."""
+"""Losses: offsets that an archive skipped, because its user let it go on after a loss of data."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class UnreadableRange:
 
     @property
     def loss(self) -> Loss:
-        """What a table lacks by it."""
+        """The records that a table lacks because of it."""
         return Loss(partition=self.partition, kind="unreadable", start=self.start, end=self.end)
 
 

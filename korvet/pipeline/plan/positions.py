@@ -1,4 +1,4 @@
-"""Topics and offsets as a broker tells them."""
+"""Topics and offsets as a broker reports them."""
 
 from __future__ import annotations
 

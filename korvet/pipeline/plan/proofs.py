@@ -1,14 +1,14 @@
 """Proofs: the offsets of its topic that a table holds, by its own Delta log.
 
-Each commit of an archive tells in Delta's ``userMetadata`` the offsets below which the table then holds everything. The
+Each commit of an archive has in Delta's ``userMetadata`` the offsets below which the table then holds everything. The
 newest such commit counts: other commits in between, such as OPTIMIZE, change no rows. A RESTORE leads to the
 commits up to the version that it restored.
 
-Delta deletes commits after 30 days. So the proof of a table that nobody writes to is kept as the table's property
-`PROPERTY` too, which every snapshot has. It counts as long as the last transaction that it names is the
-table's last one; transactions are in every snapshot, too. A RESTORE takes it back with the rows. It cannot be set in a
-commit with rows, and that of each batch would be a second commit. What neither tells is unknown, and never guessed of
-rows: these may have expired, and say nothing of a place where an archive began at the end.
+Delta deletes commits after 30 days. So if nobody writes to a table, its proof is kept as the table's `PROPERTY`
+too, which every snapshot has. It counts while the last transaction that it names is the table's last one; transactions
+are in every snapshot, too. A RESTORE takes it back with the rows. It cannot be set in a commit with rows, so that each
+batch would need a second commit. Without either the proof is unknown, and never guessed from rows: these may have
+expired, and say nothing of a place where an archive began at the end.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from korvet.pipeline.plan.losses import Loss
 APPLICATION: Final = "korvet.archive/"
 """The prefix of the application ids of Delta's transactions; the topic's id follows."""
 PROPERTY: Final = "korvet.proof"
-"""The property of a table whose proof may outlive the commit that told it."""
+"""The property with a table's proof, which outlives the proof's commit."""
 KEEP_AFTER_S: Final = 3600.0
-"""The age at which a commit's proof becomes the property as well. A busy table's commits are never so old."""
+"""The age at which a commit's proof is copied to the property. A busy table's newest commit is never so old."""
 _NO_TRANSACTION: Final = -1
 _VERSION: Final = 1
 GENERATION_BITS: Final = 32
@@ -97,7 +97,7 @@ class Proven:
 
 
 class Unproven(PipelineError):
-    """A table of an archive does not tell any more what it holds."""
+    """A table of an archive no longer says what it holds."""
 
 
 class Found(NamedTuple):
@@ -106,7 +106,7 @@ class Found(NamedTuple):
     proven: Proven
     is_property: bool
     told_ms: int
-    """The time of the commit that told the offsets, in ms since 1970; 0 of a property."""
+    """The time of the commit with the offsets, in ms since 1970; 0 for a property."""
 
 
 class Commit(NamedTuple):
@@ -118,7 +118,7 @@ class Commit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What Delta tells of a table as it is now.
+    """A table in Delta's words, as it is now.
 
     :param version: of its newest commit.
     :param kept: the text of its `PROPERTY`, if it has one.
@@ -171,7 +171,7 @@ def found_in(kept: str | None, transaction: int, commits: Iterable[Commit]) -> F
 
     :param kept: the property, if there is one.
     :param transaction: the version of the table's last transaction.
-    :param commits: of archives, the newest first, as far as the log has them.
+    :param commits: the archives' commits, the newest first, as far as the log has them.
     """
     proven = None if kept is None else Proven.from_json(kept)
     if proven is not None and json.loads(kept or "")["korvet"].get("transaction") == transaction:
@@ -182,7 +182,7 @@ def found_in(kept: str | None, transaction: int, commits: Iterable[Commit]) -> F
         if not commit.proven.is_claim:
             return _merged(newest, commit)
         claim = claim or commit
-    # The claim has read what the commits before it told.
+    # The claim has the proof of the commits before it.
     return None if newest is None or claim is None or not claim.proven.offsets else _merged(newest, claim)
 
 
@@ -212,7 +212,7 @@ def commits(read: Callable[[int], str | None], version: int) -> Iterator[Commit]
 
 
 def must_be_kept(found: Found, now_s: float) -> bool:
-    """Whether the property has to tell the proof, too: the commit that does is older than `KEEP_AFTER_S`."""
+    """True if the property must hold the proof, too: the proof's commit is older than `KEEP_AFTER_S`."""
     # A commit of the future is of a clock that was wrong.
     return not found.is_property and abs(now_s - found.told_ms / 1000) >= KEEP_AFTER_S
 
@@ -228,7 +228,7 @@ def _before(commit: Mapping[str, Any], version: int) -> int:
     if commit.get("operation") != "RESTORE":
         return version - 1
     restored = commit.get("operationParameters", {}).get("version")
-    # A RESTORE by time does not tell its version.
+    # A RESTORE by time does not name its version.
     return -1 if restored is None else int(restored)
 
 

@@ -4,11 +4,11 @@ All archives of a topic write under one of Delta's application ids. Each commit'
 versions before it. Its high bits are the generation, which grows with each archive that begins; its low bits are the
 batch's number. Delta skips a commit whose version is not above the last, and lets one of two concurrent commits fail.
 So Delta skips nothing although each archive counts its batches from 0. An archive that a new generation has overtaken
-writes nothing any more: it does not find its own proof in the log. The generation is not in the application id, because
+writes nothing more: it does not find its own proof in the log. The generation is not in the application id, because
 Delta would let generations of different ids write side by side. One commit makes a new table, and one of two archives
 wins it.
 
-The table's log is behind four methods. `korvet.pipeline.lake.table` has them for Delta.
+Four methods stand for the table's log. `korvet.pipeline.lake.table` has them for Delta.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from korvet.pipeline.plan.proofs import APPLICATION, GENERATION_BITS, Proven
 
 Rows = TypeVar("Rows")
 How = Literal["make", "append", "replace", "merge"]
-"""A commit makes the table, adds its rows, replaces all rows by them, or replaces those of the same keys."""
+"""A commit makes the table, appends its rows, replaces all rows by them, or replaces the rows with the same keys."""
 
 RETYPING: Final = "retyping"
 """The id in the claim on a table that is about to be replaced, which an archive may not claim."""
@@ -57,7 +57,7 @@ class ProvenTable(ABC, Generic[Rows]):
 
     @abstractmethod
     def _is_there(self) -> bool:
-        """Whether there is a table."""
+        """True if there is a table."""
 
     @abstractmethod
     def _last_transaction(self, application: str) -> int | None:

@@ -2,7 +2,7 @@
 
 A partition of the table is a task of Spark, and a task is a transactional producer. Each of its transactions holds
 records and, in the group of the replay, the offset in the source just past them. So a replay that was killed anywhere
-goes on behind the last committed transaction. There is no other state to lose.
+goes on after the last committed transaction. There is no other state to lose.
 """
 
 from korvet.pipeline.replay.config import ReplayConfig as ReplayConfig

@@ -1,4 +1,4 @@
-"""A replay's tasks in Spark: the driver starts them, watches them, and tells them to stop."""
+"""A replay's tasks in Spark: the driver starts, watches and stops them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Job:
     """The work of a run.
 
     :param rows: the rows still to write, in the session of the batches.
-    :param only_small: whether the tasks get no large rows.
+    :param only_small: the tasks get no large rows.
     :param partitions: the partitions that may have such rows, in order.
-    :param total: how many records the range has, with those of former runs.
+    :param total: the range's records, with those of former runs.
     :param before: where former runs ended.
     """
 
@@ -145,7 +145,7 @@ def _tell(job: Job, positions: Positions, began: float, progress: Callable[[Repl
 
 
 def _stop(job: Job, broker: Broker, running: Future[list[Row]], tag: str, within_s: float) -> None:
-    """Tell the tasks to end after their transactions, and kill those that did not in the time behind the word."""
+    """Ask the tasks to end after their transactions, and kill those that are still there after ``within_s``."""
     deadline = time.monotonic() + within_s
     was_told = False
     while not running.done() and time.monotonic() < deadline:

@@ -43,7 +43,7 @@ class Chunk:
         return self._part(slice(first, None)) if first else self
 
     def first(self, count: int) -> Chunk:
-        """The first records, at most so many."""
+        """The first ``count`` records, or all."""
         return self._part(slice(count)) if count < len(self.offsets) else self
 
     def _part(self, rows: slice) -> Chunk:
@@ -51,7 +51,7 @@ class Chunk:
 
 
 def chunks(batches: Iterable[pa.RecordBatch], most: Callable[[], int]) -> Iterator[Chunk]:
-    """The rows in parts of at most ``most()`` records, asked for at the beginning of each, and about `MOST_BYTES`."""
+    """The rows in parts of about `MOST_BYTES`, and of at most ``most()`` records, called at the begin of each part."""
     parts: list[pa.RecordBatch] = []
     rows_left = bytes_left = 0
     for batch in batches:

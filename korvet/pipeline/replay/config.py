@@ -68,7 +68,7 @@ class ReplayConfig:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the range is the whole table."""
+        """True if the range is the whole table."""
         bounds = (self.partitions, self.from_offset, self.to_offset, self.from_time, self.to_time)
         return all(bound is None for bound in bounds)
 
@@ -106,7 +106,7 @@ class ReplayResult:
 
     :param version: the table's version that the run read.
     :param records: records that this run wrote; ``total``: records of the range.
-    :param complete: whether all of the range is in the topic; else the same command goes on.
+    :param complete: all of the range is in the topic; else the same command goes on.
     """
 
     name: str

@@ -33,11 +33,11 @@ _CONTENTS: Final = ("key", "value", "headers", "ms")
 class Batches:
     """The batches of a replay, in a session of its own.
 
-    Bounds of the caller's session that are lower than those of a replay hold here, too.
+    Lower bounds of the caller's session hold here, too.
 
     :ivar session: the session, like the caller's.
-    :ivar large_bytes: a row with more bytes in key, value and headers is large: of such rows a batch could have more
-        than its most bytes.
+    :ivar large_bytes: a row with more bytes in key, value and headers is large: a batch of such rows could exceed its
+    most bytes.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -57,9 +57,9 @@ class Batches:
         return by_partition(rows, partitions, starts, self.large_bytes if only_small else None)
 
     def seem_small(self, row_bytes: float | None) -> bool:
-        """Whether rows that take so many bytes each in files are small as a rule; so are rows of an unknown size.
+        """True if rows of this size in files are usually small; also for rows of an unknown size.
 
-        If not, large ones may be among them, and they take so long anyway that Spark's question hardly counts.
+        Else there may be large ones among them, and they take so long anyway that Spark's question hardly counts.
         """
         return row_bytes is None or row_bytes <= min(_SMALL_BYTES, self.large_bytes)
 
@@ -67,10 +67,10 @@ class Batches:
 def by_partition(
     rows: DataFrame, partitions: Sequence[int], starts: Mapping[int, int], large_bytes: int | None
 ) -> DataFrame:
-    """Rows `behind` starts, for Python. One task of Spark has all rows of a partition, in order.
+    """Rows that `behind` cut at ``starts``, for Python. One task of Spark has all rows of a partition, in order.
 
     :param partitions: the partitions of all rows.
-    :param large_bytes: rows of more bytes have their partition and offset alone, and are known by the missing ms.
+    :param large_bytes: larger rows come with their partition and offset alone; their ms is null.
     :returns: with columns partition, offset, key, value, headers as JSON and ms, the timestamp.
     """
     if starts:

@@ -1,8 +1,8 @@
-"""What a replay must know of its rows before it writes any: how many, of which partitions, how old and how new.
+"""Facts about a replay's rows, found before it writes any: their number, partitions, and first and last times.
 
-The statistics of Delta's files say it of a whole table, unless a file lacks them, has deleted rows, or has rows without
-a partition, offset or time. Then, and for a range, a rate, an older version or a replay that goes on, one pass reads
-these columns of the rows still to write.
+The statistics of Delta's files give them for a whole table, unless a file lacks them, has deleted rows, or has rows
+without a partition, offset or time. Then, and for a range, a rate, an older version or a replay that goes on, one pass
+reads these columns of the rows still to write.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from korvet.pipeline.replay.table import Table
 _FIGURES: Final = ("partition", "offset", "timestamp")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_FILES: Final = 10_000
-"""The most files whose statistics the driver takes: some megabytes."""
+"""The driver takes the statistics of at most so many files: some megabytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class _Nulls(msgspec.Struct):
 
 
 class _Statistics(msgspec.Struct, rename="camel"):
-    """What Delta's protocol calls a file's statistics, as far as they are needed here."""
+    """A file's statistics in Delta's protocol, as far as they are needed here."""
 
     num_records: Annotated[int, msgspec.Meta(ge=0)]
     min_values: _Bounds
@@ -77,9 +77,9 @@ _NO_NULLS: Final = _Nulls(partition=0, offset=0, timestamp=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """What Delta's log tells of a file.
+    """A file's entry in Delta's log.
 
-    :param is_whole: whether none of its rows was deleted.
+    :param is_whole: none of its rows was deleted.
     :param statistics: None if it has none, or others than an archive's files have.
     """
 
@@ -106,7 +106,7 @@ def statistics(text: str | None) -> _Statistics | None:
 
 
 def row_bytes(files: Sequence[File]) -> float | None:
-    """The bytes of files for each of their rows, as far as statistics tell; None if they do not."""
+    """The files' bytes per row by their statistics; None if these do not say."""
     told = [(file.size_bytes, file.statistics.num_records) for file in files if file.statistics is not None]
     rows = sum(records for _, records in told)
     return sum(size for size, _ in told) / rows if rows else None
@@ -115,8 +115,8 @@ def row_bytes(files: Sequence[File]) -> float | None:
 def told_by_files(files: Sequence[File]) -> Judged | None:
     """Figures of all rows of the files by their statistics, without reading any row.
 
-    None if they do not tell: no files or more than `_MOST_FILES`, files without statistics, with deleted rows or with
-    rows that lack a figure, or times that may be 0.
+    None if the statistics do not say: no files or more than `_MOST_FILES`, files without statistics, with deleted rows
+    or with rows that lack a figure, or times that may be 0.
 
     Source: Delta's protocol, per-file statistics. Times in it are cut to ms, as those of records are.
     """

@@ -44,11 +44,11 @@ _BUFFER: Final = {"queue.buffering.max.kbytes": "2147483647", "queue.buffering.m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a replay is about. It stays the same for all jobs of a run.
+    """A replay's subject. It stays the same for all jobs of a run.
 
     :param settings: librdkafka's, of all clients.
     :param rows: all rows of the range, in the table's ``version``.
-    :param name: the replay's, and ``digest`` that of its table, range and target.
+    :param name: the replay's name; ``digest`` is the hash of its table, range and target.
     """
 
     config: ReplayConfig
@@ -71,7 +71,7 @@ class Subject:
 
 
 def find(batches: Batches, config: ReplayConfig, broker: Broker, settings: Mapping[str, str]) -> Subject:
-    """What a replay is about; its topic is created if it has to be.
+    """Plan a replay; creates its topic if necessary.
 
     :raises PipelineError:
     """
@@ -150,7 +150,7 @@ def plan(subject: Subject, broker: Broker, former: Job | None = None) -> Job:
 def _new_run(before: Mapping[int, Progress], former: Job | None = None) -> str:
     """A name greater than all names before, even if the clock was set back.
 
-    A run keeps its place among other runs in the job behind its ``former`` one.
+    A run keeps its place among other runs in the job after its ``former`` one.
     """
     if former is not None:
         return f"{former.plan.target.note.run}+"
@@ -204,9 +204,9 @@ def _looked(
 ) -> tuple[Judged | None, bool]:
     """Figures of the rows still to write, None if there are none, and whether they may come without large ones.
 
-    Statistics of files tell of all rows of the newest version alone, and not where each partition ends, as a rate needs
-    to know. They may be wrong, and a task takes a row without a time for a large one. So a further job looks at all
-    rows that are left, and refuses such a row.
+    Statistics of files cover all rows of the newest version alone, and not where each partition ends, as a rate needs.
+    They may be wrong, and a task takes a row without a time for a large one. So a further job looks at all rows that
+    are left, and refuses such a row.
 
     A replay at a rate has time enough, and partitions that ended before a large row would keep their shares of it.
     """

@@ -74,7 +74,7 @@ def replay(
 def _carry_through(
     subject: Subject, job: Job, broker: Broker, stop: threading.Event, progress: Callable[[ReplayProgress], None]
 ) -> tuple[Job, End, int]:
-    """Carry the job out, and the rest of it by further jobs: behind a large row, and if a process of Spark died.
+    """Carry the job out, and its rest in further jobs: after a large row, and after a death of a process of Spark.
 
     :returns: the last job, its end, and how many records are in the topic now.
     :raises PipelineError:

@@ -156,7 +156,7 @@ class Sender:
                 if time.monotonic() - began > self._target.timeout_s / 2:
                     most = max(1, most // _SMALLER)
                 time.sleep(_PAUSE_S)
-                # The client does not always tell whether it committed. A new producer ends the transaction, and knows.
+                # The client does not always report whether it committed. A new producer ends the transaction and knows.
                 self.begin()
             chunk = chunk.since(self.position)
         return missing
@@ -203,7 +203,7 @@ class Sender:
         _patiently(producer.commit_transaction)
 
     def _why(self, reason: KafkaError) -> KafkaError:
-        """The error behind ``reason`` of a producer that ended while it took records, such as a fence."""
+        """The cause of ``reason``, when a producer ended while it took records, for example by a fence."""
         assert self._producer is not None
         if reason.code() == KafkaError._FATAL:
             try:
@@ -249,7 +249,7 @@ def _patiently(call: Callable[..., None], *args: object) -> None:
 
 
 def _connect(producer: Producer, topic: str) -> None:
-    """Let a producer connect to a broker of the cluster before `init_transactions`. That call tells of failures.
+    """Let a producer connect to a broker of the cluster before `init_transactions`, which reports failures.
 
     The first answer replaces the connection to the bootstrap server, and the second one needs the new connection. If
     librdkafka asks for the coordinator between the two, it has no connection, and asks again after half a second.

@@ -13,7 +13,7 @@ from korvet.pipeline.replay.sending import Target
 
 
 def is_told_to_stop(broker: Broker, target: Target) -> bool:
-    """Whether this run of the replay has to end. Word to other runs does not count.
+    """True if this run of the replay has to end. A request to other runs does not count.
 
     :raises PipelineError:
     """
@@ -21,7 +21,7 @@ def is_told_to_stop(broker: Broker, target: Target) -> bool:
 
 
 def tell_to_stop(broker: Broker, target: Target) -> bool:
-    """Tell all tasks of the run to end after their transactions; whether the broker took it."""
+    """Ask all tasks of the run to end after their transactions. Returns whether the broker took the request."""
     try:
         broker.commit(
             _group(target), {(target.topic, 0): Position(offset=0, leader_epoch=None, metadata=target.note.run)}

@@ -64,7 +64,7 @@ def open_table(spark: SparkSession, path: str, topic: str) -> Table:
 def read(spark: SparkSession, table: Table, version: int) -> DataFrame:
     """All rows of a version.
 
-    :raises PipelineError: if the version does not exist, or not any more.
+    :raises PipelineError: if the version does not exist, or no longer does.
     """
     try:
         return spark.read.format("delta").option("versionAsOf", version).load(table.path)
@@ -98,9 +98,9 @@ def behind(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
 
 
 def of_partition(numbers: Mapping[int, int]) -> Column:
-    """The number that belongs to a row's partition; null if none does. The partitions are those of a topic.
+    """The number of a row's partition; null for a partition without one. The keys are a topic's partitions.
 
-    Spark finds it by its index. In a map it would look, for each row, at one partition after the other.
+    Spark indexes an array. In a map it would try one partition after the other, for each row.
     """
     if not numbers:
         return f.lit(None).cast("long")

@@ -29,7 +29,7 @@ _OUTCOME: Final = pa.schema([("partition", pa.int32()), ("end", pa.string()), ("
 
 
 class End(StrEnum):
-    """Where a task ended: behind its last row, before a large row that it did not get, or where it was told to."""
+    """Where a task ended: after its last row, before a large row that it did not get, or at a stop."""
 
     COMPLETE = "complete"
     LARGE = "large"
@@ -79,7 +79,7 @@ def run(plan: Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 class Rows:
     """The rows of a partition, each batch once, by growing offsets, up to a row that is too large to come.
 
-    Of that one only partition and offset came; `is_cut` tells of it.
+    Only the partition and offset of that row came; `is_cut` recognizes it.
     """
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -155,14 +155,14 @@ class Pace:
         self._is_over = False
 
     def most(self) -> int:
-        """The most records of the next transaction: those of a second, by the last one's speed and by the rate.
+        """The most records of the next transaction: a second's, by the last one's speed and by the rate.
 
-        By speed alone there are between `_RECORDS_OF_SLOW` and `MOST_RECORDS`.
+        Speed alone allows `_RECORDS_OF_SLOW` to `MOST_RECORDS`.
         """
         return min(self._fits, max(1, int(self._share()))) if self._plan.rate else self._fits
 
     def sent(self, records: int, seconds: float) -> None:
-        """Tell of a transaction, and how long it took. One without records tells nothing."""
+        """Note a transaction's records and time. One without records changes nothing."""
         if not records:
             return
         self._fits = min(MOST_RECORDS, max(_RECORDS_OF_SLOW, int(records / max(seconds, 1e-3))))
@@ -170,7 +170,7 @@ class Pace:
             self._due = max(self._due, time.monotonic() - 1) + records / self._share()
 
     def is_over(self) -> bool:
-        """Wait until the next transaction may begin; returns whether the replay was told to stop."""
+        """Wait until the next transaction may begin. Returns True if the replay has to stop."""
         while True:
             self._look()
             wait_s = self._due - time.monotonic()
@@ -196,6 +196,6 @@ class Pace:
                 done = sum(offsets.get(number, 0) >= end for number, end in ends.items())
                 self._working = max(1, min(len(ends) - done, self._plan.at_once))
         except PipelineError:
-            # The transactions tell soon enough that no broker answers.
+            # If no broker answers, the transactions report it soon enough.
             pass
         self._looked = time.monotonic()

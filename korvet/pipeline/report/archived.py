@@ -67,7 +67,7 @@ def intervals(
 def days(spark: SparkSession, lake: Lake, topics: Iterable[str]) -> list[Day]:
     """Each topic's records, and the size of all its tables, by the day of archiving.
 
-    Delta's logs alone tell them: Spark reads none of the files.
+    Delta's logs hold them all: Spark reads none of the files.
 
     :raises PipelineError: if a table cannot be read.
     """
@@ -107,7 +107,7 @@ def losses(spark: SparkSession, tables: Mapping[str, str]) -> list[TopicLoss]:
     """
     found = []
     for topic, path in sorted(tables.items()):
-        # An archive of a table whose proof is gone ends, and tells what to do.
+        # If a table's proof is gone, its archive ends, and says what to do.
         with suppress(Unproven):
             proven = read_proven(spark, path)
             found += [TopicLoss(topic=topic, loss=loss) for loss in (() if proven is None else proven.losses)]
@@ -139,7 +139,7 @@ def _table(spark: SparkSession, path: str) -> DataFrame:
 
 
 def _files_of(spark: SparkSession, topic: str, path: str) -> DataFrame:
-    """A row for each file of the table's newest version. Delta's public interface tells only the total."""
+    """A row for each file of the table's newest version. Delta's public interface has only the total."""
     rows = DataFrame(newest_snapshot(spark, path).allFiles().toDF(), spark)
     return rows.select(
         F.lit(topic).alias("topic"),

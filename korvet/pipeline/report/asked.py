@@ -1,4 +1,4 @@
-"""What the broker tells a report: how far groups are behind, and records that Redis keeps for an archive."""
+"""A report's figures from the broker: the groups' lags, and records that Redis keeps for an archive."""
 
 from __future__ import annotations
 

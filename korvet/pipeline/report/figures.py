@@ -34,7 +34,7 @@ class ReportConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """How far a group is behind: ``end`` is the high watermark."""
+    """A group's lag in a partition: ``end`` is the high watermark."""
 
     group: str
     topic: str
@@ -71,7 +71,7 @@ class Unarchived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """Records of a topic whose timestamps are in an interval; bytes of keys, values and headers, uncompressed."""
+    """A topic's records with timestamps in an interval; bytes of keys, values and headers, uncompressed."""
 
     topic: str
     start: datetime
@@ -83,7 +83,7 @@ class Interval:
 class Day:
     """A day of a topic's archive: the records that it wrote, and the files of all its tables with their bytes on disk.
 
-    ``records`` is None if a file's entry in Delta's log does not tell them.
+    ``records`` is None if a file's entry in Delta's log lacks the number.
     """
 
     topic: str

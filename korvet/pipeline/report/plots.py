@@ -90,7 +90,7 @@ def sizes(report: Report) -> str:
 
 
 def lag_bars(report: Report) -> str:
-    """Records that each group is behind, over all its partitions; the worst first."""
+    """Bars of each group's lag, summed over its partitions; the worst first."""
     totals: dict[str, int] = {}
     for lag in report.lags:
         totals[lag.group] = totals.get(lag.group, 0) + lag.lag

@@ -1,6 +1,6 @@
-"""The columns that make a record of a row, and Arrow's rows as records.
+"""The columns that turn a row into a record, and Arrow's rows as records.
 
-Columns and checks are those of Spark's KafkaWriter, with one more column: `timestamp`.
+Columns and checks are those of Spark's KafkaWriter, plus the column `timestamp`.
 """
 
 from __future__ import annotations

@@ -102,13 +102,13 @@ class Delivery:
         del self.producer
 
     def _serve(self, call: Callable[[float], int], timeout_s: float) -> int:
-        """Call the producer, which tells of failures meanwhile, and raise the first one."""
+        """Call the producer, which reports failures meanwhile, and raise the first one."""
         try:
             waiting = call(timeout_s)
         except KafkaException as failure:
             raise refusal("write", failure.args[0], self.address) from None
         except SystemError:
-            # The client's callbacks behind a fatal error can cover it, or lose it.
+            # After a fatal error the client's callbacks can cover it, or lose it.
             error = self._fatal()
             if error is None:
                 raise
@@ -117,7 +117,7 @@ class Delivery:
         return waiting
 
     def _fatal(self) -> KafkaError | None:
-        """The error that ended a transactional producer, which it tells at each further call."""
+        """The error that ended a transactional producer; each further call reports it."""
         try:
             self.producer.begin_transaction()
         except KafkaException as failure:
@@ -130,7 +130,7 @@ class Delivery:
             raise self._failure
 
     def _failed(self, error: KafkaError | None, record: Message) -> None:
-        # The first failure tells the reason; librdkafka purges the records behind it.
+        # The first failure is the reason; librdkafka purges the records after it.
         if error is not None and self._failure is None:
             self._failure = self._explained(record.topic() or "", record.partition(), error, len(record))
 

@@ -2,8 +2,8 @@
 
 The note is in the group of the query's partition (`Task.group`), and part of the task's transaction. A repeated task
 fences its former self, finds the note of its batch, and writes nothing. It needs no hash of its rows and no note of
-another task. The user tells by ``exactlyOnce=partition`` that a partition has the same rows again: Spark tells a writer
-neither the sources nor the plan. A repeated task counts its rows, and fails if they are not as many.
+another task. ``exactlyOnce=partition`` is the user's word that a partition has the same rows again: Spark gives a
+writer neither the sources nor the plan. A repeated task counts its rows, and fails if their number differs.
 
 The transaction puts the note also into the query's group (`Task.query_group`). There a task sees before it writes
 whether the batch was begun with hashes, and a task with hashes whether it was begun without.

@@ -9,7 +9,7 @@ Spark repeats a batch that did not end. The tasks must then have the same rows a
 Spark's Kafka source may number its partitions otherwise after a restart. The group `korvet-sink-QUERY` tells which run
 began the batch. If another run did, a task writes on trial and looks for a note of just its rows. If it finds one, it
 takes the note for this run and aborts. Else it commits once all notes of the batch are taken. If a note stays untaken,
-the tasks have other rows than before, and the sink cannot tell which rows are in. A task of the run that began the
+takes the note for this run and aborts. Else it commits once all notes of the batch are taken. If a note stays untaken,
 batch ends if it finds that another run goes on.
 """
 
@@ -73,9 +73,9 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A note that a batch is in: a task's note counts its rows, the query's note the rows of the task that noted last.
+    """A note that a batch is in: a task's note counts its rows, the query's note the rows of the last task that noted.
 
-    :param topic: the note is an offset of this topic's first partition.
+    :param topic: the note is an offset in this topic's first partition.
     :param run: the last run in which a task had these rows.
     :param task: that task's partition.
     :param checksum: of the rows; empty if the task wrote without hashes (`korvet.pipeline.sink.fence`).
@@ -275,7 +275,7 @@ class _Trial(Attempt):
 
     def _settle(self, rows: _HashedRows, own: Note | None) -> None:
         """Abort if the rows are in, else commit."""
-        # This comes as late as possible, since a task whose driver is dead may be under way, too.
+        # This comes as late as possible, because a task whose driver is dead may still run, too.
         begun = self._begun(own)
         if begun != self._task.run and self._are_in(rows, own):
             self._call(self._delivery.producer.abort_transaction)
@@ -316,7 +316,7 @@ class _Trial(Attempt):
         return self._task.run
 
     def _are_in(self, rows: _HashedRows, own: Note | None) -> bool:
-        """Whether there is a note of the rows that no other task of this run has; this task takes it then.
+        """Take a note of the rows that no other task of this run has. Returns True if it was there.
 
         :raises PipelineError: if there is none, but a note of other rows that did not come again.
         """
@@ -339,14 +339,14 @@ class _Trial(Attempt):
             seen = notes
 
     def _has(self, notes: Mapping[str, Note], rows: _HashedRows) -> bool:
-        """Whether this very task took one of the notes."""
+        """True if this very task took one of the notes."""
         mine = next(filter(self._is_mine, notes.values()), None)
         if mine is not None and not rows.are(mine):
             raise self._others(mine, rows)
         return mine is not None
 
     def _take(self, group: str) -> bool:
-        """Take a note for this task: no other task of this run can then take it. Returns whether it was taken."""
+        """Take a note, so that no other task of this run can. Returns True on success."""
         try:
             with transactional({**self._settings, **_BRIEFLY}, f"{group}-taken") as delivery:
                 self._call(delivery.producer.init_transactions)

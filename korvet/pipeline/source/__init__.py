@@ -28,7 +28,7 @@ class KorvetDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The word for ``format``. ``register`` asks for it, and then notes the Python in which the source will run."""
+        """The word for ``format``. ``register`` reads it, and then notes the Python in which the source will run."""
         _run_in_this_python()
         return "korvet"
 

@@ -65,8 +65,8 @@ class Cluster:
     def latest(self, known: Offsets) -> Offsets:
         """Log ends of all the query's partitions, by its isolation level.
 
-        :param known: offsets seen before. An end below one may come from a leader that is behind, so `latest` asks
-            again. It returns the end if it stays.
+        :param known: offsets seen before. An end below one may come from a leader that lags, so `latest` reads it
+        again. It returns the end if it stays.
         """
         for attempt in range(1, self._options.offset_attempts + 1):
             found = self._ask(self._latest)

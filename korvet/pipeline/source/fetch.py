@@ -86,8 +86,8 @@ class FetchOptions:
 
     :param client: librdkafka's settings.
     :param poll_timeout_s: the time to wait for the next record before the task gives up.
-    :param skip_unreadable: whether the task goes on after batches that cannot be decoded.
-    :param most_unreadable: that it ends after so many ranges of them.
+    :param skip_unreadable: the task goes on after batches that cannot be decoded.
+    :param most_unreadable: the task ends after so many such ranges.
     """
 
     client: Mapping[str, str] = field(repr=False)
@@ -249,7 +249,7 @@ class _Fetching:
         records = []
         for message in found:
             if self._position >= self._wanted.end:
-                break  # An error behind the range is not the range's.
+                break  # An error after the range is not the range's.
             if (error := message.error()) is not None:
                 self._handle(error, message.offset())
                 continue
@@ -264,7 +264,7 @@ class _Fetching:
         return records
 
     def _are_next(self, found: list[Message]) -> bool:
-        """Whether all are. Offsets grow, but for those of records whose producer wrote wrong ones."""
+        """True if all messages follow. Offsets grow, unless a producer wrote wrong ones."""
         if not found or any(map(Message.error, found)):
             return False
         offsets: list[Any] = list(map(Message.offset, found))
@@ -301,7 +301,7 @@ class _Fetching:
         try:
             first, end = self.client.consumer.get_watermark_offsets(partition, _WATERMARKS_WITHIN_S)
         except KafkaException:
-            # The next answer will tell.
+            # The next answer will show it.
             self._assign(self._position)
             return
         if first <= self._position < end:
@@ -316,7 +316,7 @@ class _Fetching:
     def _pass_unreadable(self, reason: str, first: int | None) -> None:
         """Go on after a batch that cannot be decoded.
 
-        :param first: the batch's first offset; None if the client does not tell it.
+        :param first: the batch's first offset; None if the client does not report it.
         """
         topic, partition = self._wanted.topic, self._wanted.partition
         if not self._options.skip_unreadable:
@@ -337,7 +337,7 @@ class _Fetching:
             self._assign(self._position)
 
     def _is_beyond(self, offset: int, first: int | None) -> bool:
-        """Whether an offset is beyond the unreadable batch with this first offset."""
+        """True if an offset is beyond the unreadable batch that begins at ``first``."""
         self._assign(offset)
         self._go_on()
         while time.monotonic() < self._deadline:
@@ -355,7 +355,7 @@ class _Fetching:
         raise BrokerUnreachable(f"Nothing of {self._place} from offset {offset} on came from {self._address}")
 
     def _is_in_log(self, offset: int) -> bool:
-        """Whether the log had this offset when it was last read; brokers look at no offsets of uncompressed records."""
+        """True if the log had this offset at the last read; brokers do not check offsets of uncompressed records."""
         partition = TopicPartition(self._wanted.topic, self._wanted.partition)
         return offset < self.client.consumer.get_watermark_offsets(partition, cached=True)[1]
 

@@ -1,4 +1,4 @@
-"""Ranges of offsets as a frame, without a plan of Spark's source: no Python process is needed but those of the tasks.
+"""Ranges of offsets as a frame, without a plan of Spark's source: the tasks' Python processes are the only ones.
 
 ``format("korvet")`` has Spark plan each query in two Python processes. A driver that knows its ranges needs none.
 """
@@ -37,10 +37,10 @@ class Made(Protocol):
 def read_ranges(
     spark: SparkSession, ranges: Sequence[OffsetRange], options: Mapping[str, str], made: Made | None = None
 ) -> DataFrame:
-    """The records of the ranges, many of which share tasks; the columns of ``format("korvet")``.
+    """The records of the ranges, as ``format("korvet")`` has their columns; many ranges share a task.
 
-    :param options: those of ``format("korvet")``; the ranges stand for its offsets.
-    :param made: one more column. The process that reads the values makes it, so they need not come to another one.
+    :param options: as for ``format("korvet")``; the ranges stand for its offsets.
+    :param made: one more column, made by the process that reads the values, so they need not move to another one.
     An unreadable batch ends the query, whatever the options say of lost data (`place_in` finds it in the error).
 
     :raises PipelineError: for options that cannot be followed.

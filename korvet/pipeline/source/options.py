@@ -1,4 +1,4 @@
-"""The options of ``format("korvet")``: those of Spark's Kafka source, with its defaults and its refusals.
+"""The options of ``format("korvet")``, with the defaults and refusals of Spark's Kafka source.
 
 Source: KafkaSourceProvider and the Kafka integration guide of Spark 4.2.
 """
@@ -52,7 +52,7 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matching:
-    """All partitions of the topics whose names contain a match of the pattern."""
+    """All partitions of topics with a match of the pattern in their names."""
 
     pattern: re.Pattern[str]
 
@@ -118,7 +118,7 @@ def stream_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
-    """Whether rows have the column ``headers``."""
+    """True if rows have the column ``headers``."""
     return _Given(options).boolean("includeHeaders", default=False)
 
 

@@ -160,7 +160,7 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._target
 
     def _is_too_early(self, known: Offsets) -> bool:
-        """Whether a batch has to wait: too few new records, and the last batch was not too long ago."""
+        """True if a batch has to wait: too few new records, and the last batch was not too long ago."""
         least, now = self._options.min_offsets_per_trigger, time.monotonic()
         # With Trigger.AvailableNow a waiting batch would never come.
         if least is None or self._until_target:

@@ -117,7 +117,7 @@ def _names_of_any_bytes() -> Iterator[None]:
 
 
 def _microseconds(ms: pa.Array) -> pa.Array:
-    """Times since 1970. Those before Spark's first one and behind its last one, 292,000 years away, become these."""
+    """Times since 1970, within Spark's first and last one, 292,000 years away."""
     try:
         return pc.multiply_checked(ms, _US_OF_MS)
     except pa.ArrowInvalid:

@@ -1,6 +1,6 @@
 """Batches whose records the client cannot decode, and where they end.
 
-Librdkafka repeats the error of such a batch, with its first offset, and gives no record behind it. It does not tell
+Librdkafka repeats the error of such a batch, with its first offset, and gives no record after it. It does not report
 where the batch ends. So a consumer tries later offsets: it doubles the distance until it is beyond the batch, and then
 halves it.
 
@@ -38,7 +38,7 @@ def unreadable(topic: str, partition: int, start: int, reason: str, remedy: str)
 
 
 def place_in(text: str) -> tuple[int, int] | None:
-    """The partition and the first offset that an `unreadable` error in a text names; None if there is none.
+    """The partition and first offset that an `unreadable` error in a text names; None without such an error.
 
     The driver has only the text of an executor's error.
     """
@@ -47,7 +47,7 @@ def place_in(text: str) -> tuple[int, int] | None:
 
 
 def is_refused_by_java(text: str) -> bool:
-    """Whether an error says that Kafka's Java client cannot decode a batch (CompletedFetch.fetchRecords)."""
+    """True if an error says that Kafka's Java client cannot decode a batch (CompletedFetch.fetchRecords)."""
     return "Received exception when fetching the next record from" in text
 
 

@@ -1,8 +1,8 @@
 """Typed tables: a topic's values in the columns of its schema, and values that do not fit as dead letters.
 
-`table_type` gives a schema's columns, `JsonVerdicts` the verdicts on a batch of records, of which `typed_rows` and
-`dead_letters` are made. The archive creates a typed table with `TABLE_PROPERTIES`, and appends with ``mergeSchema``. If
-a column's type has to change, it replaces the table's rows by the `widened` ones.
+`table_type` gives a schema's columns, and `JsonVerdicts` the verdicts on a batch of records. `typed_rows` and
+`dead_letters` split it by them. The archive creates a typed table with `TABLE_PROPERTIES`, and appends with
+``mergeSchema``. If a column's type has to change, it replaces the table's rows by the `widened` ones.
 """
 
 from korvet.pipeline.typed.columns import columns

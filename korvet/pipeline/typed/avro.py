@@ -90,8 +90,7 @@ def json_schemas(found: Mapping[int, Registered]) -> dict[int, str]:
 class AvroJudge(ValueJudge):
     """Judges values by the schemas that wrote them, and by the table's columns.
 
-    :param found: the schemas by their ids. Values of other ids are dead letters, and so are those of schemas that give
-        no columns.
+    :param found: the schemas by their ids. Values of other ids, and of schemas without columns, are dead letters.
     """
 
     def __init__(self, found: Mapping[int, Registered], own: StructType) -> None:
@@ -142,7 +141,7 @@ def _parsed(registered: Registered) -> Any:
 
 
 def _unmarked(schema: Any) -> Any:
-    """A schema without the marks by which fastavro knows what it has checked: anybody may write them."""
+    """A schema without fastavro's marks of what it has checked: anybody may write them."""
     if isinstance(schema, list):
         return [_unmarked(each) for each in schema]
     if isinstance(schema, dict):
@@ -203,7 +202,7 @@ class _Translation:
         return _LOGICAL.get((kind, logical)) or self.of(kind, level + 1)
 
     def _repeated(self, schema: Any, level: int) -> dict[str, Any]:
-        """Of a schema whose values may be as many as a few bytes allow."""
+        """Convert a schema of items: a few bytes may hold very many of them."""
         before = self._steps
         found = self.of(schema, level + 1)
         if self._steps - before > _PARTS_A_BYTE * _least_bytes(schema, self._named):

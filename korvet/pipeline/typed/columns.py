@@ -53,7 +53,7 @@ _ALL: Final = frozenset[str]().union(*_KINDS.values())
 _FORMATS: Final[dict[str, DataType]] = {"date-time": TimestampType(), "date": DateType()}
 _STRINGS: Final[tuple[DataType, ...]] = (StringType(), *_FORMATS.values())
 _DECIMAL_FORMATS: Final = ("decimal", "decimal128")
-"""Of the OpenAPI format registry: numbers of a precision and scale that the schema does not tell."""
+"""From the OpenAPI format registry: numbers whose precision and scale the schema does not give."""
 DECIMAL_DIGITS: Final = 38
 """The most digits of a decimal column."""
 _OBJECT: Final = {"type": "object"}
@@ -64,10 +64,10 @@ _NOTHING: Final[dict[str, Any]] = {"enum": []}
 def columns(schema_text: str) -> StructType:
     """A table's columns for the properties of a schema, all nullable.
 
-    An integer is a long, a number a double. A number is a decimal if multipleOf tells its scale, and JSON's text if its
+    An integer is a long, a number a double. A number is a decimal if multipleOf gives its scale, and JSON's text if its
     format is one of decimals. A string is a timestamp or date if its format says so. An object with properties is a
-    struct, and an array of one type an array. All else is a string of JSON, with `JSON_TEXT` in its
-    metadata. Such are values of several types, values that refer to themselves, and values deeper than `MOST_LEVELS`.
+    struct, and an array of one type an array. Anything else is a string of JSON, with `JSON_TEXT` in its metadata:
+    values of several types, values that refer to themselves, and values deeper than `MOST_LEVELS`.
     If the whole value has alternatives, the columns are the properties that all of them share.
 
     :raises PipelineError: if the text is no JSON Schema or too large, no object fits it, or names of one object differ
@@ -214,7 +214,7 @@ class _Reader:
 
 
 def _kinds(schema: dict[str, Any]) -> frozenset[str]:
-    """The kinds of values that a part allows by itself. Its type overrides its enum, whose values change more often."""
+    """The kinds of values that a part allows by itself. Its type overrides its enum, as enums change more often."""
     if "type" in schema:
         said = schema["type"]
         names = [said] if isinstance(said, str) else said

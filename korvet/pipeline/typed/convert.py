@@ -172,7 +172,7 @@ def _double(value: Any) -> float:
 
 def _decimal(kind: DecimalType) -> Convert:
     unit = Decimal(1).scaleb(-kind.scale)
-    # It tells if digits would be lost, and if there are too many.
+    # It raises if digits would be lost, or if there are too many.
     context = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
 
     def to_decimal(value: Any) -> Decimal:

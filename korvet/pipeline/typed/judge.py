@@ -1,6 +1,6 @@
 """Values of a topic with a JSON Schema, as rows of its typed table or reasons against it: Arrow in and out, no Spark.
 
-The judge runs in the executors. It makes Python objects of so many values at a time that memory is bounded.
+The judge runs in the executors. It makes Python objects of a bounded number of bytes at a time.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ValueJudge(ABC):
         return pa.concat_arrays([self._verdicts(run.to_pylist()) for run in _runs(values)])
 
     def _sure_rows(self, values: Sequence[bytes | None]) -> list[Rows]:
-        """Rows of those values of which they are known already."""
+        """Rows of the values that are sure to fit."""
         return []
 
     def _verdicts(self, values: Sequence[bytes | None]) -> pa.StructArray:
@@ -75,7 +75,7 @@ class ValueJudge(ABC):
             try:
                 row = self.row(value)
             except (ValueError, ArithmeticError) as error:
-                # A value of which nobody thought stops no topic.
+                # An unforeseen value stops no topic.
                 reason = _short(str(error))
             rows.append(row)
             reasons.append(reason)

@@ -1,4 +1,4 @@
-"""Numbers of JSON texts that a double does not tell: the text stays beside the double."""
+"""Numbers of JSON texts that a double does not hold exactly: the text stays beside the double."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 import re2
 
 DOUBLE_DIGITS: Final = 17
-"""So many digits tell any double. More of them say more than a double has, unless they are its exact value."""
+"""Digits that determine any double. Further digits say more than a double has, unless they are its exact value."""
 
 
 def _longer_than(digits: int) -> str:
@@ -25,7 +25,7 @@ def _longer_than(digits: int) -> str:
 EXACT: Final = _longer_than(15)
 """A text without it has no fraction that a double rounds."""
 OF_DOUBLE: Final = _longer_than(DOUBLE_DIGITS)
-"""A text without it has no fraction of more digits than tell a double."""
+"""A text without it has no fraction with more digits than determine a double."""
 _EXACT: Final = re2.compile(EXACT.encode())
 
 
@@ -40,7 +40,7 @@ class Written(float):
 
     @property
     def exact(self) -> Decimal:
-        """The number that the text tells; of one that is not 0 and too small for decimals, the least number."""
+        """The exact number of the text; for a number too small for a decimal, but not 0, the least decimal."""
         try:
             return Decimal(self.text)
         except InvalidOperation:
@@ -49,7 +49,7 @@ class Written(float):
 
     @property
     def is_double(self) -> bool:
-        """Whether the double is what the text says, as far as a double's text goes."""
+        """True if the double is the text's number, as far as a double's text goes."""
         exact = self.exact
         digits = "".join(map(str, exact.as_tuple().digits)).strip("0")
         if len(digits) <= DOUBLE_DIGITS and abs(self) >= sys.float_info.min:
@@ -58,7 +58,7 @@ class Written(float):
 
 
 def may_round(value: bytes) -> bool:
-    """Whether a JSON text may have a fraction that is not its double; true also of some texts with none."""
+    """True if a JSON text may have a fraction that is not its double; also for some texts without one."""
     return _EXACT.search(value) is not None
 
 
@@ -76,7 +76,7 @@ def _written(text: str) -> Written:
 def json_text(value: Any) -> str:
     """The JSON text of a value, with the numbers as they were written.
 
-    :raises ValueError: if it has a number beyond those of a double.
+    :raises ValueError: if it has a number beyond the range of a double.
     """
     if type(value) is Written:
         return value.text

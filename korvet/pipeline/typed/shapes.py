@@ -1,8 +1,8 @@
 """Rows of many values at once: values of one shape, column by column.
 
-JSON objects are of one shape if their names are the same, and so are their members' types in turn. So a shape's
-columns have one type each, and Arrow takes most of them as they are. That is four times as fast as a value after the
-other. It is never wrong, but it leaves values out of which it is not sure: the judge decides on those.
+JSON objects have one shape if their names are the same, and so are their members' types in turn. So a shape's columns
+have one type each, and Arrow takes most of them as they are. That is four times as fast as one value after the other.
+It is never wrong, but it leaves out values that are not sure to fit: the judge decides on those.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Shapes:
 
     :param members: for each column, the property and the converter of its values.
     :param row: the type of a row.
-    :param is_exact: it has columns in which each digit of a number counts.
+    :param is_exact: some columns need each digit of a number.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Shapes:
         found: list[Any] = [None] * len(values)
         shapes: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
         for at, value in enumerate(values):
-            # Names that occur twice are told by the number of quotation marks, and not every mark is one with escapes.
+            # The number of quotation marks shows names that occur twice, and not every mark is one with escapes.
             if value is None or b"\\" in value or len(value) > longest:
                 continue
             try:
@@ -97,14 +97,14 @@ class Shapes:
         return indexes, pa.StructArray.from_arrays(arrays, fields=list(self._row))
 
     def _may_round(self, indexes: Sequence[int], values: Sequence[Any]) -> list[bool]:
-        """Whether each text may have a number that is not its double."""
+        """For each text, True if it may have a number that is not its double."""
         texts = pa.array([values[at] for at in indexes], pa.binary())
         found: list[bool] = pc.match_substring_regex(texts, EXACT if self._is_exact else OF_DOUBLE).to_pylist()
         return found
 
 
 def _names_occur_once(values: Sequence[bytes], columns: Sequence[Sequence[Any]], kinds: Sequence[type]) -> list[bool]:
-    """Whether each value has as many quotation marks as its members need."""
+    """For each value, True if it has as many quotation marks as its members need."""
     marks = 2 * len(kinds) + 2 * kinds.count(str)
     nested = [column for column, kind in zip(columns, kinds, strict=True) if kind in _NESTED]
     if not nested:

@@ -158,7 +158,7 @@ def _verdict(made: Callable[[], ValueJudge], own: StructType) -> Column:
     def judge(values: pa.Array) -> pa.Array:
         return made().verdicts(values)
 
-    # Its stub wants an argument for the type of the function, which at run time warns that the hints tell it.
+    # Its stub wants an argument for the function's type. At run time that argument warns that the hints suffice.
     make: Any = arrow_udf
     found: Column = make(judge, verdict(own))("value")
     return found

@@ -37,7 +37,7 @@ ABOUT: Final = StructType(
         StructField("date", DateType()),
     ]
 )
-"""The columns of every typed table, before those of its schema."""
+"""The columns of every typed table, before the schema's."""
 TABLE_PROPERTIES: Final = {"delta.columnMapping.mode": "name"}
 """Properties of a typed table, which allow any column name."""
 _TAKEN: Final = frozenset(fold(name) for name in (*ABOUT.names, ARCHIVED))
@@ -46,7 +46,7 @@ _TAKEN: Final = frozenset(fold(name) for name in (*ABOUT.names, ARCHIVED))
 def column_name(property_name: str) -> str:
     """The column of a property of the whole value. A name of `ABOUT`, or `ARCHIVED`, gets one more underscore.
 
-    So does such a name with underscores behind it, so that no two properties ever get one column.
+    So does such a name with underscores after it, so that no two properties ever get one column.
     """
     return f"{property_name}_" if fold(property_name).rstrip("_") in _TAKEN else property_name
 
@@ -67,7 +67,7 @@ def without_about(table: StructType) -> StructType:
 
 
 def grown(table: StructType, wanted: StructType) -> StructType:
-    """The table's columns and the wanted ones that it lacks, also in structs and arrays of structs.
+    """The table's columns, then the wanted ones that it lacks, also in structs and arrays of structs.
 
     A long whose property is a number now becomes a double, or a decimal that holds all longs. All other columns keep
     their types.
@@ -93,7 +93,7 @@ def _grown_type(table: DataType, wanted: DataType) -> DataType:
 
 
 def is_wider(grown: DataType, table: DataType) -> bool:
-    """Whether a table has to be written anew to become what `grown` made of it: new columns and members need not."""
+    """True if a table must be rewritten to become ``grown``: new columns and members need no rewriting."""
     if isinstance(table, StructType) and isinstance(grown, StructType):
         return any(is_wider(grown[field.name].dataType, field.dataType) for field in table)
     if isinstance(table, ArrayType) and isinstance(grown, ArrayType):
@@ -102,7 +102,7 @@ def is_wider(grown: DataType, table: DataType) -> bool:
 
 
 def inexact_longs(before: DataType, after: DataType, place: str) -> list[str]:
-    """An expression of SQL for each column of longs that become doubles: whether a row has one that would be rounded.
+    """SQL expressions, one for each column of longs that become doubles: true in rows that would be rounded.
 
     :param place: the expression of the value with these types.
     """
@@ -127,7 +127,7 @@ def _quoted(name: str) -> str:
 
 
 def has_exact_numbers(kind: DataType) -> bool:
-    """Whether there are columns in which each digit of a number counts: decimals, and texts of JSON."""
+    """True if some columns need each digit of a number: decimals, and texts of JSON."""
     if isinstance(kind, StructType):
         return any(is_json_text(field) or has_exact_numbers(field.dataType) for field in kind)
     return has_exact_numbers(kind.elementType) if isinstance(kind, ArrayType) else isinstance(kind, DecimalType)
