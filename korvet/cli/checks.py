@@ -52,18 +52,18 @@ class Finding:
 
 
 class Wanted(NamedTuple):
-    """What topics and cluster-wide settings of a namespace ask of servers for acks=all."""
+    """What the topics and cluster-wide settings of a namespace require of servers for acks=all."""
 
     copies: int = 1
     """The greatest min.insync.replicas."""
     whose: str = ""
     """The topic or setting that has it."""
     synced: str = ""
-    """A topic or setting with korvet.acks.fsync; empty if there is none."""
+    """A topic or setting with korvet.acks.fsync; else empty."""
 
 
 def wanted_of(clients: Iterable[redis.Redis], namespace: Namespace) -> Wanted:
-    """What a namespace asks of its servers, if one of these servers holds the catalog.
+    """A namespace's requirements of its servers, if one of these servers holds the catalog.
 
     The settings of a front-end's config file are not known here.
     """
@@ -90,7 +90,7 @@ def examine(
 ) -> Iterator[Finding]:
     """All findings about one server; ``url`` is the server's address.
 
-    :raises RedisError: if the server cannot be asked at all.
+    :raises RedisError: if the server does not answer at all.
     """
     info: dict[str, Any] = client.info("everything")
     settings = _settings(client)
@@ -277,7 +277,7 @@ def _writes(client: redis.Redis, namespace: Namespace) -> Iterator[Finding]:
         ask(client, "UNLINK", key)
     except ResponseError as error:
         refusal = as_exception(str(error))
-        # Other findings tell of a replica, a full memory, a missing right or another node's slot.
+        # Other findings report a replica, a full memory, a missing right or another node's slot.
         if isinstance(refusal, StoreRefusing):
             text = f"the server refuses them, so producers, commits and changes fail: {refusal}"
             yield Finding("writes", Verdict.MEND, text)

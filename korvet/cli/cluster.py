@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from korvet.cli.kafka.client import Client
 
 DEFAULT_MECHANISM: Final = "SCRAM-SHA-512"
-"""The mechanism by which `korvet users add` lets a user log in."""
+"""The mechanism with which users of `korvet users add` log in."""
 _BOOTSTRAP: Final = "bootstrap.servers"
 _TIMEOUTS: Final = {"request.timeout.ms", "socket.timeout.ms"}
 _MAX_FILE_BYTES: Final = 1 << 20
@@ -34,12 +34,12 @@ class Cluster:
 
     @property
     def is_overheard(self) -> bool:
-        """Whether others may read what is sent, because it leaves this machine without TLS."""
+        """True if others may read what is sent, because it leaves this machine without TLS."""
         has_tls = self.settings.get("security.protocol", "").upper().endswith("SSL")
         return not has_tls and not all(_is_here(address.host) for address in parse_addresses(self.bootstrap))
 
     def answering_within(self, seconds: float) -> Cluster:
-        """The same cluster, from whose brokers clients await an answer for so long, unless the settings say it."""
+        """The same cluster, with this timeout for answers unless the settings have one."""
         own = {"socket.timeout.ms": str(round(seconds * 1000))}
         return self if _TIMEOUTS & self.settings.keys() else replace(self, settings={**self.settings, **own})
 
@@ -51,7 +51,7 @@ class Cluster:
         return self.clients()()
 
     def clients(self) -> Callable[[], Client]:
-        """A function that makes such clients. What they do not use of the settings is told once.
+        """A function that makes such clients. One line names the settings that they do not use.
 
         :raises ConfigError: if the clients cannot follow a setting.
         """
@@ -112,7 +112,7 @@ def _is_here(host: str) -> bool:
 
 
 def named_cluster(bootstrap: str | None, file: Path | None) -> Cluster:
-    """The cluster of the flags; without ``bootstrap`` the file's ``bootstrap.servers`` tells where it is.
+    """The cluster of the flags; without ``bootstrap`` the file's ``bootstrap.servers`` names its addresses.
 
     :raises ConfigError: if the file cannot be read, or an address is none.
     """

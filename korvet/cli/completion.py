@@ -1,4 +1,4 @@
-"""``korvet completion``: a script by which a shell completes commands and flags."""
+"""``korvet completion``: a script for a shell that completes commands and flags."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def check(file: Path) -> None:
 
 
 def _refused(found: ConfigFile) -> list[str]:
-    """The errors that 'serve' would find in a file whose tables are right: of each part alone, else of all together."""
+    """The errors that 'serve' would find in a file with correct tables: of each part alone, else of all together."""
     from korvet.configs.listeners import listener_config
     from korvet.settings.file import ConfigFile
     from korvet.settings.schema import CONSOLE_NAMES, LISTENER_NAMES, TOGETHER_NAMES

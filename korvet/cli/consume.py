@@ -250,7 +250,7 @@ class _Screen:
 
     @property
     def is_full(self) -> bool:
-        """Whether the piece is large enough to be shown."""
+        """True if the piece is large enough to be shown."""
         return len(self._piece) >= _PIECE_BYTES
 
     def write(self, line: bytes) -> None:

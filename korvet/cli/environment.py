@@ -15,7 +15,7 @@ PREFIX: Final = "KORVET_"
 _OTHERS: Final = {"KORVET_PYTHON", "KORVET_WORKER_PATH", "KORVET_WORKER_PYTHON"}
 """Variables of scripts and of Spark's workers."""
 _NOT_OURS: Final = re.compile(r"KORVET_(TEST_\w+|(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?))")
-"""Variables of the tests, and variables that Kubernetes sets for services whose names begin with korvet."""
+"""Variables of the tests, and variables that Kubernetes sets for services with names that begin with korvet."""
 
 
 def variable_of(parameter: click.Parameter, context: click.Context) -> str | None:
@@ -49,7 +49,7 @@ def _known(command: click.Command, prefix: str | None) -> Iterator[str]:
 
 
 def _variables(parameter: click.Parameter, prefix: str | None) -> list[str]:
-    """The variables in which click looks for a parameter."""
+    """The variables that click reads for a parameter."""
     if parameter.envvar:
         return [parameter.envvar] if isinstance(parameter.envvar, str) else list(parameter.envvar)
     if prefix and isinstance(parameter, click.Option) and parameter.name and parameter.name != "help":

@@ -1,4 +1,4 @@
-"""The forms in which 'topics consume' writes a record: its value, a line with all of it, JSON, or kcat's templates."""
+"""The forms of a record in 'topics consume': its value, a line with all of it, JSON, or kcat's templates."""
 
 from __future__ import annotations
 

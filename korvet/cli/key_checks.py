@@ -1,6 +1,6 @@
-"""The keys of a namespace as `korvet doctor` looks at them: damage that no front-end heals, and its repair.
+"""The keys of a namespace in `korvet doctor`: damage that no front-end heals, and its repair.
 
-Each repair is a function call that anyone may repeat. What front-ends heal by themselves at the next call is not told.
+Each repair is a function call that anyone may repeat. Damage that front-ends heal at the next call is not reported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TOPICS_A_CALL: Final = 500
 _PATIENCE_S: Final = 3.0
 _SHOWN: Final = 5
 _SAFE: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""Settings of a topic whose own ones are lost: nothing removes its records before somebody sets others."""
+"""Settings for a topic that lost its own: nothing removes its records before somebody sets others."""
 _LONGEST_EXPIRATION_MS: Final = 2**31 - 1
 """The next sweep knows the settings, and looks at an id at its deadline again."""
 _PLACED: Final = re.compile(r".*\}:log:\d+")
@@ -47,7 +47,7 @@ class Damage(NamedTuple):
 
 @dataclass(slots=True)
 class _Keys:
-    """What the names of a namespace's keys tell."""
+    """The facts in the names of a namespace's keys."""
 
     foreign: list[tuple[str, str, str]] = field(default_factory=list)
     """Keys of another type, with their types and korvet's."""
@@ -61,7 +61,7 @@ class _Keys:
 def find_damage(nodes: Sequence[Node], namespace: Namespace) -> Iterator[Damage]:
     """The damage to a namespace's keys and to those of tenants.
 
-    :raises KorvetError: Redis refuses to list keys, or to be asked for them, or some slots of a cluster are not served.
+    :raises KorvetError: Redis does not answer, refuses to list keys, or serves only some slots of a cluster.
     """
     _refuse_gaps(nodes[0])
     found = _Keys()
@@ -116,7 +116,7 @@ def _look(node: Node, namespace: Namespace, page: Sequence[bytes], found: _Keys)
 
 
 def _judge(key: str, kind: Any, found: _Keys) -> bool:
-    """Whether a key is of its type; notes one that is of another."""
+    """True if a key has its type; notes a key with another one."""
     kind, own = kind.decode(), type_of(key) or ""
     if kind not in (own, "none"):
         found.foreign.append((key, kind, own))
@@ -179,7 +179,7 @@ def _topics(nodes: Sequence[Node], namespace: Namespace, found: _Keys) -> Iterat
 
 
 def _are_there(nodes: Sequence[Node], namespace: Namespace, name: str, ids: dict[int, bytes]) -> bool:
-    """Whether a topic's first partition still has its keys."""
+    """True if a topic's first partition still has its keys."""
     first = min(ids)
     return bool(call_at(nodes, "HGET", namespace.partition(name, first).meta, "topic_id") == ids[first])
 
@@ -193,7 +193,7 @@ def _is_readable(name: bytes, text: bytes) -> bool:
 
 
 def _topic_text(name: str, ids: dict[int, bytes]) -> str:
-    """A topic as its partitions' keys tell it."""
+    """A topic by its partitions' keys."""
     gaps = [str(index) for index in range(max(ids)) if index not in ids]
     settings = "settings are lost: it keeps all records until you set others"
     begins = f"; partition {', '.join(gaps)} has no keys and begins at offset 0" if gaps else ""

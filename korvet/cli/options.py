@@ -77,8 +77,8 @@ def confirmed(function: Function) -> Function:
     """The flags ``--dry-run`` and ``--execute`` of each command that destroys something; hands over ``execute``.
 
     Without ``--execute`` the function shows what it would do, and changes nothing. It may return a sentence that says
-    why it could not be done now. The exit code is 1 then, unless ``--dry-run`` asked for no more: a script that meant
-    the change learns that there was none.
+    why it could not be done now. The exit code is then 1, unless ``--dry-run`` was given: a script that meant the
+    change learns that there was none.
     """
 
     @click.option("--dry-run", is_flag=True, help="Only show the effect, as without --execute; the exit code is 0.")

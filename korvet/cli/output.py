@@ -17,7 +17,7 @@ PLAIN_WIDTH = 100_000
 
 
 def printable(text: str, kept: str = "", escape: Callable[[str], str] = repr) -> str:
-    """A text with escapes for characters that a terminal obeys or nobody sees, but for those that are ``kept``.
+    """A text with escapes for control and invisible characters, except ``kept`` ones.
 
     Ids and names come from any client of the broker. A zero-width joiner stays within an emoji or after a mark, where
     scripts need it.

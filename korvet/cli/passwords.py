@@ -1,4 +1,4 @@
-"""Passwords for commands: of a file, of stdin, or asked for at a terminal; never an argument."""
+"""Passwords for commands: from a file, from stdin, or typed at a terminal; never an argument."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def password_file(function: Function) -> Function:
 
 
 def read_password(file: Path | None) -> str:
-    """The password: of a file, of stdin, or asked for twice at a terminal.
+    """The password: from a file, from stdin, or typed twice at a terminal.
 
     :raises KorvetError: if the file cannot be read, or the password is empty.
     """

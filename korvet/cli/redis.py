@@ -102,7 +102,7 @@ def open_nodes(url_text: str) -> Iterator[list[Node]]:
 
 
 def refuse_lone_node(url_text: str, nodes: Sequence[Node]) -> None:
-    """Raise KorvetError if the URL names one server that is one of several nodes of a cluster."""
+    """Raise KorvetError if the URL names one server, and that server is a node of a larger cluster."""
     url = parse_redis_url(url_text)
     if url.kind == "cluster":
         return
@@ -116,7 +116,7 @@ def refuse_lone_node(url_text: str, nodes: Sequence[Node]) -> None:
 
 
 def _is_whole(node: Node) -> bool:
-    """Whether a cluster's node holds all slots; False if the user may not ask, which korvet needs for any cluster."""
+    """True if a cluster's node holds all slots; False if the user may not ask, a right that any cluster needs."""
     try:
         return has_all_slots(ask(node.client, "CLUSTER SLOTS"))
     except RedisError:

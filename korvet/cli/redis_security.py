@@ -52,7 +52,7 @@ class RedisUsers:
         return sorted(found)
 
     def remove(self, user: str, mechanisms: Sequence[str]) -> bool:
-        """Remove a user's passwords for these mechanisms; False if there is none."""
+        """Remove a user's passwords for these mechanisms; False if the user has none."""
         changes = [text for one in mechanisms for text in (field_of(CredentialKey(one, user)), "")]
         code, codes = call_function(self._nodes, "korvet_users_alter", self._key, changes=changes)
         return not code and not all(codes)
@@ -69,7 +69,7 @@ class RedisRules:
         self._key = namespace.security.acls
 
     def add(self, rules: Sequence[Acl]) -> None:
-        """Add rules, all or none; those that are there stay."""
+        """Add rules, all or none; existing ones stay."""
         if len(rules) > MOST_RULES:
             raise KorvetError(_TOO_MUCH)
         code, _ = call_function(self._nodes, "korvet_acls_add", self._key, rules=list(map(encoded, rules)))
@@ -77,7 +77,7 @@ class RedisRules:
             raise KorvetError(_TOO_MUCH)
 
     def find(self, filters: Sequence[AclFilter]) -> list[Acl]:
-        """The rules that match a filter, in order. A line on stderr tells of texts that are no rules."""
+        """The rules that match a filter, in order. A line on stderr reports texts that are no rules."""
         _, _, texts = call_function(self._nodes, "korvet_acls_read", self._key, known_version=_ALL)
         found = [decoded(text.decode(errors="replace")) for text in texts]
         unknown = found.count(None)

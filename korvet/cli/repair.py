@@ -1,6 +1,6 @@
-"""The repair of a log whose next entry cannot be read: the entry is removed, and readers and appends go on.
+"""The repair of a log with an unreadable next entry: the entry is removed, and readers and appends go on.
 
-It goes straight to Redis, as the command does that a front-end's log names.
+It goes straight to Redis, like the command that a front-end's log names.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from korvet.store.log.entries import parsed_entries
 
 
 class Damage(NamedTuple):
-    """A log that brokers find corrupt: its partition, and the offset at which they cannot go on."""
+    """A log that brokers find corrupt: its partition, and the offset where they stop."""
 
     partition: TopicPartition
     offset: int
 
 
 def corrupt_entry(client: Client, redis_url: str, namespace: Namespace, damage: Damage) -> str:
-    """The id of the entry that cannot be read: the first behind the offset at which the broker cannot go on.
+    """The id of the unreadable entry: the first after the offset where the broker stops.
 
-    Redis has to agree, because it may be another cluster's.
+    Redis must agree, because it may be another cluster's.
 
-    :raises KorvetError: if the broker can go on, or Redis has an entry that can be read, or none.
+    :raises KorvetError: if the broker can go on, or Redis has a readable entry there, or none.
     """
     cursor = Cursor(partition=damage.partition, position=damage.offset, stop=damage.offset + 1)
     found = Reader(client, [cursor], committed=False).read(wait_s=0.0)
@@ -50,7 +50,7 @@ def corrupt_entry(client: Client, redis_url: str, namespace: Namespace, damage: 
 
 
 def _is_corrupt(nodes: Sequence[Node], log: str, entries: Sequence[Any]) -> bool:
-    """Whether an entry of XRANGE's answer is none of korvet's, or its batch is missing or has another size."""
+    """True if an entry of XRANGE's answer is foreign, or its batch is missing or has another size."""
     # This client makes a dictionary of an entry's fields.
     flat = [(id, [part for pair in fields.items() for part in pair]) for id, fields in entries]
     parsed, corrupt = parsed_entries(log, flat)

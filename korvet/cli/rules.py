@@ -1,4 +1,4 @@
-"""Access rules and filters from the words of ``korvet acls``, which are those of kafka-acls.
+"""Access rules and filters from the flags of ``korvet acls``, which are kafka-acls' flags.
 
 Source: AclCommand, AclEntry.supportedOperations
 """
@@ -97,7 +97,7 @@ def rules_of(words: Words) -> list[Acl]:
 
 
 def filters_of(words: Words, principals: Sequence[str] = ()) -> list[AclFilter]:
-    """The filters that the flags of ``list`` or ``remove`` mean; a flag that is not given leaves its field open.
+    """The filters of the flags of ``list`` or ``remove``; a missing flag leaves its field open.
 
     :param principals: principals whose rules may allow or deny.
     :raises ConfigError: if a flag is wrong.

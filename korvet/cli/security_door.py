@@ -53,7 +53,7 @@ class Quotas(Protocol):
 
 
 class Secured(NamedTuple):
-    """What is behind a door."""
+    """The users, rules and quotas of a namespace, at one door."""
 
     users: Users
     rules: Rules
@@ -62,13 +62,13 @@ class Secured(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaDoor:
-    """A listener, whose namespace is meant."""
+    """A listener, and so its namespace."""
 
     cluster: Cluster
 
     @contextmanager
     def opened(self) -> Iterator[Secured]:
-        """What is behind it, while the connections are open."""
+        """Connect, and close the connections at the end of the block."""
         from korvet.cli.kafka.acls import KafkaRules
         from korvet.cli.kafka.quotas import KafkaQuotas
         from korvet.cli.kafka.users import KafkaUsers
@@ -86,7 +86,7 @@ class RedisDoor:
 
     @contextmanager
     def opened(self) -> Iterator[Secured]:
-        """What is behind it, while the connections are open."""
+        """Connect, and close the connections at the end of the block."""
         from korvet.cli.redis import open_nodes, refuse_lone_node
         from korvet.cli.redis_security import RedisQuotas, RedisRules, RedisUsers
         from korvet.store.keys import Namespace
@@ -134,7 +134,7 @@ def security_door(function: Function) -> Function:
 
 
 def _is_redis_meant() -> bool:
-    """Whether the flags, or without any the environment, name a Redis and no broker."""
+    """True if the flags, or without any the environment, name a Redis and no broker."""
     for source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT):
         is_redis, is_kafka = (_any_from(source, names) for names in (_REDIS, _KAFKA))
         if is_redis and is_kafka and source is ParameterSource.COMMANDLINE:

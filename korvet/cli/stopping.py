@@ -16,9 +16,9 @@ from typing import Final
 STOPPING: Final = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
 """The signals that stop a command."""
 _OF_SIGNALS: Final = 128
-"""What a shell adds to the number of the signal that ended a command."""
+"""A shell adds this to the number of the signal that ended a command."""
 _SAME_S: Final = 1.0
-"""The time in which further signals are the first one again: timeout(1) sends it to the process and to its group."""
+"""Further signals within this time are the first one again: timeout(1) signals the process and its group."""
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def delete_tenant(nodes: Sequence[Node], name: str, wait: Callable[[], None] = _
 
 
 def _begin(nodes: Sequence[Node], name: str, tenant_id: str | None = None) -> str | None:
-    """Mark a tenant, or only the one of an id, as being deleted. Its id; None if there is none."""
+    """Mark a tenant, or only the one with an id, as being deleted. Returns its id; None if there is none."""
     code, found = call_function(
         nodes, "korvet_tenant_switch", TENANTS.tenants, name=name, state="deleting", id=tenant_id
     )

@@ -1,4 +1,4 @@
-"""What ``korvet users`` shows of a user."""
+"""The facts about a user in ``korvet users``."""
 
 from __future__ import annotations
 

@@ -50,9 +50,9 @@ PATHS: Final = frozenset(path for path, _, _ in views.PAGES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Console:
-    """What the pages share.
+    """The state that the pages share.
 
-    :ivar door: how visitors log in; or the visitor that everybody is.
+    :ivar door: the visitors' login; or the one visitor that everybody is.
     """
 
     door: Logins | Visitor
@@ -156,7 +156,7 @@ async def _page(console: Console, name: str, view: View, request: Request) -> Re
 def _shown(
     console: Console, visitor: Visitor, view: View, fields: Mapping[str, str], may_be_kept: bool
 ) -> dict[str, Any]:
-    """What a page shows; if it goes on from an earlier one, perhaps of the same list."""
+    """The contents of a page; one that continues an earlier page may use that page's list."""
     sources = console.sources if visitor.is_operator else console.sources.public
     lists = ListsOfVisitor(lists=console.lists, visitor=visitor.token, may_be_kept=may_be_kept)
     with visitor.clients.borrow() as client:

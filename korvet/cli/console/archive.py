@@ -1,6 +1,6 @@
 """The archive as the broker knows it: the offsets that it committed, and the ends of the logs.
 
-It needs no Spark and no report, and tells of this moment.
+It needs no Spark and no report, and shows the present moment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The words of a request: query and form fields, as the pages take them."""
+"""Query and form fields of a request, as the pages take them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _EDGES: Final = re.compile(r"(older|newer)((?:,[0-9]{1,9}:[0-9]{1,18})*)")
 
 
 def wrong_field(error: HTTPException | KorvetError) -> str:
-    """What is wrong with a field, for the form that sent it.
+    """The error about a field, for the form that sent it.
 
-    An error for which no field is to blame is raised again.
+    An error that no field caused is raised again.
     """
     if isinstance(error, HTTPException) and error.status_code == 400:
         return error.detail
@@ -54,9 +54,9 @@ def number(fields: Mapping[str, object], name: str, default: int) -> int:
 
 
 def choice(fields: Mapping[str, object], name: str, choices: tuple[str, ...]) -> str:
-    """A field's word, which is one of these; the first without one.
+    """A field's word, one of ``choices``; the first without one.
 
-    :raises HTTPException: 400, if it is another one.
+    :raises HTTPException: 400, if it is another word.
     """
     value = text(fields, name, choices[0])
     if value not in choices:
@@ -65,11 +65,11 @@ def choice(fields: Mapping[str, object], name: str, choices: tuple[str, ...]) ->
 
 
 def edges(fields: Mapping[str, object], name: str, most: int) -> tuple[str, dict[int, int]]:
-    """A field's direction, ``older`` or ``newer``, and an offset for each of at most so many partitions.
+    """A field's direction, ``older`` or ``newer``, and an offset for each of at most ``most`` partitions.
 
     Both are empty without the field.
 
-    :raises HTTPException: 400, if it is another one.
+    :raises HTTPException: 400, if it has another form.
     """
     value = text(fields, name, most=MOST_OF_EDGES)
     if not value:

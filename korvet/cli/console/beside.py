@@ -1,7 +1,6 @@
 """The console on a front-end's HTTP port: ``python -m korvet.cli.console.beside``, which ``korvet serve`` starts.
 
-The first line of its stdin tells what to serve. It ends on SIGTERM, and when stdin is closed, for then its front-end is
-gone.
+The first line of its stdin has its settings. It ends on SIGTERM, and when stdin closes because its front-end is gone.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def check_console(settings: ServeSettings, shown: str) -> None:
     """Refuse a console on the HTTP port that could not reach the broker, or would show too much.
 
     :param shown: the setting's name in errors.
-    :raises ConfigError: if it is such a one.
+    :raises ConfigError: if it is such a console.
     """
     if settings.metrics is None:
         raise ConfigError(f"{shown}: the console is on the HTTP port; give 'metrics', the port's address, too")
@@ -76,7 +75,7 @@ def _way(settings: ServeSettings, bootstrap: str | None, redis_url: str | None, 
         is_proxied=bool(settings.console_hostnames),
         has_tls=bool(settings.console_hostnames),
         hostnames=frozenset(settings.console_hostnames),
-        # Which users of a cluster may see its Redis, no rule tells.
+        # No rule says which users of a cluster may see its Redis.
         sources=Sources(metrics=ports)
         if login or at is None
         else Sources(redis_url=redis_url, namespace=listeners[at].namespace, metrics=ports),
@@ -96,7 +95,7 @@ def _own_settings(listener: ListenerSettings, shown: str) -> dict[str, str]:
 
 
 def _own_port(host: str, port: int) -> str:
-    """The URL of the HTTP port at which this process is shown."""
+    """The URL of the HTTP port that shows this process."""
     return f"http://{Address('127.0.0.1' if host in ANYWHERE else host, port)}"
 
 

@@ -1,6 +1,6 @@
-"""What the console changes if it may: offsets, groups, members and transactions.
+"""The changes that the console may make: to offsets, groups, members and transactions.
 
-Each change is asked for first, and done with the field ``execute``. It is one request that may be repeated.
+A page first asks for confirmation; the field ``execute`` confirms. Each change is one request that may be repeated.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GOALS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a reset would do; the page asks whether to do it. ``hindrance`` says why it cannot be done now."""
+    """The effect of a reset, for a page that asks for confirmation. ``hindrance`` says why it cannot be done now."""
 
     group: str
     topic: str
@@ -46,9 +46,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a change would do; the page asks whether to do it. ``hindrance`` says why it cannot be done now.
+    """The effect of a change, for a page that asks for confirmation. ``hindrance`` says why it cannot be done now.
 
-    ``fields`` are those of the form that does it, at ``path``; ``back`` is the page that the visitor came from.
+    ``fields`` are the form's, which sends them to ``path``; ``back`` is the page that the visitor came from.
     """
 
     title: str
@@ -69,7 +69,7 @@ DONE: Final = {
     "repaired": "The entry is removed.",
     "aborted": "The transaction is aborted in this partition.",
 }
-"""What a page says after a change."""
+"""A page's message after a change."""
 
 
 def _reset(client: Client, fields: Mapping[str, str], _sources: Sources) -> Plan | str:
@@ -183,7 +183,7 @@ def _at(path: str, **fields: str) -> str:
 
 
 RESET: Final = "/group/reset"
-"""The change whose form has fields to fill in."""
+"""The change with a form to fill in."""
 CHANGES: Final[tuple[tuple[str, Change], ...]] = (
     (RESET, _reset),
     ("/group/delete", _delete),

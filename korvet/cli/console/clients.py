@@ -11,10 +11,10 @@ from typing import Final
 from korvet.cli.kafka.client import PATIENCE_S, Client
 
 FRESH_S: Final = 60.0
-"""The time for which an idle client is kept. A broker closes its connections later, and would fail the next page."""
+"""How long an idle client is kept. A broker closes connections later, and a closed one would fail the next page."""
 
 PAGE_WAITS_S: Final = 3.0
-"""The time for which a page waits for leaders and coordinators: then it says that there are none."""
+"""How long a page waits for leaders and coordinators before it says that there are none."""
 
 ANSWERS_WITHIN_S: Final = 10.0
 """The time for an answer. A broker that has no connections left lets clients connect, and says nothing."""
@@ -32,7 +32,7 @@ class Clients:
 
     @contextmanager
     def borrow(self) -> Iterator[Client]:
-        """A client for the time of the block. One whose request failed is closed."""
+        """A client for the time of the block. One with a failed request is closed."""
         client = self._fresh() or self._make()
         patience = PATIENCE_S.set(PAGE_WAITS_S)
         try:
@@ -49,7 +49,7 @@ class Clients:
         _close(client)
 
     def close(self) -> None:
-        """Close the clients: those that are in use once their request is answered."""
+        """Close the clients, busy ones after their request."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -57,7 +57,7 @@ class Clients:
             _close(client)
 
     def _fresh(self) -> Client | None:
-        """The client that was used last; those that were idle for too long are closed."""
+        """The client that was used last; closes clients that were idle for too long."""
         with self._lock:
             least = self._clock() - FRESH_S
             stale = [client for used, client in self._idle if used < least]

@@ -1,4 +1,4 @@
-"""What the pages about topics, groups and Redis show, asked of the cluster."""
+"""The cluster's answers for the pages about topics, groups and Redis."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Cluster(NamedTuple):
 
 
 class TopicRow(NamedTuple):
-    """A topic in the list: its numbers are sums over its partitions, None if that of one is not known."""
+    """A topic in the list: its numbers are sums over its partitions, None if one partition's is unknown."""
 
     name: str
     partitions: int
@@ -95,7 +95,7 @@ class TopicPage:
 def describe_cluster(client: Client) -> Cluster:
     """The cluster's id and nodes.
 
-    :raises BrokerError: if no broker tells.
+    :raises BrokerError: if no broker answers.
     """
     answer = client.ask(request("describe_cluster", 0))
     check(answer.error_code, "cluster", answer.error_message)
@@ -127,7 +127,7 @@ def offsets_per_second(client: Client, ends: Mapping[TopicPartition, int]) -> di
     A partition with an entry on the way that cannot be read has none.
     """
     found = log_positions(client, ends, int((time.time() - RATED_S) * 1000), _DAMAGED)
-    # Without such a record its offset is -1; one that came after the end was asked for lies behind it.
+    # Without such a record its offset is -1; a record that came after the end was read lies after that end.
     since = {one: ends[one] if position.offset < 0 else position.offset for one, position in found.items()}
     return {partition: max(0, ends[partition] - offset) / RATED_S for partition, offset in since.items()}
 
@@ -158,5 +158,5 @@ def lag_rows(client: Client, group: Group) -> list[LagRow]:
 
 
 def total_lag(rows: Sequence[LagRow]) -> int | None:
-    """The records behind the group's offsets, in the partitions whose lag is known; None if there are none."""
+    """The sum of the group's known lags; None if no partition's is known."""
     return total_known(row.lag for row in rows)

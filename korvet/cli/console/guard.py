@@ -1,4 +1,4 @@
-"""What every request passes: the Host that it names, where a change comes from, and the headers of its answer."""
+"""Checks of every request (its Host header, and the origin of a change), and the headers of its answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The lag of the last hour, which the HTTP ports of front-ends keep (`korvet.metrics.lags`).
 
-A port tells of all groups to everybody. So the console asks it only for a group that the visitor sees, and takes the
-topics whose offsets the visitor sees.
+A port shows all groups to everybody. So the console asks it only for a group that the visitor sees, and takes the
+topics with offsets that the visitor sees.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class History:
 
 
 def lag_history(urls: Sequence[str], facts: Mapping[str, str], group: str, topics: Collection[str]) -> History:
-    """The lag of a group in some topics, of the front-end that knows the newest one.
+    """The lag of a group in some topics, from the front-end with the newest one.
 
     :param urls: of the HTTP ports.
-    :param facts: what the broker tells of the group: its locator names the namespace.
+    :param facts: the broker's facts about the group: its locator names the namespace.
     """
     if not urls:
         return History(note=UNASKED)
@@ -53,7 +53,7 @@ def lag_history(urls: Sequence[str], facts: Mapping[str, str], group: str, topic
 
 
 def _asked(url: str, namespace: str, group: str) -> tuple[list[float], Mapping[str, list[int | None]]] | None:
-    """The times and the lags by topic that a port tells; None if it tells nothing."""
+    """The times, and the lags by topic, from a port; None if it has none."""
     query = urlencode({"namespace": namespace, "group": group})
     try:
         with _DIRECT.open(f"{url.rstrip('/')}/lags?{query}", timeout=_WITHIN_S) as answer:
@@ -73,7 +73,7 @@ def _asked(url: str, namespace: str, group: str) -> tuple[list[float], Mapping[s
 
 
 def _is_number(one: Any) -> bool:
-    """Whether JSON can tell it again, unlike NaN."""
+    """True if JSON can hold it, unlike NaN."""
     return isinstance(one, int | float) and 0 <= one < _MOST
 
 

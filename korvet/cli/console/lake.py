@@ -1,7 +1,6 @@
-"""The lake as the last report tells of it: the file that ``korvet pipeline report --json`` wrote.
+"""The lake by its last report: the file that ``korvet pipeline report --json`` wrote.
 
-A report needs Spark and takes as long as the lake is large. So the console starts none, and shows the figures of one
-that a timer makes.
+A report needs Spark and takes as long as the lake is large. So the console starts none, and shows a timer's last one.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from korvet.unknown import total
 
 _MOST_BYTES: Final = 32 << 20
 OLD_S: Final = 2 * 86_400
-"""The age of a report from which on the page asks for its timer."""
+"""From this age of a report on, the page asks for its timer."""
 
 
 class TopicRow(NamedTuple):
@@ -34,7 +33,7 @@ class TopicRow(NamedTuple):
 
 
 class LagRow(NamedTuple):
-    """How far a group was behind."""
+    """A group's lag at the time of the report."""
 
     group: str
     topic: str
@@ -60,9 +59,9 @@ class LakeReport:
 
 
 def read_report(path: Path) -> LakeReport:
-    """The report in a file.
+    """Read the report in a file.
 
-    :raises KorvetError: if there is none.
+    :raises KorvetError: if the file has none.
     """
     try:
         with path.open("rb") as file:

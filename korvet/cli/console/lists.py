@@ -1,7 +1,7 @@
 """The lists that pages are cut from, kept for a moment.
 
-Kafka has no pages of topics and groups: a broker tells all of them. So a visitor who turns pages, or types into a
-filter, sees the list that his page began with, and the broker is asked once.
+Kafka has no pages of topics and groups: a broker lists all of them. So a visitor who turns pages, or types into a
+filter, sees the list that the first page began with, and the console asks the broker once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_ROWS: Final = 200_000
 
 
 class _Kept(NamedTuple):
-    """A list, and the time at which it was asked for."""
+    """A list, and the time of its request."""
 
     asked_at: float
     found: Sequence[Any]
@@ -38,7 +38,7 @@ class Lists:
         self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
 
     def find(self, visitor: str, kind: str) -> Sequence[Any] | None:
-        """A list that is kept; None if there is none."""
+        """A kept list; None if there is none."""
         with self._lock:
             kept = self._kept.get((visitor, kind))
             return kept.found if kept is not None and self._clock() - kept.asked_at < FRESH_S else None
@@ -61,7 +61,7 @@ class ListsOfVisitor:
     may_be_kept: bool
 
     def get(self, kind: str, ask: Callable[[], Sequence[T]], rows: Callable[[T], int]) -> Sequence[T]:
-        """A list that is kept, or the cluster's own. ``rows`` counts those that an element takes."""
+        """A kept list, or a new one from the cluster. ``rows`` counts the rows of an element."""
         found = self.lists.find(self.visitor, kind) if self.may_be_kept else None
         if found is None:
             found = ask()

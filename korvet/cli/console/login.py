@@ -52,12 +52,12 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logins:
-    """How visitors log in, and which are logged in.
+    """The login of visitors, and the sessions of those logged in.
 
     :ivar make_client: makes a client of a user and a password.
     :ivar operators: the users that see what no rule of the cluster protects.
-    :ivar has_tls: whether browsers speak TLS with the console, or with a proxy before it.
-    :ivar is_proxied: whether a proxy tells the address of the visitor.
+    :ivar has_tls: browsers speak TLS with the console, or with a proxy before it.
+    :ivar is_proxied: a proxy names the visitor's address.
     """
 
     make_client: Callable[[str, str], Client]
@@ -73,7 +73,7 @@ class Logins:
     def visitor(self, request: Request) -> Visitor:
         """The visitor of a request.
 
-        :raises Stranger: there is none, or the session has ended.
+        :raises Stranger: there is no session, or it has ended.
         """
         found = self.sessions.find(self._id(request), is_use=not _is_automatic(request))
         if found is None:
@@ -81,7 +81,7 @@ class Logins:
         return found
 
     async def let_in(self, request: Request, user: str, password: str, response: Response) -> None:
-        """Begin a session of a user, whose new id the response carries. A session from before ends.
+        """Begin a session of a user; the response carries its new id. An earlier session ends.
 
         :raises Refused: if the broker does not let the user in, or cannot be asked.
         """
@@ -118,7 +118,7 @@ class Logins:
 
     def _address(self, request: Request) -> str:
         if self.is_proxied:
-            # Some proxies write a header of their own behind those that the visitor sent.
+            # Some proxies append a header of their own to those from the visitor.
             return ",".join(request.headers.getlist("x-forwarded-for")).rpartition(",")[2].strip()
         return "" if request.client is None else request.client.host
 
@@ -129,7 +129,7 @@ def cookie_name(port: int, *, has_tls: bool) -> str:
 
 
 def _is_automatic(request: Request) -> bool:
-    """Whether a page sent the request without its visitor."""
+    """True if a page sent the request without its visitor."""
     return request.headers.get("hx-target") == "live" or request.url.path == "/group/lag"
 
 
@@ -154,12 +154,12 @@ def _judge(clients: Clients, user: str, password: str) -> None:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether a broker does not let a user in, or not any more."""
+    """True if a broker refuses the user's login, or has ended it."""
     return isinstance(error, BrokerError) and error.code is ErrorCode.sasl_authentication_failed
 
 
 def to_login(request: Request, logins: Logins, pages: frozenset[str]) -> Response:
-    """The way of a stranger to the login, and then back to the page that was asked for. A session from before ends."""
+    """Redirect a stranger to the login, and then back to the requested page. An earlier session ends."""
     response = _to_login(request, logins, pages)
     logins.let_out(request, response)
     return response

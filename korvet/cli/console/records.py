@@ -30,7 +30,7 @@ MOST_PARTITIONS: Final = 100
 MOST_READ: Final = 50_000
 MOST_BYTES: Final = 32 << 20
 MOST_SECONDS: Final = 5.0
-"""A look at records ends after so many, so many bytes, or so long, whatever it was to find."""
+"""A look at records ends after so many records, so many bytes, or so long, whatever it was to find."""
 _ROUNDS: Final = 4
 """A round of a look may take such a part of its bytes and its time."""
 _MOST_OFFSETS: Final = 10_000
@@ -44,7 +44,7 @@ Edges = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a page asks for. ``partition`` is None for all; ``value`` is an offset, or a time in ms since 1970.
+    """The request of a page. ``partition`` is None for all; ``value`` is an offset, or a time in ms since 1970.
 
     :ivar first: the number of partitions that earlier pages looked at.
     :ivar toward: `OLDER` or `NEWER`, for a page that goes on from ``edges``. A partition without an edge has no older
@@ -63,7 +63,7 @@ class Wanted:
 
     @property
     def is_back(self) -> bool:
-        """Whether the page goes from newer records to older ones."""
+        """True if the page goes from newer records to older ones."""
         return self.toward == OLDER if self.toward else self.start == "end"
 
 
@@ -79,8 +79,8 @@ class Note:
 class Found:
     """The records for a page, notes about others, and the edges from which other pages go on.
 
-    :ivar read: the number of records between the edges, of which those are that are shown.
-    :ivar left: about the number of those that are left in the page's direction: offsets, in the partitions of the page.
+    :ivar read: the number of records between the edges; the shown ones are among them.
+    :ivar left: about how many offsets remain in the page's direction, in the partitions of the page.
     :ivar older: where older records begin; empty if there are none.
     :ivar newer: where newer ones begin; empty if there are none.
     :ivar others: the number of partitions that later pages look at.
@@ -145,7 +145,7 @@ def _of(spans: Iterable[_Span], edges: Edges) -> list[tuple[_Span, int]]:
 
 
 def _ends(spans: Iterable[_Span], shown: Iterable[Shown], *, is_back: bool) -> dict[int, int]:
-    """The edges behind the records that are shown: those that were found beyond them are for the next page."""
+    """The edges after the shown records: found records beyond them belong to the next page."""
     taken: dict[int, int] = {}
     for record in shown:
         taken[record.partition] = taken.get(record.partition, 0) + 1
@@ -162,7 +162,7 @@ def _ends(spans: Iterable[_Span], shown: Iterable[Shown], *, is_back: bool) -> d
 
 @dataclass(slots=True, kw_only=True)
 class _Look:
-    """A look in rounds, each of which reads the next offsets of all partitions."""
+    """A look in rounds. Each round reads the next offsets of all partitions."""
 
     client: Client
     wanted: Wanted
@@ -172,7 +172,7 @@ class _Look:
     used_bytes: int = 0
 
     def read(self, spans: Sequence[_Span]) -> None:
-        """Read on until there is enough, nothing is left, or it took too much; but never nothing."""
+        """Read on until there is enough, nothing is left, or it took too much; but at least one round."""
         count, until = min(self.wanted.count, MOST_SHOWN), self.clock() + MOST_SECONDS
         offsets, goes_on = max(count, _SEARCHED) if self.wanted.text else count, False
         while left := [span for span in spans if span.low < span.high]:
@@ -186,7 +186,7 @@ class _Look:
             offsets = offsets * 2 if is_whole else offsets // 4
 
     def _round(self, spans: Sequence[_Span], offsets: int) -> tuple[bool, bool]:
-        """Read the next offsets of these partitions; whether there was progress, and whether all were read."""
+        """Read the next offsets of these partitions. Returns whether there was progress, and whether all were read."""
         is_back = self.wanted.is_back
         cursors = {span.partition: span.cursor(offsets, is_back=is_back) for span in spans}
         lows = {partition: cursor.position for partition, cursor in cursors.items()}
@@ -211,7 +211,7 @@ class _Look:
             cursor, got = cursors[span.partition], items[span.partition]
             reached = max(cursor.position, *(1 + _last(item) for item in got)) if got else cursor.position
             if is_back and not cursor.is_done:
-                # Newer records of this partition were not read yet, and these are read again behind them.
+                # Newer records of this partition are still unread. The next round reads these again, after them.
                 continue
             if is_back:
                 span.high = lows[span.partition]
@@ -260,7 +260,7 @@ def _spans(client: Client, wanted: Wanted, chosen: Sequence[TopicPartition]) -> 
 def one_record(client: Client, topic: str, partition: int, offset: int) -> Shown:
     """A record, whole.
 
-    :raises KorvetError: if there is none at this offset.
+    :raises KorvetError: if no record has this offset.
     """
     (chosen,) = chosen_partitions(client, topic, [partition])
     reader = Reader(client, [Cursor(partition=chosen, position=offset, stop=offset + 1)], committed=False)

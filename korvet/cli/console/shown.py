@@ -43,7 +43,7 @@ class Shown(NamedTuple):
 
 
 def shown_record(partition: TopicPartition, record: Record, most: int) -> Shown:
-    """A record whose key, value and headers have at most so many characters each."""
+    """A record, with key, value and headers cut to ``most`` characters each."""
     return Shown(
         partition.partition,
         record.offset,
@@ -61,7 +61,7 @@ def _headers(headers: Headers, most: int) -> list[tuple[str, Text]]:
 
 
 def shown_bytes(data: bytes | None, most: int) -> Text:
-    """Bytes as a text of at most so many characters."""
+    """Bytes as a text of at most ``most`` characters."""
     if data is None:
         return Text("null", "null", 0)
     if not data:

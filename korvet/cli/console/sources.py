@@ -1,4 +1,4 @@
-"""What pages show beside the cluster."""
+"""The sources of pages beside the cluster."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What the console may ask.
+    """The sources that the console may read.
 
-    :ivar redis_url: the URL of the cluster's Redis; None for nothing.
+    :ivar redis_url: the URL of the cluster's Redis; None without one.
     :ivar namespace: the namespace of the topics there.
     :ivar lake_report: a report of the lake.
     :ivar metrics: the URLs of front-ends' HTTP ports.
@@ -32,12 +32,12 @@ class Sources:
     lists: ListsOfVisitor | None = None
 
     def listed(self, kind: str, ask: Callable[[], Sequence[T]], rows: Callable[[T], int] = lambda _: 1) -> Sequence[T]:
-        """A list of the cluster: perhaps the one from which the visitor's last page was cut."""
+        """A list of the cluster: perhaps the one that the visitor's last page was cut from."""
         return ask() if self.lists is None else self.lists.get(kind, ask, rows)
 
     @property
     def public(self) -> Sources:
-        """Those that show a visitor no more than the cluster's rules allow."""
+        """The sources that show a visitor no more than the cluster's rules allow."""
         return Sources(metrics=self.metrics)
 
     @property

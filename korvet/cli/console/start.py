@@ -32,10 +32,10 @@ LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How the console is shown.
+    """How browsers reach the console.
 
-    :ivar has_tls: whether browsers speak TLS, with the console or with a proxy before it.
-    :ivar is_proxied: whether a proxy names the addresses of visitors.
+    :ivar has_tls: browsers speak TLS, with the console or with a proxy before it.
+    :ivar is_proxied: a proxy names the addresses of visitors.
     """
 
     login: bool = False
@@ -127,7 +127,7 @@ def _address(text: str, way: Way) -> Address:
 
 
 def _is_port(url: str) -> bool:
-    """Whether a URL may be that of an HTTP port, perhaps behind a proxy's path; /metrics is a page of it."""
+    """True if a URL may be an HTTP port's, perhaps with a proxy's path before it; /metrics is a page of it."""
     try:
         parts = urlsplit(url)
         has_host = bool(parts.hostname) and parts.port != 0 and parts.username is None

@@ -247,7 +247,7 @@ def _security(client: Client, fields: Fields, _sources: Sources) -> dict[str, An
 
 
 def _found_or_reason(ask: Callable[[], Sequence[T]]) -> tuple[Sequence[T], str]:
-    """What a broker tells, or nothing and why: a part of a page may be forbidden, or off."""
+    """A broker's answer, or nothing and why: a part of a page may be forbidden, or off."""
     try:
         return ask(), ""
     except BrokerError as error:
@@ -295,7 +295,7 @@ def _lake(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
 
 
 def _time(time_ms: int) -> str | None:
-    """A time by ISO 8601; None if there is none."""
+    """A time by ISO 8601; None for -1."""
     return shown_time(time_ms) if time_ms >= 0 else None
 
 

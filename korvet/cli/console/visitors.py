@@ -1,7 +1,7 @@
-"""The visitors of the console, and the sessions of those that are logged in.
+"""The visitors of the console, and the sessions of those logged in.
 
-A session is known by a random id, which the browser keeps as a cookie. The console keeps the id's hash, so that a
-comparison tells nothing of it, and in memory alone: a restart ends all sessions.
+A random id names a session, and the browser keeps it as a cookie. The console keeps the id's hash, so that the time
+of a comparison reveals nothing of it, and in memory alone: a restart ends all sessions.
 """
 
 from __future__ import annotations

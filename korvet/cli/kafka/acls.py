@@ -21,7 +21,7 @@ class KafkaRules:
         self._client = client
 
     def add(self, rules: Sequence[Acl]) -> None:
-        """Add rules; those that are there stay."""
+        """Add rules; existing ones stay."""
         answer = self._client.ask_controller(request("create_acls", 3, creations=list(map(_creation, rules))))
         for result in answer.results:
             check(result.error_code, "access rules", result.error_message)

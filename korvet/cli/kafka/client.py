@@ -28,7 +28,7 @@ from korvet.cli.kafka.security import ClientSecurity
 
 RETRY_WITHIN_S: Final = 15.0
 PATIENCE_S: Final = ContextVar("patience_s", default=RETRY_WITHIN_S)
-"""The time for which `retried` repeats an attempt."""
+"""How long `retried` repeats an attempt."""
 RETRY_PAUSE_S: Final = 0.2
 
 _PASSING: Final = {
@@ -110,7 +110,7 @@ class Client:
         return self.ask(request("find_coordinator", 4, key_type=kind, coordinator_keys=keys)).coordinators
 
     def serves(self, api: str, version: int) -> bool:
-        """Whether the brokers serve a version of an API."""
+        """True if the brokers serve a version of an API."""
         if not self._served:
             answer = self.ask(request("api_versions", 0))
             check(answer.error_code, "versions of the broker's APIs")
@@ -151,7 +151,7 @@ class Client:
 
 
 def may_pass(error: BrokerError) -> bool:
-    """Whether the next attempt may succeed: the broker is away, another one leads or coordinates, or none is ready."""
+    """True if the next attempt may succeed: the broker is away, leader or coordinator changed, or none is ready."""
     return not isinstance(error, UnfitSettings) and (error.code is None or error.code in _PASSING)
 
 

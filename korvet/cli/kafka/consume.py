@@ -27,13 +27,13 @@ from korvet.cli.kafka.records import Record, Stored, Undecodable, read_batches, 
 from korvet.wire.markers import is_commit
 
 MAX_BYTES: Final = 4 << 20
-"""The most bytes of an answer, of which a partition may fill its share. A larger batch comes alone and whole."""
+"""The most bytes of an answer; a partition may fill its share of them. A larger batch comes alone and whole."""
 _LARGEST_SHARE: Final = 4
 """The least number of shares of an answer."""
 WAIT_S: Final = 0.5
 _EMPTY_ROUNDS: Final = 3
-"""The answers before the end, without records of any partition, after which a partition has no more: compaction may
-leave a gap there. One that lacks only records of this partition was full, or its batch is larger than a share."""
+"""After so many answers before the end, with no record of any partition, a partition counts as read: compaction may
+leave a gap there. An answer that lacks only this partition's records was full, or its batch exceeds a share."""
 _PASSING: Final = {
     ErrorCode.fenced_leader_epoch,
     ErrorCode.unknown_leader_epoch,
@@ -87,7 +87,7 @@ class Reader:
 
     @property
     def is_done(self) -> bool:
-        """Whether every partition is read up to its stop."""
+        """True if every partition is read up to its stop."""
         return all(cursor.is_done for cursor in self._cursors)
 
     def read(self, wait_s: float = WAIT_S) -> Iterator[tuple[TopicPartition, Item]]:
@@ -171,7 +171,7 @@ class Reader:
             cursor.is_done = True
 
     def _moved(self, cursor: Cursor) -> Iterator[Item]:
-        """Move the cursor of a partition whose log now begins behind its position, or ends before it."""
+        """Move the cursor of a partition whose log now begins after its position, or ends before it."""
         starts, ends = log_limits(self._client, [cursor.partition])
         if not starts:
             raise BrokerError(f"partition {cursor.partition} no longer exists", ErrorCode.unknown_topic_or_partition)
@@ -183,7 +183,7 @@ class Reader:
 
 
 def _records(cursor: Cursor, data: Any, *, is_committed: bool) -> Iterator[Item]:
-    """The records of an answer from the cursor's position to its stop; moves the cursor behind them."""
+    """The records of an answer from the cursor's position to its stop; moves the cursor past them."""
     aborted = sorted((int(item.first_offset), int(item.producer_id)) for item in data.aborted_transactions or ())
     open_aborted: set[int] = set()
     for found in read_batches(data.records or b""):

@@ -38,7 +38,7 @@ class BrokerError(KorvetError):
 
 
 class ConnectionLost(BrokerError):
-    """The connection broke before the answer: the client does not know whether the request was served."""
+    """The connection broke before the answer: the broker may have served the request."""
 
 
 class UnfitSettings(BrokerError):

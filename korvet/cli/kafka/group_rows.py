@@ -1,4 +1,4 @@
-"""Groups as lists show them, over the wire: with their members and their lag, asked for many groups at once."""
+"""Groups as lists show them, with members and lag: one request for many groups."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from korvet.cli.kafka.offsets import LATEST, NO_OFFSET, TopicPartition, by_parti
 from korvet.unknown import total_known
 
 GROUPS_AT_ONCE: Final = 100
-"""The number of groups for whose members and lags is asked at once."""
+"""The groups of one request for members and lags."""
 OFFSETS_AT_ONCE: Final = 10
-"""The number of groups for whose offsets one request asks, as a group may have very many."""
+"""The groups of one request for offsets. There are few, as a group may have very many offsets."""
 MOST_OFFSETS: Final = 20_000
-"""The offsets of a page of groups after which no further lags are asked for."""
+"""After so many offsets of a page of groups, further lags are not fetched."""
 _DESCRIBED_BY: Final = ((CLASSIC_TYPE, "describe_groups", 5), (CONSUMER_TYPE, "consumer_group_describe", 0))
 
 Offsets = Mapping[TopicPartition, int]
 
 
 class GroupRow(NamedTuple):
-    """A group, the number of its members, and the records behind its offsets; None for what is not known."""
+    """A group, the number of its members, and the sum of its lags; None for unknown numbers."""
 
     listed: ListedGroup
     members: int | None
@@ -34,11 +34,10 @@ class GroupRow(NamedTuple):
 def group_rows(client: Client, groups: Sequence[ListedGroup], most_offsets: int | None = None) -> list[GroupRow]:
     """The groups with their members and lags.
 
-    A number is not known if the client may not see it, or the broker does not tell: as of groups of other types than
-    classic and consumer, and of groups without committed offsets.
+    A number is unknown if the client may not see it, or the broker does not report it: for groups of other types than
+    classic and consumer, and for groups without committed offsets.
 
-    :param most_offsets: once this many offsets are read, the lags of further groups are not known. None means any
-        number.
+    :param most_offsets: after so many offsets, the lags of further groups are unknown. None means any number.
     """
     rows: list[GroupRow] = []
     for at in range(0, len(groups), GROUPS_AT_ONCE):
@@ -53,7 +52,7 @@ def _rows(client: Client, groups: Sequence[ListedGroup], most_offsets: int | Non
     for address, own in client.coordinators(list(types)).items() if types else ():
         for type_, api, version in _DESCRIBED_BY:
             described = [one for one in own if types[one] == type_]
-            # Whether a group was removed, or may not be seen: its code leaves it out.
+            # The code says why a description is missing: the group was removed, or may not be seen.
             for found in client.ask(describing(api, version, described), address).groups if described else ():
                 if found.error_code is ErrorCode.none:
                     members[found.group_id] = len(found.members)

@@ -42,8 +42,8 @@ class ListedGroup:
 class Member:
     """A member of a group and its partitions.
 
-    A member of the consumer protocol also has a target and an epoch. ``protocol`` is None if the broker does not tell
-    it.
+    A member of the consumer protocol also has a target and an epoch. ``protocol`` is None if the broker does not
+    report it.
     """
 
     id: str
@@ -91,9 +91,9 @@ def list_groups(client: Client, states: Iterable[str] = (), types: Collection[st
 
 
 def existing_group(client: Client, group: str) -> Group:
-    """A group's state and members, whichever of the two protocols it uses.
+    """A group's state and members, in either of the two protocols.
 
-    :raises KorvetError: if there is none.
+    :raises KorvetError: if the group does not exist.
     """
     found = describe_group(client, group)
     if found.state != STATE_DEAD:
@@ -187,7 +187,7 @@ def _member(member: Any) -> Member:
 
 
 def group_facts(client: Client, group: str) -> Mapping[str, str]:
-    """Facts that only korvet tells of a group: ``id``, ``locator`` and, while it waits, ``waits``; else empty."""
+    """Facts that only korvet reports about a group: ``id``, ``locator`` and, while it waits, ``waits``; else empty."""
     resource = {"resource_type": GROUP, "resource_name": group, "configuration_keys": tuple(GROUP_FACTS)}
     (result,) = described_configs(client, [resource])
     # Brokers before 4.0 do not know groups as resources.

@@ -57,7 +57,7 @@ def _told_once(message: bytes) -> Exchange:
 def _token_exchange(token: str) -> Exchange:
     answer = yield f"n,,\x01auth=Bearer {token}\x01\x01".encode()
     if answer:
-        # The answer tells why the token is refused. The server ends the login once this was sent.
+        # The answer says why the token is refused. The server ends the login after this.
         yield b"\x01"
         raise UntrustedServer("it took a login whose token it had refused")
 

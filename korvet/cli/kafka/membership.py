@@ -84,7 +84,7 @@ class GroupReader:
 
     def close(self) -> None:
         """Commit the shown records, and leave; if the broker is away, the session's end ends the membership."""
-        # A join whose answer did not come may have been served.
+        # The broker may have served a join without an answer.
         if self._epoch == _JOINS and not self._is_in_doubt:
             return
         with suppress(BrokerError):
@@ -97,8 +97,8 @@ class GroupReader:
     def _beat(self) -> None:
         """Send a heartbeat, and follow its answer.
 
-        After a failed heartbeat the member sends all its fields again, as at first, and gets its whole assignment. The
-        lost answer may have been the only one to tell it. Source: AbstractMembershipManager.onHeartbeatFailure
+        After a failed heartbeat the member sends all its fields again, as at first, and gets its whole assignment: the
+        lost answer may have carried it. Source: AbstractMembershipManager.onHeartbeatFailure
         """
         self._beat_at = time.monotonic() + RETRY_PAUSE_S
         is_whole = self._is_in_doubt or self._epoch == _JOINS

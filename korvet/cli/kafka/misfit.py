@@ -1,7 +1,7 @@
-"""The reason why a client and a listener do not come together, in one sentence that says what to set.
+"""The reason why a client and a listener cannot talk, in one sentence that says what to set.
 
-A listener that gets something else than it wants closes the connection, and tells nothing. So the client asks it on
-connections of their own: whether it speaks TLS, whether it speaks without, and whether it wants a login.
+A listener that gets unexpected bytes closes the connection without a word. So the client probes it on separate
+connections: does it speak TLS, does it speak without, and does it want a login.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SHOW: Final = f"name one as ssl.keystore.location, with ssl.keystore.type=PEM, 
 
 
 def tls_refusal(address: Address, error: ssl.SSLError) -> UnfitSettings | None:
-    """The reason of a broken handshake, or of an alert behind it; None if OpenSSL does not tell one."""
+    """The reason of a broken handshake, or of an alert after it; None if OpenSSL has none."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return UnfitSettings(_unverified(address, error))
     reason = (error.reason or "").upper()
@@ -75,12 +75,12 @@ def _tls_wanted(address: Address) -> str:
 
 
 def closed_handshake(address: Address) -> UnfitSettings | None:
-    """The reason why a TLS handshake got no answer, if the listener tells it; None if it does not."""
+    """The reason why a TLS handshake got no answer; None if the listener does not show it."""
     return UnfitSettings(_plain(address)) if _asked(address, None, request("api_versions", 0)) is not None else None
 
 
 def closed_request(address: Address, security: ClientSecurity, start: bytes) -> BrokerError | None:
-    """The reason why the first request got no answer, if the listener tells it; None if it does not.
+    """The reason why the first request got no answer; None if the listener does not show it.
 
     :param start: the bytes that came instead of a frame.
     """
@@ -147,7 +147,7 @@ def _speaks_tls(address: Address) -> bool:
 
 
 def _alert(address: Address, tls: ssl.SSLContext) -> BrokerError | None:
-    """The reason of a listener that ends a connection right behind the handshake, as TLS 1.3 does for certificates.
+    """The reason of a listener that ends a connection right after the handshake, as TLS 1.3 does for certificates.
 
     A listener that has unread data of its client resets the connection, and its alert is lost. So send nothing. Some
     listeners send no alert (korvet's among them). A balancer without brokers does the same, so this may pass.

@@ -30,7 +30,7 @@ class TopicPartition(NamedTuple):
 
 
 class LogPosition(NamedTuple):
-    """A record's offset, and its timestamp in milliseconds since 1970; -1 if there is none."""
+    """A record's offset, and its timestamp in milliseconds since 1970; -1 without a record."""
 
     offset: int
     timestamp: int
@@ -74,7 +74,7 @@ def ask_leaders(
 ) -> Iterator[Any]:
     """The answers of the partitions' leaders, each to a request for its own; see `by_topic`.
 
-    A partition that does not exist (any more) is left out.
+    A partition that does not exist, or no longer does, is left out.
     """
     leaders = leaders_of(client, sorted(set(partitions)))
     for leader in sorted(set(leaders.values())):
@@ -141,7 +141,7 @@ def try_to_commit(
 def log_offsets(client: Client, partitions: Collection[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
     """The offset of each partition's first record at or after a time (ms since 1970), or at `LATEST` or `EARLIEST`.
 
-    It is -1 if there is no such record. A partition that does not exist (any more) is left out.
+    It is -1 if there is no such record. Partitions that do not exist are left out.
     """
     return {partition: found.offset for partition, found in log_positions(client, partitions, timestamp).items()}
 
@@ -149,7 +149,7 @@ def log_offsets(client: Client, partitions: Collection[TopicPartition], timestam
 def log_limits(
     client: Client, partitions: Collection[TopicPartition]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """The starts and the ends of partitions' logs. A partition that does not exist (any more) is in neither."""
+    """The starts and the ends of partitions' logs. Partitions that do not exist are in neither."""
     starts, ends = log_offsets(client, partitions, EARLIEST), log_offsets(client, partitions, LATEST)
     there = [partition for partition in starts if partition in ends]
     return {one: starts[one] for one in there}, {one: ends[one] for one in there}
@@ -190,9 +190,9 @@ def oldest_times(client: Client, partitions: Collection[TopicPartition]) -> dict
 
 @retried
 def log_bytes(client: Client, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """The bytes of each partition's log at its leader; a partition that does not exist (any more) is left out.
+    """The bytes of each partition's log at its leader. Partitions that do not exist are left out.
 
-    :raises BrokerError: if a leader cannot tell.
+    :raises BrokerError: if a leader fails to answer.
     """
     sizes = {}
     for answer in ask_leaders(client, partitions, None, "describe_log_dirs", 2):
@@ -205,7 +205,7 @@ def log_bytes(client: Client, partitions: Collection[TopicPartition]) -> dict[To
 
 
 def leaders_of(client: Client, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """The node that leads each partition; one that does not exist (any more) is left out.
+    """The node that leads each partition. Partitions that do not exist are left out.
 
     :raises BrokerError: with LEADER_NOT_AVAILABLE.
     """

@@ -49,7 +49,7 @@ class Producer:
     def send(self, records: Iterable[Unsent], partition: int | None = None) -> None:
         """Store records in the given partition, else each by its key as Java's producers do, else in a random one.
 
-        :raises KorvetError: if they are refused, or if it is not known whether they are stored.
+        :raises KorvetError: if they are refused, or may be stored or not.
         """
         by_partition: dict[int, list[Unsent]] = {}
         anywhere = random.randrange(len(self.partitions))

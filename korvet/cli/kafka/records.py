@@ -88,7 +88,7 @@ class Stored(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether it is a control batch, which holds a transaction's end and no producer's records."""
+        """True for a control batch: it holds a transaction's end and no producer's records."""
         return bool(self.batch.attributes & CONTROL)
 
 

@@ -44,7 +44,7 @@ class Reset:
 def parse_goal(flags: Mapping[str, Any]) -> Goal:
     """The one goal among a command's flags.
 
-    :raises click.UsageError: if there is none or more than one.
+    :raises click.UsageError: unless there is exactly one.
     """
     given = [name for name in GOALS if flags[name] is not None and flags[name] is not False]
     if len(given) != 1:

@@ -126,7 +126,7 @@ def _is_off(settings: Mapping[str, str], name: str) -> bool:
 
 
 def _trust(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
-    """Trust the authorities that are named, else those of the system."""
+    """Trust the named authorities, else the system's."""
     location, pem = settings.get("ssl.ca.location"), settings.get("ssl.ca.pem")
     if not location and not pem:
         context.load_default_certs()

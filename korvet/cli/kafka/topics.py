@@ -183,7 +183,7 @@ def describe_settings(client: Client, names: Iterable[str]) -> dict[str, list[Se
 
 
 def broker_settings(client: Client, node: int) -> list[Setting]:
-    """Every setting of a broker, by name, as it tells itself. Secret ones have no value.
+    """A broker's own list of its settings, by name. Secret ones have no value.
 
     :raises KorvetError: if there is no such broker.
     :raises BrokerError: with CLUSTER_AUTHORIZATION_FAILED, …

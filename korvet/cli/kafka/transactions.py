@@ -52,7 +52,7 @@ class Transaction:
 def list_transactions(client: Client) -> list[ListedTransaction]:
     """The transactional ids of every broker, by id.
 
-    :raises BrokerError: if a broker cannot tell.
+    :raises BrokerError: if a broker fails to answer.
     """
     found: dict[str, ListedTransaction] = {}
     for node in client.brokers():

@@ -101,7 +101,7 @@ def _wanted(
 
 
 def _first_within(start: int, end: int, size_bytes: int, kept_bytes: int) -> int:
-    """The first offset from which on records take at most ``kept_bytes``, if all have the same size."""
+    """The first offset from which the records take at most ``kept_bytes``, if all have the same size."""
     if size_bytes <= kept_bytes:
         return start
     return end - (end - start) * kept_bytes // size_bytes

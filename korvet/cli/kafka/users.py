@@ -52,7 +52,7 @@ class KafkaUsers:
         )
 
     def remove(self, user: str, mechanisms: Sequence[str]) -> bool:
-        """Remove a user's passwords for these mechanisms; False if there is none."""
+        """Remove a user's passwords for these mechanisms; False if the user has none."""
         gone = False
         for mechanism in mechanisms:
             deletion = {"name": user, "mechanism": _NUMBERS[mechanism]}
@@ -62,7 +62,7 @@ class KafkaUsers:
         return gone
 
     def _alter(self, request: Request, passed: ErrorCode = ErrorCode.none) -> bool:
-        """Whether every change was made; changes with the code ``passed`` were not, and are no error."""
+        """True if every change was made. A change with the code ``passed`` was not made, and is no error."""
         answer = self._client.ask_controller(request)
         for result in answer.results:
             if result.error_code is not passed:

@@ -23,8 +23,8 @@ _FILE: Final = "korvet.pipeline"
 class Common:
     """The flags of every verb.
 
-    ``spark`` has Spark's settings, ``client`` a Kafka client's settings by their Java names: those of -X and of the
-    config file over those of --command-config.
+    ``spark`` has Spark's settings, ``client`` a Kafka client's settings by their Java names: -X and the config file
+    override --command-config.
     """
 
     bootstrap_server: str

@@ -34,7 +34,7 @@ class _Stderr:
 
 
 def is_live(common: Common) -> bool:
-    """Whether stderr is a terminal that can be drawn on, and its form is text."""
+    """True if stderr is a terminal that can be drawn on, and its form is text."""
     return common.log_format == "text" and sys.stderr.isatty() and _console().is_interactive
 
 

@@ -143,7 +143,7 @@ def _topic(made: Report, topic: str) -> tuple[object, ...]:
 
 
 def _course(made: Report, records: dict[datetime, int]) -> str:
-    """The report's time in columns, whose heights are their records."""
+    """Columns over the report's time, as high as their numbers of records."""
     span = made.until - made.since
     columns = [0] * _SPARK_WIDTH
     for start, count in records.items():

@@ -129,7 +129,7 @@ def _need_java() -> None:
 
 @contextmanager
 def _noise_kept(shown: bool) -> Iterator[IO[bytes] | None]:
-    """A file without a name, to which a JVM that starts within writes its output."""
+    """An unnamed file for the output of a JVM that starts within the block."""
     if shown:
         yield None
         return
@@ -192,7 +192,7 @@ def _why_not_started(noise: IO[bytes] | None, error: Exception) -> str:
 
 @contextmanager
 def served_figures(address: tuple[str, int] | None) -> Iterator[CollectorRegistry | None]:
-    """A registry whose figures Prometheus finds at a host and port until the block ends; without an address none.
+    """A registry whose figures Prometheus can scrape at a host and port until the block ends; None without an address.
 
     :raises KorvetError: if this process cannot listen there.
     """
