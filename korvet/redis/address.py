@@ -4,7 +4,7 @@
 - ``rediss://…``, the same over TLS; ``?ca=FILE``, ``?cert=FILE&key=FILE``, ``?verify=no``
 - ``unix:///path/to/socket[?db=n]``, with ``unix://user:password@/path`` for a password
 - ``redis+sentinel://host[:port][,host[:port]…]/service[/db]``, ``rediss+sentinel://…``: the primary that Sentinel
-  names; ``?sentinel_user=…&sentinel_password=…`` if the sentinels want another login than Redis
+  names; ``?sentinel_user=…&sentinel_password=…`` if the sentinels need another login than Redis
 - ``redis+cluster://host[:port][,host[:port]…]``, ``rediss+cluster://…``: a cluster, by any of its nodes
 """
 
@@ -48,7 +48,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisUrl:
-    """A parsed URL; ``str()`` shows no password. ``addresses`` are the server, the sentinels or some cluster nodes."""
+    """A parsed URL; ``str()`` hides the password. ``addresses`` are the server, the sentinels or some cluster nodes."""
 
     kind: Kind
     addresses: tuple[Address, ...]
@@ -57,7 +57,7 @@ class RedisUrl:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     password_file: Path | None = None
-    """Read in place of ``password`` at each login, so that a new password counts at the next one."""
+    """Read at each login instead of ``password``, so that a new password applies at the next login."""
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     tls_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The settings of ``tls`` as redis-py's arguments, for redis-py takes no context; empty without TLS."""
@@ -80,14 +80,14 @@ class RedisUrl:
         return (password,) if self.user is None else (self.user, password)
 
     def of_user(self, user: str, password_file: Path) -> RedisUrl:
-        """The URL of another user of the same servers, with the password in a file."""
+        """This URL for another user, with the password in a file."""
         return replace(self, user=user, password=None, password_file=password_file, shown=f"{self.shown} as {user}")
 
 
 def parse_redis_url(url: str) -> RedisUrl:
-    """Take a URL apart.
+    """Parse a URL.
 
-    :raises ConfigError: if the URL has none of the forms above.
+    :raises ConfigError: the URL has none of the forms above.
     """
     try:
         parts = urlsplit(url)

@@ -3,7 +3,7 @@
 ``call`` and ``fcall`` queue their bytes before they return, so the order of calls on one purpose is the order at Redis.
 They never raise; the future does:
 
-- `StoreUnavailable`: no connection (outcome known), or it was lost with the command under way (``outcome_unknown``)
+- `StoreUnavailable`: no connection (outcome known), or lost while the command was in flight (``outcome_unknown``)
 - `StoreFull`: Redis is at maxmemory
 - `StoreError`: any other error reply
 
@@ -39,15 +39,15 @@ __all__ = ["Argument", "Buffer", "Library", "Named", "Purpose", "Store"]
 _CALL_S = 20e-6
 _ARGUMENT_S = 1e-6
 _BYTE_S = 2e-9
-"""The time of Redis for a call of a function, and for each argument and byte of it; about, by INFO commandstats."""
+"""Redis's seconds for a function call, and for each of its arguments and bytes; estimates from INFO commandstats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
     """The library of functions that a store calls.
 
-    The store loads ``source`` if a server has no library, or if ``is_older`` is true of that server's version.
-    ``verbs`` names the command that calls a function, and ``most_args`` its largest number of arguments.
+    The store loads ``source`` if a server has no library, or if ``is_older`` is true for the server's version.
+    ``verbs`` gives the command that calls a function, and ``most_args`` its largest number of arguments.
     ``arguments`` puts a function's named arguments in order, or raises TypeError.
     """
 
@@ -61,12 +61,12 @@ class Library:
 class Store:
     """Redis, Sentinel or a cluster behind one interface. Make one with `korvet.redis.opening`.
 
-    :param first: the store of the process's own user, if this one is of a further user. The first store loads the
-        library for both, asks Sentinel or for a cluster's slots, tells of the servers' state, and counts the waits.
+    :param first: the store of the process's own user, if this one has another user. The first store loads the library
+        for both, queries Sentinel or a cluster's slots, logs the servers' state, and counts the waits.
     """
 
     _prefix = ""
-    """What all keys begin with; `korvet.redis.scoped.ScopedStore` has another. It is here for speed."""
+    """The prefix of all keys; `korvet.redis.scoped.ScopedStore` has another. It is here for speed."""
 
     def __init__(
         self, url: RedisUrl, library: Library, *, counts_waits: bool = False, first: Store | None = None
@@ -75,18 +75,18 @@ class Store:
         self._first = first
         self._primary: Primary = Primary(url) if first is None else first._primary
         self._further: WeakSet[Store] = WeakSet()
-        """The stores of further users, of which this one is the first."""
+        """The stores of further users that have this one as ``first``."""
         if first is not None:
             first._further.add(self)
         self._counts_waits = counts_waits
         self.library = library
         self._loop = asyncio.get_running_loop()
         self.doubt = Doubt()
-        """Begins when a client's connection reads again after a pause. Its requests may be older than its end."""
+        """Begins when a client's connection resumes reading: its requests may predate the client's end."""
         self.asked_s = 0.0
-        """The seconds of Redis that all calls of functions will have taken, by their sizes. It only grows."""
+        """The estimated seconds of Redis for all function calls so far, by their sizes. It only grows."""
         self.histories = 0
-        """The number of changes of a history, or of slots' servers."""
+        """The number of changes of a server's history or a slot's server."""
         self._history_callbacks: list[Callable[[], None]] = []
         self._subscriber_callback: Callable[[Link], None] = lambda _link: None
         self._slots_callback: Callable[[], None] = lambda: None
@@ -102,7 +102,7 @@ class Store:
     # ------------------------------------------------------------------ commands
 
     def call(self, purpose: Purpose, key: str, *command: Argument) -> asyncio.Future[Any]:
-        """Queue a command at the server that holds ``key``: the command's first argument, if it has any."""
+        """Queue a command for the server of ``key``, which is the command's first argument, if any."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._prefix and not self._is_inside(key, command):
             future.set_exception(self._outside(str(command[0]), (key,)))
@@ -114,7 +114,7 @@ class Store:
         return future
 
     def fcall(self, purpose: Purpose, function: str, keys: Sequence[str], *args: Argument) -> asyncio.Future[Any]:
-        """Queue a call of one of korvet's functions; by FCALL_RO if the contract says that it only reads.
+        """Queue a call of one of korvet's functions, by FCALL_RO if its contract is read-only.
 
         The future raises StoreError at once if there are more arguments than the function's bound.
         """
@@ -143,7 +143,7 @@ class Store:
     def call_function(
         self, purpose: Purpose, function: str, keys: Sequence[str], /, **named: Named
     ) -> asyncio.Future[Any]:
-        """Queue a call as `fcall` does, with the arguments by the names of the function's contract.
+        """Queue a call as `fcall` does, with arguments by their names in the function's contract.
 
         :param named: an optional argument may be None; the repeated one takes an iterable.
         :raises TypeError: the function has no such argument, or lacks one.
@@ -153,10 +153,10 @@ class Store:
     def fcall_placed(
         self, function: str, keys: Sequence[str], value: Sequence[Buffer], expiry_ms: int, *args: Argument
     ) -> asyncio.Future[Any]:
-        """Queue, on the append connection, a SET of the last key with an expiry and then a call that takes the key.
+        """Queue, on the append connection, a SET of the last key with an expiry, then a call that takes the key.
 
-        The parts of ``value`` are written without a copy. Nobody waits for the SET's own answer: the function finds
-        out whether the key is there. The future raises SlotMoving at once while the key's slot `is_open`.
+        The parts of ``value`` are written without a copy. The SET's own reply is ignored: the function checks that
+        the key exists. The future raises SlotMoving at once while the key's slot `is_open`.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
         if prefix := self._prefix:
@@ -181,19 +181,19 @@ class Store:
 
     @property
     def whole(self) -> Store:
-        """The store of all namespaces, for keys that were judged once: it judges none."""
+        """The store of all namespaces, without checks: for keys that passed `judge`."""
         return self
 
     def judge(self, keys: Sequence[str]) -> None:
-        """Judge keys once, for calls of the `whole` store.
+        """Check keys once, for calls of the `whole` store.
 
-        :raises StoreError: one of them is of another namespace.
+        :raises StoreError: one belongs to another namespace.
         """
         if not all(key.startswith(self._prefix) for key in keys):
             raise self._outside("a call", keys)
 
     def _is_inside(self, _key: str, _command: Sequence[Argument]) -> bool:
-        """Whether a command is for keys with the prefix."""
+        """True if a command's keys have the prefix."""
         return True
 
     def _outside(self, command: str, keys: Sequence[str]) -> StoreError:
@@ -201,51 +201,51 @@ class Store:
         return StoreError(f"{command} is for keys that begin with {self._prefix!r}, not for {wrong[:200]!r}")
 
     def is_open(self, key: str) -> bool:
-        """Whether a key's slot is on its way to another server; until then no call takes new keys beside others."""
+        """True while a key's slot moves to another server: no call may combine new keys with others."""
         return self._slots is not None and self._slots.is_open(key)
 
     def link(self, purpose: Purpose, key: str) -> Link | None:
-        """The link that carries one purpose's commands of a key; None while no server is known for it."""
+        """The link for one purpose's commands on a key; None while the key's server is unknown."""
         return self._links[purpose] if self._slots is None else self._slots.link(purpose, key)
 
     def subscriber(self, channel: str) -> Link | None:
-        """The link that carries subscriptions of a channel; None while no server is known for it."""
+        """The link for subscriptions to a channel; None while its server is unknown."""
         return self.link(Purpose.SUBSCRIBE, channel)
 
     def coordination(self, key: str) -> Link | None:
-        """The link that carries the coordination of a key; None while no server is known for it."""
+        """The link for coordination of a key; None while the key's server is unknown."""
         return self.link(Purpose.COORDINATE, key)
 
     def confirmation(self, key: str) -> Link | None:
-        """The link for WAIT to a key's server; None while no server is known for it. It may not be connected yet."""
+        """The link for WAIT on a key's server, perhaps not connected yet; None while that server is unknown."""
         server = next(iter(self._servers.values()), None) if self._slots is None else self._slots.server(key)
         return None if server is None else server.confirmation()
 
     # ------------------------------------------------------------------ the server
 
     def run_id(self, key: str) -> str:
-        """Run id of the server behind the key's append connection; empty before the first connect."""
+        """The run id of the server of the key's append connection; empty before the first connect."""
         link = self.link(Purpose.APPEND, key)
         return "" if link is None else link.run_id
 
     def replid(self, key: str) -> str:
-        """The replication id, as last heard, under which the server behind the key's append connection writes."""
+        """The last known replication id of the server of the key's append connection."""
         link = self.link(Purpose.APPEND, key)
         return "" if link is None else link.replid
 
     def history(self, key: str) -> str:
-        """The history of the server behind the key's append connection; empty before the first connect."""
+        """The history of the server of the key's append connection; empty before the first connect."""
         link = self.link(Purpose.APPEND, key)
         return "" if link is None else link.history
 
     def reads_where_it_appends(self, key: str) -> bool:
-        """Whether the connections for reads and for appends are of the same run of a server. After a restart or a
-        failover, one is back before the other."""
+        """True if the read and append connections are to the same run of a server. After a restart or a failover,
+        one is back before the other."""
         appends, reads = self.link(Purpose.APPEND, key), self.link(Purpose.READ, key)
         return appends is not None and reads is not None and appends.is_connected and appends.run_id == reads.run_id
 
     def note_replid(self, link: Link, replid: str) -> None:
-        """Keep the replication id that a link's server told.
+        """Store the replication id that a link's server reported.
 
         A server can be demoted and promoted again while its links stay up.
         """
@@ -266,37 +266,37 @@ class Store:
         self._history_callbacks.append(callback)
 
     def on_subscriber(self, callback: Callable[[Link], None]) -> None:
-        """Call back with each server's subscriber link, at once with each link that exists already."""
+        """Call back with each server's subscriber link, existing ones at once."""
         self._subscriber_callback = callback
         for server in self._servers.values():
             callback(server.links[Purpose.SUBSCRIBE])
 
     def on_slots_moved(self, callback: Callable[[], None]) -> None:
-        """Call back when a cluster's slots have moved: `subscriber` may name another link now."""
+        """Call back when a cluster's slots have moved: `subscriber` may return another link now."""
         self._slots_callback = callback
 
     def subscription_moved(self, link: Link, text: str = "") -> None:
-        """Have the slots read again: a server no longer serves a channel. ``text`` is its MOVED, if it sent one."""
+        """Request another read of the slots: a server stopped serving a channel. ``text`` is its MOVED, if any."""
         if self._slots is not None:
             self._slots.follow(text, link.address)
 
     def is_connected(self) -> bool:
-        """Whether every purpose's connection to every server is up."""
+        """True if every purpose's connection to every server is up."""
         if self._slots is not None:
             return self._slots.is_whole()
         return bool(self._servers) and all(server.is_up() for server in self._servers.values())
 
     def is_partly_connected(self) -> bool:
-        """Whether some server is up for every purpose, and none refuses the login."""
+        """True if some server is up for every purpose and none refuses the login."""
         return any(server.is_up() for server in self._servers.values()) and not self._is_turned_away()
 
     def has_told(self, error: Exception) -> bool:
-        """Whether the log already has a line for the cause of an error: a server is away, or refuses all writes."""
+        """True if the log already reports the cause of an error: a server is away, or refuses all writes."""
         return isinstance(error, StoreRefusing) or (isinstance(error, StoreUnavailable) and not self.is_connected())
 
     @property
     def problem(self) -> str:
-        """Why there is no connection, in one line."""
+        """The reason for which there is no connection, in one line."""
         link = self._down_link()
         if link is not None:
             return str(link.problem)
@@ -304,12 +304,12 @@ class Store:
 
     @property
     def missing(self) -> str:
-        """The server of the problem; empty if no server has been found yet."""
+        """The server with the problem; empty if no server has been found yet."""
         link = self._down_link()
         return link.lines.server if link is not None else ""
 
     def _down_link(self) -> Link | None:
-        """A link that is down; preferably one that its server turned away."""
+        """A link that is down, preferably one that its server refused."""
         links = [
             link for server in self._servers.values() for link in server.links[: Purpose.CONFIRM] if not link.is_up
         ]
@@ -317,7 +317,7 @@ class Store:
 
     @property
     def server(self) -> dict[str, str]:
-        """The fields of INFO, as one server told them at its last connect; empty before the first connect."""
+        """The fields of one server's INFO from its last connect; empty before the first connect."""
         return next((server.links[Purpose.APPEND].server for server in self._servers.values()), {})
 
     @property
@@ -327,7 +327,7 @@ class Store:
 
     @property
     def primaries(self) -> list[Link]:
-        """One link to each server, for commands to every server: that of coordination, which is never congested."""
+        """The coordination link to each server, which is never congested, for commands to every server."""
         return [server.links[Purpose.COORDINATE] for server in self._servers.values()]
 
     # ------------------------------------------------------------------ servers
@@ -346,7 +346,7 @@ class Store:
                 tasks.start_soon(self._slots.keep)
 
     async def _doubt_primary(self, server: Server) -> None:
-        """Leave a primary that is silent as soon as the sentinels name another one."""
+        """Leave a silent primary as soon as the sentinels name another one."""
         while True:
             await anyio.sleep(WATCH_S)
             if server.is_silent():
@@ -356,7 +356,7 @@ class Store:
                         server.break_off()
 
     async def connected(self) -> None:
-        """Wait until every connection is up, or a login is refused for a reason that time does not mend."""
+        """Wait until every connection is up, or a login fails for good."""
         while not (self.is_connected() or self._is_turned_away()):
             await self._changed.wait()
 
@@ -369,7 +369,7 @@ class Store:
 
     @property
     def tasks(self) -> TaskGroup:
-        """The tasks that run as long as the store does."""
+        """The store's task group."""
         assert self._tasks is not None
         return self._tasks
 
@@ -379,19 +379,19 @@ class Store:
         changed.set()
 
     def slots_moved(self) -> None:
-        """Tell the store's users that another server than before holds some keys."""
+        """Notify the store's users that some keys have moved to another server."""
         self._history_changed()
         self._slots_callback()
 
     def make_server(self, address: Address) -> Server:
-        """A server whose links are on their way up."""
+        """A server whose links are starting."""
         login = Login(auth=lambda: self.url.login, db=self.url.db, tls=self.url.tls)
         name = self.url.service if self.url.kind == "sentinel" else str(address)
         lines = ServerLines(name) if self._first is None else UserLines(name, str(self.url.user))
         links = [self._make_link(purpose, address, login, lines) for purpose in Purpose]
         server = Server(links)
         for link in links:
-            # A demotion that one link notices holds for all links, though their connections stand.
+            # A demotion that one link notices applies to all links, although they are still connected.
             link.on_demoted = server.break_off
         self._subscriber_callback(links[Purpose.SUBSCRIBE])
         self.tasks.start_soon(server.run)
@@ -410,7 +410,7 @@ class Store:
             is_older=self.library.is_older,
             lines=lines,
             subscriber=purpose is Purpose.SUBSCRIBE,
-            # The ACL log tells of users who may not ask, and most with a name may not. These learn by failing.
+            # Most named users lack this right, and the ACL log would report their attempts. They learn by failing.
             asks_limits=purpose is Purpose.APPEND and self.url.user is None,
             waits=waits,
         )

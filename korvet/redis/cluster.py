@@ -1,8 +1,8 @@
-"""The slots of a cluster: each slot's server, and each command's way there (`korvet.redis.slot_migration`).
+"""The slots of a cluster: each slot's server, and the routing of commands (`korvet.redis.slot_migration`).
 
-A front-end reads the table of slots at start and each 30 seconds. It also does so when a server says that a slot has
-moved, and when it loses a server. Stores of further users of the same servers take the table over from the first one.
-When a slot has a new owner, the next command for it waits until the former owner has answered all others.
+A front-end reads the slot table at start, every 30 seconds, when a server reports a moved slot, and when it loses a
+server. Stores of further users of the same servers take the table from the first one. When a slot has a new owner, the
+next command for it waits until the former owner has answered all earlier ones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DRAIN_S = 5.0
 
 
 Table = dict[Address, list[tuple[int, int]]]
-"""The primaries and their ranges of slots, first and last."""
+"""The primaries and their slot ranges (first, last)."""
 
 
 class Keeper(Protocol):
@@ -46,20 +46,20 @@ class Keeper(Protocol):
         """The task group that runs servers and detours."""
 
     def make_server(self, address: Address) -> Server:
-        """A server whose links are on their way up."""
+        """A server whose links are starting."""
 
     def slots_moved(self) -> None:
-        """Take note that another server than before holds some keys."""
+        """Note that some keys have moved to another server."""
 
     def note_change(self) -> None:
-        """Take note that a server came, went or failed, or that the slots are known."""
+        """Note that a server came, went or failed, or that the slots are known."""
 
 
 class Slots:
     """The servers of a cluster by their slots.
 
-    :param first: those of the process's own user, if these are of a further user. The first ones alone ask for the
-        table, and have a line in the log if they cannot read it.
+    :param first: the slots of the process's own user, if these have another user. Only the first ones read the table,
+        and log a failure to read it.
     """
 
     def __init__(self, url: RedisUrl, keeper: Keeper, *, first: Slots | None = None) -> None:
@@ -70,13 +70,13 @@ class Slots:
         self._first = first
         self._keeper = keeper
         self._table: Table | None = None
-        """The table that was last taken over; None also if a slot has moved since."""
+        """The table in use; None before the first one, and after a slot has moved."""
         self._was_read = anyio.Event()
-        """That the first slots have read the table anew."""
+        """Set when the first slots have read the table again."""
         self._owners: list[Server | None] = [None] * SLOTS
         self._detours: dict[tuple[Purpose, int], Detour] = {}
         self._leaving: dict[int, list[asyncio.Future[Any]]] = {}
-        """The slots that moved, with `Server.barriers` of the former owner."""
+        """The moved slots, with `Server.barriers` of the former owner."""
         self._open: dict[int, float] = {}
         self._stale = anyio.Event()
         self._witness: Address | None = None
@@ -94,7 +94,7 @@ class Slots:
         return self._owners[slot_of(key)]
 
     def send(self, purpose: Purpose, key: str, future: asyncio.Future[Any], command: bytes | Placed) -> None:
-        """Queue a command behind the earlier ones for its slot."""
+        """Queue a command after the earlier ones for its slot."""
         slot = slot_of(key)
         server = self._owners[slot]
         detour = self._detours.get((purpose, slot))
@@ -113,14 +113,14 @@ class Slots:
             server.links[purpose].send(future, command)
 
     def is_open(self, key: str) -> bool:
-        """Whether a server said, less than a second ago, that a key's slot is on its way."""
+        """True if a server reported less than a second ago that a key's slot is moving."""
         if not self._open:
             return False
         seen_at = self._open.get(slot_of(key))
         return seen_at is not None and self._now() - seen_at < _OPEN_FOR_S
 
     def redirected(self, link: Link, purpose: Purpose, sent: Sent, text: str) -> bool:
-        """Take a command that a server refused; false if its sender has to hear of the refusal."""
+        """Reroute a command that a server refused; false if the refusal must go to its sender."""
         future, command, _ = sent
         call = command.call if isinstance(command, Placed) else command
         target = redirection(text, link.address)
@@ -140,7 +140,7 @@ class Slots:
         return True
 
     def follow(self, text: str, asked: Address | None) -> None:
-        """Take note of a MOVED that answered a subscription; ``asked`` is the address of the server that sent it."""
+        """Apply a MOVED that answered a subscription; ``asked`` is the address of the server that sent it."""
         target = redirection(text, asked)
         if target is not None:
             self._moved(*target)
@@ -185,7 +185,7 @@ class Slots:
         self.doubt()
 
     def _leave(self, slots: dict[Server | None, list[int]]) -> None:
-        """Let no command for these slots overtake the ones under way to their former owners."""
+        """Keep commands for these slots behind those in flight to their former owners."""
         for former, theirs in slots.items():
             if former is None:
                 continue
@@ -202,29 +202,29 @@ class Slots:
                     del self._leaving[slot]
 
     def is_whole(self) -> bool:
-        """Whether all slots have owners, and every link to every server is up."""
+        """True if all slots have owners and every link to every server is up."""
         return (
             None not in self._owners and bool(self.servers) and all(server.is_up() for server in self.servers.values())
         )
 
     def doubt(self) -> None:
-        """Have the slots read again soon."""
+        """Request a read of the slots soon."""
         (self._first or self)._stale.set()
 
     @property
     def problem(self) -> str:
-        """Why the slots could not be read, in one line."""
+        """The reason for which the slots could not be read, in one line."""
         return self._problem if self._first is None else self._first.problem
 
     async def keep(self) -> None:
-        """Know the slots until cancelled."""
+        """Keep the slot table current until cancelled."""
         if self._first is None:
             await self._read()
         else:
             await self._follow(self._first)
 
     async def _follow(self, first: Slots) -> None:
-        """Take over each table that the first slots read."""
+        """Adopt each table that the first slots read."""
         while True:
             was_read = first._was_read
             if first._table is not None and first._table != self._table:
@@ -250,7 +250,7 @@ class Slots:
 
     async def _until_doubtful(self) -> None:
         """Return when the slots should be read again."""
-        # Another server may replace one that is away or silent, and no message tells of it.
+        # Another server may replace one that is away or silent, without any message.
         if not self.is_whole():
             await anyio.sleep(_RETRY_S)
             return
@@ -263,7 +263,7 @@ class Slots:
         await anyio.sleep(_SETTLE_S)
 
     def _to_ask(self) -> list[Address]:
-        """The servers to ask for the slots, first the one of the last MOVED: the others learn of that move later."""
+        """The servers to query for slots, first the last MOVED's target: the others learn of that move later."""
         known = sorted(self.servers, key=lambda address: (self._is_doubtful(address), address != self._witness))
         return [*known, *(address for address in self._url.addresses if address not in self.servers)]
 

@@ -1,4 +1,4 @@
-"""Connections to a Redis server: how one opens, is watched, and closes."""
+"""Opening, watching and closing connections to a Redis server."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from korvet.redis.error_replies import A_REPLICA, NO_TLS_THERE, TLS_THERE, why_c
 from korvet.redis.resp import Connection, Owner, pack_command
 
 _PROBE_S = 1.5
-"""A server without TLS takes a handshake for an unfinished command, and waits."""
+"""Seconds to wait: a server without TLS takes the handshake for an incomplete command, and never answers."""
 
 
 SILENCE_LIMIT_S = 15.0
 _TLS_HANDSHAKE_S = 3.0
 _GOODBYE_S = 1.0
 _NEVER_AGAIN = 1_000
-"""The number of attempts that keeps a link from loading the library for this call."""
+"""A number of attempts so high that the link does not load the library for this call."""
 _CONNECTED = pack_command(("FCALL_RO", "korvet_connected", 0))
 _UNIX_BUFFER_BYTES = 1 << 20
-"""The send buffer of a unix socket, as far as the kernel allows: a large batch then takes fewer writes."""
+"""The send buffer requested for a unix socket: a large batch then takes fewer writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """The login of every connection: what returns the arguments of AUTH, the database, and TLS."""
+    """The login of every connection: the source of AUTH's arguments, the database, and TLS."""
 
     auth: Callable[[], tuple[str, ...]] = tuple
     db: int = 0
@@ -42,12 +42,12 @@ class Login:
 async def connect(
     owner: Owner, address: Address, login: Login, name: str, *, is_first: bool
 ) -> tuple[Connection, dict[str, str]]:
-    """Connect and log in; the connection, and the fields of the server's INFO.
+    """Connect and log in; returns the connection, and the fields of the server's INFO.
 
-    :param is_first: whether no connection was up before. Then the URL's scheme may be wrong about TLS.
-    :raises OSError: if the server cannot be reached, or TLS fails.
-    :raises StoreError: if the server refuses the login, its password cannot be read, or the URL's scheme is wrong.
-    :raises StoreUnavailable: if the connection is lost, or the server is a replica.
+    :param is_first: true before any connection succeeded: the URL's scheme may then be wrong about TLS.
+    :raises OSError: the server cannot be reached, or TLS fails.
+    :raises StoreError: the server refuses the login, the password cannot be read, or the URL's scheme is wrong.
+    :raises StoreUnavailable: the connection is lost, or the server is a replica.
     """
     may_be_misnamed = is_first and bool(address.port)
     try:
@@ -87,7 +87,7 @@ async def _open(owner: Owner, address: Address, tls: ssl.SSLContext | None) -> C
 
 
 async def _shake_hands(connection: Connection, login: Login, name: str) -> dict[str, str]:
-    """Log in, and ask for INFO of the server, its replication and its cluster; the fields of the answer."""
+    """Log in; returns the fields of INFO on the server, its replication and its cluster."""
     owed = []
     if auth := login.auth():
         owed.append(connection.command("AUTH", *auth))
@@ -109,8 +109,8 @@ async def _shake_hands(connection: Connection, login: Login, name: str) -> dict[
 async def watch(connection: Connection) -> None:
     """Return when the connection is lost, and abort it if the server owes replies for `SILENCE_LIMIT_S`.
 
-    An idle connection is pinged. A subscriber needs that: its server owes no other reply, and readers at the end of a
-    log trust its silence.
+    Pings an idle connection. A subscriber needs the pings: its server owes no other reply, and readers at the end of a
+    log rely on its silence.
     """
     loop = asyncio.get_running_loop()
     while not connection.closed.done():
@@ -135,7 +135,7 @@ async def close_connection(connection: Connection) -> None:
 
 
 async def speaks_plainly(address: Address) -> bool:
-    """Whether the server answers without TLS. One with TLS cuts off a client that begins so."""
+    """True if the server answers without TLS. A server with TLS disconnects such a client."""
     try:
         with anyio.fail_after(_PROBE_S):
             async with await anyio.connect_tcp(*address) as stream:
@@ -146,7 +146,7 @@ async def speaks_plainly(address: Address) -> bool:
 
 
 async def speaks_tls(address: Address) -> bool:
-    """Whether the server completes a TLS handshake, with any certificate."""
+    """True if the server completes a TLS handshake, with any certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

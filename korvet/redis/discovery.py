@@ -1,6 +1,6 @@
-"""Discovery: the primary that Sentinel names, and the owners of a cluster's slots, as redis-py asks for them.
+"""Discovery of Sentinel's primary, and of the owners of a cluster's slots, through redis-py.
 
-Discovery is rare, and redis-py is a tenth of a front-end's start. So callers import this module when they ask.
+Discovery is rare, and importing redis-py is a tenth of a front-end's start. So callers import this module on use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TIMEOUT_S = 2.0
 async def find_primary(url: RedisUrl) -> Address:
     """The address that the sentinels name for the service.
 
-    :raises StoreUnavailable: if no sentinel answers, or none knows the service.
+    :raises StoreUnavailable: no sentinel answers, or none knows the service.
     """
     sentinels = Sentinel(  # type: ignore[no-untyped-call]
         list(url.addresses),
@@ -54,7 +54,7 @@ async def find_primary(url: RedisUrl) -> Address:
         finally:
             await _close(client)
 
-    # All are asked at once, for one that is away may take up the whole time for connecting.
+    # All are queried at once, because one that is away may use up the whole timeout.
     async with anyio.create_task_group() as tasks:
         for client in sentinels.sentinels:
             tasks.start_soon(ask, client)
@@ -67,8 +67,8 @@ async def find_primary(url: RedisUrl) -> Address:
 async def read_slots(url: RedisUrl, addresses: list[Address]) -> dict[Address, list[tuple[int, int]]]:
     """The primaries and their slot ranges (first and last), by the first server that answers.
 
-    :raises StoreUnavailable: if no server answers, or the server is not a cluster.
-    :raises StoreError: if a server refuses this user, or its password cannot be read.
+    :raises StoreUnavailable: no server answers, or the server is not a cluster.
+    :raises StoreError: a server refuses this user, or the password cannot be read.
     """
     problem: Exception | None = None
     user, password = (None, None, *url.login)[-2:]
@@ -96,7 +96,7 @@ async def read_slots(url: RedisUrl, addresses: list[Address]) -> dict[Address, l
 
 
 async def _close(client: Redis) -> None:
-    """Close a client's connection. A task that is cancelled would otherwise leave the socket open."""
+    """Close a client's connection, even in a cancelled task, which would otherwise leave the socket open."""
     with anyio.CancelScope(shield=True), suppress(RedisError, OSError):
         await client.aclose()
 

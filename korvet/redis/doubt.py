@@ -1,4 +1,4 @@
-"""Doubt whether clients are still there: for some turns of the loop after the process or a connection did not read."""
+"""Doubt about the presence of clients, for some turns of the loop after a pause in reading."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 from typing import Final
 
 _TURNS: Final = 4
-"""Until the loop has read what was there, found connections closed behind it, and cancelled their requests."""
+"""Turns in which the loop reads what arrived, finds closed connections, and cancels their requests."""
 
 
 class Doubt:
-    """A doubt that ends by itself."""
+    """A doubt that ends after some turns of the loop."""
 
     __slots__ = ("_loop", "_turns")
 
@@ -20,11 +20,11 @@ class Doubt:
 
     @property
     def lasts(self) -> bool:
-        """Whether the loop has had fewer turns since `begin`."""
+        """True while the loop has had fewer turns since `begin`."""
         return self._turns > 0
 
     def begin(self) -> None:
-        """Doubt from now on."""
+        """Start the doubt."""
         if not self._turns:
             self._loop.call_soon(self._pass)
         self._turns = _TURNS

@@ -1,4 +1,4 @@
-"""The meaning that Redis's error replies and failing connections have for korvet."""
+"""The meaning of Redis's error replies and connection failures for korvet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REFUSING = {
     "MISCONF": "Redis cannot write to its disk: make room there, and see its own log",
     "NOREPLICAS": "Redis has fewer replicas than min-replicas-to-write asks for: see to these, or lower it",
 }
-"""The first words with which a server refuses all writes, and their meaning."""
+"""The first words of a server's refusal of all writes, and their meaning."""
 A_REPLICA = "the server is a replica and takes no writes: name its primary, or the sentinels"
 _FORGOTTEN = "Redis forgets a user of ACL SETUSER when it starts anew, unless ACL SAVE or CONFIG REWRITE came after it"
 _ROOM_BYTES = 64 << 20
@@ -49,7 +49,7 @@ _FINAL = (
 
 
 def as_exception(text: str) -> KorvetError:
-    """The exception that an error reply stands for."""
+    """The exception for an error reply."""
     if text.startswith("OOM"):
         return StoreFull(text)
     if text.startswith(tuple(_REFUSING)):
@@ -58,7 +58,7 @@ def as_exception(text: str) -> KorvetError:
         return StoreUnavailable(text)
     if is_redirection(text):
         return SlotMoving(text)
-    # The library of korvet 0.7 has no code for it.
+    # The library of korvet 0.7 has no code for this.
     if text.startswith("ARGUMENTS ") or " takes the arguments " in text:
         return UnknownArguments(text)
     return StoreError(text)
@@ -81,7 +81,7 @@ def with_key(text: str, packed: object) -> str:
 
 
 def no_room_for_library(info: bytes) -> str:
-    """The reason for which a server at maxmemory does not take the library, and the remedy.
+    """The reason why a server at maxmemory refuses the library, and the remedy.
 
     :param info: the server's answer to INFO memory.
     """
@@ -96,17 +96,17 @@ def no_room_for_library(info: bytes) -> str:
 
 
 def is_redirection(text: str) -> bool:
-    """Whether a cluster's node refused a command because its slot has moved or is moving."""
+    """True if a cluster node refused a command because its slot has moved or is moving."""
     return text.startswith("MOVED ") or is_open_slot(text)
 
 
 def is_open_slot(text: str) -> bool:
-    """Whether an error reply says that the keys of a slot are on their way."""
+    """True if an error reply reports a slot whose keys are moving."""
     return text.startswith(("ASK ", "TRYAGAIN")) or _NON_LOCAL in text.lower()
 
 
 def redirection(text: str, asked: Address | None) -> tuple[int, Address] | None:
-    """The slot and server of ``MOVED 3999 127.0.0.1:6381`` or of an ASK; None if an error reply names none.
+    """The slot and server of ``MOVED 3999 127.0.0.1:6381`` or of an ASK; None for other errors.
 
     :param asked: the server that answered. A redirection without a host means this server's host
         (cluster-preferred-endpoint-type).
@@ -121,14 +121,14 @@ def redirection(text: str, asked: Address | None) -> tuple[int, Address] | None:
 
 
 def is_final(error: Exception) -> bool:
-    """Whether a connection failed for a reason that time does not mend: a login, a certificate, TLS or not."""
+    """True if retries cannot help a failed connection: wrong login, certificate, or use of TLS."""
     if isinstance(error, ssl.SSLError):
         return error.reason in _FINAL_TLS
     return isinstance(error, StoreError) and str(error).startswith(_FINAL)
 
 
 def failure_text(error: Exception) -> str:
-    """The reason for which there is no connection, for users."""
+    """The reason of a failed connection, for users."""
     if isinstance(error, TimeoutError):
         return "no answer within 5 s"
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -141,7 +141,7 @@ def failure_text(error: Exception) -> str:
 
 
 def why_closed(error: StoreUnavailable, connection: Connection) -> KorvetError:
-    """The reason for which a server closed a connection before it answered."""
+    """The reason why a server closed a connection before it answered."""
     cause = connection.error
     if isinstance(cause, ssl.SSLError) and "CERTIFICATE_REQUIRED" in (cause.reason or ""):
         return StoreError(_CERTIFICATE_WANTED)

@@ -39,7 +39,7 @@ class Bulk:
     def value(self) -> memoryview:
         """The string, read-only.
 
-        :raises ValueError: if the bytes behind it do not end a string.
+        :raises ValueError: the bytes after it do not end a string.
         """
         if self._buffer[self._size_bytes :] != _END:
             raise ValueError(f"a string of {self._size_bytes} bytes does not end there")
@@ -47,7 +47,7 @@ class Bulk:
 
 
 def begun(data: memoryview) -> tuple[Bulk, int] | None:
-    """The large string with which ``data`` begins, and the bytes of its head.
+    """The large string at the start of ``data``, and the size of its head in bytes.
 
     None if ``data`` begins with another reply, or holds only a part of the head.
     """

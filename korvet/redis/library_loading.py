@@ -1,11 +1,11 @@
-"""The loading of the library through a link's own connection, or through that of a user who may load it.
+"""Loading the library, through a link's own connection or that of a user with the right to load it.
 
 **Function not found**: a fresh replica became primary, or an operator flushed the functions. The link then holds new
-commands, loads the library, and sends the refused commands again in their order, before the held ones. If another
-front-end loaded a library meanwhile, this one replaces it only if that is older.
+commands, loads the library, and resends the refused commands in order, before the held ones. If another front-end has
+loaded a library meanwhile, this one replaces it only if it is older.
 
-**An error of a function** may come from an older library, which knows other arguments. Then this library replaces it,
-and the call is made again.
+**An error of a function** may come from an older library with other arguments. Then this library replaces it, and the
+link repeats the call.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Loader(Protocol):
         """The connection through which the library is loaded."""
 
     def hold(self) -> None:
-        """Keep new commands back until `let_go`."""
+        """Hold new commands until `let_go`."""
 
     def let_go(self) -> list[Sent]:
-        """Send new commands at once again. Returns the commands that were kept back."""
+        """End the hold. Returns the held commands."""
 
     def resend(self, sent: Sent) -> None:
         """Queue a command of either kind."""
@@ -46,7 +46,7 @@ class LibraryLoading:
     """One link's loading of the library.
 
     :param source: the library's text.
-    :param is_older: whether a version is older than that library's.
+    :param is_older: true for a version older than the library's.
     """
 
     def __init__(self, link: Loader, source: Callable[[], bytes], is_older: Callable[[str], bool]) -> None:
@@ -57,11 +57,11 @@ class LibraryLoading:
         self._is_loading = False
         self._refused: list[Sent] = []
         self._unloadable: tuple[float, BaseException | None] = (0.0, None)
-        """The loop's time before which the library is not loaded again, and the error of the last try."""
+        """The loop's time of the next permitted load, and the error of the last one."""
         self._judged_at = -_JUDGED_EVERY_S
 
     def load_and_resend(self, sent: Sent) -> None:
-        """Load the library, and send a command again that was refused without it."""
+        """Load the library, and resend a command that a server refused without it."""
         until, error = self._unloadable
         if error is not None and self._now() < until:
             fail(sent[0], error)
@@ -75,7 +75,7 @@ class LibraryLoading:
             self._is_loading = True
             self._link.hold()
             self._link.lines.library_lost()
-            # Not REPLACE: another front-end may have loaded its library meanwhile, which is mostly as new or newer.
+            # Not REPLACE: another front-end may have loaded its library meanwhile, mostly the same or a newer one.
             live.command("FUNCTION", "LOAD", self._source()).add_done_callback(self._loaded)
 
     def _loaded(self, loading: asyncio.Future[Any]) -> None:
@@ -97,7 +97,7 @@ class LibraryLoading:
             self._send_again(None)
 
     def _send_again(self, error: BaseException | None) -> None:
-        """Send the refused commands and the later ones. If the library could not be loaded, fail the refused ones."""
+        """Send the refused and the held commands; if loading failed, fail the refused ones."""
         refused, self._refused = self._refused, []
         self._is_loading = False
         held = self._link.let_go()
@@ -125,7 +125,7 @@ class LibraryLoading:
         live.command("INFO", "memory").add_done_callback(asked)
 
     def may_judge(self) -> bool:
-        """Whether to ask for the library's version now: there is a connection, and half a second has passed."""
+        """True if the library's version may be queried now: connected, and half a second after the last query."""
         if self._link.loader is None or self._now() - self._judged_at < _JUDGED_EVERY_S:
             return False
         self._judged_at = self._now()
@@ -134,7 +134,7 @@ class LibraryLoading:
     def judge(self, sent: Sent, text: str) -> None:
         """Repeat a call that the library failed, if an older library raised the error: it knows other arguments.
 
-        The caller has asked `may_judge`.
+        Call only if `may_judge`.
         """
         future, command, attempts = sent
 

@@ -1,8 +1,8 @@
 """A link: one purpose's connection to one Redis server, kept up.
 
 A link connects, logs in, and reads the server's run id and replication id before it sends anything else. It reconnects
-with backoff, and turns error replies into korvet's errors. While no connection is up, commands fail at once, and their
-outcome is known. The links of one server write the log lines of an outage once (`ServerLines`).
+with backoff, and turns error replies into korvet's errors. Without a connection, commands fail at once with a known
+outcome. The links of one server log an outage once (`ServerLines`).
 
 If a server lacks the library, or has an older one, the link loads it (`korvet.redis.library_loading`).
 """
@@ -31,13 +31,13 @@ CONNECT_TIMEOUT_S = 5.0
 _BACKOFF_S = (0.05, 2.0)
 _MAX_ATTEMPTS = 6
 LEAST_MOST_VALUE_BYTES = 1 << 20
-"""The least to which Redis's two limits can be set. It is taken for the limit if a value was too large for a server
-that does not tell its limits."""
+"""The lowest possible setting of Redis's two limits. The link assumes it after a value was too large for a server that
+does not reveal its limits."""
 _BESIDE_BYTES = 65_536
-"""The bytes of other commands that the server may have in its buffer beside a value."""
+"""The bytes of other commands that the server's buffer may hold beside a value."""
 _TOO_LARGE = "ERR Protocol error: invalid bulk length"
 _OF_LIBRARY = "@user_function:"
-"""A part of each error that a function raised."""
+"""A part of each error from a function."""
 
 
 class Send(Protocol):
@@ -47,13 +47,13 @@ class Send(Protocol):
 
 
 class Link(Owner):
-    """One purpose's way to one server.
+    """One purpose's connection to one server.
 
     :param name: the purpose, and in a cluster the server; CLIENT LIST shows it.
-    :param locate: finds the server's address at every connect, for Sentinel may name another.
+    :param locate: finds the server's address at each connect, because Sentinel may name another.
     :param library: the Lua library's text, for "Function not found".
-    :param is_older: whether a version is older than that library's.
-    :param asks_limits: whether it learns at each connect how large a value the server takes.
+    :param is_older: true for a version older than the library's.
+    :param asks_limits: true to read the server's largest value at each connect.
     """
 
     def __init__(
@@ -73,27 +73,27 @@ class Link(Owner):
         self.name = name
         self.run_id = ""
         self.replid = ""
-        """The replication id that the server last told."""
+        """The server's last known replication id."""
         self.history = ""
-        """The server's history: another text means that its data may be older or another's. Empty before a connect."""
+        """The server's history: when it changes, data may be older or another server's. Empty before a connect."""
         self.most_value_bytes = inf
-        """The largest value that the server takes, as far as it is known."""
+        """The largest value that the server accepts, as far as known."""
         self._asks_limits = asks_limits
         self._has_told_limit = False
         self.server: dict[str, str] = {}
         self.problem: KorvetError = StoreUnavailable(f"not connected to Redis yet ({name})")
         self.is_turned_away = False
-        """Whether the server refused the login for a reason that time does not mend."""
+        """True if the server refused the login for good."""
         self.on_history: Callable[[], None] = _nothing
         self.on_change: Callable[[], None] = _nothing
         self.on_up: Callable[[], None] = _nothing
         self.on_down: Callable[[], None] = _nothing
         self.on_demoted: Callable[[str], None] = self.break_off
-        """Called with the error that names the demotion."""
+        """Called with the error that reports the demotion."""
         self.on_push: Callable[[Any], None] = _nothing
         self.on_redirected: Callable[[Sent, str], bool] = _not_redirected
         self.loads_through: Callable[[], Link | None] | None = None
-        """Finds the link to the same server of the user who loads the library, if this link's user may not."""
+        """Finds the same server's link of the user who loads the library, if this link's user may not."""
         self._locate = locate
         self._login = login
         self.lines = lines
@@ -104,18 +104,18 @@ class Link(Owner):
         self._loading = LibraryLoading(self, library, is_older)
         self._given_up = ""
         self.address: Address | None = None
-        """The address of the server of this connection, or of the last one."""
+        """The server's address at this connection, or the last one."""
         self.send: Send = self._send_nowhere
-        """The way of every command: the connection's own method, if there is one and no command is held back."""
+        """Sends every command: the connection's own method while connected and not on hold."""
 
     @property
     def live(self) -> Connection | None:
-        """The present connection."""
+        """The current connection."""
         return self._live
 
     @property
     def loader(self) -> Connection | None:
-        """The connection that loads the library, if it is up: that of `loads_through`, or the link's own."""
+        """The connection that loads the library, if up: that of `loads_through`, or the link's own."""
         if self.loads_through is None:
             return self._live
         through = self.loads_through()
@@ -123,22 +123,22 @@ class Link(Owner):
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection, though it may be congested."""
+        """True if there is a connection, even a congested one."""
         return self._live is not None
 
     @property
     def is_up(self) -> bool:
-        """Whether the link would send a command now."""
+        """True if the link would send a command now."""
         return self._gate is not None
 
     def note_history(self, run_id: str, replid: str) -> None:
-        """Note the run id and the replication id that the server told."""
+        """Store the run id and the replication id that the server reported."""
         self.run_id, self.replid = run_id, replid
         self.history = f"{run_id}/{replid}" if run_id else ""
 
     @property
     def is_steady(self) -> bool:
-        """Whether the server's bytes came without a pause lately; see `Connection.is_steady`."""
+        """True if the server's bytes arrived without a pause lately; see `Connection.is_steady`."""
         return self._live is not None and self._live.is_steady
 
     @property
@@ -159,12 +159,12 @@ class Link(Owner):
         fail(future, StoreUnavailable(str(self.problem)))
 
     def hold(self) -> None:
-        """Keep new commands back until `let_go`."""
+        """Hold new commands until `let_go`."""
         self._held = []
         self._choose_send()
 
     def let_go(self) -> list[Sent]:
-        """Send new commands at once again. Returns the commands that were kept back."""
+        """End the hold. Returns the held commands."""
         held, self._held = self._held or [], None
         self._choose_send()
         return held
@@ -174,7 +174,7 @@ class Link(Owner):
         self._held.append((future, packed, attempts))
 
     def send_placed(self, future: asyncio.Future[Any], placed: Placed, attempts: int = 0) -> None:
-        """Queue the SET of a temporary key, and behind it the call that takes the key."""
+        """Queue the SET of a temporary key, then the call that takes the key."""
         if self.refuses(future, placed.size_bytes):
             return
         if self._held is not None and self._gate is not None:
@@ -185,9 +185,9 @@ class Link(Owner):
             fail(future, StoreUnavailable(str(self.problem)))
 
     def refuses(self, future: asyncio.Future[Any], size_bytes: int) -> bool:
-        """Fail a command with a larger value than the server takes: it would break the connection of all.
+        """Fail a command whose value is larger than the server accepts: it would break the shared connection.
 
-        One line of the log tells of the first one with each limit.
+        The log reports the first one at each limit.
         """
         if size_bytes <= self.most_value_bytes:
             return False
@@ -210,18 +210,18 @@ class Link(Owner):
             self.send_placed(future, command, attempts)
 
     def send_asking(self, sent: Sent) -> None:
-        """Queue a command behind ASKING, for its slot is on its way to this server."""
+        """Queue a command after ASKING, because its slot is moving to this server."""
         if self._gate is not None and self._held is None:
             self._gate.send(None, pack_command(("ASKING",)))
         self.resend(sent)
 
     def send_unanswered(self, packed: bytes) -> None:
-        """Queue a command of a subscriber. It is dropped if no connection is up, for a new one subscribes anew."""
+        """Queue a subscriber's command. Dropped without a connection, because a new one subscribes again."""
         if self._gate is not None:
             self._gate.send_unanswered(packed)
 
     def break_off(self, reason: str = "") -> None:
-        """Give up the present connection, and connect anew; ``reason`` goes to the log."""
+        """Drop the connection and reconnect; ``reason`` goes to the log."""
         if self._live is not None:
             self._given_up = reason
             self._live.abort()
@@ -246,7 +246,7 @@ class Link(Owner):
             if anyio.current_time() - up_at > _BACKOFF_S[1]:
                 backoff_s = _BACKOFF_S[0]
             else:
-                # Some servers accept a connection and drop it, such as a replica: they get the same pauses.
+                # Some servers, such as a replica, accept a connection and drop it: they get the same pauses.
                 await anyio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, _BACKOFF_S[1])
 
@@ -281,7 +281,7 @@ class Link(Owner):
         return connection
 
     async def _ask_limits(self, connection: Connection) -> None:
-        """Ask for the largest value. A server that does not tell is not asked again, because it logs the refusal."""
+        """Read the largest value. A server that refuses is not queried again, because it logs the refusal."""
         if not self._asks_limits:
             return
         try:
@@ -309,7 +309,7 @@ class Link(Owner):
 
     def refused_unasked(self, error: ReplyError) -> None:
         if str(error).startswith(_TOO_LARGE):
-            # The server closes the connection, and another batch of the same client would break the next one.
+            # The server closes the connection, and the client's next batch would break the next one.
             self._given_up = f"a value was larger than it takes (proto-max-bulk-len): {error}"
             self.most_value_bytes = min(self.most_value_bytes, LEAST_MOST_VALUE_BYTES)
             self._asks_limits = True

@@ -1,4 +1,4 @@
-"""The opening of a store: that of a process, or one of a further user of the same servers."""
+"""Opening a process's store, or a store of a further user of the same servers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ CONNECT_S = 30.0
 def open_store(
     url: RedisUrl | str, library: Library, *, connect_timeout_s: float = CONNECT_S, counts_waits: bool = False
 ) -> AbstractAsyncContextManager[Store]:
-    """Open a store, with all its connections up, for the time of the block. Later it reconnects by itself.
+    """Open a store, with all its connections up, for the block. Later it reconnects by itself.
 
-    :param counts_waits: whether its links count the waits for replies.
-    :raises StoreUnavailable: if a connection is not up in time.
+    :param counts_waits: true if its links measure the waits for replies.
+    :raises StoreUnavailable: a connection is not up in time.
     """
     parsed = parse_redis_url(url) if isinstance(url, str) else url
     return _opened(Store(parsed, library, counts_waits=counts_waits), connect_timeout_s)
@@ -30,13 +30,13 @@ def open_store(
 def open_as(
     store: Store, user: str, password_file: Path, *, connect_timeout_s: float
 ) -> AbstractAsyncContextManager[Store]:
-    """Open a store of a further user of another store's servers, as `open_store` does. It has connections of its own.
+    """Open a store with its own connections for a further user of another store's servers, as `open_store` does.
 
-    Of a cluster it opens with the servers that are up in time.
+    In a cluster, the servers that are up in time suffice.
 
     :param store: the first one, which stays open for longer.
     :param password_file: read at each login.
-    :raises StoreUnavailable: if a connection is not up in time, or the user is refused.
+    :raises StoreUnavailable: a connection is not up in time, or the user is refused.
     """
     made = Store(store.url.of_user(user, password_file), store.library, first=store)
     return _opened(made, connect_timeout_s, is_part_enough=True)
@@ -56,7 +56,7 @@ async def _opened(store: Store, connect_timeout_s: float, *, is_part_enough: boo
                 problem = store.problem
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        # An error of the block leaves it as it was, without the task group around it.
+        # Re-raise the block's error without the task group's wrapper.
         if len(group.exceptions) == 1:
             raise group.exceptions[0] from None
         raise

@@ -23,14 +23,14 @@ class ServerLines:
         self._is_out = False
         self._was_up = False
         self._reasons: set[str] = set()
-        """The reasons that the log has for this outage."""
+        """The logged reasons of this outage."""
         self._refusal = ""
         self._lacks_library = False
         self._refuses_library = False
 
     @property
     def problem(self) -> str:
-        """Why the server cannot be used though it answers; empty if it can."""
+        """The reason why a server that answers cannot be used; empty if it can."""
         if self._refusal:
             return f"Redis ({self.server}) refuses writes: {self._refusal}"
         if self._lacks_library or self._refuses_library:
@@ -38,7 +38,7 @@ class ServerLines:
         return ""
 
     def lost(self, link: object, reason: str) -> None:
-        """Note that a link lost its connection, or gave it up for ``reason``."""
+        """Log that a link lost its connection, or dropped it for ``reason``."""
         self._down.add(link)
         self.losses += 1
         self._was_up = True
@@ -47,9 +47,9 @@ class ServerLines:
             log.warning("redis connection lost", server=self.server, **({"reason": reason} if reason else {}))
 
     def failed(self, link: object, reason: str, *, is_final: bool = False) -> None:
-        """Note that a link could not connect.
+        """Log that a link could not connect.
 
-        :param is_final: whether the server refused it for a reason that time does not mend.
+        :param is_final: true if the server refused it for good.
         """
         self._down.add(link)
         self._is_out = True
@@ -67,7 +67,7 @@ class ServerLines:
             log.info("redis is back", server=self.server, same_history=same_history)
 
     def refuses_writes(self, reason: str) -> None:
-        """Note that the server answers, but takes no writes."""
+        """Log that the server answers but refuses writes."""
         if reason != self._refusal:
             self._refusal = reason
             log.warning(
@@ -75,7 +75,7 @@ class ServerLines:
             )
 
     def takes_writes(self) -> None:
-        """Note that the server took a write, or would have taken one."""
+        """Note that the server accepted a write, or would have."""
         if self._refusal:
             self._refusal = ""
             log.warning("redis takes writes again", server=self.server)
@@ -87,20 +87,20 @@ class ServerLines:
             log.warning("the server lost korvet's functions; loading them", server=self.server)
 
     def library_refused(self, reason: str) -> None:
-        """Note that the server did not take the library."""
+        """Log that the server refused the library."""
         if not self._refuses_library:
             self._refuses_library = True
             log.error("korvet's functions cannot be loaded", server=self.server, reason=reason)
 
     def library_loaded(self) -> None:
-        """Note that the server took the library, or that another front-end had loaded one."""
+        """Log that the library is loaded, perhaps by another front-end."""
         if self._refuses_library:
             log.warning("korvet's functions are loaded", server=self.server)
         self._lacks_library = self._refuses_library = False
 
 
 class UserLines(ServerLines):
-    """The log lines of a further user's links to a server: its logins that are refused, once it has been served.
+    """The log lines of a further user's links to a server: refused logins, after it was served once.
 
     Lines about the server itself come from the links of the process's own user.
     """

@@ -1,4 +1,4 @@
-"""A password of Redis in a file, which is read at each login."""
+"""A Redis password in a file that is read at each login."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final
 from korvet.errors import StoreError
 
 NO_PASSWORD: Final = "the password cannot be read: "
-"""How the error begins."""
+"""The beginning of the error's text."""
 _MOST_BYTES: Final = 4096
 
 
 def read_password_file(path: Path) -> str:
-    """The password: the text of a file, without the end of its line.
+    """The password: a file's text without the trailing newline.
 
-    :raises StoreError: the file cannot be read, is no regular one, is empty, or has more than 4 KiB.
+    :raises StoreError: the file cannot be read, is not regular, is empty, or has more than 4 KiB.
     """
     try:
-        # A pipe would hold up the loop.
+        # A pipe would block the loop.
         if not stat.S_ISREG(path.stat().st_mode):
             raise StoreError(f"{NO_PASSWORD}{path} is no regular file")
         with path.open("rb") as file:
@@ -35,7 +35,7 @@ def read_password_file(path: Path) -> str:
 
 
 def others_may_read(path: Path) -> bool:
-    """Whether the operating system lets every user of the machine read a file; false if there is none."""
+    """True if every user of the machine may read a file; false if it does not exist."""
     try:
         mode = path.stat().st_mode
     except OSError:

@@ -1,7 +1,7 @@
-"""The primary that Sentinel names, for all links of a process. After a failover they all ask at once.
+"""Sentinel's primary, for all links of a process. After a failover they all query it at once.
 
-A question costs some milliseconds of the process's time. So one is asked at a time, and its answer is for all that came
-before it was asked.
+A query costs some milliseconds of CPU time. So one runs at a time, and its answer serves all callers from before its
+start.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ class Primary:
         self._url = url
         self._lock = anyio.Lock()
         self._begun = 0
-        """The number of questions so far."""
+        """The number of queries so far."""
         self._answered = 0
-        """The number of the last question that has an answer."""
+        """The number of the last answered query."""
         self._answer: Address | StoreUnavailable = StoreUnavailable("no sentinel was asked yet")
 
     async def find(self) -> Address:
         """The address that the sentinels name after this call began.
 
-        :raises StoreUnavailable: if no sentinel answers, or none knows the service.
+        :raises StoreUnavailable: no sentinel answers, or none knows the service.
         """
         before = self._begun
         async with self._lock:
-            # A question that was cut off has no answer, so the next caller asks.
+            # A cancelled query has no answer, so the next caller runs one.
             if self._answered <= before:
                 await self._ask()
             answer = self._answer

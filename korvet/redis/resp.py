@@ -39,7 +39,7 @@ _PING = pack_command(("PING",))
 
 
 class Placed(NamedTuple):
-    """The SET of a temporary key and the call that takes it, sent together. Nobody waits for the SET's reply."""
+    """The SET of a temporary key and the call that takes it, sent together. The SET's reply is ignored."""
 
     set: Sequence[Buffer]
     call: bytes
@@ -48,15 +48,15 @@ class Placed(NamedTuple):
 
 
 Sent = tuple[asyncio.Future[Any] | None, bytes | Placed, int]
-"""A command that waits for its reply: the future (None if nobody wants the reply), the command, and how often it was
-sent before. It is a plain tuple because each command makes one."""
+"""A command that waits for its reply: the future (None to ignore the reply), the command, and the number of earlier
+sends. It is a plain tuple because each command makes one."""
 
 
 WAIT_BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 class Waits:
-    """The replies by the time for which their commands waited for them: a histogram, and the sum of the times."""
+    """A histogram of the times from commands to replies, and their sum."""
 
     __slots__ = ("buckets", "seconds")
 
@@ -65,32 +65,32 @@ class Waits:
         self.seconds = 0.0
 
     def note(self, seconds: float, replies: int) -> None:
-        """Count replies to commands that were written at one time."""
+        """Count replies to commands of one write."""
         self.buckets[bisect_left(WAIT_BOUNDS_S, seconds)] += replies
         self.seconds += seconds * replies
 
 
 class Owner:
-    """The owner of a connection, which hears what happens to it. The loop's callbacks call these methods."""
+    """The owner of a connection. The loop's callbacks call these methods."""
 
     def __init__(self, waits: Waits | None = None) -> None:
         self.waits = waits
-        """The waits for replies, of all connections that it had; None if nobody asks for them."""
+        """The waits for replies on all its connections; None if not measured."""
 
     def refused(self, sent: Sent, error: ReplyError) -> None:
         """Redis answered a command with an error. The command's future may be cancelled."""
 
     def refused_unasked(self, error: ReplyError) -> None:
-        """Redis answered a command with an error whose reply nobody wants."""
+        """Redis answered a command without a future with an error."""
 
     def pushed(self, message: Any) -> None:
         """A subscribed connection received a message or an error reply."""
 
     def lost(self, connection: Connection, unanswered: Sequence[Sent]) -> None:
-        """The connection is gone. Redis may have applied any of ``unanswered``, which are in the order of sending."""
+        """The connection is gone. Redis may have applied any of ``unanswered``, in the order of sending."""
 
     def congested(self, connection: Connection, congested: bool) -> None:
-        """Redis has left more than 256 MiB of the connection's bytes unread, or no longer has."""
+        """Redis has left more than 256 MiB of the connection's bytes unread, or has caught up."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -100,9 +100,9 @@ class Connection(asyncio.BufferedProtocol):
         self._owner = owner
         self._waits = owner.waits
         self._written: deque[tuple[float, int]] = deque()
-        """The times of writes, each with how many commands of it wait for their replies; kept only for the waits."""
+        """The times of writes with their numbers of unanswered commands; only for the waits."""
         self._timed = 0
-        """How many of the commands that wait were written at a known time."""
+        """The number of waiting commands with a known time of writing."""
         self.subscriber = False
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
@@ -119,7 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         self._read_at = self.heard_at
         self._doubt = Doubt()
         self.error: Exception | None = None
-        """The reason for which the connection was lost, if it is known."""
+        """The reason why the connection was lost, if known."""
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     @property
@@ -129,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_steady(self) -> bool:
-        """Whether bytes came without a pause lately. So this process did not hang, not even for a few milliseconds."""
+        """True if bytes arrived without a pause lately: so the process did not hang, even for some milliseconds."""
         return not self._doubt.lasts and self._loop.time() - self._read_at < _PAUSE_S
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -142,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self.error = self.error or exc
         self._out = []
-        # The collector, which comes seldom, may find this object late.
+        # The garbage collector runs rarely, and may find this object late.
         self._scratch = memoryview(b"")
         unanswered, self._waiting = self._waiting, deque()
         if not self.closed.done():
@@ -156,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
         self._owner.congested(self, False)
 
     def send(self, future: asyncio.Future[Any] | None, packed: bytes, attempts: int = 0) -> None:
-        """Queue a command; ``future`` gets its reply, unless it is None."""
+        """Queue a command; ``future`` gets its reply, if given."""
         if not self._waiting:
             self.heard_at = self._loop.time()
         self._waiting.append((future, packed, attempts))
@@ -182,7 +182,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out.append(packed)
 
     def ping(self) -> None:
-        """Make the server owe a reply, if it owes none. So the front-end notices a peer that went away silently."""
+        """Make the server owe a reply, if it owes none, to detect a peer that vanished silently."""
         if self.silent_since is not None:
             return
         if self.subscriber:
@@ -192,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
             self.send(None, _PING)
 
     def command(self, *arguments: Argument) -> asyncio.Future[Any]:
-        """Queue a command; the future of its reply. An error reply goes to the owner."""
+        """Queue a command; returns the future of its reply. An error reply goes to the owner."""
         future: asyncio.Future[Any] = self._loop.create_future()
         self.send(future, pack_command(arguments), 0)
         return future
@@ -226,7 +226,7 @@ class Connection(asyncio.BufferedProtocol):
             self._note_replies(self._waits, replies)
 
     def _note_write(self) -> None:
-        """Note the time of a write. So a turn of the loop costs two readings of the clock, and a command nothing."""
+        """Note the time of a write: two clock readings for each turn of the loop, none for each command."""
         if (commands := len(self._waiting) - self._timed) > 0:
             self._timed += commands
             self._written.append((monotonic(), commands))
@@ -268,8 +268,8 @@ class Connection(asyncio.BufferedProtocol):
         self._read_replies(data)
 
     def _end_bulk(self, bulk: Bulk) -> None:
-        # A string that does not end as it should raises here, before its command leaves the queue: the owner then
-        # hears of it among the unanswered.
+        # A malformed string raises here, before its command leaves the queue: so it is among the owner's
+        # unanswered.
         value = bulk.value()
         self._bulk = None
         future = self._waiting.popleft()[0]
@@ -286,7 +286,7 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 sent = popleft()
             except IndexError:
-                # A server that turns a client away says so before it reads a command.
+                # A server that refuses a client says so before it reads a command.
                 raise ValueError(str(reply)) from None
             future = sent[0]
             if future is None:
@@ -300,19 +300,19 @@ class Connection(asyncio.BufferedProtocol):
         self._is_between_replies = is_between
 
     def abort(self) -> None:
-        """Give the connection up at once, and with it the replies that the server owes."""
+        """Drop the connection at once, with the replies that the server owes."""
         if self._transport is not None:
             self._transport.abort()
 
     def close(self) -> None:
-        """Close the connection after its queued commands have been written."""
+        """Close the connection after writing its queued commands."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
 
 
 def fail(future: asyncio.Future[Any] | None, error: BaseException) -> None:
-    """Fail a future, unless it is done. Asyncio does not warn if nobody reads the error."""
+    """Fail a future, unless it is done. Suppresses asyncio's warning about an unread error."""
     if future is not None and not future.done():
         future.set_exception(error)
         future.exception()

@@ -1,4 +1,4 @@
-"""A store for the keys of one namespace. It refuses all others, so that a mistake is an error and never a leak."""
+"""A store for the keys of one namespace. It refuses others, so a mistake is an error and never a leak."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _WITH_SUBCOMMAND: Final = frozenset({"XINFO", "XGROUP"})
 
 
 class ScopedStore(Store):
-    """A view of a store. Both share connections, callbacks and all else; a view only judges keys.
+    """A view of a store that only adds the check of keys; connections, callbacks and all else are shared.
 
-    A call that names another key fails with StoreError, and nothing of it is sent.
+    A call with a foreign key fails with StoreError, and nothing is sent.
 
-    :param prefix: what the keys of the namespace begin with (`korvet.store.keys.Namespace.prefix`).
+    :param prefix: the prefix of the namespace's keys (`korvet.store.keys.Namespace.prefix`).
     """
 
     __slots__ = ("_own_callbacks", "_prefix", "_whole")
@@ -34,7 +34,7 @@ class ScopedStore(Store):
         return self._whole
 
     def close(self) -> None:
-        """Call back none of those any more that asked for it at this view."""
+        """Remove the callbacks that were registered through this view."""
         for callback in self._own_callbacks:
             self._history_callbacks.remove(callback)
         self._own_callbacks.clear()

@@ -13,12 +13,12 @@ from korvet.redis.resp import pack_command
 
 SUSPECT_S = 2.0
 WATCH_S = 1.0
-"""The interval of looking whether a server is silent."""
+"""Seconds between two checks for a silent server."""
 _PING = pack_command(("PING",))
 
 
 class Purpose(IntEnum):
-    """The purpose of a command. Each has its own connection to a server, so reads never wait behind large appends."""
+    """The purpose of a command. Each has its own connection to a server, so reads never wait for large appends."""
 
     APPEND = 0
     READ = 1
@@ -26,7 +26,7 @@ class Purpose(IntEnum):
     SUBSCRIBE = 3
     """Subscriptions, for `korvet.redis.wakeup` alone."""
     CONFIRM = 4
-    """WAIT, for `korvet.store.log.replicas` alone: it holds up the commands behind it. Connected at its first use."""
+    """WAIT, for `korvet.store.log.replicas` alone: it blocks later commands. Connected at its first use."""
 
 
 COMMANDS = (Purpose.APPEND, Purpose.READ, Purpose.COORDINATE)
@@ -50,21 +50,21 @@ class Server:
                 await self.links[Purpose.CONFIRM].run()
 
     def confirmation(self) -> Link:
-        """The link for WAIT. The server keeps it up from the first call on."""
+        """The link for WAIT, kept up from the first call on."""
         if not self._confirms.done():
             self._confirms.set_result(None)
         return self.links[Purpose.CONFIRM]
 
     def is_up(self) -> bool:
-        """Whether every link is up, except the one for WAIT: only producers that ask for replicas need that one."""
+        """True if every link is up, except the one for WAIT: only producers with acks from replicas need it."""
         return all(link.is_up for link in self.links[: Purpose.CONFIRM])
 
     def is_silent(self) -> bool:
-        """Whether the server has owed replies for so long that another one may have replaced it."""
+        """True if the server has owed replies for so long that another may have replaced it."""
         return any(link.silent_s > SUSPECT_S for link in self.links)
 
     def break_off(self, reason: str = "") -> None:
-        """Give up all connections and the replies that they owe; ``reason`` goes to the log."""
+        """Drop all connections with the replies that they owe; ``reason`` goes to the log."""
         for link in self.links:
             link.break_off(reason)
 
@@ -74,7 +74,7 @@ class Server:
 
 
 def barrier(link: Link) -> asyncio.Future[Any]:
-    """A future that is done when every earlier command of a link has been answered, or has failed."""
+    """A future that completes when every earlier command of a link was answered or failed."""
     reached: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     link.send(reached, _PING)
     return reached

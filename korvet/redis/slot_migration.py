@@ -1,17 +1,16 @@
-"""The detour of commands whose cluster slot is on its way to another server; none of them overtakes another.
+"""The detour of commands while their cluster slot moves to another server; it keeps their order.
 
-When a server answers MOVED, ASK or TRYAGAIN, it may refuse or serve the commands behind that one, and new commands have
-to wait. So a slot's commands of one purpose take a detour. First the server answers all that it was sent. Then the
-detour sends the refused commands, and after them the later ones, each when the one before it was answered. The detour
-ends when no command waits.
+After a server answers MOVED, ASK or TRYAGAIN, it may refuse or serve the commands sent after that one, and new commands
+must wait. So a slot's commands of one purpose take a detour. First the server answers everything in flight. Then the
+detour sends the refused commands, then the later ones, each after the reply to the one before. It ends when no command
+waits.
 
 - MOVED: the slot has another owner. The refused command was not applied.
-- ASK: the owner has none of the keys, and the server that takes the slot may have them. The next command goes to the
-  owner again.
-- TRYAGAIN: each of the two servers has some of the keys, or a function needs a key that was never made. That lasts as
-  long as the slot is open: milliseconds to seconds. The detour repeats the command for `PATIENCE_S`, and then all
-  commands that wait fail.
-- "non local key": a function derived a key that has left. The function wrote nothing before, or may be repeated.
+- ASK: the owner has none of the keys; the importing server may have them. The next command goes to the owner again.
+- TRYAGAIN: each of the two servers has some of the keys, or a function needs a key that never existed. That lasts as
+  long as the slot is open: milliseconds to seconds. The detour retries for `PATIENCE_S`; then all waiting commands
+  fail.
+- "non local key": a function derived a key that has moved. The function wrote nothing before, or is repeatable.
 """
 
 from __future__ import annotations
@@ -43,18 +42,18 @@ class Routes(Protocol):
         """The link to any server."""
 
     def moved(self, address: Address) -> None:
-        """Take note of the slot's new owner."""
+        """Note the slot's new owner."""
 
     def opened(self) -> None:
-        """Take note that the slot's keys are on their way."""
+        """Note that the slot's keys are moving."""
 
 
 class Detour:
     """The waiting commands of one slot and purpose, which `run` sends.
 
-    :param barriers: futures to wait for before the first command is sent.
-    :param sends_cancelled: whether a command is sent although its caller has gone, as without the detour. Appends are,
-        because those behind them follow them.
+    :param barriers: futures to await before the first command.
+    :param sends_cancelled: true to send commands whose callers have gone, as without the detour: true for appends,
+        because later appends build on them.
     """
 
     def __init__(self, routes: Routes, barriers: Iterable[asyncio.Future[Any]], *, sends_cancelled: bool) -> None:
@@ -65,18 +64,18 @@ class Detour:
         self._held: deque[Sent] = deque()
         self._loop = asyncio.get_running_loop()
         self.probe: asyncio.Future[Any] | None = None
-        """The future of the command under way; only the detour handles its refusal."""
+        """The future of the command in flight; only the detour handles its refusal."""
 
     def refused(self, sent: Sent) -> None:
-        """Take a command that was refused, in the order of the refusals."""
+        """Add a refused command; call in the order of the refusals."""
         self._refused.append(sent)
 
     def hold(self, sent: Sent) -> None:
-        """Take a new command."""
+        """Add a new command."""
         self._held.append(sent)
 
     async def run(self) -> None:
-        """Send all commands in order, until none waits or one could not be sent."""
+        """Send all commands in order, until none waits or one cannot be sent."""
         for barrier in self._barriers:
             await asyncio.wait((barrier,))
         while self._refused or self._held:
@@ -85,12 +84,12 @@ class Detour:
                 return
 
     def close(self) -> None:
-        """Fail the commands that are left. No command may be added later."""
+        """Fail the remaining commands. Add none later."""
         for future, _, _ in (*self._refused, *self._held):
             fail(future, SlotMoving("a command ahead of this one could not be sent"))
 
     async def _deliver(self, sent: Sent) -> bool:
-        """Send one command until it is answered; false if the commands behind it must not be sent."""
+        """Send one command until it is answered; false if later commands must not be sent."""
         future, command, _ = sent
         assert future is not None
         deadline, pause_s = self._loop.time() + PATIENCE_S, _PAUSE_S[0]
@@ -103,7 +102,7 @@ class Detour:
                     reply = await self._try(link, command, is_asked=asked is not None)
                 except SlotMoving as error:
                     was_asked, asked = asked is not None, self._redirect(str(error), link)
-                    # A placed batch needs a new key, and no open slot takes new keys beside others.
+                    # A placed batch needs a new key, and a moving slot accepts no call with new and old keys.
                     is_hopeless = isinstance(command, Placed) and is_open_slot(str(error))
                     if is_hopeless or self._loop.time() > deadline:
                         fail(future, error)
@@ -136,7 +135,7 @@ class Detour:
             self.probe = None
 
     def _redirect(self, text: str, refuser: Link | None) -> Link | None:
-        """Take note of a refusal; the link to ask next, if it is an ASK."""
+        """Handle a refusal; returns the next link if it is an ASK."""
         target = redirection(text, None if refuser is None else refuser.address)
         if is_open_slot(text):
             self._routes.opened()

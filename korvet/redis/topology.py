@@ -1,4 +1,4 @@
-"""The hash slots of a cluster. Who owns them is known to `korvet.redis.discovery`."""
+"""The hash slots of a cluster; `korvet.redis.discovery` finds their owners."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SLOTS = 16384
 
 @lru_cache(maxsize=65536)
 def slot_of(key: str) -> int:
-    """The hash slot of a key, by its hash tag: what lies between the first ``{`` and the next ``}``, if anything does.
+    """The hash slot of a key, by its hash tag: the text between the first ``{`` and the next ``}``, if not empty.
 
     Source: keyHashSlot in Redis's cluster.c
     """
@@ -22,7 +22,7 @@ def slot_of(key: str) -> int:
 
 
 def key_of(command: bytes) -> str:
-    """The key by which a packed command was routed: a function's first key, else the first argument."""
+    """The routing key of a packed command: a function's first key, else the first argument."""
     reader = hiredis.Reader()
     reader.feed(command)
     words = reader.gets()

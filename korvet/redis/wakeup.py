@@ -1,11 +1,11 @@
-"""Wake-ups: a task that waits for a key to change sleeps on the key's channel (sharded pub/sub, the key's own name).
+"""Wake-ups: a task that waits for a key's change sleeps on the key's channel (sharded pub/sub, named as the key).
 
 A task listens, becomes ready, reads, and then waits: so it misses no change after its read. A lost subscriber
-connection wakes all listeners. So does a confirmation that comes after the wait began. No result depends on a wake-up:
-every wait has a deadline.
+connection wakes all listeners, as does a subscription confirmed during the wait. No result depends on a wake-up: every
+wait has a deadline.
 
-A caller of a function may know the message that Redis sends to the channel, by the function's reply. It may have the
-channel take that message before it comes (`Wakeups.expect`).
+A function's reply may reveal the message that Redis will publish. The caller can then register the message in advance
+(`Wakeups.expect`).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ log = structlog.get_logger()
 _LINGER_S = 60.0
 _CONFIRM_S = 1.0
 _BELIEVED_S = 2.0
-"""The time for which a listener trusts a channel's silence in a cluster. While a slot is on its way, a message
-published at its new server does not reach subscribers at the old one."""
+"""Seconds for which a listener trusts a channel's silence in a cluster. While a slot moves, messages published at its
+new server do not reach subscribers at the old one."""
 _SPANS = 1 << 40
 _MOST_EXPECTED = 100
-"""Messages that a channel takes before they come; further ones are only taken when they come."""
+"""The most messages that a channel expects in advance; further ones count when they arrive."""
 _VOID = b"-1 "
-"""The beginning of a message that tells readers to ask again, whatever they know."""
+"""The prefix of a message that makes readers read again, whatever they know."""
 _moments = count(1)
 
 
@@ -49,17 +49,17 @@ class _Channel:
         self.name = name
         self.since = next(_moments)
         self.link: Link | None = None
-        """The link that carries the subscription."""
+        """The subscription's link."""
         self.confirmed = False
         self.latest: bytes | None = None
         self.expected: list[bytes] = []
-        """Messages that were taken before they came, in their order."""
+        """Messages expected in advance, in order."""
         self.listeners: set[Listening] = set()
         self.idle_since = 0.0
 
 
 class Listening:
-    """A task's interest in some channels, for the time of a ``with`` block."""
+    """A task's interest in some channels, for a ``with`` block."""
 
     def __init__(self, wakeups: Wakeups, channels: list[_Channel]) -> None:
         self._wakeups = wakeups
@@ -67,7 +67,7 @@ class Listening:
         self._moved: set[str] = set()
         self._wake: asyncio.Future[None] | None = None
         self._is_over = False
-        """Whether the time of `wait` is over."""
+        """True if `wait` has timed out."""
 
     def __enter__(self) -> Listening:
         for channel in self._channels:
@@ -81,7 +81,7 @@ class Listening:
                 self._wakeups._left(channel)
 
     async def ready(self) -> None:
-        """Return when all channels are confirmed, or after a second: a later confirmation is a wake-up of its own."""
+        """Return when all channels are confirmed, or after a second: a later confirmation is itself a wake-up."""
         if not self._is_confirmed():
             with anyio.move_on_after(_CONFIRM_S):
                 while not self._is_confirmed():
@@ -92,7 +92,7 @@ class Listening:
         return all(channel.confirmed for channel in self._channels)
 
     async def wait(self, timeout_s: float) -> set[str]:
-        """The channels that moved since the last call; empty at the timeout."""
+        """The channels with messages since the last call; empty at the timeout."""
         if not self._moved and timeout_s > 0:
             # A cancel scope would cost a waiting Fetch more than its read does.
             self._is_over = False
@@ -106,7 +106,7 @@ class Listening:
         return moved
 
     def wake(self) -> None:
-        """Have `wait` return now, with '' among the channels."""
+        """Make `wait` return now, with '' among the channels."""
         self._note("")
 
     async def _sleep(self) -> None:
@@ -147,9 +147,9 @@ class Wakeups:
         return None if known is None else known.latest
 
     def expect(self, name: str, after: bytes, message: bytes) -> None:
-        """Take a channel's message before it comes, if ``after`` is the last one; it wakes nobody when it comes.
+        """Register a channel's next message in advance, if ``after`` is the last one; its arrival wakes no task.
 
-        :param message: what Redis sends next to the channel, unless that is a message that has readers ask again.
+        :param message: Redis's next message to the channel, except one that makes readers read again.
         """
         channel = self._channels.get(name)
         if channel is not None and channel.latest == after and len(channel.expected) < _MOST_EXPECTED:
@@ -158,9 +158,9 @@ class Wakeups:
             _announce(channel)
 
     def learn(self, name: str, since: int, message: bytes) -> None:
-        """Take what a read found for the channel's last message, if none came that tells as much; it wakes nobody.
+        """Use a read's result as the channel's last message, unless one as new has arrived; wakes no task.
 
-        :param since: `since` when the read was asked for. The subscription stood, so a later change has a message.
+        :param since: `since` at the start of the read. The subscription was up, so a later change has a message.
         """
         channel = self._channels.get(name)
         if channel is None or not channel.confirmed or self.since(name) != since:
@@ -169,9 +169,9 @@ class Wakeups:
             channel.latest = message
 
     def since(self, channel: str) -> int:
-        """A number that changes when messages may have been missed, or when one told readers to ask again.
+        """A number that changes when messages may have been lost, or when one makes readers read again.
 
-        0 if nobody listens to the channel. While the number stays the same, an earlier read and `latest` are true.
+        0 without listeners. While the number stays the same, an earlier read and `latest` are valid.
         """
         known = self._channels.get(channel)
         if known is None:
@@ -184,7 +184,7 @@ class Wakeups:
         return Listening(self, [self._channel(name) for name in channels])
 
     def keep(self, name: str) -> bool:
-        """Keep a channel subscribed for the next minute; whether `since` tells of its changes already."""
+        """Keep a channel subscribed for the next minute; true if `since` covers its changes already."""
         self._sweep()
         channel = self._channel(name)
         if not channel.listeners:
@@ -192,7 +192,7 @@ class Wakeups:
         return channel.confirmed
 
     def wake_all(self) -> None:
-        """Wake all listeners as if every channel had moved; a front-end that drains does so."""
+        """Wake all listeners as if every channel had a message; for a draining front-end."""
         for channel in list(self._channels.values()):
             _announce(channel)
 
@@ -215,7 +215,7 @@ class Wakeups:
         self._idle[channel.name] = channel
 
     def _sweep(self) -> None:
-        """Give up the channels without a listener for `_LINGER_S`; ``_idle`` has the oldest first."""
+        """Unsubscribe the channels without a listener for `_LINGER_S`; ``_idle`` has the oldest first."""
         deadline = self._loop.time() - _LINGER_S
         while self._idle:
             name, channel = next(iter(self._idle.items()))
@@ -239,7 +239,7 @@ class Wakeups:
             self._subscribe(channel)
 
     def _renew(self) -> None:
-        """Subscribe channels of slots that moved at their new servers."""
+        """Subscribe the channels of moved slots at their new servers."""
         for channel in list(self._channels.values()):
             if channel.link is not self._store.subscriber(channel.name):
                 _forget(channel)
@@ -256,7 +256,7 @@ class Wakeups:
         kind, name = message[0], message[1].decode()
         channel = self._channels.get(name)
         if channel is None or link is not channel.link:
-            # Nobody listens to it, or it comes from a server that has lost the channel's slot.
+            # The channel has no listener, or the server has lost the channel's slot.
             return
         if kind == b"smessage":
             _take(channel, message[2])
@@ -264,7 +264,7 @@ class Wakeups:
         elif kind == b"ssubscribe":
             _confirm(channel)
         elif kind == b"sunsubscribe":
-            # The server sends this when the slot moves away. Its MOVED tells the new one, or the slots are read again.
+            # The server sends this when the slot moves away. MOVED names the new server; else the slots are read again.
             _forget(channel)
             self._subscribe(channel)
             self._store.subscription_moved(link)
@@ -274,7 +274,7 @@ class Wakeups:
             self._store.subscription_moved(link, text)
             return
         if isinstance(as_exception(text), StoreRefusing):
-            # This answers a PING: a server that cannot write to its disk refuses even that, and `Outages` logs it.
+            # This answers a PING: a server that cannot write to its disk refuses even this, and `Outages` logs it.
             return
         log.warning("redis refused a subscription; waits last until their deadlines", reason=text)
 
