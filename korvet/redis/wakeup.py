@@ -173,10 +173,13 @@ class Wakeups:
 
         0 without listeners. While the number stays the same, an earlier read and `latest` are valid.
         """
+        since = self.subscribed_since(channel)
+        return since + int(self._loop.time() / _BELIEVED_S) * _SPANS if since and self._is_doubted else since
+
+    def subscribed_since(self, channel: str) -> int:
+        """As `since`, but believing each channel until its subscription is lost or its slot has moved."""
         known = self._channels.get(channel)
-        if known is None:
-            return 0
-        return known.since + int(self._loop.time() / _BELIEVED_S) * _SPANS if self._is_doubted else known.since
+        return 0 if known is None else known.since
 
     def listen(self, channels: Iterable[str]) -> Listening:
         """Listen to channels. They stay subscribed for a minute after the block, for the next listener."""

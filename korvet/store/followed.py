@@ -61,7 +61,7 @@ class Followed(ABC):
         self._fields: Sequence[bytes] = ()
         self._secret: bytes | None = None
         """The unit's when the fields were read. A unit that came after a deleted one has another."""
-        self._read_at = 0.0
+        self._read_at, self._since = 0.0, 0
         self._watchers: set[Callable[[], None]] = set()
         store.on_history_change(self._distrust)
 
@@ -89,12 +89,12 @@ class Followed(ABC):
 
     async def refresh(self) -> None:
         """Read the unit; nothing is transferred if its version is the known one."""
-        known = self._version
+        known, since = self._version, self._wakeups.subscribed_since(self._table)
         version, fields = await self._read(known)
         if version == 0 < self._version:
-            await self._restore()
+            await self._restore(since)
             version, fields = await self._read(known)
-        self._read_at = monotonic()
+        self._read_at, self._since = monotonic(), since
         if version != known:
             await self._take(fields)
             self._fields, self._secret = fields, None
@@ -104,7 +104,7 @@ class Followed(ABC):
                 watcher()
         if self._fields and self._secret is None:
             with suppress(StoreError):
-                self._secret = await self._store.call(Purpose.COORDINATE, self._witness, "GET", self._witness)
+                self._secret = await self._ask_secret()
 
     async def _read(self, known_version: int) -> tuple[int, Sequence[bytes]]:
         _, version, fields = await self._store.call_function(
@@ -112,18 +112,25 @@ class Followed(ABC):
         )
         return version, fields
 
+    async def _ask_secret(self) -> bytes | None:
+        secret: bytes | None = await self._store.call(Purpose.COORDINATE, self._witness, "GET", self._witness)
+        return secret
+
     def _pairs(self) -> Sequence[bytes]:
         """The names and texts of the table, as last read."""
         return self._fields
 
-    async def _restore(self) -> None:
+    async def _restore(self, since: int) -> None:
         """Write back the table, which is gone. If its unit is gone, too, or the table was empty, this does nothing.
 
         :raises StoreError: this front-end was away meanwhile, and may not know the last changes.
         """
-        if monotonic() - self._read_at > 2 * self._refresh_s:
-            raise StoreError(f"{self._table} was deleted, and this front-end may not know what it held at last")
         if not (fields := self._pairs()) or self._secret is None:
+            return
+        # A follower that misses no message reads each change at once.
+        if since != self._since or monotonic() - self._read_at > 2 * self._refresh_s:
+            if await self._ask_secret() == self._secret:
+                raise StoreError(f"{self._table} was deleted, and this front-end may not know what it held at last")
             return
         _, is_written = await self._store.call_function(
             Purpose.COORDINATE, "korvet_table_restore", [self._table, self._witness], secret=self._secret, fields=fields

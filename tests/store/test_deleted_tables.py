@@ -92,18 +92,30 @@ async def test_table_of_a_deleted_unit_does_not_come_into_a_new_one_of_the_name(
     assert await one.store.call(Purpose.COORDINATE, key, "EXISTS", key) == 0
 
 
+@pytest.mark.parametrize("is_short", [True, False])
 async def test_front_end_that_was_away_leaves_a_deleted_table_to_others(
-    one: Front, monkeypatch: pytest.MonkeyPatch
+    one: Front, other: Front, monkeypatch: pytest.MonkeyPatch, is_short: bool
 ) -> None:
-    """It may not know which users were removed meanwhile. Its own clients may log in as before."""
+    """It may not know which users were removed meanwhile. Its own clients may log in as before, unless the whole unit
+    was deleted."""
     followed, key, held = await _users(one)
-    before = held()
-    await one.store.call(Purpose.COORDINATE, key, "DEL", key)
-    monkeypatch.setattr(followed, "_refresh_s", 0.0)
-    with pytest.raises(StoreError, match=f"{key} was deleted"):
+    with one.wakeups.listen([key]) as listening:
+        await listening.ready()
         await followed.refresh()
-    assert held() == before
-    assert await one.store.call(Purpose.COORDINATE, key, "EXISTS", key) == 0
+        before = held()
+        if is_short:
+            await other.store.call(Purpose.COORDINATE, key, "CLIENT", "KILL", "TYPE", "pubsub")
+            await listening.wait(10.0)
+        else:
+            monkeypatch.setattr(followed, "_refresh_s", 0.0)
+        await other.store.call(Purpose.COORDINATE, key, "DEL", key)
+        with pytest.raises(StoreError, match=f"{key} was deleted"):
+            await followed.refresh()
+        assert held() == before
+        assert await other.store.call(Purpose.COORDINATE, key, "EXISTS", key) == 0
+        await other.store.call(Purpose.COORDINATE, key, "DEL", NAMESPACE.security.secret)
+        await followed.refresh()
+        assert not held()
 
 
 @pytest.mark.parametrize(
