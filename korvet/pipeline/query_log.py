@@ -18,6 +18,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from korvet.pipeline.failures import failure
+
 log = structlog.get_logger()
 
 
@@ -73,7 +75,7 @@ class QueryLog(StreamingQueryListener):
             log.info("query ended", query=query)
         else:
             self._failures.labels(query).inc()
-            log.error("query failed", query=query, reason=event.exception.partition("\n")[0])
+            log.error("query failed", query=query, reason=str(failure(RuntimeError(event.exception))))
 
     def _name(self, number: UUID, name: str | None) -> str:
         """The query's name, else its id; the event of its end has no name."""

@@ -6,10 +6,12 @@ import time
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import QueryTerminatedEvent
 from structlog.testing import capture_logs
 
 from korvet.pipeline.query_log import QueryLog, behind
@@ -35,6 +37,14 @@ def test_offsets_behind_are_counted_where_a_source_tells_topics(
     end: str | None, latest: str, told: tuple[float, ...]
 ) -> None:
     assert tuple(behind(end, latest).values()) == told
+
+
+def test_log_names_the_reason_of_a_failed_query_and_not_the_first_line_of_its_stack() -> None:
+    told = 'org.apache.spark.SparkException: [X] Failed: Traceback (most recent call last):\n  File "a.py", line 1\n'
+    told += "korvet.pipeline.errors.PipelineError: The end of t-0 went back\n SQLSTATE: 38000\n\tat org.apache"
+    with capture_logs() as logs:
+        QueryLog(CollectorRegistry()).onQueryTerminated(QueryTerminatedEvent(uuid4(), uuid4(), told, None))
+    assert [line["reason"] for line in logs] == ["The end of t-0 went back"]
 
 
 @pytest.mark.scene
