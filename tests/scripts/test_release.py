@@ -16,6 +16,8 @@ from scripts.releasing.build import VERSIONS, ReleaseError, agreed_version, is_c
 from scripts.releasing.trial import try_out
 from tests.support.broker import ROOT
 
+COMMIT = ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a", "--allow-empty"]
+
 
 def test_release_builds_packages_that_work_in_an_empty_environment(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "scripts.releasing", "--uncommitted", "--output", str(tmp_path / "dist")]
@@ -61,21 +63,25 @@ def test_tree_with_uncommitted_changes_is_not_clean(tmp_path: Path) -> None:
 
 
 def test_commit_is_proven_if_every_test_passed_at_it(tmp_path: Path) -> None:
-    for command in (
-        ["init", "-q"],
-        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a", "--allow-empty"],
-    ):
+    for command in (["init", "-q"], COMMIT):
         subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
     (tmp_path / ".cache").mkdir()
     assert not is_proven(tmp_path)
     (tmp_path / ".git" / "info" / "exclude").write_text(".cache\n")
-    noting = f"root={tmp_path}; . {ROOT}/scripts/setup.bash; note_proven"
+
+    def is_proven_by(meanwhile: str) -> bool:
+        run = f"root={tmp_path}; cd $root; . {ROOT}/scripts/setup.bash; began=$(clean_head); {meanwhile}"
+        subprocess.run(["bash", "-euc", f'{run}; note_proven "$began"'], check=True)
+        return is_proven(tmp_path)
+
+    commit = f"git {' '.join(COMMIT)}"
     (tmp_path / "changed.py").touch()
-    subprocess.run(["bash", "-euc", noting], check=True)
-    assert not is_proven(tmp_path)
-    (tmp_path / "changed.py").unlink()
-    subprocess.run(["bash", "-euc", noting], check=True)
-    assert is_proven(tmp_path)
+    assert not is_proven_by("rm changed.py")
+    assert not is_proven_by("touch changed.py")
+    assert not is_proven_by(f"rm changed.py; {commit}")
+    assert not is_proven_by("touch .cache/left-out")
+    assert is_proven_by("rm .cache/left-out")
+    assert not is_proven_by(commit)
 
 
 def test_wheel_with_another_version_is_refused(tmp_path: Path) -> None:
