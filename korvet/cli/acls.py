@@ -9,7 +9,7 @@ import click
 
 from korvet.cli.options import Function, as_json, confirmed
 from korvet.cli.output import show_json, show_table
-from korvet.cli.security_door import Door, security_door
+from korvet.cli.security_backend import Backend, security_backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,8 +75,8 @@ def _subjects(function: Function) -> Function:
 @acls.command()
 @_resources("literal", "prefixed")
 @_subjects
-@security_door
-def add(words: Words, door: Door) -> None:
+@security_backend
+def add(words: Words, backend: Backend) -> None:
     """Add access rules. Without --operation they are for all operations, and without --allow-host from all addresses.
 
     \b
@@ -85,7 +85,7 @@ def add(words: Words, door: Door) -> None:
     from korvet.cli.rules import rules_of
 
     rules = rules_of(words)
-    with door.opened() as secured:
+    with backend.opened() as secured:
         secured.rules.add(rules)
     _show(rules)
 
@@ -94,8 +94,8 @@ def add(words: Words, door: Door) -> None:
 @_resources("literal", "prefixed", "match", "any")
 @_several("--principal", "principals", "User:NAME", "Only rules for this principal.")
 @as_json
-@security_door
-def list_(principals: tuple[str, ...], as_json: bool, door: Door, **resources: Any) -> None:
+@security_backend
+def list_(principals: tuple[str, ...], as_json: bool, backend: Backend, **resources: Any) -> None:
     """List the access rules, all or those of some resources and principals.
 
     \b
@@ -103,7 +103,7 @@ def list_(principals: tuple[str, ...], as_json: bool, door: Door, **resources: A
     """
     from korvet.cli.rules import Words, filters_of
 
-    with door.opened() as secured:
+    with backend.opened() as secured:
         rules = secured.rules.find(filters_of(Words(**resources), principals))
     if as_json:
         show_json([_as_json(rule) for rule in rules])
@@ -115,8 +115,8 @@ def list_(principals: tuple[str, ...], as_json: bool, door: Door, **resources: A
 @_resources("literal", "prefixed", "match", "any")
 @_subjects
 @confirmed
-@security_door
-def remove(words: Words, execute: bool, door: Door) -> None:
+@security_backend
+def remove(words: Words, execute: bool, backend: Backend) -> None:
     """Remove all access rules that the flags describe; a flag that is not given describes all. Shows them first.
 
     \b
@@ -127,7 +127,7 @@ def remove(words: Words, execute: bool, door: Door) -> None:
     if not (words.resources or words.allowed or words.denied):
         raise click.UsageError("name resources or principals whose rules are meant")
     filters = filters_of(words)
-    with door.opened() as secured:
+    with backend.opened() as secured:
         rules = secured.rules.remove(filters) if execute else secured.rules.find(filters)
     _show(rules)
 

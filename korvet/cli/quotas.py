@@ -11,7 +11,7 @@ import click
 
 from korvet.cli.options import Function, as_json, confirmed
 from korvet.cli.output import show_json, show_table
-from korvet.cli.security_door import DEFAULT_NAMESPACE, Door, RedisDoor, security_door
+from korvet.cli.security_backend import DEFAULT_NAMESPACE, Backend, RedisBackend, security_backend
 from korvet.errors import KorvetError
 
 if TYPE_CHECKING:
@@ -51,19 +51,19 @@ def _entity(function: Function) -> Function:
 
 
 def _place(function: Function) -> Function:
-    """The flags of both doors and of the lobby; hands over ``door``."""
+    """The flags of both backends and of the lobby; hands over ``backend``."""
 
-    @security_door
+    @security_backend
     @click.option("--lobby", is_flag=True, help="With Redis: for addresses whose clients have not chosen a tenant yet.")
     @wraps(function)
-    def with_place(*args: Any, door: Door, lobby: bool, **given: Any) -> Any:
+    def with_place(*args: Any, backend: Backend, lobby: bool, **given: Any) -> Any:
         if lobby:
-            if not isinstance(door, RedisDoor) or door.namespace != DEFAULT_NAMESPACE:
+            if not isinstance(backend, RedisBackend) or backend.namespace != DEFAULT_NAMESPACE:
                 raise click.UsageError("--lobby goes with --redis or --data-dir, and without --namespace")
             if given["entity"].parts and given["entity"].ip is None:
                 raise click.UsageError("in the lobby there are no users and client ids yet; give --ip or --ip-defaults")
-            door = replace(door, namespace=LOBBY)
-        return function(*args, door=door, **given)
+            backend = replace(backend, namespace=LOBBY)
+        return function(*args, backend=backend, **given)
 
     return cast("Function", with_place)
 
@@ -89,7 +89,7 @@ def _named(given: dict[str, Any]) -> Entity:
 @click.argument("values", nargs=-1, required=True, metavar="QUOTA=NUMBER...")
 @_entity
 @_place
-def set_quotas(values: tuple[str, ...], entity: Entity, door: Door) -> None:
+def set_quotas(values: tuple[str, ...], entity: Entity, backend: Backend) -> None:
     """Set quotas of a user, a client id, a user with a client id, or an address; others stay.
 
     \b
@@ -99,7 +99,7 @@ def set_quotas(values: tuple[str, ...], entity: Entity, door: Door) -> None:
     """
     _require(entity)
     numbers = _numbers(entity, values)
-    with door.opened() as secured:
+    with backend.opened() as secured:
         secured.quotas.alter(entity, numbers)
     _show({entity: numbers})
 
@@ -108,14 +108,14 @@ def set_quotas(values: tuple[str, ...], entity: Entity, door: Door) -> None:
 @_entity
 @as_json
 @_place
-def list_quotas(entity: Entity, as_json: bool, door: Door) -> None:
+def list_quotas(entity: Entity, as_json: bool, backend: Backend) -> None:
     """List the quotas, all or those of entities with the parts that are named.
 
     \b
     Example:  korvet quotas list --user alice
     """
     wanted = set(entity.parts)
-    with door.opened() as secured:
+    with backend.opened() as secured:
         settings = secured.quotas.find()
     found = {one: settings[one] for one in sorted(settings, key=_by_name) if wanted <= set(one.parts)}
     if as_json:
@@ -129,14 +129,14 @@ def list_quotas(entity: Entity, as_json: bool, door: Door) -> None:
 @_entity
 @confirmed
 @_place
-def remove(names: tuple[str, ...], entity: Entity, execute: bool, door: Door) -> None:
+def remove(names: tuple[str, ...], entity: Entity, execute: bool, backend: Backend) -> None:
     """Remove quotas of one entity, all of them or those that are named; without --execute only show them.
 
     \b
     Example:  korvet quotas remove --user alice producer_byte_rate --execute
     """
     _require(entity)
-    with door.opened() as secured:
+    with backend.opened() as secured:
         there = secured.quotas.find().get(entity, {})
         gone = sorted(set(names) or there)
         missing = [name for name in gone if name not in there] if there else ["quota"]

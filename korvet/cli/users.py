@@ -10,7 +10,7 @@ import click
 from korvet.cli.options import as_json, confirmed
 from korvet.cli.output import say_note, show_json, show_table
 from korvet.cli.passwords import password_file, read_password
-from korvet.cli.security_door import Door, KafkaDoor, security_door
+from korvet.cli.security_backend import Backend, KafkaBackend, security_backend
 from korvet.errors import KorvetError
 
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -27,8 +27,8 @@ def users() -> None:
 @click.option("--mechanism", type=click.Choice(_MECHANISMS), default="SCRAM-SHA-512", show_default=True)
 @click.option("--iterations", type=click.IntRange(_FEWEST, _MOST), default=_FEWEST, show_default=True)
 @password_file
-@security_door
-def add(name: str, mechanism: str, iterations: int, password_file: Path | None, door: Door) -> None:
+@security_backend
+def add(name: str, mechanism: str, iterations: int, password_file: Path | None, backend: Backend) -> None:
     """Add a user, or give a user another password. Without a file it asks for the password, or reads it from stdin.
 
     \b
@@ -39,23 +39,23 @@ def add(name: str, mechanism: str, iterations: int, password_file: Path | None, 
     if not name:
         raise KorvetError("a user's name may not be empty")
     password = read_password(password_file)
-    if isinstance(door, KafkaDoor) and door.cluster.is_overheard:
+    if isinstance(backend, KafkaBackend) and backend.cluster.is_overheard:
         say_note("korvet: the connection has no TLS: whoever reads the salted password on its way can log in with it")
-    with door.opened() as secured:
+    with backend.opened() as secured:
         secured.users.add(CredentialKey(mechanism, name), password, iterations)
     click.echo(f"user {name} may log in by {mechanism}")
 
 
 @users.command("list")
 @as_json
-@security_door
-def list_users(as_json: bool, door: Door) -> None:
+@security_backend
+def list_users(as_json: bool, backend: Backend) -> None:
     """List the users, their mechanisms and iterations.
 
     \b
     Example:  korvet users list --command-config admin.properties
     """
-    with door.opened() as secured:
+    with backend.opened() as secured:
         found = secured.users.find()
     if as_json:
         show_json([{"user": one.name, "mechanism": one.mechanism, "iterations": one.iterations} for one in found])
@@ -67,15 +67,15 @@ def list_users(as_json: bool, door: Door) -> None:
 @click.argument("name")
 @click.option("--mechanism", type=click.Choice(_MECHANISMS), help="Only this mechanism's password.  [default: all]")
 @confirmed
-@security_door
-def remove(name: str, mechanism: str | None, execute: bool, door: Door) -> None:
+@security_backend
+def remove(name: str, mechanism: str | None, execute: bool, backend: Backend) -> None:
     """Remove a user, whose sessions end within a second; without --execute only show the user.
 
     \b
     Example:  korvet users remove alice --command-config admin.properties --execute
     """
     mechanisms = [mechanism] if mechanism else _MECHANISMS
-    with door.opened() as secured:
+    with backend.opened() as secured:
         if execute:
             is_there = secured.users.remove(name, mechanisms)
         else:

@@ -30,7 +30,7 @@ from korvet.cli.console.changes import Change, Plan, Question
 from korvet.cli.console.complaints import Complaints
 from korvet.cli.console.guard import Guard
 from korvet.cli.console.lists import Lists, ListsOfVisitor
-from korvet.cli.console.login import ENDED, Logins, Refused, Stranger, is_refusal, page_inside, to_login
+from korvet.cli.console.login import ENDED, Logins, NotLoggedIn, Refused, is_refusal, page_inside, to_login
 from korvet.cli.console.paging import query
 from korvet.cli.console.sources import Sources
 from korvet.cli.console.views import View
@@ -52,10 +52,10 @@ PATHS: Final = frozenset(path for path, _, _ in views.PAGES)
 class Console:
     """The state that the pages share.
 
-    :ivar door: the visitors' login; or the one visitor that everybody is.
+    :ivar authentication: the visitors' login; or the one visitor that everybody is.
     """
 
-    door: Logins | Visitor
+    authentication: Logins | Visitor
     sources: Sources
     allow_changes: bool
     lists: Lists = field(default_factory=Lists)
@@ -65,9 +65,9 @@ class Console:
     def visitor(self, request: Request) -> Visitor:
         """The visitor of a request.
 
-        :raises Stranger: if visitors log in, and this one did not.
+        :raises NotLoggedIn: if visitors log in, and this one did not.
         """
-        return self.door if isinstance(self.door, Visitor) else self.door.visitor(request)
+        return self.authentication if isinstance(self.authentication, Visitor) else self.authentication.visitor(request)
 
 
 def _templates() -> Environment:
@@ -109,7 +109,9 @@ def _bytes(size: float) -> str:
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
-def make_app(door: Logins | Visitor, hosts: Hosts, sources: Sources, *, scheme: str, allow_changes: bool) -> Starlette:
+def make_app(
+    authentication: Logins | Visitor, hosts: Hosts, sources: Sources, *, scheme: str, allow_changes: bool
+) -> Starlette:
     """The console.
 
     :param scheme: http or https, as browsers see it.
@@ -117,19 +119,19 @@ def make_app(door: Logins | Visitor, hosts: Hosts, sources: Sources, *, scheme: 
     :param hosts: the Host headers that name it; a request with another one is refused, because a foreign site's name
         may lead to the console's address (DNS rebinding).
     """
-    console = Console(door=door, sources=sources, allow_changes=allow_changes)
+    console = Console(authentication=authentication, sources=sources, allow_changes=allow_changes)
     pages = [Route(path, partial(_page, console, name, view)) for path, name, view in views.PAGES]
     actions = [Route(path, partial(_change, console, change), methods=["POST"]) for path, change in changes.CHANGES]
-    doors = []
-    if isinstance(door, Logins):
-        doors = [
+    login_routes = []
+    if isinstance(authentication, Logins):
+        login_routes = [
             Route("/login", partial(_login_page, console), methods=["GET"]),
-            Route("/login", partial(_log_in, console, door), methods=["POST"]),
-            Route("/logout", partial(_log_out, console, door), methods=["POST"]),
+            Route("/login", partial(_log_in, console, authentication), methods=["POST"]),
+            Route("/logout", partial(_log_out, console, authentication), methods=["POST"]),
         ]
     return Starlette(
         routes=[
-            *doors,
+            *login_routes,
             *pages,
             Route("/group/lag", partial(_lag, console)),
             *actions,
@@ -137,7 +139,7 @@ def make_app(door: Logins | Visitor, hosts: Hosts, sources: Sources, *, scheme: 
         ],
         middleware=[Middleware(Guard, hosts=hosts, scheme=scheme)],
         exception_handlers={
-            Stranger: partial(_unknown, console),
+            NotLoggedIn: partial(_unknown, console),
             HTTPException: partial(_refused, console),
             KorvetError: partial(_failed, console),
         },
@@ -240,8 +242,8 @@ async def _log_out(_console: Console, logins: Logins, request: Request) -> Respo
 
 
 async def _unknown(console: Console, request: Request, _error: Exception) -> Response:
-    assert isinstance(console.door, Logins)
-    return to_login(request, console.door, PATHS)
+    assert isinstance(console.authentication, Logins)
+    return to_login(request, console.authentication, PATHS)
 
 
 async def _refused(console: Console, request: Request, error: Exception) -> Response:
@@ -250,9 +252,9 @@ async def _refused(console: Console, request: Request, error: Exception) -> Resp
 
 
 async def _failed(console: Console, request: Request, error: Exception) -> Response:
-    if isinstance(console.door, Logins) and is_refusal(error):
+    if isinstance(console.authentication, Logins) and is_refusal(error):
         # The user was removed, or has another password.
-        return to_login(request, console.door, PATHS)
+        return to_login(request, console.authentication, PATHS)
     if isinstance(error, ConfigError):
         return _error(console, request, str(error), 400)
     if isinstance(error, Busy):
@@ -270,7 +272,7 @@ async def _failed(console: Console, request: Request, error: Exception) -> Respo
 def _error(console: Console, request: Request, problem: str, status: int, *, is_away: bool = False) -> Response:
     try:
         visitor = console.visitor(request)
-    except Stranger:
+    except NotLoggedIn:
         visitor = None
     return _html(console, "error.html", {"problem": problem, "is_away": is_away}, visitor, status=status)
 

@@ -38,7 +38,7 @@ REFUSED: Final = "The broker knows no such user with this password."
 ENDED: Final = "Your session has ended."
 
 
-class Stranger(Exception):
+class NotLoggedIn(Exception):
     """A request without a session."""
 
 
@@ -73,11 +73,11 @@ class Logins:
     def visitor(self, request: Request) -> Visitor:
         """The visitor of a request.
 
-        :raises Stranger: there is no session, or it has ended.
+        :raises NotLoggedIn: there is no session, or it has ended.
         """
         found = self.sessions.find(self._id(request), is_use=not _is_automatic(request))
         if found is None:
-            raise Stranger
+            raise NotLoggedIn
         return found
 
     async def let_in(self, request: Request, user: str, password: str, response: Response) -> None:

@@ -65,20 +65,20 @@ def show(way: Way, cluster: Cluster, address: Address, listening: socket.socket,
     :param address: the address for browsers.
     :raises ConfigError: if a setting of the client cannot be followed.
     """
-    door = _door(way, cluster, address.port)
+    authentication = _authentication(way, cluster, address.port)
     hosts = public_hosts(way.hostnames | {address.host}) if way.login else loopback_hosts(address.port)
     scheme = "https" if way.has_tls else "http"
     app = make_app(
-        door,
+        authentication,
         hosts,
         way.sources,
         scheme=scheme,
         allow_changes=way.allow_changes,
     )
-    serve(listening, app, door.sessions if isinstance(door, Logins) else None, tls)
+    serve(listening, app, authentication.sessions if isinstance(authentication, Logins) else None, tls)
 
 
-def _door(way: Way, cluster: Cluster, port: int) -> Logins | Visitor:
+def _authentication(way: Way, cluster: Cluster, port: int) -> Logins | Visitor:
     """How visitors come in.
 
     :raises ConfigError: if a setting of the client cannot be followed.

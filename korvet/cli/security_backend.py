@@ -1,4 +1,4 @@
-"""The two ways to users, access rules and quotas: over Kafka's protocol, or straight in Redis.
+"""The two backends of users, access rules and quotas: over Kafka's protocol, or straight in Redis.
 
 The first users and rules go straight to Redis, before anybody may log in.
 """
@@ -53,7 +53,7 @@ class Quotas(Protocol):
 
 
 class Secured(NamedTuple):
-    """The users, rules and quotas of a namespace, at one door."""
+    """The users, rules and quotas of a namespace, at one backend."""
 
     users: Users
     rules: Rules
@@ -61,7 +61,7 @@ class Secured(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaDoor:
+class KafkaBackend:
     """A listener, and so its namespace."""
 
     cluster: Cluster
@@ -78,7 +78,7 @@ class KafkaDoor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RedisDoor:
+class RedisBackend:
     """A Redis, and a namespace in it."""
 
     url: str
@@ -97,11 +97,11 @@ class RedisDoor:
             yield Secured(RedisUsers(nodes, namespace), RedisRules(nodes, namespace), RedisQuotas(nodes, namespace))
 
 
-Door = KafkaDoor | RedisDoor
+Backend = KafkaBackend | RedisBackend
 
 
-def security_door(function: Function) -> Function:
-    """The flags of both doors; hands over ``door``. Flags count before variables, and brokers before Redis."""
+def security_backend(function: Function) -> Function:
+    """The flags of both backends; hands over ``backend``. Flags count before variables, and brokers before Redis."""
 
     @bootstrap_server
     @command_config
@@ -114,7 +114,7 @@ def security_door(function: Function) -> Function:
     )
     @click.option("--namespace", metavar="NAME", help=f"With Redis: the namespace.  [default: {DEFAULT_NAMESPACE}]")
     @wraps(function)
-    def with_door(
+    def with_backend(
         *args: Any,
         bootstrap_server: str | None,
         command_config: Path | None,
@@ -125,12 +125,12 @@ def security_door(function: Function) -> Function:
     ) -> Any:
         if _is_redis_meant():
             url = redis_url or embedded_url(Path(data_dir or "data"))
-            return function(*args, door=RedisDoor(url=url, namespace=namespace or DEFAULT_NAMESPACE), **others)
+            return function(*args, backend=RedisBackend(url=url, namespace=namespace or DEFAULT_NAMESPACE), **others)
         if namespace is not None:
             raise click.UsageError("--namespace goes with --redis or --data-dir; a listener has its own namespace")
-        return function(*args, door=KafkaDoor(cluster=named_cluster(bootstrap_server, command_config)), **others)
+        return function(*args, backend=KafkaBackend(cluster=named_cluster(bootstrap_server, command_config)), **others)
 
-    return cast("Function", with_door)
+    return cast("Function", with_backend)
 
 
 def _is_redis_meant() -> bool:
