@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from pyspark import RDD, SparkContext
+from pyspark.errors import PySparkAttributeError
 from pyspark.sql import SparkSession
 
 from korvet.pipeline.errors import PipelineError
@@ -84,12 +85,26 @@ def session_like(spark: SparkSession) -> SparkSession:
     """
     with _to_frame_is_kept:
         to_frame = RDD.toDF
-        session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+        session = SparkSession(driver(spark), spark._jsparkSession.cloneSession())
         # PySpark lets the newest session serve this method of all RDDs.
         RDD.toDF = to_frame  # type: ignore[method-assign]
     for name in _OF_A_COMMIT:
         session.conf.unset(name)
     return session
+
+
+def driver(spark: SparkSession) -> SparkContext:
+    """The session's context in this process.
+
+    :raises PipelineError: if the session is one of Spark Connect, which has none.
+    """
+    try:
+        return spark.sparkContext
+    except PySparkAttributeError:
+        raise PipelineError(
+            "a session of Spark Connect only reads and writes topics, with format('korvet'); run this beside the "
+            "server, with a session of make_session or by spark-submit"
+        ) from None
 
 
 def _has_delta(session: SparkSession) -> bool:

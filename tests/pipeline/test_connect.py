@@ -7,18 +7,39 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
 
+from korvet.pipeline.public import (
+    ArchiveConfig,
+    IcebergConfig,
+    MaintainConfig,
+    PipelineError,
+    ReplayConfig,
+    ReportConfig,
+    RetypeConfig,
+    archive_topics,
+    keep_one_writer,
+    maintain_lake,
+    make_report,
+    publish_iceberg,
+    replay_topic,
+    retype_topic,
+)
+from tests.pipeline.archiving import schema_of
 from tests.pipeline.sourcing import create
 from tests.support.broker import ROOT, KorvetServer
 from tests.support.ports import free_port
 from tests.support.tools import find_tool
 
 pytest.importorskip("grpc")
+
+from pyspark.sql.connect.session import SparkSession as RemoteSession
 
 READY_WITHIN_S = 120.0
 DONE_WITHIN_S = 240.0
@@ -54,6 +75,29 @@ def copy():
 tried_again(copy)
 told(target)
 """
+
+
+@pytest.mark.parametrize("verb", ["archive", "iceberg", "keep_one_writer", "maintain", "replay", "report", "retype"])
+def test_verb_refuses_a_session_of_spark_connect_in_one_sentence(
+    verb: str, broker: KorvetServer, tmp_path: Path
+) -> None:
+    create(broker, topic := f"connect-{verb}")
+    spark: Any = RemoteSession(f"sc://127.0.0.1:{free_port()}")
+    lake, now = str(tmp_path), datetime.now(UTC)
+    known: dict[str, Any] = {"bootstrap_servers": broker.bootstrap, "lake": lake}
+    calls: dict[str, Callable[[], object]] = {
+        "archive": lambda: archive_topics(spark, ArchiveConfig(**known, topics=(topic,))),
+        "iceberg": lambda: publish_iceberg(spark, IcebergConfig(lake=lake, catalog=f"sqlite:///{tmp_path}/catalog.db")),
+        "keep_one_writer": lambda: keep_one_writer(spark, "s3a://bucket/lake"),
+        "maintain": lambda: maintain_lake(spark, MaintainConfig(lake=lake)),
+        "replay": lambda: replay_topic(spark, ReplayConfig(**known, topic=topic, to="back", create=True)),
+        "report": lambda: make_report(spark, ReportConfig(**known, since=now - timedelta(hours=1), until=now)),
+        "retype": lambda: retype_topic(
+            spark, RetypeConfig(**known, topic=topic, schema=schema_of(a={"type": "string"}))
+        ),
+    }
+    with pytest.raises(PipelineError, match=r"^a session of Spark Connect only reads and writes topics"):
+        calls[verb]()
 
 
 @pytest.fixture

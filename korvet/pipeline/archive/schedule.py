@@ -20,6 +20,7 @@ from korvet.pipeline.archive.lane import Lane
 from korvet.pipeline.archive.topic import TopicArchive
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
+from korvet.pipeline.session import driver
 from korvet.pipeline.tries import Tries
 
 log = structlog.get_logger()
@@ -36,7 +37,7 @@ class Schedule:
         self._spark, self._config, self._broker, self._stop = spark, config, broker, stop
         self._lanes: dict[str, Lane] = {}
         self._tag = f"archive-{uuid.uuid4().hex}"
-        at_once = max(_LEAST_AT_ONCE, spark.sparkContext.defaultParallelism)
+        at_once = max(_LEAST_AT_ONCE, driver(spark).defaultParallelism)
         self._pool = ThreadPoolExecutor(at_once, "archive", initializer=self._begin_thread)
         self._asking = Tries()
         self._asked = -float("inf")

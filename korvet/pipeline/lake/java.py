@@ -6,13 +6,15 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from korvet.pipeline.session import driver
+
 
 def java_class(spark: SparkSession, name: str) -> Any:
     """A class, by its full name.
 
     Through an attribute for each part of the name, Java would search all jars for a class of each package's name.
     """
-    jvm: Any = spark._jvm
+    jvm: Any = driver(spark)._jvm
     return getattr(jvm, name)
 
 

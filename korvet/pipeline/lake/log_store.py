@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
+from korvet.pipeline.session import driver
 
 _SOURCE: Final = Path(__file__).with_name("S3LogStore.java")
 _BASE: Final = "io.delta.storage.S3SingleDriverLogStore"
@@ -31,7 +32,7 @@ def keep_one_writer(spark: SparkSession, location: str) -> None:
     scheme = urlsplit(location).scheme
     if scheme not in _SCHEMES:
         return
-    context: Any = spark.sparkContext._jsc.sc()
+    context: Any = driver(spark)._jsc.sc()
     setting = f"spark.delta.logStore.{scheme}.impl"
     if context.conf().contains(setting) or context.conf().contains("spark.delta.logStore.class"):
         return
