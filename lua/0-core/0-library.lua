@@ -8,12 +8,12 @@
 -- * A chunk may have 200 locals: one table per subject, functions in it.
 -- * There is no rollback. A function parses, reads and checks everything, and then writes; a comment marks its first
 --   write.
--- * Kafka's outcomes are data: codes of the table below, with which most replies begin. An error reply means a broken
+-- * Kafka's outcomes are data: codes of the table below, which begin most replies. An error reply means a broken
 --   contract or a corrupt state.
 
 local korvet = { VERSION = '0.7.0' }
 
--- The codes with which a reply begins: Kafka's (org.apache.kafka.common.protocol.Errors), and below zero korvet's own.
+-- The codes that begin replies: Kafka's (org.apache.kafka.common.protocol.Errors), and below zero korvet's own.
 local code = {
   RESEND = -2, -- the temporary key of a placed batch is gone: send the batch again
   GONE = -3, -- the partition's topic id is absent or another: read the catalog again

@@ -15,7 +15,7 @@ function value.number(text, name)
   return number
 end
 
--- Raise the error of a hash's field that korvet did not write. Its text tells an operator which field to remove.
+-- Raise the error of a foreign text in a hash's field. The message says which field an operator has to remove.
 function value.unreadable(key, field)
   error('field ' .. field .. ' of ' .. key .. ' cannot be read', 0)
 end
@@ -31,16 +31,16 @@ function value.now_ms()
   return math.floor(clock.now_us() / 1000)
 end
 
--- The ms by which a time server may set the clock back at any time. That ends nothing.
+-- A time server may set the clock back by so many ms at any time. That ends nothing.
 value.CORRECTION_MS = 1000
 
--- Whether a deadline that was set to so many ms is still to come. One that lies further ahead was set before the clock
--- went back, and is over.
+-- True if a deadline set `lasts_ms` ahead is still to come. One that lies further ahead was set before the clock went
+-- back, and is over.
 function value.is_running(deadline, now, lasts_ms)
   return deadline > now and deadline <= now + lasts_ms + value.CORRECTION_MS
 end
 
--- The ms by which the clock went back since a unit noted a time; 0 if it did not. So much earlier are the unit's times.
+-- How far the clock went back since a unit noted a time, in ms; else 0. The unit's times have to move back as far.
 function value.set_back_ms(noted, now)
   return math.max((noted or now) - now, 0)
 end

@@ -20,7 +20,7 @@ function catalog.owners(settings, prefix)
   return count
 end
 
--- Whether a change would have more resources of a kind have settings than may have them.
+-- True if more resources of a kind would have settings after a change than may have them.
 function catalog.has_too_many(old, new, most)
   for _, prefix in ipairs(catalog.OWNED) do
     local count = catalog.owners(new, prefix)
@@ -31,7 +31,7 @@ function catalog.has_too_many(old, new, most)
   return false
 end
 
--- Whether a setting in the configs is not the cluster's.
+-- True if a setting in the configs is a resource's own, not the cluster's.
 function catalog.is_owned(name)
   for _, prefix in ipairs(catalog.OWNED) do
     if string.sub(name, 1, #prefix) == prefix then
@@ -49,8 +49,8 @@ end
 
 catalog.DELETED = ' was deleted: front-ends that know it write it back, or korvet doctor --repair'
 
--- Whether somebody deleted the topics or the settings by hand: each has a field of the empty name while there is a
--- version.
+-- True if somebody deleted the topics or the settings by hand: while there is a version, each has a field with the
+-- empty name.
 function catalog.is_lost(keys)
   local has_version = calls.call('HEXISTS', keys[1], 'version') == 1
   return calls.call('HEXISTS', keys[2], '') + calls.call('HEXISTS', keys[3], '') < 2 and has_version
@@ -68,7 +68,7 @@ function catalog.make_keys(keys)
   calls.call('HSETNX', keys[3], '', '')
 end
 
--- About so many topics are in a page.
+-- A page has about so many topics.
 catalog.PAGE = 500
 
 -- A flat reply of HGETALL or HSCAN without the field of the empty name.

@@ -1,4 +1,4 @@
--- Topics in the catalog. The id tells which topic it is: one that is created again under the same name is another.
+-- Topics in the catalog. The id identifies a topic: one that is created again under the same name is another.
 local topic = {}
 
 -- A topic of this name, or nil.
@@ -29,9 +29,9 @@ function topic.bound(number)
   return number and number >= 0 and number or nil
 end
 
--- Whether some more topics and partitions would be more than a tenant may have. Bounds are numbers, or nil for none.
+-- True if more topics and partitions would exceed a tenant's bounds, which are numbers, or nil for none.
 function topic.exceeds(topics_key, more_topics, more_partitions, most_topics, most_partitions)
-  -- One field is that of the empty name.
+  -- One field has the empty name.
   if most_topics and math.max(0, calls.call('HLEN', topics_key) - 1) + more_topics > most_topics then
     return true
   elseif not most_partitions then

@@ -8,21 +8,21 @@
 -- One front-end has the turn to sweep the namespace, by a lease that its renewals carry. A sweep is right without it:
 -- two sweeps at once do no harm. If the holder dies, another front-end gets the turn when the lease is over.
 --
--- A namespace is idle if no front-end told of clients for a minute. Front-ends then renew seldom, with long leases.
+-- A namespace is idle if no front-end reported clients for a minute. Front-ends then renew seldom, with long leases.
 -- This library counts the minute, so it outlasts a front-end that dies. A renewal for clients makes the namespace
 -- active: it cuts all leases to its own length, and wakes all front-ends. So replies list a front-end that died
 -- meanwhile for no longer than one that dies now.
 --
 -- A front-end with several listeners has one lease, under the address of its first one. A field beside the lease has
--- the address of each listener by the listener's name; this library does not read that text. A lease without the field
--- is that of a front-end whose only listener is called `default`.
+-- the address of each listener by the listener's name; this library does not read that text. Without the field, the
+-- front-end has a single listener, `default`.
 local frontend = {
   RESERVED_MS = 86400000, MAX_ID = 2147483647, TURN = '@sweep', ACTIVE = '@active',
   -- The begin of the name of the field with a lease's listeners, before the address.
   LISTENERS = '@listeners ', LONGEST_LISTENERS = 65536,
   -- A namespace is active for so long after the last renewal for clients.
   ACTIVE_MS = 60000,
-  -- A lease in an idle namespace is so many times as long.
+  -- A lease in an idle namespace is longer by this factor.
   IDLE_TIMES = 120,
 }
 
@@ -70,7 +70,7 @@ function frontend.live(leases, now, lease_ms)
   return flat
 end
 
--- The listeners of live front-ends that told of them, as [address, listeners, ...].
+-- The listeners that live front-ends reported, as [address, listeners, ...].
 function frontend.listeners(live, fields)
   local flat = {}
   for at = 2, #live, 2 do
@@ -120,7 +120,7 @@ function frontend.write(key, fields, leases)
   end
 end
 
--- Write the listeners of an address, or remove those that it told before; fields is what the hash holds.
+-- Write the listeners of an address, or remove its earlier ones; fields is the hash's content.
 function frontend.write_listeners(key, fields, address, listeners)
   local name = frontend.LISTENERS .. address
   if address ~= '' and listeners ~= '' and fields[name] ~= listeners then
@@ -154,7 +154,7 @@ function frontend.holders(leases, id)
   return addresses
 end
 
--- Whether a namespace is idle with a caller, whether the caller makes it active, and the ms of the caller's lease.
+-- The mode of a namespace with a caller: is it idle, does the caller make it active, and the ms of the caller's lease.
 function frontend.mode(asked, fields, now)
   local active_until = tonumber(fields[frontend.ACTIVE]) or 0
   local was_active = value.is_running(active_until, now, frontend.ACTIVE_MS)
@@ -186,7 +186,7 @@ function frontend.stamp(served_until, outages)
   return value.integer(served_until) .. (outages ~= '' and ' ' .. outages or '')
 end
 
--- Raise an error if a caller tells too much of its listeners.
+-- Raise an error if a caller's text of listeners is too long.
 function frontend.check_listeners(listeners)
   if listeners and #listeners > frontend.LONGEST_LISTENERS then
     error('listeners are longer than ' .. value.integer(frontend.LONGEST_LISTENERS) .. ' bytes', 0)

@@ -1,5 +1,5 @@
 -- The catalog after somebody deleted a part of it by hand. A front-end that knows its last version writes that back.
--- Without one `korvet doctor --repair` enters the topics again whose partitions have keys.
+-- Without one, `korvet doctor --repair` enters the topics again from their partitions' keys.
 
 korvet.define({
   name = 'catalog_restore', flags = { 'allow-oom' },

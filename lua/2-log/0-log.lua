@@ -12,7 +12,7 @@
 -- Redis users add, absent if they may add none. A batch without timestamps (max_timestamp below 0) raises the running
 -- maximum to the time of its append. The last stable offset is first_open, else end.
 --
--- The log's channel carries `leader_epoch end`, and behind it the last stable offset if that is another.
+-- The log's channel carries `leader_epoch end`, then the last stable offset if it differs from the end.
 local log = {}
 
 -- One call reads at most STEP entries, PAGE of them at once, and about STEP_BYTES: a record lies in its entry however
@@ -30,7 +30,7 @@ function log.placed_key(log_key, place)
   return log_key .. ':' .. place
 end
 
--- The entries from an id to another, as many as one call reads, and whether more may follow. It reads the first alone.
+-- The entries between two ids, as many as one call reads, and true if more may follow. It reads the first alone.
 function log.page(key, from, to)
   local found, bytes = {}, 0
   while #found < log.STEP and bytes < log.STEP_BYTES do

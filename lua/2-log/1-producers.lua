@@ -1,9 +1,9 @@
 -- Idempotent producers: the state of each producer id that appended to a partition.
 --
 -- The producers hash: producer id -> `producer_epoch leader_epoch|first,last,base|...`: the epochs of its last append
--- and, newest first, the sequences and the base offset of its last five batches. Behind the leader epoch is a `*` while
--- the producer has an open transaction here. A marker of a new producer epoch stands there as a batch whose sequences
--- are -1, so the producer's next batch begins at 0.
+-- and, newest first, the sequences and the base offset of its last five batches. A `*` after the leader epoch says that
+-- the producer has an open transaction here. A marker of a new producer epoch stands there as a batch with sequences
+-- -1, so the producer's next batch begins at 0.
 --
 -- Kafka forgets a producer that was silent for producer.id.expiration.ms, a day unless set. No append here asks for the
 -- time. Now and then a function notes the log's end and the time. Batches below an end that was noted a day ago are
@@ -17,9 +17,8 @@ producer.EXPIRATION_MS = 86400000
 -- Producers that the first append of a new one looks at: more than one, so silent ones cannot pile up.
 producer.SWEEP = 10
 
--- Judge a batch by its producer's state. Returns a code, and the base offset of the first append if the batch is a
--- duplicate. Then come the text of the four batches that stay behind it, and '*' if a transaction of the producer is
--- open.
+-- Judge a batch by its producer's state. Returns a code; for a duplicate also the base offset of the first append. Then
+-- come the text of the four batches to keep after it, and '*' if the producer has an open transaction.
 -- Returns nil if the state cannot be read.
 function producer.judge(state, epoch, first, last, leader_epoch, is_next)
   local known_epoch, known_leader_epoch, open, kept, newest =
@@ -41,17 +40,17 @@ function producer.judge(state, epoch, first, last, leader_epoch, is_next)
     return code.NONE, base
   end
   -- If history went back, acknowledged batches may be lost, and the producer cannot send them again. A refusal of the
-  -- next batch ends an idempotent librdkafka producer that tried it twice. So it goes on behind the gap, once.
-  -- Batches behind one that failed, or is under way and may fail, wait for its second try;
-  -- a front-end says so by is_next.
+  -- next batch ends an idempotent librdkafka producer that tried it twice. So it goes on after the gap, once.
+  -- Batches after one that failed, or is under way and may fail, wait for its second try;
+  -- a front-end reports that by is_next.
   if not is_next and gap < producer.SEQUENCES / 2 and known_leader_epoch ~= leader_epoch then
     return code.NONE, nil, kept, open
   end
   return code.OUT_OF_ORDER_SEQUENCE_NUMBER, nil, nil, open
 end
 
--- Judge an append by its arguments. Returns a code, and the base offset of the first append if the batch is a
--- duplicate. For a batch that may be appended it returns the producer's state after it, and whether that is a new one.
+-- Judge an append by its arguments. Returns a code; for a duplicate also the base offset of the first append. For a
+-- batch that may be appended it returns the producer's state after it, and true if that is a new one.
 -- With args[11] the batch must be the next one of a known producer.
 function producer.admit(producers_key, args, leader_epoch, base)
   local producer_id, epoch, first = args[7], args[8], tonumber(args[9])

@@ -1,22 +1,22 @@
 -- Compaction of a log: a stream without replaced records is built beside the log's stream, and takes its place.
 --
 -- The front-end can read records, so it decides which batches go or change. These functions keep that safe: a lease for
--- one front-end at a time, the copying, and the swap, which demands that the log is still the one that was looked at.
+-- one front-end at a time, the copying, and the swap, which demands that the log's history has not changed.
 -- Offsets stay. An entry keeps its id and how many offsets its batch spans, whatever is left of the records. A batch
 -- that was written anew lies in its entry, or is placed by a name of its own. The entry's field `p` has that name.
 --
--- An entry's running totals are the log's totals without the later entries. So they tell the bytes and entries
+-- An entry's running totals are the log's totals without the later entries. So they count the bytes and entries
 -- that exist, and never fall.
 --
--- The key `<log>:spare` holds the stream that is being built. After the swap it holds the former one, until the batches
--- that were placed for that alone are removed. The field `compaction` of the meta hash is the lease, `token end_ms
--- phase`: `clear` while a former spare is being removed, `build`, then `done`. The field `cleaned` is the offset below
--- which each key was looked at.
+-- The key `<log>:spare` holds the stream under construction. After the swap it holds the former one, until the batches
+-- placed for that alone are removed. The field `compaction` of the meta hash is the lease, `token end_ms phase`:
+-- `clear` while a former spare is being removed, `build`, then `done`. Compaction has looked at each key
+-- below the offset in the field `cleaned`.
 -- Source: Cleaner, LogCleanerManager
 local compaction = {}
 
--- Whether a partition is as it was looked at, and its compaction is the caller's. asked has the topic_id, run_id,
--- epoch, start, token and entries in the spare. nil if the topic is another.
+-- True if a partition has not changed since the look at it, and its compaction is the caller's. asked has the topic_id,
+-- run_id, epoch, start, token and entries in the spare. nil if the topic is another.
 function compaction.is_as_seen(keys, asked)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'run_id', 'epoch', 'start', 'compaction', 'replid')
   if meta[1] ~= asked.topic_id then
@@ -28,7 +28,7 @@ function compaction.is_as_seen(keys, asked)
 end
 
 -- An entry's index with its batch's new size, max_timestamp and crc, and with totals raised by the bytes and batches
--- that are removed behind it.
+-- that are removed after it.
 function compaction.index(entry, changed, bytes, batches)
   local records, size, max_timestamp, running_max, running_bytes, running_batches, epoch, crc =
     string.match(entry[2][2], '^(%d+) (%d+) (%S+) (%S+) (%d+) (%d+) (%d+) (%d+)$')
@@ -69,7 +69,7 @@ korvet.define({
     end
     phase = 'clear'
   end
-  -- The first write is that of discard_spare.
+  -- The first write is in discard_spare.
   if phase == 'clear' and not log.discard_spare(keys[1], keys[4]) then
     phase = 'build'
   end
@@ -93,7 +93,7 @@ function compaction.changes(dropped, flat)
   return changes
 end
 
--- An entry's fields in the spare, if so many bytes and batches are removed behind it. nil if a placed batch is missing.
+-- An entry's fields in the spare; bytes and batches are what is removed after it. nil if a placed batch is missing.
 function compaction.fields(log_key, entry, change, token, bytes, batches)
   if not change then
     local fields = entry[2]

@@ -1,12 +1,12 @@
 -- Logs of records: a topic with korvet.storage=record has an entry for each record, so that Redis clients can read it.
 --
 -- Its fields, in this order: `i`, the index, as for a batch of this one record; `r`, a text
--- `attributes producer_id producer_epoch sequence`, as in the header of its batch, with notes behind it from which a
+-- `attributes producer_id producer_epoch sequence`, as in the header of its batch, then notes from which a
 -- front-end makes the very same record of the entry; `key` and `value`, absent if they are null; `header.<name>` for
 -- each header. If the topic's values are JSON, `value.<name>` for each member of the object stands instead of `value`.
 -- Korvet's own names have no dot, so no header's or member's field can be taken for one of them.
 --
--- An entry's size is that of a batch with nothing but its record. The third field tells whether an entry is a record or
+-- An entry's size is the size of a batch with its record alone. The third field says if an entry is a record or
 -- a batch; both may be in one stream.
 --
 -- The field `records` of the meta hash holds the rules for records that Redis users add, a text
@@ -41,7 +41,7 @@ function log.records_of(args, from, count)
   return { args = args, starts = starts }
 end
 
--- Write records as entries behind an offset. Returns the totals text with them.
+-- Write records as entries after an offset. Returns the totals text with them.
 function log.write_records(log_key, base, epoch, totals, added)
   local call, format, args = redis.call, string.format, added.args
   local running_max, bytes, batches = string.match(totals, '^(%S+) (%d+) (%d+)$')
@@ -103,13 +103,13 @@ function recorded.length_bytes(length)
   return bytes
 end
 
--- Bytes of a text behind its length; a null is its length alone.
+-- Bytes of a text with its length before it; a null is its length alone.
 function recorded.text_bytes(text)
   return text and recorded.length_bytes(#text) + #text or 1
 end
 
 -- Read a record that a Redis user gave as fields and values in turn, by the meta hash's rules. Returns the reason for
--- refusing it; or nil, its fields as an entry has them behind `r`, and its size.
+-- refusing it; or nil, its fields as an entry has them after `r`, and its size.
 function recorded.read(flat, rules)
   if #flat == 0 or #flat % 2 ~= 0 then
     return 'fields and values are not given in pairs'
@@ -185,7 +185,7 @@ function recorded.append(keys, topic_id, run_id, rules, given)
   return log.append_batch(keys, batch, nil, nil, { args = args, starts = starts })
 end
 
--- A command of an append that the calling Redis user may not run; nil if it may run all of them. A function has the
+-- The first of an append's commands that the calling Redis user may not run; nil if it may run all. A function has the
 -- rights of its caller, and an append that stopped half-way would leave a log to which nobody can append.
 function recorded.denied(keys)
   local written = { { 'XADD', keys[1], '*', 'i', '' }, { 'HSET', keys[2], 'end', '' }, { 'SPUBLISH', keys[1], '' } }

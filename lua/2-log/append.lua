@@ -18,12 +18,12 @@ function log.with_epoch(epochs, epoch, start)
   return table.concat(kept, ',')
 end
 
--- Whether another server began the epoch than appends now, or the same one under another replication id.
+-- True if the epoch began on another server than this one, or on this one under another replication id.
 function log.may_have_gone_back(run_id, present_run_id, replid)
   return run_id ~= present_run_id or replid ~= server.replid()
 end
 
--- The epoch and the epochs text with which a new history begins at an offset; nothing is written.
+-- The epoch and the epochs text of a new history that begins at an offset; nothing is written.
 function log.new_history(meta_key, epoch, start)
   local new_epoch = log.next_epoch(epoch)
   return new_epoch, log.with_epoch(redis.call('HGET', meta_key, 'epochs'), new_epoch, start)
@@ -46,8 +46,7 @@ function log.not_appended(temporary_key, outcome, base, start, epoch)
   return log.appended(outcome, base, start, epoch)
 end
 
--- Whether the batch under a temporary key is there in full. It fails on keys of the wrong type before anything is
--- written.
+-- True if the batch under a temporary key is there in full. It fails on keys of the wrong type before any write.
 function log.is_placeable(temporary_key, size, log_key)
   local length = redis.call('STRLEN', temporary_key)
   if length ~= 0 and length ~= tonumber(size) then
@@ -84,10 +83,10 @@ function log.write_batch(log_key, temporary_key, next_offset, args, totals, epoc
   end
 end
 
--- Append a batch, whose arguments are those of log_append. If a transaction is given, it judges the batch: its
--- admit(transaction, keys, args, leader_epoch, base) returns what producer.admit does, and then first_open as it is
--- afterwards. Its write(transaction, keys, args, base) writes the transaction's own keys. If records are given (see
--- log.records_of), they are stored one by one and the batch is not.
+-- Append a batch with the arguments of log_append. If a transaction is given, it judges the batch: its
+-- admit(transaction, keys, args, leader_epoch, base) returns what producer.admit does, and then the new first_open.
+-- Its write(transaction, keys, args, base) writes the transaction's own keys. If records are given (see
+-- log.records_of), they are stored one by one instead of the batch.
 function log.append_batch(keys, args, temporary_key, transaction, records)
   local call = redis.call
   local log_key, meta_key = keys[1], keys[2]

@@ -1,15 +1,15 @@
 -- Redis groups in a compaction: the stream that takes the log's place gets them as they are, with their consumers and
 -- pending entries. Pending entries of removed entries go, and a consumer's idle time begins anew.
 --
--- If the groups are few in all, the call that swaps the streams copies them. Else calls before it copy some each. The
--- hash `<log>:spare:groups` tells each group's state when it was copied, and the progress of its copy. The call that
--- finds no group changed since, or copies the changed ones anew, makes the swap.
+-- If the groups are few in all, the call that swaps the streams copies them. Else earlier calls copy some each. The
+-- hash `<log>:spare:groups` has each group's state at its copy, and the progress of the copy. The call that
+-- finds all copies current, or copies the changed groups anew, makes the swap.
 
 -- Groups, consumers and pending entries that one call copies, in all.
 compaction.MOST_COPIED = 500
 -- Groups of a log that is compacted: each call looks at all of them.
 compaction.MOST_GROUPS = 1000
--- Stands in the hash behind a group's description if all of the group is copied.
+-- Stands in the hash after a group's description if all of the group is copied.
 compaction.WHOLE = '='
 
 -- Make a group of the log in the spare, without its pending entries. Returns how much was copied.

@@ -11,7 +11,7 @@ function log.first_open_without(open_key, producer_id)
   return nil
 end
 
--- A producer's state behind its marker; it forgets the batches of a former epoch.
+-- A producer's state after its marker; it forgets the batches of a former epoch.
 function producer.marked(state, epoch, leader_epoch, base)
   local known_epoch = state and string.match(state, '^%-?%d+')
   if known_epoch and tonumber(known_epoch) >= tonumber(epoch) then
@@ -40,7 +40,7 @@ local function admit_marker(marker, keys, args, leader_epoch, base)
   return code.NONE, nil, producer.marked(state, epoch, leader_epoch, base), not state, marker.first_open
 end
 
--- Forget the transactions of some producers whose state is forgotten.
+-- Forget the transactions of some forgotten producers.
 function log.sweep_transactions(keys, count)
   local scanned = redis.call('HSCAN', keys[6], redis.call('HGET', keys[6], ''), 'COUNT', count)
   local notes = scanned[2]
@@ -141,7 +141,7 @@ korvet.define({
   return is_whole and code.NONE or code.TRANSACTION_ABORTABLE
 end)
 
--- A producer's state, as log_producers tells it; nil if it cannot be read.
+-- A producer's state, as log_producers returns it; nil if it cannot be read.
 function log.producer_of(keys, producer_id)
   local state = redis.call('HGET', keys[3], producer_id)
   local epoch, last, base = string.match(state or '', '^(%-?%d+) %d+%*?|%-?%d+,(%-?%d+),(%d+)')

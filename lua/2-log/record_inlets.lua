@@ -1,7 +1,7 @@
 -- The inlet of a partition of records: a stream `:in` to which Redis users XADD the arguments of record_append.
 -- Front-ends move its entries into the log. An entry that is no record goes to `:in:refused` with the reason.
 
--- The stream of refused entries keeps about MOST_REFUSED of them. An entry keeps so many fields and values, and bytes.
+-- The stream of refused entries keeps about MOST_REFUSED of them, each cut to a number of fields, values and bytes.
 recorded.MOST_REFUSED = 1000
 recorded.MOST_KEPT = 2000
 recorded.MOST_KEPT_BYTES = 16384
@@ -37,7 +37,7 @@ korvet.define({
   return { code.NONE }
 end)
 
--- The part of an entry's fields and values that is kept, and whether it is less than all.
+-- The part of an entry's fields and values that is kept, and true if some are left out.
 function recorded.kept(fields)
   local kept, left, is_cut = {}, recorded.MOST_KEPT_BYTES, #fields > recorded.MOST_KEPT
   for at = 1, math.min(#fields, recorded.MOST_KEPT) do

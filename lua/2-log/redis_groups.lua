@@ -1,8 +1,8 @@
 -- Redis groups on a partition's stream: the positions of Kafka groups, as Redis clients see them.
 --
--- A position N is the last-delivered-id `N-0`: every batch whose offsets are all below N is delivered. ENTRIESREAD is
--- the number of batches that were ever appended up to there, because Redis counts all entries that it ever added. So
--- XINFO GROUPS knows the lag in entries at any position, also in a trimmed stream.
+-- A position N is the last-delivered-id `N-0`: every batch wholly below N is delivered. ENTRIESREAD is the number of
+-- batches ever appended up to there, because Redis counts all entries that it ever added. So XINFO GROUPS knows the lag
+-- in entries at any position, also in a trimmed stream.
 
 -- Redis groups that one call describes, at most.
 log.MOST_DESCRIBED = 500

@@ -3,7 +3,7 @@ function log.id_offset(entry_id)
   return tonumber(string.match(entry_id, '^%d+'))
 end
 
--- Whether an entry lies above an offset.
+-- True if an entry lies above an offset.
 function log.above(entry, offset)
   return entry[1] ~= value.integer(offset) .. '-0' and log.id_offset(entry[1]) >= offset
 end
@@ -32,7 +32,7 @@ function log.transactions_of(keys)
   return open[2], aborted[1] ~= '' and aborted[2] or nil
 end
 
--- The epochs text of the entries of a log, as far as its first and its last one tell.
+-- The epochs text of the entries of a log, as far as its first and its last one show it.
 function log.epochs_of(first, last, start)
   local first_epoch, last_epoch = string.match(first[2][2], '(%d+) %S+$'), string.match(last[2][2], '(%d+) %S+$')
   local epochs = first_epoch .. ':' .. start

@@ -1,5 +1,5 @@
 -- Offsets by time. The running maximum in the entries' indexes never falls, so a bisection finds the first batch that
--- reaches a time. If a trim removed the batch that raised the maximum, the entries behind are looked at one by one.
+-- reaches a time. If a trim removed the batch that raised the maximum, the later entries are looked at one by one.
 
 -- ListOffsets' name for the batch with the greatest timestamp.
 log.MAX_TIMESTAMP = -3
@@ -9,7 +9,7 @@ function log.entry_above(log_key, offset)
   return redis.call('XRANGE', log_key, '(' .. value.integer(offset) .. '-0', '+', 'COUNT', 1)[1]
 end
 
--- The first entry between two offsets whose running maximum reaches a timestamp, or nil.
+-- The first entry between two offsets with a running maximum that reaches a timestamp, or nil.
 function log.bisect(log_key, low, log_end, timestamp)
   local found
   local high = log_end
@@ -37,8 +37,8 @@ function log.by_time(status, entry, log_start)
   return { code.NONE, status, log.next_offset(entry), entry[2][2], log_start }
 end
 
--- Whether an entry reaches a timestamp. With undated, a batch without timestamps does if the running maximum does: that
--- is not below the time of its append.
+-- True if an entry reaches a timestamp. With undated, a batch without timestamps does if the running maximum does,
+-- because that is not below the time of its append.
 function log.reaches(entry, timestamp, undated)
   local _, own, running = log.times(entry)
   return own >= timestamp or undated and own < 0 and running >= timestamp
@@ -49,7 +49,7 @@ function log.step_above(log_key, from, log_end)
   return log.page(log_key, '(' .. from .. '-0', log_end .. '-0')
 end
 
--- Look at entries one by one, from above an offset, for one whose own maximum reaches the timestamp.
+-- Look at entries one by one, from an offset on, for one with an own maximum that reaches the timestamp.
 function log.scan_for_time(log_key, from, timestamp, log_start, log_end, undated)
   local entries, is_more = log.step_above(log_key, from, log_end)
   for _, entry in ipairs(entries) do

@@ -1,13 +1,13 @@
 -- Transactions in a partition. Source: ProducerAppendInfo, ProducerStateManager, UnifiedLog.
 --
 -- The open zset: producer id -> first offset of its open transaction. The aborted zset: `first last producer_id stable`
--- by the last offset, which is the marker's; stable is the last stable offset behind it. The transactions hash:
+-- by the last offset, which is the marker's; stable is the last stable offset after it. The transactions hash:
 -- producer id -> `epoch closed_ordinal open_ordinal transactional_id`; an ordinal is -1 if there is none. Each of the
--- three keys has a member of the empty name, below all others. That of the hash is the cursor of the search for
+-- three keys has a member with the empty name, below all others. In the hash it is the cursor of the search for
 -- producers to forget.
 --
--- Each transaction has an ordinal, which grows from one to the next. It tells a late append and a late marker: one with
--- the ordinal of a transaction that was closed here changes nothing, whatever is open by now.
+-- Each transaction has an ordinal, which grows from one to the next. It exposes a late append or marker: with the
+-- ordinal of a transaction that was closed here, it changes nothing, whatever is open by now.
 
 -- A producer's transactions: {closed, open, transactional_id}, ordinals as numbers.
 function log.transaction_of(transactions_key, producer_id)

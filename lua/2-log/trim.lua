@@ -40,7 +40,7 @@ end
 -- Aborted transactions that one call forgets, at most.
 log.MOST_FORGOTTEN = 1000
 
--- Forget aborted transactions that ended below an offset, a bounded number. Returns whether some are left.
+-- Forget a bounded number of aborted transactions that ended below an offset. Returns true if some are left.
 function log.forget_aborted(aborted_key, offset)
   local below = '(' .. value.integer(offset)
   local last = redis.call(
@@ -101,13 +101,13 @@ function log.spare_key(log_key)
   return log_key .. ':spare'
 end
 
--- The key in which compaction notes the Redis groups of that stream.
+-- The key that holds compaction's notes of that stream's Redis groups.
 function log.copies_key(spare_key)
   return spare_key .. ':groups'
 end
 
--- Remove the first entries of the stream beside the log, and those of their placed batches that the log does not name.
--- Returns whether entries are left.
+-- Remove the first entries of the stream beside the log, and their placed batches unless the log names them.
+-- Returns true if entries are left.
 function log.discard_spare(log_key, spare_key)
   local entries, is_more = log.page(spare_key, '-', '+')
   local own = {}
@@ -139,7 +139,7 @@ function log.refused_key(inlet_key)
   return inlet_key .. ':refused'
 end
 
--- Whether a key is of a type, or missing.
+-- True if a key is missing or of a type.
 function log.is_of(key, kind)
   local found = redis.call('TYPE', key).ok
   return found == kind or found == 'none'

@@ -6,11 +6,11 @@
 -- * id and locator, the group's names; state, state_since; generation; protocol_type, protocol; leader.
 -- * protocols: how many members support each. metadata_bytes: the bytes of all members' protocols.
 -- * attempt: the number of the present or last rebalance. joined: the members that take part in it. synced: the members
---   that asked for their assignment in this generation. assigned: the generation of the members' assignments.
+--   that requested their assignment in this generation. assigned: the generation of the members' assignments.
 -- * rebalance_timeout and session_timeout: the longest and the shortest of the members.
 -- * join_deadline, sync_deadline; initial while a first rebalance waits for more members; next_due, no later than the
 --   first deadline; retention; expires_at while the group is Empty.
--- * clock: the time of the last change. If the clock is behind it, all times of the group move back as far.
+-- * clock: the time of the last change. If the clock is before it, all times of the group move back as far.
 -- * resumed: the end of the last outage that the deadlines count.
 -- * size: the number of members. If the members hash has another one, somebody changed it by hand: all members go, and
 --   join again.
@@ -32,7 +32,7 @@ local group = {
     CompletingRebalance = { PreparingRebalance = true },
     Stable = { CompletingRebalance = true },
   },
-  -- Fields of the group hash, and whether they are numbers.
+  -- Fields of the group hash; true for numbers.
   FIELDS = {
     { 'state' }, { 'id' }, { 'locator' }, { 'protocol_type' }, { 'protocol' }, { 'leader' }, { 'protocols' },
     { 'initial' }, { 'generation', true }, { 'state_since', true }, { 'attempt', true }, { 'joined', true },
@@ -42,24 +42,24 @@ local group = {
     { 'consumers', true }, { 'assignor' }, { 'catalog_version' }, { 'policy' }, { 'max_size', true },
     { 'metadata_bytes', true }, { 'clock', true }, { 'resumed', true }, { 'size', true },
   },
-  -- The fields that every group has, and those that every group of the consumer protocol has.
+  -- The fields of every group, and the fields of every group of the consumer protocol.
   NEEDED = { 'state', 'id', 'locator', 'generation', 'state_since', 'retention' },
   NEEDED_BY_CONSUMERS = { 'target_epoch', 'settled', 'consumers' },
-  -- The time by which the keys outlive expires_at: only a backstop, for every function takes the group as gone by then.
+  -- The keys outlive expires_at by this time: only a backstop, as every function takes the group as gone by then.
   BACKSTOP = 86400000,
   KEYS = 5,
   -- Arguments of one command at most.
   BATCH = 1000,
-  -- The members that one call describes, more or less; the bytes of members after which it describes no more; the
-  -- members that it reads at a time.
+  -- The members that one call describes, more or less; the bytes of members after which the page ends; the members that
+  -- it reads at a time.
   PAGE = 200,
   PAGE_BYTES = 65536,
   STEP = 5,
-  -- Bytes of all members' metadata, which one answer tells the leader. Kafka's __consumer_offsets takes as many.
+  -- Bytes of all members' metadata, which one answer carries to the leader. Kafka's __consumer_offsets takes as many.
   METADATA_BYTES = 1048576,
   -- Bytes of members' subscriptions that a deletion of offsets decodes.
   MOST_SUBSCRIBED = 131072,
-  -- An outage is a longer time in which Redis served nobody. Front-ends ask every second.
+  -- A longer time in which Redis served nobody is an outage. Front-ends call every second.
   SILENCE = 2500,
   -- The session, after an outage, of an id that has yet to join a group without members: Kafka's shortest.
   SHORTEST_SESSION = 6000,
@@ -67,12 +67,12 @@ local group = {
   consumer = {},
 }
 
--- Whether a group expired, by two of its fields. A group for which an open transaction holds offsets does not expire.
+-- True if a group expired, by two of its fields. It does not expire while an open transaction holds offsets in it.
 function group.has_expired(expires_at, transactions, now)
   return expires_at and tonumber(expires_at) <= now and tonumber(transactions or 0) == 0
 end
 
--- Whether somebody removed fields of a group's hash by hand.
+-- True if somebody removed fields of a group's hash by hand.
 function group.is_cut(fields)
   for _, name in ipairs(next(fields) and group.NEEDED or {}) do
     if fields[name] == nil then
@@ -87,8 +87,8 @@ function group.is_cut(fields)
   return fields.state == 'Empty' and fields.expires_at == nil
 end
 
--- The group, read from its keys. An expired group is read as none, and `save` removes its remains. So is one whose hash
--- was cut.
+-- The group, read from its keys. An expired group is read as none, and `save` removes its remains. So is one with a
+-- damaged hash.
 function group.open(keys)
   local names = {}
   for at, field in ipairs(group.FIELDS) do
@@ -135,7 +135,7 @@ function group.turn_back(g)
   end
 end
 
--- Begin the sessions of members anew whose sessions were removed by hand, so that no dead member stays.
+-- Begin sessions anew for members whose sessions were removed by hand, so that no dead member stays.
 function group.mend_sessions(g)
   if g.pending >= 0 or g.is_damaged then
     return
@@ -164,7 +164,7 @@ function group.set(g, name, new)
   end
 end
 
--- Whether the group speaks the consumer protocol.
+-- True if the group speaks the consumer protocol.
 function group.is_consumer(g)
   return g.fields.type == 'consumer'
 end
@@ -400,7 +400,7 @@ function group.count_protocols(g, member, step)
   end
 end
 
--- Whether one of the protocols is supported by all members. Source: ClassicGroup.supportsProtocols
+-- True if all members support one of the protocols. Source: ClassicGroup.supportsProtocols
 function group.supports(g, protocol_type, protocols)
   if not group.exists(g) or group.is(g, 'Empty') then
     return protocol_type ~= '' and #protocols > 0
@@ -427,7 +427,7 @@ function group.refusal(g, id, instance_id)
   return not group.member(g, id) and code.UNKNOWN_MEMBER_ID or nil
 end
 
--- Whether a member takes part in the rebalance that is going on.
+-- True if a member takes part in the present rebalance.
 function group.has_joined(g, member)
   return group.is(g, 'PreparingRebalance') and member.attempt == g.fields.attempt
 end

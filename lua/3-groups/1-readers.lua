@@ -5,8 +5,7 @@
 -- LONGEST_MS.
 local reader = { LONGEST_MS = 600000 }
 
--- The groups of a partition that last beyond now, at most two: [until_ms, group_id, ...]. What somebody wrote by hand
--- is no group.
+-- The groups of a partition that last beyond now, at most two: [until_ms, group_id, ...]. Foreign text is no group.
 function reader.groups(text, now)
   local groups, at = {}, 1
   while text and at <= #text do

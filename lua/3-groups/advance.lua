@@ -26,8 +26,8 @@ function group.outages(text, now, served)
   return found
 end
 
--- Whether a call waited in the queue of a server that stood still, or in a front-end that did. Its client may have gone
--- elsewhere since, and been answered there. Such a call must not undo what other calls did meanwhile.
+-- True if a call waited in the queue of a server that stood still, or in a front-end that did. Its client may have gone
+-- elsewhere since, and got an answer there. Such a call must not undo what other calls did meanwhile.
 function group.is_late(outages)
   local served_until, now = string.match(outages, '^%d+'), value.now_ms()
   return served_until and now - served_until > group.SILENCE and #group.outages(outages, now) > 0
@@ -104,7 +104,7 @@ function group.session_end(g, id, score)
   return g.deadlines[id] or tonumber(score)
 end
 
--- Whether all members go: the members hash was damaged, or every session of a large group is over, and this call moved
+-- True if all members go: the members hash was damaged, or every session of a large group is over, and this call moved
 -- none. Then no member has to be read.
 function group.is_deserted(g)
   return g.is_damaged or g.size > group.BATCH and not next(g.deadlines)
@@ -120,7 +120,7 @@ function group.desert(g)
   group.set(g, 'metadata_bytes', 0)
 end
 
--- The members, and the ids that have yet to join, whose sessions are over.
+-- The members, and the ids that have yet to join, with expired sessions.
 function group.overdue(g)
   local members, pending = {}, {}
   local due = group.due_sessions(g)
@@ -134,7 +134,7 @@ function group.overdue(g)
   return members, pending
 end
 
--- Take out the members, and the ids that have yet to join, whose sessions are over. All of them go before a rebalance
+-- Take out the members, and the ids that have yet to join, with expired sessions. All of them go before a rebalance
 -- may complete, so that the next generation has none of them.
 -- Source: GroupMetadataManager.expireClassicGroupMemberHeartbeat
 function group.expire_sessions(g)

@@ -3,7 +3,7 @@ function group.from_now(g, time)
   return time and math.ceil(time - g.now) or false
 end
 
--- Whether the group waits for a member: to join the rebalance, or to ask for its assignment.
+-- True if the group waits for a member: to join the rebalance, or to request its assignment.
 function group.is_awaited(g, member)
   if group.is(g, 'PreparingRebalance') then
     return not group.has_joined(g, member)

@@ -1,4 +1,4 @@
--- Whether a group that no client leads may have other topics than it was assigned. A leader would look at them itself.
+-- True if a group that no client leads may have other topics than it was assigned. A leader would look at them itself.
 function group.has_other_topics(known, told)
   return known and told and known ~= told
 end

@@ -8,7 +8,7 @@
 -- * `=` and a partition -> `number position`, which a transaction committed while others were open.
 -- * `-` and a partition -> `number`: its offset was deleted, with all earlier holds of it.
 -- * `!` -> the last number when the group was deleted: every hold up to it is void, as if it were not there.
--- * `~` -> the last number when no transaction was open any more: earlier commits of transactions matter no more.
+-- * `~` -> the last number when the last open transaction ended: earlier commits of transactions no longer matter.
 -- So a deletion costs nothing for each hold, and later calls sweep void holds a few at a time.
 group.PIECE = 1000
 -- The pieces of one transaction.
@@ -16,7 +16,7 @@ group.PIECES = 64
 -- The fields that a new producer's call looks at, to forget void ones.
 group.SWEEP = 10
 
--- The number up to which every hold is void.
+-- Every hold up to this number is void.
 function group.void_until(pending_key)
   return tonumber(redis.call('HGET', pending_key, '!') or 0)
 end
@@ -30,8 +30,7 @@ function group.numbered(text, void)
   end
 end
 
--- A producer's transactions, as in a partition, and its held pieces. A transaction whose holds are all void is not
--- open.
+-- A producer's transactions, as in a partition, and its held pieces. A transaction with void holds alone is not open.
 function group.pending_of(pending_key, producer_id)
   local known, void = log.transaction_of(pending_key, producer_id), group.void_until(pending_key)
   local head = redis.call('HGET', pending_key, ':' .. producer_id) or ''
@@ -79,7 +78,7 @@ function group.keys_of(held)
   return partitions
 end
 
--- The partitions, as a set, whose offsets open transactions may change.
+-- The partitions, as a set, with offsets that open transactions may change.
 function group.unstable_of(pending_key, partitions)
   local void, unstable = group.void_until(pending_key), {}
   for partition, counted in pairs(group.values_at(pending_key, '@', partitions)) do
@@ -116,7 +115,7 @@ function group.live_partitions(pending_key, held, void)
   return live
 end
 
--- Forget the holds of some partitions, whose offsets are deleted. Source: OffsetMetadataManager.replay
+-- Forget the holds of some partitions with deleted offsets. Source: OffsetMetadataManager.replay
 function group.drop_held(pending_key, partitions)
   local unstable = group.unstable_of(pending_key, partitions)
   local number, set, removed = redis.call('HGET', pending_key, '#'), {}, {}
@@ -129,8 +128,8 @@ function group.drop_held(pending_key, partitions)
   group.in_batches('HDEL', pending_key, removed)
 end
 
--- Set one of the two marks to the last number: `!` if the group is deleted, `~` if no transaction is open any more. The
--- ends of transactions are remembered for a while.
+-- Set one of the two marks to the last number: `!` if the group is deleted, `~` if no transaction is open. The ends of
+-- transactions are remembered for a while.
 function group.void_pending(pending_key, mark, now)
   local number = redis.call('HGET', pending_key, '#')
   if number then

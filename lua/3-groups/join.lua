@@ -38,7 +38,7 @@ function group.metadata(g, member)
   return ''
 end
 
--- Whether protocols are the same, in the same order and with the same metadata.
+-- True if protocols are the same, in the same order and with the same metadata.
 function group.same(some, others)
   if #some ~= #others then
     return false
@@ -51,8 +51,7 @@ function group.same(some, others)
   return true
 end
 
--- The bytes of all members' metadata. This sums them up once for a group whose members joined by a library that did not
--- count them.
+-- The bytes of all members' metadata. This sums them up once for a group from a library that did not count them.
 function group.all_metadata_bytes(g)
   if not group.exists(g) or g.size == 0 then
     group.set(g, 'metadata_bytes', 0)
@@ -67,9 +66,8 @@ function group.all_metadata_bytes(g)
   return g.fields.metadata_bytes
 end
 
--- Whether there is room for a member's metadata beside that of all others. A member always has room for no more than
--- before. Kafka answers the SyncGroup of all members with UNKNOWN_SERVER_ERROR if their metadata makes its record too
--- large.
+-- True if there is room for a member's metadata beside that of all others. A member always has room for no more than
+-- before. In Kafka, metadata that makes the group's record too large fails every SyncGroup with UNKNOWN_SERVER_ERROR.
 -- Source: GroupMetadataManager.appendGroupMetadataErrorToResponseError
 function group.has_room(g, id, request)
   local holder = request.instance_id ~= '' and group.exists(g) and group.static_member(g, request.instance_id)
@@ -79,7 +77,7 @@ function group.has_room(g, id, request)
   return bytes <= before or all - before + bytes <= group.METADATA_BYTES
 end
 
--- Whether the group has room for a member. Source: GroupMetadataManager.acceptJoiningMember
+-- True if the group has room for a member. Source: GroupMetadataManager.acceptJoiningMember
 function group.accepts(g, id, request)
   local max_size = request.max_size
   if not group.exists(g) or group.is(g, 'Empty') then
@@ -307,8 +305,8 @@ korvet.define({
   return group.joined(g, id, request.skips_assignment)
 end)
 
--- Hold the session of a member whose join is parked, and have it take part in the present rebalance.
--- Returns the code if it is refused, else nil.
+-- Hold the session of a member with a parked join, and have it take part in the present rebalance.
+-- Returns the code of a refusal, else nil.
 function group.stay(g, id, instance_id)
   local refusal = group.refusal(g, id, instance_id)
   if not refusal then

@@ -16,7 +16,7 @@ function group.leave_one(g, id, instance_id)
   return refusal or code.NONE
 end
 
--- Whether a call is late, and could take out a later member, because it names one by its instance id alone.
+-- True if a call is late, and could take out a later member, because it names one by its instance id alone.
 function group.leave_is_late(members, outages)
   for at = 1, #members, 2 do
     if members[at] == '' and members[at + 1] ~= '' then

@@ -1,4 +1,4 @@
--- The metadata and the assignments by which members of a consumer group speak to each other.
+-- The metadata and the assignments that members of a consumer group send each other.
 -- Source: ConsumerProtocol, ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json
 
 -- The numbers that are read at once: each is a value on Lua's stack.
@@ -6,7 +6,7 @@ group.INTS = 64
 -- The bytes of members' metadata and assignments that a description decodes in one call.
 group.SHOWN = 65536
 
--- A number at an index of some data, and the index behind it; nil if the data ends before.
+-- A number at an index of some data, and the index after it; nil if the data ends before.
 function group.number_at(data, at, format, size)
   if #data < at + size - 1 then
     return nil
@@ -14,7 +14,7 @@ function group.number_at(data, at, format, size)
   return (struct.unpack(format, data, at)), at + size
 end
 
--- The number of elements of an array at an index of some data, and the index behind it; nil if there is none.
+-- The number of elements of an array at an index of some data, and the index after it; nil if it is malformed.
 function group.count_at(data, at)
   local count, from = group.number_at(data, at, '>i4', 4)
   if not count or count < 0 then
@@ -23,7 +23,7 @@ function group.count_at(data, at)
   return count, from
 end
 
--- A topic's name at an index of some data, and the index behind it; nil if there is none.
+-- A topic's name at an index of some data, and the index after it; nil if it is malformed.
 function group.name_at(data, at)
   local length, from = group.number_at(data, at, '>h', 2)
   if not length or length < 0 or #data < from + length - 1 then
@@ -32,8 +32,8 @@ function group.name_at(data, at)
   return string.sub(data, from, from + length - 1), from + length
 end
 
--- The elements of an array at an index of some data, each read by a function, and the index behind them; nil if there
--- is none.
+-- The elements of an array at an index of some data, each read by a function, and the index after them; nil if it is
+-- malformed.
 function group.list_at(data, at, element_at)
   local list, count, from = {}, group.count_at(data, at)
   for number = 1, count or 0 do
@@ -54,7 +54,7 @@ function group.ints_at(data, at)
   local list = {}
   for first = 1, count, group.INTS do
     local some = { struct.unpack('>' .. string.rep('i4', math.min(group.INTS, count - first + 1)), data, from) }
-    -- The last one is the index behind them.
+    -- The last one is the index after them.
     from = table.remove(some)
     if first == 1 then
       list = some

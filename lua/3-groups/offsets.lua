@@ -1,5 +1,5 @@
 -- Committed offsets: a hash, `topic:partition` -> its position `offset leader_epoch topic_id metadata`. The leader
--- epoch is -1 if the client named none. A topic id that is no longer the topic's says that nothing is committed.
+-- epoch is -1 if the client named none. With the id of a former topic, nothing is committed.
 
 -- The code if a commit is refused, else nil. Source: OffsetMetadataManager.validateOffsetCommit,
 -- ClassicGroup.validateOffsetCommit
@@ -20,7 +20,7 @@ function group.commit_refusal(g, id, instance_id, generation, version)
   return group.is(g, 'CompletingRebalance') and code.REBALANCE_IN_PROGRESS or nil
 end
 
--- Whether a commit without a member may go straight to a group in which nothing is due. The whole group has to be
+-- True if a commit without a member may go straight to a group with nothing due. The whole group has to be
 -- looked at now and then, to move its expiry, and if it has no offsets yet.
 function group.takes_any_commit(keys, generation, retention)
   local fields = redis.call('HMGET', keys[1], 'state', 'expires_at', 'next_due')
@@ -92,7 +92,7 @@ korvet.define({
   return code.NONE
 end)
 
--- Whether a group has expired by now, and so has no offsets.
+-- True if a group has expired by now, and so has no offsets.
 function group.is_gone(group_key)
   local fields = redis.call('HMGET', group_key, 'expires_at', 'transactions')
   return group.has_expired(fields[1], fields[2], value.now_ms())

@@ -1,6 +1,6 @@
--- Redis groups mirror a Kafka group. The attached hash: `topic:partition` -> the id of the topic whose partition has a
--- Redis group, or is about to get one. The field of the empty name holds the front-end whose mirror called last. The
--- hash has no expiry, so that a group's Redis groups are found when the group itself has expired.
+-- Redis groups mirror a Kafka group. The attached hash: `topic:partition` -> the topic's id, for each partition that
+-- has a Redis group or is about to get one. The field of the empty name holds the front-end of the last mirror's call.
+-- The hash has no expiry, so that a group's Redis groups are found when the group itself has expired.
 
 -- Partitions with Redis groups and their topics' ids: all of them, or some of very many.
 function group.redis_groups(attached_key)
@@ -18,7 +18,7 @@ function group.redis_groups(attached_key)
   return topic_ids
 end
 
--- Whether a group exists, without a look at its members.
+-- True if a group exists, without a look at its members.
 function group.is_there(group_key)
   local fields = redis.call('HMGET', group_key, 'state', 'expires_at', 'transactions')
   return fields[1] and not group.has_expired(fields[2], fields[3], value.now_ms())
@@ -114,7 +114,7 @@ korvet.define({
   return #gone
 end)
 
--- Whether any group may be deleted, or only an expired one.
+-- True if any group may be deleted, false for expired ones alone.
 function group.deletes_any(which)
   if which ~= 'any' and which ~= 'expired' then
     error('which is neither any nor expired: ' .. tostring(which), 0)
@@ -122,7 +122,7 @@ function group.deletes_any(which)
   return which == 'any'
 end
 
--- Whether all remaining Redis groups are among the destroyed ones.
+-- True if all remaining Redis groups are among the destroyed ones.
 function group.is_detached(attached_key, detached)
   for partition, topic_id in pairs(group.redis_groups(attached_key)) do
     if detached[partition] ~= topic_id then

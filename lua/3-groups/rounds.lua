@@ -1,7 +1,7 @@
 -- A rebalance: its beginning, the joins of its members, and the next generation.
 -- Source: GroupMetadataManager
 
--- Whether all members take part, and no handed out id has yet to join.
+-- True if all members take part, and every handed-out id has joined.
 -- Source: ClassicGroup.hasAllMembersJoined
 function group.is_gathered(g)
   return g.size == g.fields.joined and g.pending == 0
@@ -29,7 +29,7 @@ function group.prepare(g, initial_delay)
   end
 end
 
--- Wait for more members, with the configured delay, the present delay, and the time by which it may be extended.
+-- Wait for more members, with the configured delay, the present delay, and the time left for extensions.
 function group.wait_for_more(g, delay, now_delay, remaining)
   group.set(g, 'initial', string.format('%d %d %d', delay, now_delay, remaining))
   group.set(g, 'join_deadline', g.now + now_delay)
@@ -131,7 +131,7 @@ function group.votes(g, named)
   return votes
 end
 
--- The protocol that most members prefer of those that all support; the leader's preference decides between equals.
+-- The protocol that most members prefer among the common ones; the leader's preference decides between equals.
 -- Source: ClassicGroup.selectProtocol
 function group.chosen_protocol(g, tally)
   local votes, best = group.votes(g, tally.named), nil

@@ -3,7 +3,7 @@ function group.assignment(g, member)
   return g.fields.assigned and member.assigned == g.fields.assigned and member.assignment or ''
 end
 
--- A member asks for its assignment. The deadline ends when all members have asked.
+-- A member requests its assignment. The deadline ends when all members have.
 function group.note_sync(g, id)
   local member = group.member(g, id)
   group.renew(g, id, member.session_timeout)

@@ -103,7 +103,7 @@ local function committed_partitions(offsets)
   return partitions
 end
 
--- Whether an end has nothing to do: its transaction was ended, or is older than the open one.
+-- True if an end has nothing to do: its transaction was ended, or is older than the open one.
 local function is_ended(known, ordinal)
   return ordinal < known.closed or ordinal < known.open or known.open < 0 and ordinal == known.closed
 end
@@ -119,7 +119,7 @@ local function release(g, pending_key, producer_id, known, is_committed)
   return group.end_pieces(g, pending_key, producer_id, known, is_committed)
 end
 
--- Close a transaction if all its pieces are ended. Returns whether they are.
+-- Close a transaction if all its pieces are ended. Returns true if they are.
 local function close(g, pending_key, producer_id, known)
   if known.open >= 0 and known.done < known.pieces then
     group.note_pieces(pending_key, producer_id, known)

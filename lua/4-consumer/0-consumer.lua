@@ -13,7 +13,7 @@
 -- * `topic_id:partition` -> the member that owns it: at most one, because it is one field.
 -- * `target:` and a member id -> its target assignment.
 -- * `settled:` and the id of a STABLE member of the consumer protocol -> `epoch session_timeout`: its usual heartbeat
---   and commit read nothing else of it.
+--   and commit read no other data of it.
 --
 -- An assignment is a text everywhere, `topic_id:partition,partition topic_id:partition`: topics by id, partitions
 -- ascending, '' for none.
@@ -58,7 +58,7 @@ function consumer.unpacked_names(text)
 end
 
 -- A member as its record. The fields that need no unpacking come first: session timeout, epoch, previous epoch, state,
--- whether it is classic.
+-- and true for a classic one.
 function consumer.packed(member)
   local head = struct.pack(
     consumer.HEAD, member.session_timeout, member.epoch, member.previous_epoch, consumer.STATE_NUMBERS[member.state],
@@ -143,7 +143,7 @@ function consumer.text(partitions)
   return consumer.joined(topics)
 end
 
--- Whether a member has all of its target. Source: ModernGroupMember.isReconciledTo
+-- True if a member has all of its target. Source: ModernGroupMember.isReconciledTo
 function consumer.is_settled(g, member)
   return member.state == 'STABLE' and member.epoch == g.fields.target_epoch
 end
@@ -222,7 +222,7 @@ function consumer.owners(g, partitions)
   return owners
 end
 
--- The partitions of one text without the topics whose partitions are the same in another text.
+-- One text's partitions without the topics that have the same partitions in the other text.
 function consumer.partitions_beyond(text, other)
   local known, rest = {}, {}
   for chunk in string.gmatch(other, '%S+') do

@@ -1,6 +1,6 @@
 -- The passing of time in a group of the consumer protocol.
 
--- Change the times by which members give up partitions. The given function tells a member's new time.
+-- Change the times at which members must have given up partitions. The given function returns a member's new time.
 function consumer.move_revocations(g, moved)
   for _, id in ipairs(group.member_ids(g)) do
     local member = group.member(g, id)
@@ -46,8 +46,8 @@ function consumer.desert(g)
   consumer.raise(g)
 end
 
--- Take out the members whose sessions are over, or that did not give up partitions in time. A session without a member
--- was left when somebody changed the keys by hand.
+-- Take out members with expired sessions, and members that did not give up partitions in time. A session without a
+-- member remains when somebody changed the keys by hand.
 -- Source: GroupMetadataManager.scheduleConsumerGroupSessionTimeout, scheduleConsumerGroupRebalanceTimeout
 function consumer.advance(g)
   if group.is_deserted(g) then

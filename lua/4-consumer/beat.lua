@@ -1,7 +1,7 @@
 -- The heartbeat of a settled member.
 
--- Begin the session of a member anew if it has all of its target and nothing is due in its group. Returns whether this
--- is so. A first deadline that is further ahead than a whole session was set before the clock went back. Almost every
+-- Begin the session of a member anew if it has all of its target and nothing is due in its group. Returns true if it
+-- did. A first deadline that is further ahead than a whole session was set before the clock went back. Almost every
 -- heartbeat takes this path, so it reads nothing that grows with the group. It may be late, because it ignores owned
 -- partitions.
 function consumer.beats(keys, catalog_version, id, epoch, instance_id, session_timeout)

@@ -1,17 +1,17 @@
 -- Classic members of a group of the consumer protocol. Their generation is their member epoch, and the broker is their
--- leader: a join moves a member towards its target, and a sync tells its assignment. Heartbeats tell it to join again
+-- leader: a join moves a member towards its target, and a sync returns its assignment. Heartbeats make it join again
 -- for a further step. The classic functions call these with a group that is read and advanced.
 --
 -- A member is taken out at its revoke_by unless it joins, or syncs, before.
 
--- Whether the group is full for a member; a static one replaces its former self.
+-- True if the group is full for a member; a static one replaces its former self.
 -- Source: GroupMetadataManager.throwIfConsumerGroupIsFull
 function consumer.is_full(g, id, request)
   local holder = request.instance_id ~= '' and group.static_member(g, request.instance_id)
   return g.size >= request.max_size and not group.member(g, id) and not holder
 end
 
--- Whether one of the protocols is supported by all classic members. Source: ConsumerGroup.supportsClassicProtocols
+-- True if all classic members support one of the protocols. Source: ConsumerGroup.supportsClassicProtocols
 function consumer.supports(g, request)
   local supporters, classics = group.supporters(g), g.size - g.fields.consumers
   for at = 1, request.protocol_type == 'consumer' and #request.protocols or 0, 2 do
@@ -84,7 +84,7 @@ function consumer.expect_by(g, id, revoke_by)
   consumer.renew(g, id, member)
 end
 
--- Give a member its rebalance timeout to join again, from the first time that it was told to.
+-- Give a member its rebalance timeout to join again, from the first request on.
 -- Source: GroupMetadataManager.scheduleConsumerGroupJoinTimeoutIfAbsent
 function consumer.expect_join(g, id)
   local member = group.member(g, id)
@@ -202,14 +202,14 @@ function consumer.sync(g, request)
   return reply
 end
 
--- Whether a member waits for a partition that another one has yet to give up.
+-- True if a member waits for a partition that another one has yet to give up.
 -- Source: ConsumerGroup.waitingOnUnreleasedPartition
 function consumer.waits_for_others(g, id, member)
   local missing = consumer.without(consumer.partitions(consumer.target(g, id)), consumer.partitions(member.owned))
   return next(consumer.owners(g, missing)) ~= nil
 end
 
--- Whether a classic member must join again. Source: GroupMetadataManager.classicGroupHeartbeatToConsumerGroup
+-- True if a classic member must join again. Source: GroupMetadataManager.classicGroupHeartbeatToConsumerGroup
 function consumer.is_to_join(g, id, member)
   return member.epoch < g.fields.generation or member.state == 'UNREVOKED_PARTITIONS'
     or member.state == 'UNRELEASED_PARTITIONS' and not consumer.waits_for_others(g, id, member)

@@ -9,7 +9,7 @@ function consumer.topic_names(g)
   return names
 end
 
--- An assignment as partitions `topic:partition`, without topics whose names are unknown.
+-- An assignment as partitions `topic:partition`, without unknown topics.
 function consumer.named_partitions(text, names)
   local partitions = {}
   for topic_id, indexes in string.gmatch(text, '(%x+):(%S+)') do

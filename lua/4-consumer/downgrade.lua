@@ -2,7 +2,7 @@
 -- Source: GroupMetadataManager.validateOnlineDowngradeWithFencedMembers, validateOnlineDowngradeWithReplacedMember,
 -- convertToClassicGroup, ClassicGroup.fromConsumerGroup
 
--- Whether a group of `size` members, all classic, becomes a classic one. The last join by the consumer protocol named
+-- True if a group of `size` members, all classic, becomes a classic one. The last join by the consumer protocol named
 -- the policy, and the last classic join the most members of a classic group.
 function consumer.may_downgrade(g, size)
   return size > 0 and consumer.allows(g.fields.policy, 'downgrade') and size <= (g.fields.max_size or math.huge)
@@ -56,7 +56,7 @@ function consumer.downgrade(g)
 end
 
 -- Take members out if that leaves classic members alone and the group may become a classic one. The rest must join
--- again. Returns whether it did.
+-- again. Returns true if it did.
 function consumer.downgrade_without(g, gone)
   local consumers = g.fields.consumers
   for _, id in ipairs(gone) do

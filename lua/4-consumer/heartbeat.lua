@@ -1,7 +1,7 @@
 -- A member's heartbeat: it joins, stays or leaves, names its subscription and its partitions, and learns its
 -- assignment.
 
--- Whether a heartbeat may say news of its member: rack, assignor, regex, names, rebalance timeout.
+-- True if a heartbeat may carry news of its member: rack, assignor, regex, names, rebalance timeout.
 function consumer.says_something(asked)
   return asked.rack ~= '' or asked.assignor ~= '' or asked.has_regex == '1' or asked.has_names == '1'
     or asked.rebalance_timeout ~= -1
@@ -114,7 +114,7 @@ function consumer.refusal(g, request)
   return consumer.epoch_refusal(group.member(g, id), request.epoch, request.owned)
 end
 
--- Whether a member may join a classic group that does not know it. The group became classic when all of its members of
+-- True if a member may join a classic group that does not know it. The group became classic when all of its members of
 -- the consumer protocol expired. Kafka's GROUP_ID_NOT_FOUND would end their clients for good. A member that lost its
 -- instance id to another one may not come back.
 function consumer.may_come_back(g, request)
@@ -169,7 +169,7 @@ function consumer.member_of(g, request)
   return group.member(g, id) or consumer.new_member()
 end
 
--- Whether no member has this regular expression yet. As in Kafka, it counts from its member's next heartbeat on:
+-- True if no member has this regular expression yet. As in Kafka, it counts from its member's next heartbeat on:
 -- clients get the topics that they name first. Source: GroupMetadataManager.maybeUpdateRegularExpressions
 function consumer.is_new_regex(g, regex)
   return regex ~= '' and consumer.regex_members(g, regex) == 0
@@ -217,7 +217,7 @@ function consumer.update(g, request)
   end
 end
 
--- Whether a new target has to be made before the member can learn its assignment.
+-- True if a new target has to be made before the member can learn its assignment.
 function consumer.needs_target(g, request)
   local fields = g.fields
   local is_current = fields.target_epoch == fields.generation and fields.catalog_version == request.catalog_version

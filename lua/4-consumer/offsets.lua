@@ -1,6 +1,6 @@
 -- The rights of members to commit and read offsets of a group of the consumer protocol.
 
--- Whether a member may commit to such a group, in which nothing is due. Reads nothing that grows with the group.
+-- True if a member may commit to such a group with nothing due. Reads nothing that grows with the group.
 function consumer.takes_commit(keys, id, epoch, version)
   local fields = redis.call('HMGET', keys[1], 'type', 'next_due', 'settled:' .. id)
   if fields[1] ~= 'consumer' or value.now_ms() >= (tonumber(fields[2]) or 0) then

@@ -7,7 +7,7 @@ consumer.EMBEDDED = 3
 -- The bytes of all members that a change of protocol decodes; no group of Kafka's has more (max.message.bytes).
 consumer.MOST_READ = 1048576
 
--- Each of these reads a value at an index of some data: the value, and the index behind it; nil if there is none.
+-- Each of these reads a value at an index of some data: the value, and the index after it; nil if there is none.
 function consumer.int_at(data, at)
   return group.number_at(data, at, '>i4', 4)
 end
@@ -95,7 +95,7 @@ function consumer.subscription(metadata, memories)
   return read
 end
 
--- A leader's assignment to a member, as [{name, partitions}, ...], and whether a custom assignor added data to it; nil
+-- A leader's assignment to a member, as [{name, partitions}, ...], and true if a custom assignor added data to it; nil
 -- if it is malformed.
 function consumer.assigned(assignment, memories)
   if assignment == '' then

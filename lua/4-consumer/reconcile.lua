@@ -1,7 +1,7 @@
 -- The steps of a member towards its target. First it gives up partitions. Then it gets each partition that its owner
 -- has given up. Source: CurrentAssignmentBuilder
 
--- Whether a member owns one of some partitions, by its own word. A member that names none may own them all.
+-- True if a member owns one of some partitions, by its own word. A member that names none may own them all.
 function consumer.still_owns(owned, partitions)
   if not owned then
     return true
@@ -30,7 +30,7 @@ function consumer.subscribed_ids(g, member)
   return ids
 end
 
--- The partitions whose topics are subscribed to.
+-- The partitions of subscribed topics.
 function consumer.subscribed_partitions(partitions, ids)
   if not ids then
     return partitions
@@ -86,7 +86,7 @@ function consumer.shrunk(g, member, owned)
   return consumer.with(member, { previous_epoch = member.epoch, owned = consumer.text(kept) })
 end
 
--- The partitions of a member's target that are free or its own, and whether there are others.
+-- The partitions of a member's target that are free or its own, and true if there are others.
 function consumer.free(g, id, partitions)
   local free, has_others = {}, false
   local owners = consumer.owners(g, partitions)

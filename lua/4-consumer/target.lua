@@ -1,4 +1,4 @@
--- The target assignment: the snapshot from which a front-end computes it, and its installation.
+-- The target assignment: the snapshot for the front-end that computes it, and its installation.
 
 -- The target assignments of members, in their order.
 function consumer.targets(g, ids)
@@ -50,7 +50,7 @@ korvet.define({
   }
 end)
 
--- Whether a member exists, without a look at it.
+-- True if a member exists, without a look at it.
 function consumer.has(g, id)
   if g.members[id] == nil then
     return redis.call('HGET', g.keys[2], id) ~= false
@@ -58,8 +58,8 @@ function consumer.has(g, id)
   return g.members[id] and true
 end
 
--- Whether a target that was made from a snapshot can be installed. Nobody installed another one since, and its members
--- still exist, unless the group changed and gets another target anyway.
+-- True if a target from a snapshot can be installed. Nobody installed another one since, and its members still exist,
+-- unless the group changed and gets another target anyway.
 function consumer.takes_target(g, made)
   if made.target_epoch ~= g.fields.target_epoch or made.generation > g.fields.generation then
     return false

@@ -9,7 +9,7 @@ consumer.CLASSIC_FIELDS = {
 }
 consumer.CANNOT_UPGRADE = 'Cannot upgrade classic group {group} to consumer group because '
 
--- Whether a group.consumer.migration.policy allows a step, `upgrade` or `downgrade`.
+-- True if a group.consumer.migration.policy allows a step, `upgrade` or `downgrade`.
 -- Source: ConsumerGroupMigrationPolicy
 function consumer.allows(policy, step)
   return policy == 'bidirectional' or policy == step
@@ -106,7 +106,7 @@ function consumer.sorted(...)
   return consumer.names(names)
 end
 
--- Give a member the free ones of a topic's partitions, a text in order. Returns whether these are all of them.
+-- Give a member a topic's free partitions, of a text in order. Returns true if it got all of them.
 function consumer.claim(g, id, topic_id, text)
   local prefix, is_all = topic_id .. ':', true
   for index in string.gmatch(text, '%-?%d+') do
@@ -120,7 +120,7 @@ function consumer.claim(g, id, topic_id, text)
   return is_all
 end
 
--- Give a member the free ones of its partitions. Returns their text, and whether these are all of them.
+-- Give a member its free partitions. Returns their text, and true if it got all of them.
 function consumer.claimed(g, id, owned, topics)
   local texts, seen, is_all = {}, {}, true
   for _, named in ipairs(owned) do
@@ -196,7 +196,7 @@ function consumer.subscribed_lines(wanted, topics)
   return table.concat(lines, '\n')
 end
 
--- Whether members have all partitions of the topics that they want. Nobody has the partitions that came since the
+-- True if members have all partitions of the topics that they want. Nobody has the partitions that came since the
 -- leader last looked, nor those that it has yet to hand on.
 function consumer.has_all(all, wanted, topics)
   local counts = {}
@@ -232,8 +232,8 @@ function consumer.convert(g, all, wanted, request)
   g.announced = true
 end
 
--- Whether the lines of some topics, which are in order, leave out one of the names, because its member came after they
--- were asked for. A text that can be no topic's name needs no line.
+-- True if the ordered lines of some topics lack one of the names, because its member came after the front-end read
+-- them. A text that can be no topic's name needs no line.
 function consumer.lacks_lines(text, names)
   local lines, at = '\n' .. text, 1
   for _, name in ipairs(names) do
@@ -247,8 +247,8 @@ function consumer.lacks_lines(text, names)
   return false
 end
 
--- Make a classic group with members one of the consumer protocol, for a member that joins it.
--- Returns a reply if it does not: a refusal, or the names of topics whose lines it needs. nil if it does, or if the
+-- Turn a classic group with members into one of the consumer protocol, for a member that joins it.
+-- Returns a reply if it does not: a refusal, or the topics with missing lines. nil if it does, or if the
 -- member may not join it.
 function consumer.upgrade(g, request)
   local why, all, wanted, owned = consumer.upgrade_refusal(g, request), nil, nil, nil

@@ -4,7 +4,7 @@
 -- The id hash has these fields:
 -- state
 -- producer_id, producer_epoch
--- last_producer_id, last_producer_epoch  the former ones, which tell a repeated call
+-- last_producer_id, last_producer_epoch  the former ones, which identify a repeated call
 -- next_producer_id  while a decision with the last epoch is finished
 -- timeout_ms, started_ms, updated_ms
 -- ordinal  of the present or last transaction
@@ -23,11 +23,11 @@
 -- the transaction may be lost. Otherwise the transaction is aborted. The front-end that ends a transaction asks its
 -- members first (CHECK).
 --
--- The deadlines zset holds all ids of the shard: transactional id -> ms at which its next work is due. The member of
+-- The deadlines zset holds all ids of the shard: transactional id -> ms of its next due work. The member with
 -- the empty name has the last ordinal as its score. As a time in ms, that is never due. Ordinals are microseconds since
 -- 1970, so a history that went back gives no ordinal out again.
 --
--- Producers' calls tell until when Redis served their front-end, as calls of groups do. If a front-end or Redis stood
+-- Producers' calls say until when Redis served their front-end, as calls of groups do. If a front-end or Redis stood
 -- still, the producer may have gone on at another front-end. Such a call does nothing (LATE), because a producer of
 -- version 1 has the same epoch in its next transaction.
 --
@@ -43,7 +43,7 @@ local transaction = {
     CompleteCommit = { PrepareCommit = true },
     CompleteAbort = { PrepareAbort = true },
   },
-  -- Fields of the id hash, and whether they are numbers.
+  -- Fields of the id hash; true for numbers.
   FIELDS = {
     { 'state' }, { 'producer_id', true }, { 'producer_epoch', true }, { 'last_producer_id', true },
     { 'last_producer_epoch', true }, { 'next_producer_id', true }, { 'timeout_ms', true }, { 'ordinal', true },
@@ -56,14 +56,14 @@ local transaction = {
   },
   -- Only a coordinator has this epoch, to fence a producer with the epoch before it.
   LAST_EPOCH = 32767,
-  -- How long the front-end that asked for a decision has to finish it, and the longest pause before another try.
+  -- How long the front-end of a decision has to finish it, and the longest pause before another try.
   GRACE_MS = 1000,
   MOST_GRACE_MS = 10000,
   -- Members that one call reads from the id hash. A transaction with more is finished in steps.
   MEMBERS = 500,
 }
 
--- Whether somebody removed fields by hand. There is no such id then, and the next producer takes it anew.
+-- True if somebody removed fields by hand. There is no such id then, and the next producer takes it anew.
 function transaction.is_cut(keys, fields)
   for _, name in ipairs({ 'state', 'producer_id', 'producer_epoch', 'timeout_ms', 'updated_ms' }) do
     if fields[name] == nil then
@@ -114,20 +114,20 @@ function transaction.is_exhausted(epoch)
   return epoch >= transaction.LAST_EPOCH - 1
 end
 
--- Whether the producer id was taken on another server, or before this server restarted or was promoted. The shard may
+-- True if the producer id was taken on another server, or before this server restarted or was promoted. The shard may
 -- have lost later epochs that partitions on other nodes kept. So no higher epoch of the id is known to be unused.
 function transaction.is_of_former_server(t)
   return t.fields.replid ~= server.replid()
 end
 
--- Whether the shard may have lost calls since the last decision, or since the epoch was given out.
+-- True if the shard may have lost calls since the last decision, or since the epoch was given out.
 function transaction.is_of_former_history(t)
   return t.fields.history ~= nil and t.fields.history ~= server.ask_replid()
 end
 
--- Whether the producer knows of the present history, because no other came before or a reply told it. A producer that
--- aborts by itself has not heard that its former calls may be lost. It hears that with its next transaction. Nor has an
--- application whose batch was verified and refused: aiokafka tells that only to somebody who awaits the batch.
+-- True if the producer knows of the present history, because no other came before or a reply reported it. A producer
+-- that aborts by itself has not heard that its former calls may be lost. It hears that with its next transaction. Nor
+-- has an application after a refused verification of its batch: aiokafka reports that only if it awaits the batch.
 function transaction.is_told(t)
   return not transaction.is_of_former_history(t) or t.fields.told == server.ask_replid()
 end
@@ -138,7 +138,7 @@ function transaction.next_ordinal(t)
   return math.max(last + 1, t.fields.ordinal and t.fields.ordinal + 1 or 0, clock.now_us())
 end
 
--- Give an id another state and the time at which its next work is due; fields are name -> number, or text.
+-- Give an id another state and the time of its next work; fields are name -> number, or text.
 function transaction.move(t, transactional_id, state, fields, due)
   local before = t.fields.state
   if before and not transaction.STATES[state][before] then

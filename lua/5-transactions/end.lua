@@ -19,7 +19,7 @@ function transaction.judge_unknown_end(t, decision, checked)
   return transaction.is_prepared(t) and code.CONCURRENT_TRANSACTIONS or code.NONE
 end
 
--- The code for an EndTxn of transaction version 1, whose epoch stays, and whether to decide.
+-- The code for an EndTxn of transaction version 1, which keeps the epoch, and true to decide.
 -- Source: TransactionCoordinator.endTransactionWithTV1
 function transaction.judge_end_v1(t, producer_id, epoch, decision, checked)
   if t.fields.producer_id ~= producer_id then
@@ -36,7 +36,7 @@ function transaction.judge_end_v1(t, producer_id, epoch, decision, checked)
   return transaction.is_prepared(t) and code.CONCURRENT_TRANSACTIONS or code.NONE
 end
 
--- Whether an EndTxn of transaction version 2 is a repeated one: each end raises the epoch or gives a new producer id.
+-- True if an EndTxn of transaction version 2 is a repeated one: each end raises the epoch or gives a new producer id.
 function transaction.is_repeated_end(t, producer_id, epoch)
   local fields = t.fields
   if not transaction.DECISIONS[fields.state] then
@@ -47,8 +47,8 @@ function transaction.is_repeated_end(t, producer_id, epoch)
   return fields.last_producer_id == producer_id and fields.producer_epoch == 0 and fields.last_producer_epoch == epoch
 end
 
--- The reply to a repeated EndTxn: the producer id and epoch with which the producer goes on. If a lost server may have
--- used them, the producer gets a new id, or FRESH_ID asks for one. An end that the shard knows is not lost, and no call
+-- The reply to a repeated EndTxn: the producer id and epoch to go on with. If a lost server may have
+-- used them, the producer gets a new id, or FRESH_ID requests one. An end that the shard knows is not lost, and no call
 -- came after it.
 function transaction.told_again(t, producer_id, epoch, is_v2, fresh_id)
   if is_v2 and transaction.is_of_former_server(t) then
@@ -67,7 +67,7 @@ function transaction.told_again(t, producer_id, epoch, is_v2, fresh_id)
   return { code.NONE, t.fields.producer_id, t.fields.producer_epoch }
 end
 
--- The code for an EndTxn of transaction version 2, and whether to decide. With the present epoch it ends the next
+-- The code for an EndTxn of transaction version 2, and true to decide. With the present epoch it ends the next
 -- transaction. A transaction without members can only be aborted.
 -- Source: TransactionCoordinator.endTransaction
 function transaction.judge_end_v2(t, producer_id, epoch, decision)
@@ -102,7 +102,7 @@ function transaction.decide(t, transactional_id, decision, is_v2, fresh_id)
   return { code.NONE, t.fields.producer_id, t.fields.producer_epoch, transaction.decision(t) }
 end
 
--- Whether all members of an open transaction hold it: true; false if a part may be lost; nil if the caller has to ask
+-- Do all members of an open transaction hold it? true; false if a part may be lost; nil if the caller has to ask
 -- them. A front-end of the former version does not ask.
 function transaction.is_whole(t, checked)
   if transaction.is_of_former_history(t) then
@@ -258,7 +258,7 @@ korvet.define({
   return redis.call('ZRANGEBYSCORE', keys[1], '-inf', now, 'LIMIT', 0, most)
 end)
 
--- The time at which an id without an unfinished decision is due: its transaction's timeout, or its own expiration.
+-- The due time of an id without an unfinished decision: its transaction's timeout, or its own expiration.
 function transaction.next_due(t, expiration)
   if t.fields.state == 'Ongoing' then
     return t.fields.started_ms + t.fields.timeout_ms
@@ -277,7 +277,7 @@ function transaction.wait_until(t, transactional_id, due)
   end
 end
 
--- The time at which a front-end gets an unfinished decision again: the older the decision, the longer the pause.
+-- The next time that a front-end gets an unfinished decision: the older the decision, the longer the pause.
 function transaction.next_try(t)
   local age = t.now - t.fields.updated_ms
   return t.now + math.min(math.max(age / 2, transaction.GRACE_MS), transaction.MOST_GRACE_MS)

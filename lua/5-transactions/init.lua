@@ -1,6 +1,6 @@
 -- InitProducerId: the first call of a producer with a transactional id, and its call after an error.
 
--- Whether a producer with a producer id and epoch may be the present or the former holder of the transactional id.
+-- True if a producer id and epoch may belong to the present or the former holder of the transactional id.
 -- Source: TransactionCoordinator.prepareInitProducerIdTransit
 function transaction.is_holder(t, producer_id, epoch)
   local fields = t.fields
@@ -8,7 +8,7 @@ function transaction.is_holder(t, producer_id, epoch)
   return producer_id == -1 or producer_id == fields.producer_id or producer_id == fields.last_producer_id and was_last
 end
 
--- Whether a producer that may hold the id names the present epoch, and if not, whether the call is a repeated one. If
+-- Judge the epoch of a producer that may hold the id: is it the present one, and if not, is the call a repeated one. If
 -- the last epoch fenced a producer, that producer names the epoch before it.
 function transaction.judge_named(t, producer_id, epoch)
   local known, last = t.fields.producer_epoch, t.fields.last_producer_epoch

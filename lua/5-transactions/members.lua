@@ -1,4 +1,4 @@
--- The members of a transaction: partitions, and groups whose offsets it commits.
+-- The members of a transaction: partitions, and groups that commit offsets in it.
 
 -- The code for a producer that may neither add nor verify members; nil if it may.
 -- Source: TransactionCoordinator.handleAddPartitionsToTransaction, handleVerifyPartitionsInTransaction
@@ -13,7 +13,7 @@ function transaction.member_refusal(t, producer_id, epoch)
   return transaction.is_prepared(t) and code.CONCURRENT_TRANSACTIONS or nil
 end
 
--- The members of flat pairs: names as in the id hash, `topic_id history` of each, and whether one is a partition.
+-- The members of flat pairs: names as in the id hash, `topic_id history` of each, and true if one is a partition.
 function transaction.members(flat)
   local names, kept, has_partition = {}, {}, false
   for at = 1, #flat, 2 do
@@ -30,7 +30,7 @@ function transaction.kept_of(t, names)
   return #names > 0 and redis.call('HMGET', t.keys[1], unpack(names)) or {}
 end
 
--- Whether a member's topic was deleted and made again since it joined, and whether its server changed. As in Kafka the
+-- A member's changes since it joined: its topic was deleted and made again, and its server is another. As in Kafka the
 -- new topic's partition is in the transaction under its name.
 function transaction.changes(kept, now)
   local topic_id, history = string.match(kept, '^(%S*) ?(.*)$')
@@ -50,7 +50,7 @@ function transaction.take_in(t, transactional_id, members)
   group.in_batches('HSET', t.keys[1], members)
 end
 
--- A code for each member, and the members to write: those that come in, and those of topics that were made again.
+-- A code for each member, and the members to write: new ones, and those of topics that were made again.
 function transaction.judge_members(t, names, now, adds)
   local is_ongoing, kept = t.fields.state == 'Ongoing', transaction.kept_of(t, names)
   local codes, written = {}, {}

@@ -1,6 +1,6 @@
--- Users, access rules, quotas and tenants are tables of one shape: a hash of which front-ends keep all in memory. Its
--- field of the empty name has its version, which each change raises and tells on the key's channel. Front-ends ask for
--- all fields only if the version is not the known one. A first version is a time, so none comes again after its key was
+-- Users, access rules, quotas and tenants are tables of one shape: a hash that front-ends keep in memory. Its field
+-- with the empty name has its version; each change raises it and publishes it on the key's channel. Front-ends read all
+-- fields only if the version is new to them. A first version is a time, so none comes again after its key was
 -- deleted or lost. Without a key it is 0.
 local security = { MOST = 10000 }
 
@@ -15,13 +15,13 @@ function security.read(key, known_version)
   return { code.NONE, version, version ~= known_version and catalog.fields(key) or {} }
 end
 
--- Whether a table with some more fields would have too many.
+-- True if a table with more fields would have too many.
 function security.exceeds(key, more)
-  -- One field is that of the version.
+  -- One field is the version.
   return more > 0 and redis.call('HLEN', key) + more > security.MOST + 1
 end
 
--- Set fields to texts, delete those whose text is '', and publish the next version.
+-- Set fields to texts, delete fields with the text '', and publish the next version.
 function security.write(key, changes)
   for at = 1, #changes, 2 do
     if changes[at + 1] == '' then

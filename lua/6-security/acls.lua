@@ -13,7 +13,7 @@ function acls.is_within(number, range)
   return type(number) == 'number' and number % 1 == 0 and range[1] <= number and number <= range[2]
 end
 
--- Whether a text is a rule.
+-- True if a text is a rule.
 function acls.is_rule(text)
   local is_json, rule = pcall(cjson.decode, text)
   -- One spelling only, or nobody could remove the rule by what it says.
@@ -30,7 +30,7 @@ function acls.is_rule(text)
     and acls.is_within(rule[6], acls.OPERATIONS) and acls.is_within(rule[7], acls.PERMISSIONS)
 end
 
--- For each rule whether it is there, as 1 or 0.
+-- For each rule 1 if it exists, else 0.
 function acls.present(key, rules)
   local present = {}
   for at, rule in ipairs(rules) do

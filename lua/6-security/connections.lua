@@ -1,6 +1,6 @@
--- The connections that count for a limit of all front-ends together: those of an address, or of a tenant. Each
--- front-end tells its own number of them when it changes, and hears that of the others. A front-end has a lease; what
--- one without a lease told does not count, and goes when somebody looks at the counter.
+-- The connections that count for a limit of all front-ends together: an address's or a tenant's. Each front-end
+-- reports its own number when it changes, and gets the sum of the others. A front-end has a lease; a number
+-- without a lease does not count, and goes when somebody looks at the counter.
 local connections = { LASTS_MS = 3600000, MOST_LEASES = 10000 }
 
 -- The front-ends that have a lease, by their names.
@@ -12,7 +12,7 @@ function connections.living(key)
   return living
 end
 
--- The connections of living front-ends but one, and the fields of those that live no more.
+-- The connections of other living front-ends, and the fields of dead ones.
 function connections.others(key, living, front_end)
   local total, dead, told = 0, {}, redis.call('HGETALL', key)
   for at = 1, #told, 2 do

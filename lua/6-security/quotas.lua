@@ -1,11 +1,11 @@
 -- Quotas of a namespace. Front-ends keep all settings in memory. A version grows with each change, and the key's
--- channel tells it.
+-- channel carries it.
 --
 -- A setting's field is an entity and a quota, as in `user=alice client-id=<default> producer_byte_rate`, with
 -- percent-encoded names. Its text is a number. The field of the empty name has the version.
 --
--- What clients use is counted in buckets. A bucket fills at the quota's rate up to its capacity. Front-ends let clients
--- through by what they know, and report it a few times a second. So a bucket may be in debt.
+-- Clients' use is counted in buckets. A bucket fills at the quota's rate up to its capacity. Front-ends let clients
+-- through by their own knowledge, and report it a few times a second. So a bucket may be in debt.
 -- Source: ClientQuotaControlManager, org.apache.kafka.common.metrics.stats.TokenBucket
 local quotas = { MOST_BYTES = 2048, LONGEST_MS = 2592000000 }
 
@@ -26,14 +26,14 @@ function quotas.positive(text)
   return number and number > 0 and number < math.huge and number or nil
 end
 
--- Whether a field and a text are a setting.
+-- True if a field and a text are a setting.
 function quotas.is_setting(field, text)
   local entity, key = string.match(field, '^(.+) ([%l_]+)$')
   local keys = entity and quotas.KINDS[(string.gsub(entity, '=[^ =]+', ''))]
   return keys and keys[key] and quotas.positive(text) ~= nil
 end
 
--- The code with which a change is refused, or NONE.
+-- The code of a refusal, or NONE.
 function quotas.problem(field, text)
   if field == '' or text ~= '' and not quotas.is_setting(field, text) then
     return code.INVALID_REQUEST

@@ -1,17 +1,17 @@
 -- Tenants: the namespaces that clients may choose by a server name or a login. They are a unit of their own, beside all
--- namespaces. Front-ends keep all of them in memory. A version grows with each change, and the key's channel tells it.
+-- namespaces. Front-ends keep all of them in memory. A version grows with each change; the key's channel carries it.
 --
 -- A tenant is the text of a JSON object {"id", "state", "created_ms", "limits": {name: number}, "super_users"}. Its
--- field is the namespace's name; the field of the empty name has the version. The id tells a tenant from a later one of
--- the same name. States: active, suspended (nobody gets in), deleting (the namespace's keys are being removed).
+-- field is the namespace's name; the field of the empty name has the version. The id distinguishes a tenant from a
+-- later one of the same name. States: active, suspended (nobody gets in), deleting (its keys are being removed).
 local tenants = { LONGEST = 40, MOST_BYTES = 4096 }
 
--- Whether a name can be a label of a host name, with a node's label before it.
+-- True if a name can be a label of a host name, with a node's label before it.
 function tenants.is_name(name)
   return #name <= tenants.LONGEST and string.find(name, '^[a-z0-9][a-z0-9-]*$') and string.sub(name, -1) ~= '-'
 end
 
--- Whether a value is a table {name: number} of limits.
+-- True if a value is a table {name: number} of limits.
 function tenants.are_limits(limits)
   if type(limits) ~= 'table' then
     return false

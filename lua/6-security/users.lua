@@ -5,7 +5,7 @@
 -- Source: org.apache.kafka.common.security.scram.ScramCredential
 local users = { MOST_BYTES = 1024 }
 
--- Whether a field and a text are a credential.
+-- True if a field and a text are a credential.
 function users.is_credential(field, text)
   return #field + #text <= users.MOST_BYTES and string.find(field, '^SCRAM%-SHA%-%d+:.')
     and string.find(text, '^%d+ [%w+/=]* [%w+/=]+ [%w+/=]+$')
