@@ -30,8 +30,8 @@ the load generator and of the brokers' processes.
 --growth does something else: one table for each kind of growth (partitions, connections, workers, shards, batches,
 sizes, codecs), which shows what a request costs as the work grows. --write writes the tables as Markdown.
 
---way does something else: it sends single records to a waiting consumer, and tells how long each step of their way
-takes.
+--way does something else: it sends single records to a waiting consumer, and prints the time of each step of their
+way.
 
 --quota does something else: eight producers send all they can to four workers for 50 s, under a quota of 10 MB/s.
 
@@ -83,13 +83,13 @@ class _Line(Protocol):
 
 
 OTHERS: Mapping[str, Callable[[], Iterable[_Line]]] = {"quota": lambda: [quota.run()], "idle": idle.run, "way": way.run}
-"""What the program measures instead, each as lines of text."""
+"""Other measurements of the program, each as lines of text."""
 
 
 def starters(
     names: Sequence[str], *, prototype: Path | None = None, before: Path | None = None, workers: int = 1
 ) -> list[Starter]:
-    """What starts each of the brokers, each korvet with so many workers.
+    """Starters for each of the brokers, each korvet with ``workers`` workers.
 
     :raises UsageError: a broker needs a directory that is not named.
     """

@@ -49,7 +49,7 @@ class Consumer:
         return messages.request_frame("consumer_group_heartbeat", HEARTBEAT, values, 1)
 
     async def beat(self) -> bool:
-        """One heartbeat; returns whether it changed the partitions, which the next one tells."""
+        """One heartbeat. Returns True if it changed the partitions; the next one reports them."""
         answer = messages.parse_answer(
             "consumer_group_heartbeat", HEARTBEAT, await self._wire.send(self.heartbeat()), 1
         )
@@ -66,7 +66,7 @@ class Consumer:
 
 
 class Group:
-    """The members that came so far, and whether the group is settled."""
+    """The members that came so far, and their settling."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
@@ -74,7 +74,7 @@ class Group:
         self.settled = asyncio.Event()
 
     def look(self, expected: int) -> None:
-        """Whether the group is settled: all members have one epoch and own every partition once."""
+        """Settle the group if all members have one epoch and own every partition once."""
         if len(self.members) == expected and len({member.epoch for member in self.members}) == 1:
             owned = [partition for member in self.members for partition in member.owned]
             if sorted(owned) == list(range(self._partitions)):

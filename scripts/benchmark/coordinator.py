@@ -46,7 +46,7 @@ class Asker(asyncio.Protocol):
             self.done.set_result(None)
 
     def _accept(self, answer: bytes) -> bool:
-        """Whether this is the first whole answer. Anything else than it, later, ends the measurement."""
+        """True for the first whole answer. Any later answer with other bytes ends the measurement."""
         if len(answer) < 4 or len(answer) < 4 + int.from_bytes(answer[:4]):
             self._received = answer
             return False

@@ -1,7 +1,7 @@
 """A day in the life of an archived topic, in minutes: memory must stay flat, and no record may be lost.
 
 A producer sends 20,000 records of 200 B a second to a topic with korvet.retention=archived. `korvet pipeline archive
---every 10s` runs beside it as a process of its own. Every ten seconds a line tells the bytes in Redis, the archive's
+--every 10s` runs beside it as a process of its own. Every ten seconds a line shows the bytes in Redis, the archive's
 lag, and the number of records in the lake. At the end the archive catches up and is stopped, and every record must be
 in the lake once.
 """

@@ -1,4 +1,4 @@
-"""What the load generator asks for `scripts.benchmark.growth`, over raw connections."""
+"""The load generator's requests for `scripts.benchmark.growth`, over raw connections."""
 
 import asyncio
 import resource
@@ -104,7 +104,7 @@ async def _partitions(address: str, count: int) -> dict[str, float]:
 
 
 def partitions(address: str, count: int) -> dict[str, float]:
-    """Milliseconds for the requests of a topic with so many partitions; microseconds for one batch of a Produce."""
+    """Milliseconds for the requests of a topic with ``count`` partitions; microseconds for one batch of a Produce."""
     return uvloop.run(_partitions(address, count))
 
 

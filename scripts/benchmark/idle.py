@@ -43,7 +43,7 @@ sasl = ["SCRAM-SHA-256"]
 
 
 class Cost(NamedTuple):
-    """What some namespaces cost; ``busy`` is a share of one processor, Redis's part included."""
+    """The cost of some namespaces; ``busy`` is a share of one processor, Redis's part included."""
 
     what: str
     busy: float

@@ -11,7 +11,7 @@ RAW: Final = "raw, 50 connections"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line of the table: a key of the job's result, its title, and whether less is better."""
+    """A line of the table: a key of the job's result, its title, and True if less is better."""
 
     key: str
     label: str
@@ -23,7 +23,7 @@ class Line:
 class Measure:
     """A job. --only names its `group`; `preload` records are appended once, before the rounds; value_bytes each.
 
-    `partitions` are those of the topic that each round makes.
+    `partitions` counts the partitions of the topic that each round makes.
     """
 
     name: str

@@ -221,7 +221,7 @@ def run(
 ) -> Values:
     """Measure every step with every source at a broker.
 
-    :param warm_up: the rounds before those that count, while Java still compiles.
+    :param warm_up: the uncounted rounds first, while Java still compiles.
     :raises PipelineFailed: if not all records came through.
     """
     results: Values = defaultdict(lambda: defaultdict(list))

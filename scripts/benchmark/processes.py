@@ -58,7 +58,7 @@ def _mb(pids: Sequence[int], memory: Callable[[psutil.Process], int]) -> float:
 
 
 def _has_memory_of_java(process: psutil.Process) -> bool:
-    """Whether Java has just made the process. Until that begins its own program, it shares all of Java's memory."""
+    """True if Java has just made the process. Until that begins its own program, it shares all of Java's memory."""
     if Path(process.exe()).name != "java":
         return False
     parent = process.parent()

@@ -26,7 +26,7 @@ _RECORD_BYTES: Final = 10_000
 
 
 class Held(NamedTuple):
-    """Bytes a second over the measured time, and the longest throttle time that a producer was told, in ms."""
+    """Bytes a second over the measured time, and the longest throttle time in a producer's answers, in ms."""
 
     rate: float
     longest_throttle_ms: int

@@ -84,7 +84,7 @@ class Client:
         self._topic = c_void_p(_library.rd_kafka_topic_new(self._client, self._name, None))
 
     def watermarks(self, partition: int = 0, timeout_ms: int = 10_000) -> tuple[int, int]:
-        """The first offset and the end of a partition, asked of the broker.
+        """The first offset and the end of a partition, from the broker.
 
         Kafka's broker leads the last partitions of a new topic some time after it has answered for the first.
         """
@@ -107,9 +107,9 @@ class Client:
 
 
 class Producer(Client):
-    """Appends to a topic: to its only partition, or to those that librdkafka chooses.
+    """Appends to a topic: to its only partition, or where librdkafka chooses.
 
-    Delivery is checked by the caller against the log's end.
+    The caller checks delivery by the log's end.
     """
 
     def __init__(self, topic: str, settings: Mapping[str, str], partitions: int = 1) -> None:
@@ -117,7 +117,7 @@ class Producer(Client):
         self._partitions = partitions
 
     def end(self) -> int:
-        """The sum of the ends of all partitions, asked of the broker."""
+        """The sum of the ends of all partitions, from the broker."""
         return sum(self.watermarks(partition)[1] for partition in range(self._partitions))
 
     def send(self, messages: "ctypes.Array[Message]", flags: int = BLOCK) -> int:

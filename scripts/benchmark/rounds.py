@@ -40,7 +40,7 @@ class Spent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What was measured. ``spent``: measure -> broker -> one value a round."""
+    """The measured values. ``spent``: measure -> broker -> one value a round."""
 
     values: Values = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     spent: dict[str, dict[str, list[Spent]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
@@ -149,7 +149,7 @@ def told(number: int, rounds: int, warm_up: int = 1) -> str:
 
 
 def differs(results: Results, measure: Measure, part: float) -> bool:
-    """Whether the medians of a measure's odd and even rounds lie further apart than a part of the larger one."""
+    """True if the medians of a measure's odd and even rounds differ by more than a part of the larger one."""
     for line in measure.lines:
         for values in results.values[measure.name, line.key].values():
             few, many = sorted(map(statistics.median, (values[::2], values[1::2] or values)))

@@ -101,7 +101,7 @@ class Member:
         return messages.request_frame("heartbeat", HEARTBEAT, values, 1)
 
     async def wait_for_rebalance(self) -> None:
-        """Send heartbeats until one is told of a rebalance."""
+        """Send heartbeats until an answer reports a rebalance."""
         while True:
             answer = await self._wire.send(self.heartbeat())
             if messages.parse_answer("heartbeat", HEARTBEAT, answer, 1)["error_code"] == "REBALANCE_IN_PROGRESS":
@@ -143,7 +143,7 @@ async def _joining(address: str, size: int) -> dict[str, float]:
         members = [Member(wire, group) for wire in wires]
         complete = asyncio.Event()
         all_s = await _timed([member.stay(complete, size) for member in members[:-1]])
-        # The others join again as if they were told at once, which their heartbeats would do one by one.
+        # The others join again at once. In truth their heartbeats would make them do so one by one.
         told = members[0]
         again = [_after(told.wait_for_rebalance(), members[:-1])]
         one_more_s = await _timed([members[-1].enter(), *again])

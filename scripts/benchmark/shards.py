@@ -1,4 +1,4 @@
-"""What each server of a cluster did: its processor time, and the function calls that it ran."""
+"""The work of each server of a cluster: its processor time, and its function calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Done:
 
 
 def done_by(servers: Sequence[Server]) -> list[Done]:
-    """What each server did since its start."""
+    """The work of each server since its start."""
     return [_done_by(server) for server in servers]
 
 

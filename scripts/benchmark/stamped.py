@@ -26,7 +26,7 @@ _notes: list[tuple[int, str, int]] = []
 
 
 def _noted(owner: Any, name: str, step: str, port: Callable[[Any], int], *, before: bool) -> None:
-    """Have a method note the time before its work, or behind it."""
+    """Have a method note the time before its work, or after it."""
     original = getattr(owner, name)
     note = _notes.append
 

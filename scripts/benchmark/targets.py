@@ -62,7 +62,7 @@ class Target:
     create_topic: CreateTopic
     delete_topic: Callable[[str], None]
     is_plain: bool = False
-    """Whether it has neither groups nor more than one partition of a topic."""
+    """True without groups, and with at most one partition a topic."""
     redis_url: str | None = None
 
 
@@ -99,7 +99,7 @@ def _wait(is_ready: Callable[[], bool], what: str, output: Path, within_s: float
 
 
 def admin_topics(address: str) -> tuple[CreateTopic, Callable[[str], None]]:
-    """A function that makes a topic, of one partition unless it is told, and one that deletes it."""
+    """A function that makes a topic, of one partition by default, and one that deletes it."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})  # quiet when the broker is stopped under it
 
     def create(topic: str, settings: Mapping[str, str] = MappingProxyType({}), partitions: int = 1) -> None:
@@ -145,7 +145,7 @@ def korvet(
     :param checkout: of korvet; it runs with this one's packages.
     :param redis_url: without one, it has its embedded server.
     :param program: what Python runs.
-    :param has_metrics: whether it has its HTTP port, which is read each second.
+    :param has_metrics: it has its HTTP port, which is read each second.
     """
     port, metrics_port = free_port(), free_port()
     data = tempfile.mkdtemp(prefix="korvet-", dir=directory)

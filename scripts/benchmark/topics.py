@@ -50,7 +50,7 @@ class Cost(NamedTuple):
 def run(
     directory: Path, topics: int, heap: str, tell: Callable[[str], None], rests_s: float = RESTS_S, every: str = EVERY
 ) -> Cost:
-    """Archive so many topics with such a heap of Java.
+    """Run an archive with a number of topics and with a given heap of Java.
 
     :raises PipelineFailed: if the archive ends, hangs, or does not end in order.
     """
@@ -105,7 +105,7 @@ def _send(address: str, names: Sequence[str]) -> None:
 
 
 def _peak(process: subprocess.Popen[bytes], port: int, wanted: int) -> float:
-    """The highest memory until the archive has written so many records."""
+    """The highest memory until the archive has written ``wanted`` records."""
     most, deadline = 0.0, time.monotonic() + _HANGS_S
     while True:
         if process.poll() is not None or time.monotonic() > deadline:

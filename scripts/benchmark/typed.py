@@ -70,7 +70,7 @@ def run(
 ) -> Values:
     """Measure each schema, in turn with an archive without one.
 
-    :param warm_up: the rounds before those that count, while Java still compiles.
+    :param warm_up: the uncounted rounds first, while Java still compiles.
     :raises PipelineFailed: if not all records came through.
     """
     results: Values = defaultdict(lambda: defaultdict(list))

@@ -113,7 +113,7 @@ def _send_all(producer: socket.socket, consumer: socket.socket, records: int) ->
 
 
 def _next(notes: Sequence[Sequence[Any]], after: int) -> int | None:
-    """The time of the first note at or behind a time."""
+    """The time of the first note at or after a time."""
     at = bisect_left(notes, after, key=lambda note: note[0])
     return notes[at][0] if at < len(notes) else None
 
@@ -121,7 +121,7 @@ def _next(notes: Sequence[Sequence[Any]], after: int) -> int | None:
 def _steps(
     sent: Sequence[Sent], notes: Sequence[Sequence[Any]], producer: int, consumer: int, call_us: float
 ) -> list[Step]:
-    """The steps of each record, put together. ``call_us`` is the append's time in Redis, of which no note tells."""
+    """The steps of all records. ``call_us`` is the append's time in Redis, which no note has."""
     by = {
         (step, port): [note for note in notes if note[1] == step and note[2] == port]
         for step, port in [(ARRIVED, producer), (ASKED, 0), (REPLIED, 0), (ANSWERED, producer), (ANSWERED, consumer)]
@@ -163,7 +163,7 @@ def _append_us(redis_url: str) -> float:
 
 
 def run(records: int = RECORDS) -> list[Step]:
-    """Start a korvet, send records one after the other, and tell the steps of their ways."""
+    """Start a korvet, send records one after the other, and return the steps of their ways."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         notes = Path(name) / "notes.json"
         program = ("-m", "scripts.benchmark.stamped", str(notes))

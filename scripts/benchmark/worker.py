@@ -69,7 +69,7 @@ def _rates(records: int, records_per_s: float, value_bytes: int) -> dict[str, fl
 
 
 def _read_all(address: str, topic: str, settings: dict[str, str]) -> tuple[int, int, float, float]:
-    """The number of records, and of records behind the first ones; when those came, and when the last record did."""
+    """The number of records, and of records after the first ones; when those came, and when the last record did."""
     consumer = rdkafka.Consumer(topic, _settings(address, **settings), 0, counted=True)
     total = consumer.watermarks()[1]
     first = read = consumer.count(RECEIVED_WITHIN_MS)
@@ -144,7 +144,7 @@ ELSEWHERE: Final = {
     "connections": "growth_jobs:connections", "first_reads": "growth_jobs:first_reads",
     "neighbours": "neighbours:neighbours",
 }  # fmt: skip
-"""Jobs whose modules need Kafka's schemas. Importing these takes longer than a short measurement."""
+"""Jobs with modules that need Kafka's schemas. Importing these takes longer than a short measurement."""
 
 
 def main() -> None:

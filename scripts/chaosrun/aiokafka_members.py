@@ -37,7 +37,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
         )
 
     async def run(self, stopped: asyncio.Event) -> None:
-        """Consume until told to stop, then leave the group."""
+        """Consume until the stop, then leave the group."""
         self._consumer.subscribe(self._job.topics, listener=self)
         await self._consumer.start()
         try:

@@ -60,7 +60,7 @@ def few(found: Iterable[str]) -> list[str]:
 
 
 def lost_commits(events: Iterable[Event], states: Mapping[str, GroupState], forgiven: Forgiven = ()) -> list[str]:
-    """Committed offsets at the end that are below one whose commit was acknowledged."""
+    """Groups' final offsets that are below an acknowledged commit."""
     highest: dict[tuple[str, Partition], tuple[int, str]] = {}
     for event in events:
         if isinstance(event, Committed) and _is_owed(event, forgiven):
@@ -76,7 +76,7 @@ def lost_commits(events: Iterable[Event], states: Mapping[str, GroupState], forg
 
 
 def forgotten_positions(events: Iterable[Event], forgiven: Forgiven = ()) -> list[str]:
-    """Owners that began below an offset whose commit was acknowledged before their assignment."""
+    """Owners that began below an offset with an acknowledged commit before their assignment."""
     found = []
     committed: dict[tuple[str, Partition], int] = defaultdict(int)
     owed: dict[tuple[str, str, Partition], int] = {}
@@ -141,7 +141,7 @@ def overlapping_owners(events: Iterable[Event], consumer_clients: Collection[str
     """Partitions that were assigned to a client before another one gave them up, by the times of their callbacks.
 
     A client that lost its partitions does not know since when, so such times do not count. Neither do times in which a
-    client of the consumer protocol read no record of the partition. docs/chaos.md tells why such a client may hold a
+    client of the consumer protocol read no record of the partition. docs/chaos.md explains why such a client may hold a
     partition that it has given up.
 
     Source: CurrentAssignmentBuilder.ownsRevokedPartitions; rd_kafka_cgrp_consumer_serve, F_SEND_FULL_REQUEST;
@@ -217,14 +217,14 @@ def gave_up(events: Iterable[Event]) -> list[str]:
 
 
 def ended_sessions(events: Iterable[Event]) -> set[str]:
-    """Clients whose log says that they ended their session themselves, and so came back as new members."""
+    """Clients that ended their session themselves by their log, and so came back as new members."""
     return {event.client for event in events if isinstance(event, Logged) and SESSION_ENDED in event.text}
 
 
 def forgot_topics(events: Iterable[Event]) -> Counter[str]:
     """The number of times that clients join again without partitions, after they had reached no broker.
 
-    If they lost partitions otherwise, the broker did not tell of them.
+    If they lost partitions otherwise, the broker did not report it.
     """
     unreachable: set[str] = set()
     times: Counter[str] = Counter()
@@ -253,7 +253,7 @@ def rebalanced(
 def replaced(
     before: Mapping[str, GroupState], after: Mapping[str, GroupState], ended: Collection[str] = ()
 ) -> list[str]:
-    """Groups whose members have other ids, except for clients that ended their sessions themselves."""
+    """Groups with changed member ids, except for clients that ended their sessions themselves."""
     return [
         f"{group} lost {', '.join(sorted(gone))}"
         for group, was in before.items()

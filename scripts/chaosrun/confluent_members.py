@@ -43,7 +43,7 @@ def _named(partitions: list[TopicPartition]) -> list[Partition]:
 
 
 def is_fatal(error: KafkaError) -> bool:
-    """Whether the client has ended for good; `poll` and `commit` tell that by the code alone."""
+    """True if the client has ended for good; `poll` and `commit` show that by the code alone."""
     return bool(error.fatal() or error.code() == KafkaError._FATAL)
 
 
@@ -100,7 +100,7 @@ class Member:
         }
 
     def run(self, stopped: threading.Event) -> None:
-        """Consume until told to stop, then leave the group; an earlier end is written down."""
+        """Consume until the stop, then leave the group; an earlier end is written down."""
         try:
             self._consume(stopped)
         except Exception as error:

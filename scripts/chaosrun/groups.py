@@ -1,4 +1,4 @@
-"""Groups as the broker has them, asked of Redis itself as redis-cli would ask."""
+"""Groups as the broker has them, read from Redis as redis-cli would."""
 
 from collections.abc import Iterable
 from typing import Any

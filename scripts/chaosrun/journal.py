@@ -1,7 +1,7 @@
 """Journals of clients, as JSON lines: each process of clients appends to its own, and the checks read them all.
 
-Times are µs since 1970, so that Java's and Python's compare. A line is one write: a process that is killed leaves whole
-lines, but for the last one at most.
+Times are µs since 1970, so that Java's and Python's compare. A line is one write: a killed process leaves whole lines,
+except perhaps the last.
 """
 
 import json
@@ -42,7 +42,7 @@ class Revoked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumed:
-    """A record came to a member whose last generation was this."""
+    """A record reached a member; the generation is its last one."""
 
     at_us: int
     client: str
@@ -56,7 +56,7 @@ class Consumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """Offsets whose commit the broker acknowledged."""
+    """Offsets with an acknowledged commit."""
 
     at_us: int
     client: str
@@ -66,7 +66,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
-    """A record whose append the broker acknowledged, at this offset."""
+    """A record with an acknowledged append, at this offset."""
 
     at_us: int
     client: str
@@ -96,7 +96,7 @@ class Logged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transacted:
-    """A transaction whose end the broker acknowledged. Without this event the end is not known."""
+    """A transaction with an acknowledged end. Without this event the end is not known."""
 
     at_us: int
     client: str

@@ -22,7 +22,7 @@ TOPICS: Final = ["orders", "payments"]
 PARTITIONS: Final = 6
 PRODUCERS: Final = ["producer-0", "producer-1"]
 RECORDS_PER_S: Final = 50.0
-"""What each producer sends."""
+"""The rate of each producer."""
 WITHIN_S: Final = 180.0
 Protocol = Literal["classic", "consumer"]
 POLL_S: Final = 0.1
@@ -32,10 +32,10 @@ POLL_S: Final = 0.1
 class Group:
     """A group of four members, in so many processes. Its session timeout is the load's times `sessions`.
 
-    `protocols`: of its processes, in turn. By the consumer protocol (KIP-848) its members ask for the `assignor`. If no
-    heartbeat was answered for long, librdkafka ends its session by itself and joins as a new member. Its own earlier
-    requests may even fence a static member, for good. So static members have sessions that outlast every outage here,
-    on a busy machine too.
+    `protocols`: its processes', in turn. By the consumer protocol (KIP-848) its members request the `assignor`. If
+    heartbeats stay unanswered for long, librdkafka ends its session by itself and joins as a new member. Its own
+    earlier requests may even fence a static member, for good. So static members have sessions that outlast every outage
+    here, on a busy machine too.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Load:
         self.await_answered(now_us())
 
     def _configure_groups(self, admin: AdminClient) -> None:
-        """Set the timeouts of the groups of the consumer protocol, which the broker tells to members."""
+        """Set the timeouts of the groups of the consumer protocol; the broker sends them to members."""
         resources = []
         for group in self.groups.values():
             if "consumer" not in group.protocols:
@@ -203,7 +203,7 @@ class Load:
         )
 
     def is_settled(self, group: str) -> bool:
-        """Whether the group is Stable with exactly the members that run."""
+        """True if the group is Stable with exactly the running members."""
         return self._is_settled(group, self.states()[group])
 
     def _is_settled(self, group: str, state: GroupState) -> bool:
@@ -214,7 +214,7 @@ class Load:
         return sorted(name for process in self._members[group] for name in process.names)
 
     def is_answered(self, within_ms: int) -> bool:
-        """Whether every client was answered in the last so many milliseconds."""
+        """True if every client got an answer in the last ``within_ms``."""
         return not checks.unanswered(self.events, self.clients, now_us() - within_ms * 1000)
 
     def await_answered(self, since_us: int) -> float:
@@ -280,7 +280,7 @@ class Load:
 
 
 def holds(condition: Callable[[], bool]) -> bool:
-    """Whether a condition holds; none does while Redis does not answer."""
+    """True if a condition holds; none does while Redis does not answer."""
     try:
         return condition()
     except redis.RedisError:

@@ -72,7 +72,7 @@ class Process:
         return self._process.poll()
 
     def pause(self) -> None:
-        """Stop it (SIGSTOP) until it is told to go on."""
+        """Stop it (SIGSTOP) until `go_on`."""
         self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:

@@ -27,7 +27,7 @@ class Sender:
         })  # fmt: skip
 
     def run(self, stopped: threading.Event) -> None:
-        """Send until told to stop, then wait until all records are acknowledged."""
+        """Send until the stop, then wait until all records are acknowledged."""
         partitions = itertools.cycle((topic, p) for p in range(self._job.partitions) for topic in self._job.topics)
         started = time.monotonic()
         for number, (topic, partition) in enumerate(partitions):

@@ -29,7 +29,7 @@ class Guest:
             self._process = None
 
     def has_settled(self) -> bool:
-        """Whether the group is Stable with its current members."""
+        """True if the group is Stable with its current members."""
         return self._load.is_settled(self._group)
 
 

@@ -21,9 +21,9 @@ from tests.support.redis import Kind
 class Shown:
     """One fault's events and results. `violations`: claim -> the facts that contradict it.
 
-    `generations` counts the generations of all groups; `rejoined` are groups some of whose members say that they joined
-    again of their own accord. `answered_s` is the time from the end of the fault until every client was answered again.
-    `silence_s` is the longest time that the client `silent` was not answered.
+    `generations` counts the generations of all groups; `rejoined` are groups with members that say that they joined
+    again of their own accord. `answered_s` is the time from the end of the fault until every client got an answer
+    again. `silence_s` is the longest time that the client `silent` got no answer.
     """
 
     fault: str

@@ -25,7 +25,7 @@ class Mover:
         return int(slot)
 
     def _owner_of(self, slot: int) -> Server:
-        """The node that serves the slot, of a cluster in which none is moving."""
+        """The node that serves the slot, in a cluster without moving slots."""
         ranges: Any = self._cluster.ask(self._cluster.nodes[0], "CLUSTER", "SLOTS")
         port = next(int(primary[1]) for first, last, primary, *_ in ranges if first <= slot <= last)
         return next(node for node in self._cluster.nodes if node.port == port)

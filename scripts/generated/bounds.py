@@ -1,7 +1,7 @@
 """docs/bounds.md, the table of all bounds and limits that a client can reach.
 
-Three parts of the code make it: the limits that korvet grants, beside the elements of the requests that name so many
-things; the public constants whose names begin with MOST, MAX or LONGEST; and the broker's settings.
+Three parts of the code make it: korvet's own limits, with the bounded elements of requests; the public constants named
+MOST…, MAX… or LONGEST…; and the broker's settings.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CALLED: Final = re.compile(r"`korvet\.([a-z_.]+)\.([A-Z_]+)`")
 
 
 class Grant(NamedTuple):
-    """A limit that korvet grants: so many things exist, or are taken in one request."""
+    """A limit that korvet sets: the largest number of something, or its most in one request."""
 
     things: str
     number: int

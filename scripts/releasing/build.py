@@ -44,12 +44,12 @@ def agreed_version(root: Path) -> str:
 
 
 def is_clean(root: Path) -> bool:
-    """Whether the clone's files are those of its last commit."""
+    """True if the clone's files are those of its last commit."""
     return not _run(["git", "status", "--porcelain"], root).strip()
 
 
 def is_proven(root: Path) -> bool:
-    """Whether every test has passed at the clone's last commit, by the note of ``./scripts/test all``."""
+    """True if every test passed at the clone's last commit, by the note of ``./scripts/test all``."""
     note = root / ".cache" / "proven"
     return note.exists() and note.read_text() == _run(["git", "rev-parse", "HEAD"], root)
 

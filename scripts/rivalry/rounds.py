@@ -20,7 +20,7 @@ TIME = datetime(2026, 1, 2, 3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
-    """A row that the table took: a rival would tell the broker that it is archived."""
+    """A row that the table took: a rival would report to the broker that it is archived."""
 
     offset: int
     value: str
@@ -51,7 +51,7 @@ def _add(spark: SparkSession, path: str, value: str) -> Acknowledged:
 
 
 def differences(spark: SparkSession, path: str, acknowledged: list[Acknowledged]) -> list[str]:
-    """What is wrong with the table: acknowledged rows that it lacks, and offsets that it has twice or not at all."""
+    """The faults of the table: acknowledged rows that it lacks, and offsets that it has twice or not at all."""
     rows = spark.read.format("delta").load(path).select("offset", "value").collect()
     found = {(row.offset, bytes(row.value).decode()) for row in rows}
     times = Counter(row.offset for row in rows)
@@ -62,5 +62,5 @@ def differences(spark: SparkSession, path: str, acknowledged: list[Acknowledged]
 
 
 def compactions(spark: SparkSession, path: str) -> int:
-    """The number of commits in which maintenance joined files."""
+    """The number of commits with files joined by maintenance."""
     return spark.sql(f"DESCRIBE HISTORY delta.`{path}`").where("operation = 'OPTIMIZE'").count()

@@ -50,7 +50,7 @@ class Accountant:
         )  # fmt: skip
 
     async def run(self, stopped: threading.Event) -> None:
-        """Write balances until told to stop."""
+        """Write balances until the stop."""
         # A process fences its predecessor first: from then on no record that is read below changes.
         async with asyncio.timeout(WITHIN_S):
             await self._producer.start()
@@ -93,7 +93,7 @@ class Accountant:
                 self._consumer.seek(partition, records[0].offset)
 
     async def _write(self, balances: dict[int, int], positions: dict[Any, int]) -> bool:
-        """End the transaction; returns whether it was committed, and not aborted."""
+        """End the transaction. Returns True if it was committed."""
         self._number += 1
         transaction = f"{self._prefix}/{self._number}"
         is_commit = self._chance.random() >= ABORTED

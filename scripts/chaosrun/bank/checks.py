@@ -136,9 +136,9 @@ def rewritten(watched: Iterable[Posted], posted: Sequence[Posted]) -> list[str]:
 
 
 def unbalanced(balances: Mapping[int, int], posted: Iterable[Posted], committed: Mapping[Partition, int]) -> list[str]:
-    """Accounts whose balance is not the sum of the ledger's entries below the accountants' committed positions.
+    """Accounts with a balance other than the sum of the ledger's entries below the accountants' committed positions.
 
-    :param balances: account -> the last balance that was written.
+    :param balances: account -> its last written balance.
     """
     sums: dict[int, int] = defaultdict(int)
     for each in posted:

@@ -16,7 +16,7 @@ GATHER_S: Final = 0.2
 
 
 class Clerk:
-    """A consumer, and the producer in whose transactions its positions are committed (KIP-447)."""
+    """A consumer, and the producer that commits its positions in transactions (KIP-447)."""
 
     def __init__(self, job: Job, journal: Journal) -> None:
         self._poster = Poster(job, journal)
@@ -35,7 +35,7 @@ class Clerk:
         self._consumer = Consumer(settings | ({"group.instance.id": self._poster.name} if job.is_static else {}))
 
     def run(self, stopped: threading.Event) -> None:
-        """Carry out orders until told to stop, then leave. Raises Ended."""
+        """Carry out orders until the stop, then leave. Raises Ended."""
         self._poster.begin()
         self._consumer.subscribe([ORDERS], on_assign=self._drop, on_revoke=self._drop, on_lost=self._drop)
         due = 0.0
@@ -80,7 +80,7 @@ class Clerk:
 
 
 def work(job: Job, journal: Journal, stopped: threading.Event) -> None:
-    """Be a clerk until told to stop."""
+    """Be a clerk until the stop."""
     Clerk(job, journal).run(stopped)
 
 

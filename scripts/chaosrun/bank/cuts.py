@@ -1,7 +1,7 @@
 """Redis dies and loses its last writes: its append-only file ends at a random byte, as when the machine dies with it.
 
-A cutter notes the file's size all the time. An answer is owed if a client got it before the file had the length to
-which it is cut; a later answer is not.
+A cutter notes the file's size all the time. An answer is owed if a client got it while the file was no longer than the
+cut leaves it; a later answer is not.
 """
 
 import random
@@ -26,7 +26,7 @@ DELAY_US: Final = 1_000_000
 
 
 class Cutter:
-    """The append-only file of a server, and the times whose answers are not owed."""
+    """The append-only file of a server, and the times with answers that are not owed."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -66,7 +66,7 @@ class Cutter:
         self.windows.append((whole, now_us() + DELAY_US))
 
     def is_owed(self, at_us: int) -> bool:
-        """Whether the effect of an answer of this time must be there."""
+        """True if the effect of an answer of this time must be there."""
         return not any(first < at_us <= last for first, last in self.windows)
 
 

@@ -14,7 +14,7 @@ from scripts.chaosrun.journal import Acknowledged, Journal, Troubled, now_us
 
 
 def work(job: Job, journal: Journal, stopped: threading.Event) -> None:
-    """Send orders until told to stop, then wait until all are acknowledged."""
+    """Send orders until the stop, then wait until all are acknowledged."""
     [name] = job.names
     producer, chance = _producer(job, name, journal), random.Random(name)
 

@@ -19,13 +19,13 @@ from scripts.chaosrun.jobs import RECONNECT_MAX_MS, Job, stopped
 from scripts.chaosrun.journal import Journal, Transacted, Troubled, now_us
 
 BEGIN_ANEW: Final = 3
-"""The exit code of a process that cannot go on, and whose successor can."""
+"""The exit code of a process that cannot go on, but has a successor that can."""
 ABORTED: Final = 0.15
 """The share of transactions that are aborted on purpose."""
 STEP_S: Final = 5.0
 WITHIN_S: Final = 75.0
 
-Read = tuple[list[TopicPartition], object]  # positions behind the records read, and their consumer in its group
+Read = tuple[list[TopicPartition], object]  # positions after the records read, and their consumer in its group
 
 
 class Ended(Exception):
@@ -54,7 +54,7 @@ class Poster:
             raise Ended(str(error)) from error
 
     def post(self, orders: list[Order], read: Read | None = None) -> bool:
-        """Carry out orders in a transaction; returns whether it was committed, and not aborted.
+        """Carry out orders in a transaction. Returns True if it was committed.
 
         Raises Ended if the end is not known.
         """
@@ -116,7 +116,7 @@ class Poster:
 
 
 def run(work: Callable[[Job, Journal, threading.Event], Any]) -> None:
-    """Work until stdin ends; a worker that cannot go on ends at once, and tells the broker nothing."""
+    """Work until stdin ends; a worker that cannot go on exits at once, without a word to the broker."""
     job, end = Job.of_this_process(), stopped()
     with Journal(job.journal_path) as journal:
         try:

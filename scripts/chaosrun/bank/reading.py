@@ -129,7 +129,7 @@ class Auditor:
             return dict(described(client, group).committed)
 
     def left_open(self) -> list[str]:
-        """Transactions that are not ended, and partitions whose last stable offset is not their end."""
+        """Open transactions, and partitions with a last stable offset below their end."""
         with self._stage.redis() as client:
             states = [
                 f"{name.decode()} is {state.decode()}"

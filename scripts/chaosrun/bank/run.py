@@ -111,7 +111,7 @@ class Bank:
         self._until(is_open, lambda: f"{sorted(absent)} did nothing:\n{self.staff.last_words(absent)}")
 
     def work(self, seconds: float) -> None:
-        """Kill a process about each second, for so many seconds."""
+        """Kill a process about each second, for this time."""
         ends, deck = time.monotonic() + seconds, ["Redis"] if self._cutter is not None else []
         while (now := time.monotonic()) < ends:
             deck = deck or self.staff.chance.sample(DECK, len(DECK))
@@ -230,7 +230,7 @@ class Bank:
 
 
 def always(_at_us: int) -> bool:
-    """Whether an answer of a time is owed; without cuts every answer is."""
+    """True: without cuts every answer is owed."""
     return True
 
 
@@ -264,7 +264,7 @@ def keep(
 ) -> Kept:
     """Keep the bank for about so many seconds, and print a line for each round.
 
-    :param cuts: whether Redis loses its last writes each time that it is killed.
+    :param cuts: Redis loses its last writes each time that it is killed.
     :param directory: keeps journals and logs; without it they are deleted.
     """
     with ExitStack() as stack:

@@ -13,7 +13,7 @@ AT_ONCE: Final = 4
 
 
 def work(job: Job, journal: Journal, stopped: threading.Event) -> None:
-    """Transfer until told to stop; an aborted transfer is done again in another transaction."""
+    """Transfer until the stop; an aborted transfer is done again in another transaction."""
     poster = Poster(job, journal)
     poster.begin()
     for number in itertools.count():

@@ -78,7 +78,7 @@ class Archived:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is wrong; of a control, whether it showed duplicates."""
+        """True if nothing is wrong; for a control, if it showed duplicates."""
         return self.duplicates > 0 if self.is_control else not self.violations
 
     @property
@@ -110,7 +110,7 @@ class Driver:
 
     @property
     def was_killed(self) -> bool:
-        """Whether the driver was killed, or not started yet."""
+        """True if the driver was killed, or not started yet."""
         return self._process is None
 
     @property
@@ -123,7 +123,7 @@ class Driver:
         return self._process.pid
 
     def batches(self) -> int:
-        """The number of batches that it told of, over all starts."""
+        """The number of batches that it reported, over all starts."""
         return len(self._told())
 
     def archived(self) -> set[str]:
@@ -315,7 +315,7 @@ def judge(spark: SparkSession, lake: Lake, directory: Path, result: Archived) ->
 
 
 def _offsets(spark: SparkSession, lake: Lake, directory: Path) -> DataFrame:
-    """Each offset of the topics, with the number of its rows, its acknowledged number, and whether a row differs."""
+    """Each offset of the topics, with the number of its rows, its acknowledged number, and true if a row differs."""
     at = ["topic", "partition", "offset"]
     tables = [spark.read.format("delta").load(lake.raw(topic)).withColumn("table", F.lit(topic)) for topic in TOPICS]
     rows = functools.reduce(DataFrame.union, tables)

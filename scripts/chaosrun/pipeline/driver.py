@@ -88,7 +88,7 @@ class Careless(Table):
 
 
 class Holding(TopicWriter):
-    """Waits for its end behind a written batch, if the job wants it."""
+    """Waits for its end after a written batch, if the job wants it."""
 
     job: Job
     _is_writing = False

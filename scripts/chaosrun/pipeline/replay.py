@@ -79,7 +79,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether each record is there once and in order; of the control, whether records are there twice."""
+        """True if each record is there once and in order; for the control, if records are there twice."""
         if self.is_control:
             return self.duplicates > 0 and not (self.missing or self.different)
         return not (self.duplicates or self.missing or self.different or self.out_of_order)
@@ -207,11 +207,11 @@ class _Play:
         assert driver.poll() is None, f"the driver failed:\n{self._log()}"
 
     def _failures(self) -> int:
-        """How many jobs have failed whose driver began another one."""
+        """The number of failed jobs after which the driver began another one."""
         return (self._directory / "driver.log").read_text(errors="replace").count("replay failed")
 
     def _held(self) -> subprocess.Popen[bytes]:
-        """A new driver, one of whose tasks hangs between its partition's last commit and its end."""
+        """A new driver with a task that hangs between its partition's last commit and its end."""
         self.kill()
         driver = self._working(holds=True)
         marker = Path(self._order.marker)
@@ -314,7 +314,7 @@ def _judge_record(message: Message, order: Order, seen: bytearray, last: dict[in
 
 
 def keep_replays(*, records: int, seed: int, tell: Callable[[str], None]) -> list[Verdict]:
-    """Run a replay of so many records, and the control."""
+    """Run a replay of ``records`` records, and the control."""
     jars = spark_jars()
     return [
         replay_under_fire(jars=jars, count=records, seed=seed, tell=tell),

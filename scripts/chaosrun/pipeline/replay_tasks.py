@@ -40,7 +40,7 @@ def run(
         else:
             _commit(sender, producer, position)
         [committed] = position
-        # The last transaction begins when there are no more rows.
+        # The last transaction begins when no rows are left.
         if marker is not None and is_read and not Path(marker).exists():
             Path(marker).write_text(str(committed.partition))
             time.sleep(_HELD_S)

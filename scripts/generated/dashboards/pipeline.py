@@ -1,4 +1,4 @@
-"""The dashboard of the archive: the records that come, those that are in the lake, and the rest."""
+"""The dashboard of the archive: incoming records, records in the lake, and the rest."""
 
 from typing import Final
 

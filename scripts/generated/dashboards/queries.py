@@ -16,7 +16,7 @@ def quantile(part: float, metric: str, by: str = "") -> str:
 
 
 def each_partition(metric: str) -> str:
-    """A metric of partitions, once for each, whichever front-ends tell of it."""
+    """A metric of partitions, once for each, whichever front-ends report it."""
     return f"max by (namespace, topic, partition) ({metric})"
 
 
