@@ -1,7 +1,7 @@
-"""The clients of a namespace, and longer rests of its background work while it has none.
+"""The clients of a namespace, and longer pauses of its background work while it has none.
 
-A namespace is idle if no front-end has a client's connection, nor had one in the last minute. Its registry tells
-(`korvet.store.registry`). A front-end that has a client makes it active, and all others hear of that at once.
+A namespace is idle if no front-end has had a client's connection in the last minute. Its registry reports this
+(`korvet.store.registry`). A front-end with a client makes it active, and the others learn of that at once.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final
 import anyio
 
 _LATELY_S: Final = 10.0
-"""A client that left counts for so long, because it may have come and left between two renewals."""
+"""Seconds for which a client counts after it left: it may have come and left between two renewals."""
 IDLE_S: Final = 600.0
-"""The usual rest of background work in an idle namespace."""
+"""The usual pause of background work in an idle namespace, in seconds."""
 
 
 def _nobody() -> None:
@@ -24,7 +24,7 @@ def _nobody() -> None:
 
 
 class Activity:
-    """The clients of one namespace as one front-end sees them. The namespace is active until `note` says otherwise."""
+    """The clients of one namespace at one front-end. The namespace is active until `note` makes it idle."""
 
     def __init__(self) -> None:
         self._clients = 0
@@ -52,23 +52,23 @@ class Activity:
 
     @property
     def has_clients(self) -> bool:
-        """Whether this front-end has a client's connection, or had one a moment ago."""
+        """True if this front-end has, or recently had, a client's connection."""
         return self._clients > 0 or asyncio.get_running_loop().time() - self._left_at < _LATELY_S
 
     @property
     def is_idle(self) -> bool:
-        """Whether no front-end has clients, as last heard."""
+        """True if no front-end had clients at the last report."""
         return not self._active.is_set()
 
     def note(self, *, is_idle: bool) -> None:
-        """Note whether the registry says that the namespace is idle."""
+        """Store the registry's report."""
         if not is_idle:
             self._active.set()
         elif self._active.is_set():
             self._active = anyio.Event()
 
     async def sleep(self, seconds: float, idle_s: float = IDLE_S) -> None:
-        """Sleep, and in an idle namespace sleep on until it is active, or until so much time passed in all."""
+        """Sleep; in an idle namespace sleep on until it is active, for at most ``idle_s`` in all."""
         await anyio.sleep(seconds)
         if idle_s > seconds:
             with anyio.move_on_after(idle_s - seconds):

@@ -1,12 +1,12 @@
-"""The room of one tenant: what Redis has left for all, and what the tenant's own limit leaves.
+"""The room of one tenant: the smaller of Redis's free memory and the rest of the tenant's own limit.
 
-The bytes of a tenant are counted every second while its clients add some, and less often if it has thousands of
-partitions, groups and transactional ids. In between the front-end subtracts what it adds itself. So a tenant exceeds
-its limit by what other front-ends add in that time, at most.
+The front-end counts a tenant's bytes every second while its clients add some, and less often with thousands of
+partitions, groups and transactional ids. In between it subtracts its own additions. So a tenant exceeds its limit by at
+most the additions of other front-ends in that time.
 
-Batches and all else share the limit, but full logs refuse producers alone: consumers must go on, for
-``korvet.retention=archived`` waits for them. Groups, transactions and their like are refused if they alone take as much
-as the limit allows.
+Batches and all else share the limit, but full logs refuse only producers: consumers must go on, because
+``korvet.retention=archived`` waits for them. Groups, transactions and the like are refused once they alone reach the
+limit.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Allowance:
     """As `korvet.store.memory.Reserve`, with a limit for one namespace. `watch` runs while the namespace is open.
 
     :param shared: the room for all namespaces.
-    :param state: the room for all but batches.
-    :param stored: tells the bytes of partitions, those of all else and the number of units; raises KorvetError.
+    :param state: the room for everything except batches.
+    :param stored: returns the bytes of partitions, the bytes of all else and the number of units; raises KorvetError.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Allowance:
         self._lines = RateLimitedLog()
 
     def limit(self, limit_bytes: int | None) -> None:
-        """Have another limit count; None for none."""
+        """Replace the limit; None for none."""
         if limit_bytes != self._limit:
             self._limit = limit_bytes
             self._left = self._state.left_bytes = math.inf

@@ -1,10 +1,9 @@
-"""One way to call a function of the library that decides for a client. Its contract says what it is told and when it is
-called again.
+"""Calls of the library's functions that decide for a client. The function's contract decides two things:
 
-- An argument ``outages`` is what is known of outages of the keys' server. A front-end that knows nothing recent asks
-  the server for it first.
-- The code LATE says that the call waited while Redis or this front-end stood still, and did nothing. Its client may
-  have gone on elsewhere by then. If the client is still here when the answer comes, the call is made again.
+- An argument ``outages`` gets the known outages of the keys' server. A front-end without recent knowledge first reads
+  them from the server.
+- The code LATE means that the call waited while Redis or this front-end hung, and did nothing. Its client may have
+  moved elsewhere by then. If the client is still connected at the reply, the call is repeated.
 """
 
 from __future__ import annotations
@@ -32,26 +31,26 @@ KEPT: Final = {
     "korvet_txn_init": ("transactional_id",),
     "korvet_txn_add": ("members",),
 }
-"""The functions that keep what a client gives them, and these arguments. Without any they add nothing."""
+"""The functions that store a client's data, with the arguments that hold it. Without any of these they add nothing."""
 _MOST_CALLS: Final = 5
 _TURNS: Final = 3
-"""Of the loop, until it has read what was there, found the connection closed behind it, and cancelled its requests."""
+"""Turns in which the loop reads what arrived, finds a closed connection, and cancels its requests."""
 _TOLD_OF_OUTAGES: Final = frozenset(name for name, function in FUNCTIONS.items() if "outages" in function.fixed)
 _MAY_BE_LATE: Final = frozenset(name for name, function in FUNCTIONS.items() if "LATE" in function.codes)
 
 
 class StateRoom:
-    """The bytes that the groups, readers and transactions of a namespace may still add; any number without a limit."""
+    """The bytes that a namespace's groups, readers and transactions may still add; unlimited without a limit."""
 
     def __init__(self) -> None:
         self.is_limited = False
         self.left_bytes = math.inf
         self.use = anyio.Event()
-        """Set when something is to be added."""
+        """Set when bytes are about to be added."""
         self._lines = RateLimitedLog()
 
     def take(self, key: str, size_bytes: int) -> bool:
-        """Note bytes that are about to be added to a unit. False if there is no room; then this notes nothing."""
+        """Reserve bytes to add to a unit; false, reserving nothing, without room."""
         if not self.is_limited:
             return True
         self.use.set()
@@ -64,7 +63,7 @@ class StateRoom:
 
 
 class Calls:
-    """The functions that decide for clients, as one front-end calls them. What they raise is the store's."""
+    """One front-end's calls of functions that decide for clients. They raise the store's errors."""
 
     def __init__(self, store: Store, outages: Outages, room: StateRoom) -> None:
         self._store = store
@@ -82,13 +81,12 @@ class Calls:
     ) -> Awaitable[Any]:
         """Call a function, and again while it is late.
 
-        :param named: its arguments by their names in the contract, to which the call adds ``outages``; no iterators,
-            for a second call.
-        :param is_awaited: a client that does not wait for the answer does not want the call. It may have left while
-            this front-end hung, or did not read from it, for less time than makes a call late. The call is cancelled
-            then before it is made.
-        :param is_counted: whether the tenant's room has what the call adds already.
-        :raises StoreFull: at once, if the function would add to what its tenant may not exceed.
+        :param named: its arguments by their names in the contract, without ``outages``; no iterators, because the call
+            may be repeated.
+        :param is_awaited: true to cancel the call if its client has gone. The client may have left while this front-end
+            hung, or did not read from it, too briefly for the call to be late.
+        :param is_counted: true if the tenant's room already includes the added bytes.
+        :raises StoreFull: at once, if the function would exceed the tenant's limit.
         """
         if self._room.is_limited and function in KEPT and not is_counted and named.get("mode") != "verify":
             added_bytes = sum(_length(named[name]) for name in KEPT[function])
@@ -101,10 +99,9 @@ class Calls:
     def begin(
         self, function: str, keys: Sequence[str], *args: Argument, is_awaited: bool = False
     ) -> asyncio.Future[Any] | None:
-        """Make the one call that is mostly enough; None if something must be waited for first. See `call`.
+        """Make a single call, which is mostly enough; None if the caller must use `call`, which may wait first.
 
-        The arguments are in order, because such functions are called most of all; ``outages`` comes before them. The
-        reply may be LATE.
+        The arguments are in order, after ``outages``, because these are the most frequent calls. The reply may be LATE.
         """
         if (is_awaited and self._may_have_paused(keys)) or (self._room.is_limited and function in KEPT):
             return None
@@ -114,7 +111,7 @@ class Calls:
         return None if known is None else self._store.fcall(Purpose.COORDINATE, function, keys, known, *args)
 
     def beat(self, function: str, keys: Sequence[str], *args: Argument) -> Awaitable[Any]:
-        """Call a function with its arguments in order, as `begin`, and learn of outages first if that is needed."""
+        """Call a function with its arguments in order, as `begin`, after reading outages if needed."""
         reply = self.begin(function, keys, *args)
         return self._learn_and_beat(function, keys, *args) if reply is None else reply
 
@@ -141,9 +138,9 @@ class Calls:
         return await self._store.fcall(Purpose.COORDINATE, function, keys, self._outages.known_at(keys[0]), *args)
 
     def _may_have_paused(self, keys: Sequence[str]) -> bool:
-        """Whether this process, or a client's connection, may have stood still a moment ago.
+        """True if this process or reading from a client may have paused a moment ago.
 
-        The process did not if Redis's replies came all the time.
+        A steady stream of replies from Redis proves that the process did not.
         """
         link = self._store.coordination(keys[0])
         return self._store.doubt.lasts or link is None or not link.is_steady
@@ -152,13 +149,13 @@ class Calls:
         return function in _TOLD_OF_OUTAGES and self._outages.is_stale(keys[0])
 
     async def _learn(self, keys: Sequence[str]) -> None:
-        # A server that refuses writes may still be read; then nobody is served, as the function will take it.
+        # A server that refuses writes may still be read; the function then decides as during an outage.
         with suppress(KorvetError):
             await self._outages.catch_up(keys[0])
 
 
 def _length(value: Named) -> int:
-    """The bytes of a text, or of several, about."""
+    """The approximate bytes of one or several texts."""
     if isinstance(value, Iterable) and not isinstance(value, str | bytes | memoryview):
         return sum(map(_length, value))
     return len(value) if isinstance(value, str | bytes | memoryview) else 0

@@ -1,4 +1,4 @@
-"""The room in Redis: the memory that it may use, and the bytes that partitions take of it."""
+"""The room in Redis: its usable memory, and the bytes of partitions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from korvet.store.transactions.listing import ids_of
 _PIPELINED = 500
 _KEYS_AT_ONCE = 100
 _EMPTY_PARTITION_BYTES = 2048
-"""What a partition's keys beside its batches take at least. The limit of partitions counts these."""
+"""The least bytes of a partition's keys beside its batches. The limit of partitions counts these."""
 _MOST_LOOKED_AT = 2000
 _SHOWN = 3
 
@@ -27,7 +27,7 @@ _SHOWN = 3
 async def room(store: Store) -> Room:
     """The room of all primaries together.
 
-    :raises StoreUnavailable, StoreError: if one cannot be asked.
+    :raises StoreUnavailable, StoreError: a primary fails.
     """
     rooms = [read_room(await answer) for answer in [ask_memory(link) for link in store.primaries]]
     if any(one.total_bytes == UNLIMITED for one in rooms):
@@ -64,9 +64,9 @@ async def log_bytes(store: Store, partitions: Sequence[Partition]) -> list[int]:
 
 
 async def stored_bytes(namespace: Namespace, catalog: Catalog, log: Partitions, groups: Groups) -> tuple[int, int, int]:
-    """The bytes of a namespace's partitions, those of its other keys, and the number of its units.
+    """The bytes of a namespace's partitions, the bytes of its other keys, and the number of its units.
 
-    Of readers those count that this front-end noted.
+    Only readers that this front-end noted are counted.
 
     :raises StoreUnavailable, StoreError:
     """
@@ -96,7 +96,7 @@ async def _sizes(store: Store, units: Sequence[Sequence[str]]) -> list[int]:
 
 
 async def largest_topics(logs: Iterable[tuple[Catalog, Partitions]]) -> str:
-    """The largest topics with the bytes of their batches, in words; looks at a part of very many partitions.
+    """The largest topics with the bytes of their batches, in words; samples very many partitions.
 
     :raises StoreUnavailable, StoreError:
     """

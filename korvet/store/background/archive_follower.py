@@ -3,9 +3,9 @@
 So a topic with ``korvet.retention=archived`` keeps in memory only the records within its limits and the unarchived
 ones.
 
-A commit names partitions. The follower trims them off the commit's path, each once however often it was committed
-meanwhile. If Redis was away or a front-end died, the next commit makes up for it, or the next regular retention
-(``log.retention.check.interval.ms``).
+The follower trims the partitions of a commit in the background, each once for all commits meanwhile. If Redis was away
+or a front-end died, the next commit or the next regular retention (``log.retention.check.interval.ms``) makes up for
+it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ logger = structlog.get_logger()
 
 INTERVAL_S: Final = 1.0
 MOST_PENDING: Final = 10_000
-"""Partitions that wait to be trimmed, at most; beyond that the one that waits longest is left to regular retention."""
+"""The most partitions that wait; beyond it, regular retention gets the one that has waited longest."""
 
 
 class ArchiveFollower:
-    """The partitions of a namespace that have to be trimmed because they were archived."""
+    """The partitions of a namespace to trim after their archive committed."""
 
     def __init__(self, namespace: Namespace, catalog: Catalog, log: Log) -> None:
         self._namespace = namespace
@@ -43,7 +43,7 @@ class ArchiveFollower:
         self._due = anyio.Event()
 
     def committed(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have partitions trimmed soon, if their topics keep unarchived records."""
+        """Schedule a trim of partitions if their topics keep unarchived records."""
         for partition in partitions:
             topic = self._catalog.topic(partition[0])
             if topic is not None and keeps_unarchived(self._catalog, topic):
@@ -54,14 +54,14 @@ class ArchiveFollower:
             self._due.set()
 
     async def follow(self) -> None:
-        """Trim committed partitions until cancelled; this takes at most half of the time."""
+        """Trim committed partitions until cancelled, for at most half of the time."""
         await whenever(self._wait_until_due, self.flush, INTERVAL_S)
 
     async def _wait_until_due(self) -> None:
         await self._due.wait()
 
     async def flush(self) -> None:
-        """Trim the partitions that wait. One line in the log tells of failures, which are left to regular retention."""
+        """Trim the waiting partitions. One log line reports failures, which regular retention makes up for."""
         pending, self._pending, self._due = self._pending, {}, anyio.Event()
         failures: list[KorvetError] = []
         for name, index in pending:

@@ -1,11 +1,10 @@
-"""The sweep of groups that nobody uses: it takes out expired members, and removes index entries without a group.
+"""The sweep of abandoned groups: it removes expired members, and index entries without a group.
 
-A call to a group does what became due there. Nobody calls an abandoned group, so it would keep its members and its keys
-for ever. An expired group leaves its entry in the index. One front-end has the turn to sweep; each step may be
-repeated.
+Each call to a group does the group's due work. An abandoned group gets no calls, so it would keep its members and keys
+for ever. An expired group leaves its entry in the index. One front-end has the turn to sweep; each step is repeatable.
 
-The sweep removes an entry only if it found no group twice: one sweep alone may come between the index entry and the
-group that is being made. If topics came or went since the last sweep, it removes the offsets of deleted topics.
+The sweep removes an entry only if two sweeps in a row found no group: a single one may fall between the making of the
+entry and of the group. If topics came or went since the last sweep, it also removes the offsets of deleted topics.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ async def keep_swept(groups: Groups, turn: SweepTurn, steps: Steps | None = None
         nonlocal suspects, swept
         async with taking(turn):
             failures: Failures = []
-            # A sweep that is cut short leaves none.
+            # An interrupted sweep leaves none.
             former, suspects = suspects, frozenset()
             found = await sweep(groups, former, failures)
             swept = await sweep_offsets(groups, swept, failures)
@@ -49,12 +48,12 @@ async def keep_swept(groups: Groups, turn: SweepTurn, steps: Steps | None = None
 
 
 async def sweep(groups: Groups, suspects: Set[str], failures: Failures) -> Set[str]:
-    """Act on groups whose members expired, and on suspects that still have no group.
+    """Act on groups with expired members, and on suspects that still have no group.
 
-    An unreadable group keeps no other one, and a line in the log names it. Nor does a group whose server fails, and
-    the failure is added to ``failures``.
+    The sweep skips and logs an unreadable group. It skips a group on a failing server and adds the failure to
+    ``failures``.
 
-    :returns: the entries without a group that were no suspects.
+    :returns: new suspects, the entries without a group.
     :raises StoreUnavailable: the index of groups cannot be read.
     """
     dead, missing = await groups.administration.neglected(failures)
@@ -69,11 +68,11 @@ async def sweep(groups: Groups, suspects: Set[str], failures: Failures) -> Set[s
 
 
 async def sweep_offsets(groups: Groups, swept: Set[UUID] | None, failures: Failures) -> Set[UUID] | None:
-    """Have groups forget the offsets of topics that are gone.
+    """Remove the offsets of deleted topics from groups.
 
-    A group whose server fails keeps no other one, and the failure is added to ``failures``.
+    The sweep skips a group on a failing server and adds the failure to ``failures``.
 
-    :param swept: the topics that there were at the last time; None if that is not known.
+    :param swept: the topics at the last sweep; None if unknown.
     :returns: the topics of this sweep; ``swept`` after a failure, so that the next sweep tries again.
     :raises StoreUnavailable: the catalog or the index of groups cannot be read.
     """

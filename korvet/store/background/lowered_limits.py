@@ -1,4 +1,4 @@
-"""Retention before its interval is over: of topics whose limits were lowered, and of all while memory is short."""
+"""Retention ahead of its interval: for topics with lowered limits, and for all while memory is short."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from korvet.store.log.log import Log
 
 INTERVAL_S: Final = 1.0
 SHORT_REST_S: Final = 30.0
-"""Between two looks at all topics while memory is short: a second later a look would find nothing else."""
+"""Seconds between two rounds over all topics while memory is short: an earlier round would find nothing new."""
 _COMPLAINT: Final = "retention was cut short"
 _AT_ONCE: Final = 200
-"""Topics whose settings are read in one turn of the loop."""
+"""The number of topics to check in one turn of the loop."""
 
 Limits = dict[UUID, Retention | None]
 Enforce = Callable[[Sequence[Topic]], Awaitable[None]]
@@ -28,7 +28,7 @@ Enforce = Callable[[Sequence[Topic]], Awaitable[None]]
 
 
 def is_lower(limits: Retention | None, former: Retention | None) -> bool:
-    """Whether a topic may have to lose records that it could keep before."""
+    """True if the new limits may remove records that the former ones kept."""
     if limits is None or former is None:
         return limits is not None
     return (

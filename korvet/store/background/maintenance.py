@@ -1,6 +1,6 @@
-"""Retention, deletions and compaction, which some front-end must do now and then.
+"""Retention, deletions and compaction, which any front-end may do periodically.
 
-Each step may be repeated: the second one finds nothing to do.
+Each step is repeatable: a second one finds nothing to do.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ logger = structlog.get_logger()
 _INTERVAL_S = 30.0
 _SHORTEST_S = 0.1
 _IDLE_COMPACTION_S = 60.0
-"""Between two looks in an idle namespace, to which Redis users may still add records."""
+"""Seconds between two rounds in an idle namespace: Redis users may still add records."""
 _TRIMMED_AT_ONCE = 8
-"""Partitions that retention looks at together. They share round trips, which are most of the price if nothing is to be
-done. Their trims are long calls, so there are few of them."""
+"""The partitions that retention handles together. They share round trips, which are most of the cost if nothing is due.
+They are few, because their trims are long calls."""
 _FULL_REST_S = 300.0
-"""The rest of a partition whose compaction found no memory, or an unreadable entry: a run would read all of the log for
-nothing."""
+"""Seconds before the next try after a compaction without enough memory, or with an unreadable entry: a run would read
+all of the log in vain."""
 
 
 async def maintain(
@@ -53,9 +53,9 @@ async def maintain(
     """Finish deletions at start and every 30 s, enforce retention every log.retention.check.interval.ms, and look for
     due compactions every log.cleaner.backoff.ms.
 
-    Retention begins 30 s after the start, as Kafka's, or sooner if the interval is shorter. Topics whose limits were
-    lowered are looked at soon, and all topics while memory is short. One front-end of a namespace has the turn for
-    deletions and retention. An idle namespace has its deletions finished with retention. Runs until cancelled.
+    Retention begins 30 s after the start, as in Kafka, or sooner if the interval is shorter. Topics with lowered limits
+    are handled soon, and all topics while memory is short. One front-end of a namespace has the turn for deletions and
+    retention. In an idle namespace, deletions wait for retention. Runs until cancelled.
     """
     sweeps = Sweeps() if sweeps is None else sweeps
     async with anyio.create_task_group() as tasks:
@@ -71,7 +71,7 @@ async def _keep_trimmed(
 
     async def retain() -> None:
         nonlocal retention_at
-        # It is tried again then if it fails.
+        # A failure is retried then.
         retention_at = anyio.current_time() + min(_INTERVAL_S, _retention_interval_s(catalog))
         await enforce_retention(namespace, catalog, log)
         retention_at = anyio.current_time() + _retention_interval_s(catalog)
@@ -105,7 +105,7 @@ async def enforce_retention(
     """Trim partitions to their topics' limits, forget silent producers, and remove leftovers of compactions whose
     front-ends died.
 
-    A corrupt partition gets a line in the log and keeps no other one; nor does a partition whose server is away.
+    Skips and logs a corrupt partition; skips a partition whose server is away.
 
     :raises StoreUnavailable, StoreFull: at the end.
     :raises StoreError: the time cannot be read.
@@ -147,10 +147,10 @@ async def _keep_compacted(namespace: Namespace, catalog: Catalog, log: Log, acti
 
 
 async def compact_all(namespace: Namespace, catalog: Catalog, log: Log, resting: dict[Partition, float]) -> None:
-    """Compact all due partitions, in an order of chance, so that front-ends share the work.
+    """Compact all due partitions, in random order, so that front-ends share the work.
 
-    A partition that is corrupt, or for which memory is lacking, gets a line in the log and keeps no other one. It rests
-    until a time by the loop's clock that ``resting`` holds. A partition whose server is away keeps no other one either.
+    Skips and logs a partition that is corrupt or lacks memory; ``resting`` holds the loop's time of its next try. Skips
+    a partition whose server is away.
 
     :raises StoreUnavailable: at the end.
     :raises StoreError: the time cannot be read.
@@ -186,17 +186,17 @@ async def compact_all(namespace: Namespace, catalog: Catalog, log: Log, resting:
 
 
 def expiration_ms_of(catalog: Catalog) -> int:
-    """The time for which partitions remember a silent producer: at least the longest transaction, in which it may be
-    silent."""
+    """Milliseconds for which partitions remember a silent producer: at least the longest transaction's, because the
+    producer may be silent during it."""
     names = ("producer.id.expiration.ms", "transaction.max.timeout.ms")
     return max(catalog.integer(None, name) for name in names)
 
 
 async def forget_silent_producers(log: Log, partition: Partition, expiration_ms: int) -> None:
-    """Forget the producers of one partition that were silent for so long, but none with an open transaction.
+    """Forget the producers of one partition that were silent for so long, except those with an open transaction.
 
-    A producer whose last batch lies below an end of the log that was noted long ago was silent for that long. Any
-    front-end may forget producers at any time. Source: UnifiedLog.removeExpiredProducers, ProducerStateManagerConfig
+    A producer was silent since a noted log end if its last batch lies below it. Any front-end may forget producers at
+    any time. Source: UnifiedLog.removeExpiredProducers, ProducerStateManagerConfig
 
     :raises StoreUnavailable, StoreError:
     """

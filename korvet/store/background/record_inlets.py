@@ -1,13 +1,13 @@
 """The inlets of partitions: front-ends move their records into the logs, and keep the rules for Redis users.
 
-**Rules.** A topic's settings live in the catalog, and its partitions on other servers. The functions that take records
-from Redis look at ``records`` in the partition's meta hash. Every front-end keeps that as the catalog has it: when it
+**Rules.** A topic's settings live in the catalog, its partitions perhaps on other servers. The functions that take
+records from Redis read ``records`` in the partition's meta hash. Every front-end copies it from the catalog: when it
 makes partitions, when the catalog changes, and every few minutes for all partitions, because another front-end may have
-died in between. Until then the former rules count.
+died in between. Until then the former rules apply.
 
-**Inlets.** Every front-end asks each inlet for its length, again and again. If it finds entries, it calls the function
-that moves them, which moves each exactly once however many call. Asking works on every topology and after every loss. A
-blocking read of many streams does not: a cluster refuses one for streams of several slots.
+**Inlets.** Every front-end polls each inlet's length. If there are entries, it calls the function that moves them, each
+exactly once with any number of callers. Polling works on every topology and after every loss. A blocking read of many
+streams does not: a cluster refuses one across slots.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = structlog.get_logger()
 _Item = TypeVar("_Item")
 
 SHORTEST_S = 0.1
-"""Between two rounds over all inlets, or `PER_INLET_S` for each of them if that is more."""
+"""Seconds between two rounds over all inlets, or `PER_INLET_S` for each if that is more."""
 PER_INLET_S = 0.0005
 _EVERYTHING_S = 300.0
 _PIPELINED = 200
@@ -50,11 +50,11 @@ class RecordInlets:
         self._generation = -1
         self._everything_at = -1e9
         self._configured: dict[tuple[Any, int], str] = {}
-        """The rules that were written last, by topic id and partition; partitions without rules are left out."""
+        """The last written rules, by topic id and partition, without partitions that have none."""
         self._failure: KorvetError | None = None
-        """The first failure of this round that asking again may mend: of one server, or of a slot that moves."""
+        """The first failure of this round that a retry may cure: of one server, or of a moving slot."""
         self._broken: set[str] = set()
-        """Keys of the logs that a line told of as broken, for some minutes."""
+        """Keys of logs reported as broken, for some minutes."""
 
     async def tend(self) -> None:
         """Keep the rules and empty the inlets until cancelled."""
@@ -76,9 +76,9 @@ class RecordInlets:
     # ------------------------------------------------------------------ rules
 
     async def keep_rules(self) -> None:
-        """Write the rules of partitions whose topics changed since the last call, and now and then of all.
+        """Write the rules of partitions whose topics changed since the last call, and sometimes of all.
 
-        :raises StoreUnavailable, StoreFull, StoreError: if some partitions have to wait; the others' rules are written.
+        :raises StoreUnavailable, StoreFull, StoreError: some partitions must wait; the others' rules are written.
         """
         is_everything = self._log.now() >= self._everything_at
         if not is_everything and self._generation == self._catalog.generation:
@@ -111,7 +111,7 @@ class RecordInlets:
             self._broken.clear()
 
     async def _found(self, partitions: Sequence[Partition]) -> dict[tuple[Any, int], str]:
-        """The rules that partitions have."""
+        """The partitions' rules in Redis."""
         found = {}
         for some in _slices(partitions):
             questions = [
@@ -127,7 +127,7 @@ class RecordInlets:
     async def move(self) -> None:
         """Move the entries of the inlets into the logs.
 
-        :raises StoreUnavailable, StoreFull, StoreError: if some inlets have to wait; the others were moved.
+        :raises StoreUnavailable, StoreFull, StoreError: some inlets must wait; the others were moved.
         """
         partitions = [
             self._log.partition(topic, index)
@@ -143,7 +143,7 @@ class RecordInlets:
         self._raise_failure()
 
     async def _drain(self, partition: Partition, keys: InletKeys) -> None:
-        """Move one inlet's entries, as long as Redis has room for producers."""
+        """Move one inlet's entries while Redis has room for producers."""
         for _ in range(_MOST_CALLS):
             if self._log.reserve.is_used_up(keys.log):
                 return
@@ -166,8 +166,8 @@ class RecordInlets:
                 return
 
     async def _settled(self, partition: Partition, question: Awaitable[Any]) -> Any:
-        """The answer. None if this partition is broken, of which a line in the log tells once; or if Redis has to be
-        asked again, which `_raise_failure` tells at the end of the round."""
+        """The reply. None if this partition is broken, which is logged once; or if a retry is needed, which
+        `_raise_failure` reports at the end of the round."""
         name = partition.keys.log
         try:
             return await question

@@ -1,9 +1,11 @@
 """Retention: removing a partition's oldest batches by age and by size, as Kafka removes segments.
 
-Korvet's unit is the batch. By age, all batches before the first whose largest timestamp is young enough go. A batch
-without timestamps counts from its append (LogSegment.largestTimestamp takes the time of the file). By size, as many of
-the oldest batches go as leave at least ``retention.bytes``. With ``korvet.retention=archived`` unarchived records stay.
-Trimming may be repeated, so any front-end may do it at any time.
+korvet's unit is the batch. By age, it removes all batches before the first with a young enough largest timestamp. A
+batch without timestamps has the age of its append (LogSegment.largestTimestamp takes the file's time). By size, it
+removes the oldest batches as long as ``retention.bytes`` are left. With ``korvet.retention=archived`` unarchived
+records stay.
+
+Trimming is repeatable, so any front-end may do it at any time.
 
 Source: UnifiedLog.deleteRetentionMsBreachedSegments and deleteRetentionSizeBreachedSegments.
 """
@@ -29,7 +31,7 @@ from korvet.store.log.partition import Partition
 
 _MAX_SEARCH_STEPS = 64
 _MAX_CALLS = 1000
-"""Calls of one search; the next retention goes on behind the batches that it reached."""
+"""The most calls of one search; the next retention continues after the batches that it reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ def retention_of(catalog: Catalog, topic: Topic) -> Retention | None:
 
 
 async def time_ms(namespace: Namespace, log: Log) -> int:
-    """The time by Redis, on which all front-ends agree, to the second.
+    """Redis's time in milliseconds, to the second: all front-ends agree on it.
 
     :raises StoreUnavailable, StoreError:
     """
@@ -64,7 +66,7 @@ async def time_ms(namespace: Namespace, log: Log) -> int:
 async def enforce_settings(
     namespace: Namespace, catalog: Catalog, log: Log, topic: Topic, index: int, now_ms: int
 ) -> None:
-    """Trim one partition by its topic's present settings. It reads the catalog first, because removed records are gone.
+    """Trim one partition by its topic's current settings, for which it first reads the catalog.
 
     :raises StoreUnavailable, StoreFull, StoreError:
     """
@@ -82,7 +84,7 @@ async def enforce(
 ) -> None:
     """Trim one partition to its topic's limits.
 
-    :param now_ms: as `time_ms` tells it.
+    :param now_ms: the time from `time_ms`.
     :param archived: the offset that its archive committed.
     :raises StoreUnavailable, StoreFull, StoreError:
     """
@@ -99,12 +101,12 @@ async def enforce(
         keep_from = max(keep_from, await _first_within(log, partition, meta.start, meta.end, limits.bytes))
     keep_from = min(keep_from, most)
     if keep_from > meta.start:
-        # Another history may have begun meanwhile, to which this offset means nothing.
+        # Another history may have begun meanwhile, in which this offset means nothing.
         await log.trim(partition, keep_from, meta.epoch)
 
 
 async def _first_younger(log: Log, partition: Partition, oldest_ms: int, start: int, end: int) -> int:
-    """The offset of the first batch of ``oldest_ms`` or later, or up to which it looked; ``end`` if there is none."""
+    """The offset of the first batch of ``oldest_ms`` or later, ``end`` if none, or where a long search stopped."""
     keys = (partition.keys.log, partition.keys.meta)
     cursor: int | bytes = -1
     for _ in range(_MAX_CALLS):
@@ -127,7 +129,7 @@ async def _first_younger(log: Log, partition: Partition, oldest_ms: int, start: 
 
 
 async def _first_within(log: Log, partition: Partition, start: int, end: int, keep_bytes: int) -> int:
-    """The offset of the first batch that must stay for ``keep_bytes`` to be left: a binary search over the stream."""
+    """The offset of the first batch to keep so that ``keep_bytes`` are left: a binary search over the stream."""
     first, last = await _entry(log, partition, start), await _entry(log, partition, end - 1)
     if first is None or last is None:
         return start
@@ -152,7 +154,7 @@ async def _first_within(log: Log, partition: Partition, start: int, end: int, ke
 async def _entry(log: Log, partition: Partition, offset: int) -> Index | None:
     """The index of the batch that holds an offset, or of the next one; None past the end.
 
-    :raises CorruptEntry: if the entry is none of korvet's.
+    :raises CorruptEntry: korvet did not write the entry.
     """
     name = partition.keys.log
     found: list[Any] = await log.store.call(Purpose.READ, name, "XRANGE", name, f"{offset + 1}-0", "+", "COUNT", 1)

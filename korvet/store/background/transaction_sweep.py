@@ -1,9 +1,9 @@
-"""The sweep of transactions: it aborts those that lasted too long, finishes those that a front-end left, and forgets
-unused transactional ids.
+"""The sweep of transactions: it aborts overlong ones, finishes those that a front-end left, and forgets unused
+transactional ids.
 
-A transactional id has one deadline in its shard, and any front-end acts that is there when it is past. One front-end of
-a namespace has the turn (`korvet.store.registry`). Several at once do no harm: what one has in hand another finds done
-or does again. Shards that hold an id are looked at each second, and all of them every few seconds.
+A transactional id has one deadline in its shard, and any front-end may act once it is past. One front-end of a
+namespace has the turn (`korvet.store.registry`). Several at once do no harm: each step is repeatable. The sweep checks
+shards that hold an id each second, and all of them every few seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from korvet.store.transactions.transactions import Transactions
 
 INTERVAL_S: Final = 1.0
 UNUSED_INTERVAL_S: Final = 5.0
-"""Between two looks for shards that came to hold a transactional id."""
+"""Seconds between two searches for shards with new transactional ids."""
 HANGING_INTERVAL_S: Final = 60.0
 
 
@@ -32,7 +32,7 @@ async def keep_swept(
 ) -> None:
     """Sweep every second while it is this front-end's turn, until cancelled.
 
-    Nobody changes a deadline in an idle namespace. So the sweep rests there until the first of them.
+    In an idle namespace no deadline changes, so the sweep sleeps until the first one.
     """
     in_use: Sequence[int] = ()
     looked_at, rest_s = -UNUSED_INTERVAL_S, 0.0
@@ -62,7 +62,7 @@ async def keep_swept(
 async def keep_closed(
     transactions: Transactions, turn: SweepTurn, activity: Activity, steps: Steps | None = None
 ) -> None:
-    """Close every minute what a history that went back left open, while it is this front-end's turn."""
+    """Close every minute what a rolled-back history left open, while it is this front-end's turn."""
 
     async def step() -> None:
         async with taking(turn):
@@ -76,12 +76,11 @@ async def keep_closed(
 async def sweep(transactions: Transactions, shards: Sequence[int] = range(TRANSACTION_SHARDS)) -> None:
     """Act on all that is due now.
 
-    A transaction that cannot be brought to its end is told of in the log, once, and does not keep the others: its shard
-    lets pass a while that grows to ten seconds before it is due again. A shard that cannot be read keeps no other one,
-    nor does one whose server is away.
+    A transaction that cannot be finished is logged once and does not delay the others: its shard postpones it by a
+    pause that grows to ten seconds. The sweep skips a shard that cannot be read, or whose server is away.
 
     :raises StoreError: at the end, if a shard cannot be read.
-    :raises StoreUnavailable, StoreFull: at the end, if a shard's server cannot be asked and each other shard was read.
+    :raises StoreUnavailable, StoreFull: at the end, if a shard's server fails and each other shard was read.
     """
     failures: list[KorvetError] = []
     for shard in random.sample(shards, len(shards)):

@@ -1,1 +1,1 @@
-"""The catalog: which topics there are, and what is set for them, for the cluster and for groups."""
+"""The catalog: the topics, and the configs of topics, of the cluster and of groups."""

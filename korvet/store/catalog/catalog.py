@@ -1,8 +1,8 @@
 """One front-end's view of the catalog in Redis, and the calls that change it.
 
-The view follows the catalog's channel and is read again now and then. A caller that must be sure calls
-`Catalog.refresh`, which transfers nothing while the version is the same. Steps of a topic's life over both catalog and
-partitions are in `korvet.store.topics`.
+The view follows the catalog's channel and is also read periodically. A caller that needs the current state calls
+`Catalog.refresh`, which transfers nothing while the version is the same. `korvet.store.topics` has the steps that
+change both catalog and partitions.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MOMENT_S: Final = 5.0
 
 
 class _Reading(NamedTuple):
-    """A reading of the catalog that was begun; readings are counted."""
+    """A numbered read of the catalog in progress."""
 
     number: int
     known_version: int
@@ -71,9 +71,9 @@ class Catalog(Settings):
         super().__init__(static)
         self.cluster_id = ""
         self.generation = 0
-        """Counts the states that were read; values made of settings are good while this is the same."""
+        """The number of states read; values derived from settings are valid while this is the same."""
         self.topics_digest = ""
-        """Equal if the topics are equal by name, id and number of partitions, whatever their configs."""
+        """A digest of the topics' names, ids and numbers of partitions, without configs."""
         self._name, self._former = namespace.name, namespace.former_catalog
         self._keys = namespace.catalog
         self._store = store
@@ -82,7 +82,7 @@ class Catalog(Settings):
         self._channels = (namespace.catalog.meta, namespace.frontends)
         self._version = _UNKNOWN_VERSION
         self._asked = self._taken = 0
-        """The number of the last reading that was begun, and of that which was taken over."""
+        """The numbers of the last read begun and the last one taken over."""
         self._topics: dict[str, Topic] = {}
         self._unified: Mapping[str, Sequence[str]] | None = None
         self._by_id: dict[UUID, Topic] = {}
@@ -96,9 +96,9 @@ class Catalog(Settings):
     # ------------------------------------------------------------------ the cache
 
     async def open(self) -> None:
-        """Mint the cluster id if there is none, and read everything.
+        """Create the cluster id if there is none, and read everything.
 
-        :raises KorvetError: the namespace holds data whose keys an older korvet named.
+        :raises KorvetError: the namespace holds data under an older korvet's key names.
         :raises StoreUnavailable, StoreFull, StoreError:
         """
         if await self._store.call(Purpose.COORDINATE, self._former, "EXISTS", self._former):
@@ -112,7 +112,7 @@ class Catalog(Settings):
     async def follow(self) -> None:
         """Keep the cache current until cancelled: read at each announced change, and every 30 s.
 
-        In an idle namespace the cache is read every five minutes, and as soon as that is active.
+        In an idle namespace it reads every five minutes, and as soon as the namespace is active.
         """
         complaint = "the catalog cannot be read; its last known state serves"
         await every(0.0, self._follow, complaint, has_told=self._store.has_told)
@@ -125,7 +125,7 @@ class Catalog(Settings):
             await listening.wait(_IDLE_REFRESH_S if self._activity.is_idle else _REFRESH_S)
 
     async def changed(self, generation: int) -> None:
-        """Return when a later state than a generation's was read."""
+        """Wait for a later state than ``generation``'s."""
         while self.generation == generation:
             await self._changed.wait()
 
@@ -135,10 +135,10 @@ class Catalog(Settings):
         self._changed = anyio.Event()
 
     async def refresh(self) -> None:
-        """Read the catalog; nothing is transferred if the version is the known one.
+        """Read the catalog; transfers nothing if the version is the known one.
 
-        A lost catalog gets the cluster id back, because clients know the cluster by it. Topics or settings that
-        somebody deleted by hand are written back as they were last read.
+        Restores a lost catalog's cluster id, because clients identify the cluster by it, and topics or settings deleted
+        by hand, as last read.
 
         :raises StoreUnavailable, StoreError:
         """
@@ -154,7 +154,7 @@ class Catalog(Settings):
         return await self._take(self._ask())
 
     def _ask(self) -> _Reading:
-        """Ask for the catalog if its version is not the known one; the first page is queued before this returns."""
+        """Request the catalog unless its version is the known one; queues the first page before it returns."""
         self._asked += 1
         return _Reading(self._asked, self._version, self._page(self._version))
 
@@ -164,9 +164,9 @@ class Catalog(Settings):
         )
 
     async def _take(self, reading: _Reading, *, restores: bool = False) -> bool:
-        """Take over what was asked for, unless what was asked for later is here already. False without a cluster id.
+        """Take over a read, unless a later one has been taken over already. False without a cluster id.
 
-        Pages that come after the first may be of later versions. So the first page's version is what is known by them.
+        Later pages may be of later versions, so the first page's version becomes the known one.
 
         :raises StoreError: topics or settings were deleted by hand, and are not restored.
         """
@@ -222,11 +222,11 @@ class Catalog(Settings):
         return self._by_id.get(id)
 
     def was_deleted_just_now(self, name: str) -> bool:
-        """Whether this front-end saw a topic of this name go a moment ago; no I/O."""
+        """True if this front-end saw a topic of this name deleted a moment ago; no I/O."""
         return monotonic() - self._gone.get(name, -_MOMENT_S) < _MOMENT_S
 
     def topics(self) -> Collection[Topic]:
-        """All topics except those that are being deleted, as last read; no I/O."""
+        """All topics except deleting ones, as last read; no I/O."""
         return self._topics.values()
 
     def unified(self) -> Mapping[str, Sequence[str]]:
@@ -236,11 +236,11 @@ class Catalog(Settings):
         return self._unified
 
     def deleting(self) -> Sequence[Topic]:
-        """The topics whose deletion has begun and not ended, as last read; no I/O."""
+        """The topics with an unfinished deletion, as last read; no I/O."""
         return self._deleting
 
     def _distrust(self) -> None:
-        """Forget the known version: after history went back, it may come again with another content."""
+        """Forget the known version: after a rollback of history it may recur with other contents."""
         self._version = _UNKNOWN_VERSION
 
     def _replace_topics(self, flat: Sequence[bytes]) -> None:
@@ -270,7 +270,7 @@ class Catalog(Settings):
         self._deleting = [topic for topic in topics if topic.deleting]
 
     def take_static(self, static: Mapping[str, str]) -> None:
-        """Have other broker configs of the front-end's own config file count."""
+        """Replace the broker configs of the front-end's config file."""
         self._take_static(static)
         self._count_change()
 
@@ -279,8 +279,8 @@ class Catalog(Settings):
     async def create(
         self, name: str, id: UUID, partitions: int, configs: Mapping[str, str]
     ) -> tuple[ErrorCode, Topic | None]:
-        """Enter a topic; its partitions' keys come after it. TOPIC_ALREADY_EXISTS also while the former one is deleted;
-        POLICY_VIOLATION beyond a tenant's limits.
+        """Add a topic, before its partitions' keys exist. TOPIC_ALREADY_EXISTS also during the deletion of a former
+        one; POLICY_VIOLATION beyond a tenant's limits.
 
         :returns: the code and, without an error, the topic; so does `grow`.
         :raises StoreUnavailable, StoreFull, StoreError: as do the other changes.
@@ -325,21 +325,21 @@ class Catalog(Settings):
     async def configure_own(
         self, owner: Owner, name: str, change: ConfigChange, most: int, *, validate_only: bool
     ) -> ErrorCode:
-        """Change the own configs of a group, which need not exist, of a subscription or of a broker.
+        """Change the own configs of a group (which need not exist), a subscription or a broker.
 
-        POLICY_VIOLATION if more than ``most`` of its kind would have such configs.
+        POLICY_VIOLATION if more than ``most`` of this kind would have own configs.
         """
         text, step = self.own_change(owner, name, change).as_json(), "check" if validate_only else "change"
         return _code_of(await self._change("korvet_catalog_configure", change=text, most=most, step=step))
 
     async def _change(self, function: str, /, **named: str | int) -> Sequence[Any]:
-        # The first page is queued behind the change, so one round trip does both unless there are many topics.
+        # The first page is queued after the change, so one round trip does both unless there are many topics.
         changed = self._store.call_function(Purpose.COORDINATE, function, self._keys, **named)
         reading = self._ask()
         try:
             reply: Sequence[Any] = await changed
         finally:
-            # The change counts, and `follow` makes up for a lost read.
+            # The change is made, and `follow` makes up for a lost read.
             with suppress(StoreUnavailable):
                 await self._take(reading, restores=True)
         return reply

@@ -1,4 +1,4 @@
-"""What is set for the cluster, for topics, groups, client metrics and brokers, and the value that counts."""
+"""The configs set for the cluster, topics, groups, client metrics and brokers, and the effective values."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from korvet.store.catalog.topic import Topic
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 Owned = Mapping[str, Mapping[str, str]]
-"""Configs by the names of those that have them."""
+"""Configs by the name of the resource."""
 _NOTHING_SET: Final[Owned] = MappingProxyType({})
 
 
 class Owner(StrEnum):
-    """A kind of resource, other than topics, that has configs of its own.
+    """A resource type, other than topics, with own configs.
 
-    They are fields of the configs' hash: this, the resource's name percent-encoded, and the config's name, with colons
-    between.
+    A field of the configs' hash is this value, the resource's percent-encoded name and the config's name, joined by
+    colons.
     """
 
     GROUP = "group"
@@ -42,7 +42,7 @@ _OWNERS: Final = frozenset(map(str, Owner))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """What to set and what to drop; with ``replace`` everything that is not set is dropped."""
+    """Configs to set and to drop; ``replace`` drops everything else."""
 
     set: Mapping[str, str]
     delete: Collection[str] = ()
@@ -54,13 +54,13 @@ class ConfigChange:
         return {**kept, **self.set}
 
     def as_json(self) -> str:
-        """The change as the library's functions take it."""
+        """The change as the library's functions expect it."""
         return json.dumps({"set": dict(self.set), "delete": list(self.delete), "replace": self.replace})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effective:
-    """A config's value under one of its names, and where it was set."""
+    """A config's value under one of its names, and its source."""
 
     name: str
     value: str
@@ -79,7 +79,7 @@ class Settings:
         """The operator's limits of a tenant (`korvet.store.tenants.Limit`)."""
 
     def at_most(self, name: str, limit: str) -> int:
-        """A bound's setting, or a tenant's limit if that is lower."""
+        """A bound's setting, or the tenant's limit if lower."""
         bound = self.integer(None, name)
         return min(bound, self.limits.get(limit, bound))
 
@@ -129,9 +129,9 @@ class Settings:
         return normal(config.kind, next(set_values, config.default or ""))
 
     def broker_values(self, name: str | None, own: Mapping[str, str] = NOTHING) -> list[Effective]:
-        """Every value a broker config has, the one that counts first (kafka.server.ConfigHelper.configSynonyms).
+        """Every value of a broker config, the effective one first (kafka.server.ConfigHelper.configSynonyms).
 
-        :param own: what is set for one broker. It is shown as the broker's, and counts nowhere.
+        :param own: the configs set for one broker. They are shown as the broker's, but have no effect.
         """
         chain: list[Config] = []
         while name is not None:
@@ -159,22 +159,22 @@ class Settings:
         return list(dropwhile(lambda effective: effective.name != chain[0].name, values))
 
     def listener_configs(self) -> Sequence[str]:
-        """The names of the configs that the config file sets for single listeners."""
+        """The names of listener configs in the config file."""
         return [name for name in self._static if listener_config(name) is not None]
 
     def cluster_configs(self) -> Mapping[str, str]:
-        """What is set for all brokers."""
+        """The configs set for all brokers."""
         return self._cluster_configs
 
     def owned(self, owner: Owner) -> Owned:
-        """The configs of all resources of a kind for which something is set; the same object while they are the same.
+        """The own configs of all resources of a type that have some; the same object while unchanged.
 
         A group need not exist.
         """
         return self._own[owner]
 
     def own(self, owner: Owner, name: str) -> Mapping[str, str]:
-        """What is set for a resource."""
+        """A resource's own configs."""
         return self._own[owner].get(name, NOTHING)
 
     def group_setting(self, group_id: str, name: str) -> str:
@@ -188,7 +188,7 @@ class Settings:
         return self.setting(None, config.synonym) if config.synonym else config.default or ""
 
     def own_change(self, owner: Owner, name: str, change: ConfigChange) -> ConfigChange:
-        """A change of a resource's own configs as one of the fields in which the catalog keeps them."""
+        """A change of a resource's own configs, in terms of the catalog's fields."""
         prefix, own = f"{owner}:{quote(name, safe='')}:", self.own(owner, name)
         delete = own.keys() - change.set.keys() if change.replace else change.delete
         return ConfigChange(

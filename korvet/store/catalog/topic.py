@@ -1,4 +1,4 @@
-"""A topic as the catalog has it, and the JSON text in which Redis keeps it."""
+"""A topic of the catalog, and its JSON text in Redis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from korvet.errors import StoreError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A topic; ``configs`` are its own, as they were set. Clients do not see a deleting one."""
+    """A topic; ``configs`` are its own, as set. Clients do not see a deleting one."""
 
     name: str
     id: UUID
@@ -25,7 +25,7 @@ class Topic:
 
 
 class TopicEntry(NamedTuple):
-    """A topic beside the text that it was read from; ``digest`` tells what consumers see, 0 while it is deleted."""
+    """A topic with its stored text; ``digest`` covers what consumers see, and is 0 during deletion."""
 
     text: bytes
     topic: Topic
@@ -63,7 +63,7 @@ def parse_topic(name: bytes, text: bytes) -> Topic:
 
 
 def unified_names(names: Iterable[str]) -> Mapping[str, Sequence[str]]:
-    """Topics' names under the names that metrics give them, with '_' for every '.'."""
+    """Topic names by their names in metrics, with '_' for every '.'."""
     unified: dict[str, list[str]] = {}
     for name in names:
         unified.setdefault(name.replace(".", "_"), []).append(name)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from korvet.store.log.log import Log
 
 STEP = 100
-"""Entries of one call; the functions take no more."""
+"""The most entries of one call; the functions take no more."""
 ABORTED_STEP = 1000
-"""Aborted transactions of one call."""
+"""The most aborted transactions of one call."""
 _MOST_CALLS = 1_000_000
 _FETCHED_BYTES = 4 << 20
 
@@ -44,7 +44,7 @@ async def aborted_transactions(log: Log, partition: Partition, start: int) -> li
 
 
 class Batches:
-    """The batches of a partition, while a lease is kept."""
+    """The batches of a partition, read under a lease."""
 
     def __init__(self, log: Log, partition: Partition, lease: Lease) -> None:
         self._log = log
@@ -53,7 +53,7 @@ class Batches:
         self._share = log.answers.share()
 
     async def between(self, offset: int, until: int) -> AsyncIterator[tuple[Sequence[Entry], Sequence[Stored]]]:
-        """The batches from an offset on that end at or below another, with their entries.
+        """The batches from ``offset`` on that end at or below ``until``, with their entries.
 
         :raises Lost: the lease is lost, or an entry was trimmed meanwhile.
         :raises StoreUnavailable, StoreError:
@@ -73,14 +73,14 @@ class Batches:
             for entries in _slices(parsed):
                 batches = await fetch_batches(log, partition, entries, self._share)
                 if batches is None:
-                    # Trimmed meanwhile, for one.
+                    # For example, trimmed meanwhile.
                     raise await lost_batch(log, partition, entries, self._share) or Lost
                 yield entries, [_stored(*pair) for pair in zip(entries, batches, strict=True)]
                 offset = entries[-1].next_offset
 
 
 def _slices(entries: Sequence[Entry]) -> list[Sequence[Entry]]:
-    """The entries in parts, each of which may be in memory at once."""
+    """The entries in slices, each small enough for memory."""
     parts: list[list[Entry]] = [[]]
     size_bytes = 0
     for entry in entries:

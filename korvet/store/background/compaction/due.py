@@ -1,4 +1,4 @@
-"""The time for a partition's compaction, by its topic's settings and by what was appended since the last one.
+"""The decision that a partition's compaction is due, by its topic's settings and the appends since the last one.
 
 Source: LogCleanerManager
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from korvet.store.log.log import Log
 
 MOST_PLAN_BYTES = 64 << 20
-"""Of new batches, which a run keeps until it went through all of the log."""
+"""The most bytes of new batches, which a run keeps in memory until it has read all of the log."""
 _MOST_CALLS = 1_000_000
 
 
@@ -42,7 +42,7 @@ class Compaction:
 def compaction_of(catalog: Catalog, topic: Topic) -> Compaction | None:
     """A topic's settings, or None if it is not compacted.
 
-    A topic that may lose only archived records is not: replaced records may be unarchived.
+    A topic with ``korvet.retention=archived`` is not compacted: replaced records may be unarchived.
     """
     if "compact" not in split(catalog.setting(topic, "cleanup.policy")) or keeps_unarchived(catalog, topic):
         return None
@@ -55,7 +55,7 @@ def compaction_of(catalog: Catalog, topic: Topic) -> Compaction | None:
 
 
 class Dirty(NamedTuple):
-    """The part of the log whose keys a run looks at, and the log's server, epoch and start at that time."""
+    """The part of the log whose keys a run reads, and the log's server, epoch and start at that time."""
 
     run_id: str
     epoch: int
@@ -102,14 +102,14 @@ async def _bytes_below(log: Log, name: str, offset: int, before: int) -> int:
 
 
 async def _is_overdue(log: Log, name: str, first_dirty: int, now_ms: int, max_lag_ms: int) -> bool:
-    """Whether the first dirty batch is older than it may be."""
+    """True if the first dirty batch is older than the allowed lag."""
     found = await log.store.call(Purpose.READ, name, "XRANGE", name, f"{first_dirty + 1}-0", "+", "COUNT", 1)
     timestamp = index_of(name, found[0]).max_timestamp if found else -1
     return 0 < timestamp < now_ms - max_lag_ms
 
 
 async def _first_younger(log: Log, partition: Partition, oldest_ms: int, until: int) -> int:
-    """The offset of the first batch that is younger than ``oldest_ms``, if that is below ``until``."""
+    """The offset of the first batch younger than ``oldest_ms``, at most ``until``."""
     cursor: int | bytes = -1
     for _ in range(_MOST_CALLS):
         code, status, cursor, index, _ = await log.store.call_function(

@@ -1,8 +1,8 @@
-"""The memory that a compaction takes before it frees any, and whether a server has it.
+"""The memory that a compaction needs before it frees any, and the check that a server has it.
 
-The new stream holds a copy of every batch below 8 KiB and of every record that stays, and all rewritten batches. If it
-filled the server, Redis would refuse producers until the run gives up, again and again. So a run reckons its memory
-before.
+The new stream holds a copy of every kept batch below 8 KiB and of every kept record, and all rewritten batches. If it
+filled the server, Redis would refuse producers until the run gave up, at every run. So a run estimates its memory
+first.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from korvet.store.log.log import Log
 
 _ENTRY_BYTES = 100
-"""Of an entry's id, index and place in the stream, about."""
+"""The approximate bytes of an entry's id, index and place in the stream."""
 _SHARE = 0.75
-"""Of the free memory that a compaction may take; the rest is for producers meanwhile."""
+"""The share of the free memory that a compaction may take; the rest is for producers meanwhile."""
 
 
 MOST_GROUPS = 1000
-"""Redis groups of a log that is compacted: the call that swaps the streams looks at all of them."""
+"""The most Redis groups of a compacted log: the call that swaps the streams reads all of them."""
 CROWDED = f"more than {MOST_GROUPS} Redis groups read it, or more than 500 consumers in one of them"
 
 
 class NoRoom(StoreFull):
-    """A compaction would take more memory, or more of Redis's time at once, than there is."""
+    """A compaction would take too much memory, or block Redis for too long."""
 
 
 def count_new_bytes(entries: Sequence[Entry], chunk: Chunk) -> None:
-    """Add to a chunk the bytes that these entries of it take in the new stream, and beside it."""
+    """Add to a chunk the bytes of these entries in the new stream and beside it."""
     gone = set(chunk.dropped)
     for entry in entries:
         if entry.next_offset not in gone:
@@ -46,14 +46,14 @@ def count_new_bytes(entries: Sequence[Entry], chunk: Chunk) -> None:
 
 
 def _inline_bytes(entry: Entry) -> int:
-    """The bytes of an entry's batch or record that lie in the stream."""
+    """The bytes of an entry's batch or record inside the stream."""
     return entry.size_bytes if entry.record is not None else len(entry.data or b"")
 
 
 async def check_room(log: Log, partition: Partition, chunks: Sequence[Chunk]) -> None:
-    """Check that the server has room for the chunks, and for the entries behind them.
+    """Check that the server has room for the chunks, and for the entries after them.
 
-    :raises NoRoom: if it has not; tells what to do.
+    :raises NoRoom: the server has no room; the text has the remedy.
     :raises StoreUnavailable, StoreError:
     """
     room = await room_at(log.store, partition.keys.log)
@@ -68,20 +68,20 @@ async def check_room(log: Log, partition: Partition, chunks: Sequence[Chunk]) ->
 
 
 async def _bytes_behind(log: Log, partition: Partition, offset: int) -> int:
-    """The bytes of the entries from an offset on, at most."""
+    """An upper bound on the bytes of the entries from an offset on."""
     name = partition.keys.log
     ends = [
         log.store.call(Purpose.READ, name, "XREVRANGE", name, last, "-", "COUNT", 1) for last in ("+", f"{offset}-0")
     ]
     (end, here) = [_totals(name, await found) for found in ends]
     size, batches = end[0] - here[0], end[1] - here[1]
-    # Records lie in the stream whatever their length is.
+    # Records are in the stream, whatever their length.
     inline = size if log.limits(partition).is_record else min(size, batches * INLINE_LIMIT_BYTES)
     return inline + batches * _ENTRY_BYTES
 
 
 def _totals(name: str, found: Any) -> tuple[int, int]:
-    """Running bytes and batches at the entry in an answer; zeros if there is none."""
+    """The running totals of bytes and batches at the entry in a reply; zeros without an entry."""
     if not found:
         return 0, 0
     index = index_of(name, found[0])
@@ -89,9 +89,9 @@ def _totals(name: str, found: Any) -> tuple[int, int]:
 
 
 async def check_groups(log: Log, partition: Partition) -> None:
-    """Check that the log's Redis groups are not too many.
+    """Check the number of the log's Redis groups.
 
-    :raises NoRoom: if they are.
+    :raises NoRoom: there are too many.
     :raises StoreUnavailable, StoreError:
     """
     name = partition.keys.log

@@ -19,7 +19,7 @@ _MOST_CALLS = 1_000_000
 
 
 class Lost(Exception):
-    """The partition or the lease is not what it was, so the run's decisions are worth nothing any more."""
+    """The partition or the lease has changed, so the run's decisions are void."""
 
 
 class Lease:
@@ -35,7 +35,7 @@ class Lease:
     async def begin(self, *, is_kept: bool = False) -> bool:
         """Take the lease; false if another front-end has it.
 
-        :param is_kept: only keep it; false also if it was lost meanwhile.
+        :param is_kept: only renew it; false also if it was lost meanwhile.
         :raises StoreUnavailable, StoreFull, StoreError:
         """
         self._renew_at = self._log.now() + _RENEW_S
@@ -50,7 +50,7 @@ class Lease:
         return False
 
     async def keep(self) -> None:
-        """Renew the lease if it is time to.
+        """Renew the lease when due.
 
         :raises Lost: another front-end has it.
         :raises StoreUnavailable, StoreError:
@@ -61,7 +61,7 @@ class Lease:
     async def end(self, *, run_id: str | None = None, epoch: int | None = None, cleaned: int | None = None) -> None:
         """Remove leftovers, and give the lease back.
 
-        :param cleaned: the offset below which each key was looked at, on this server and in this epoch.
+        :param cleaned: the offset below which the run read each key, on this server and in this epoch.
         :raises StoreUnavailable, StoreError:
         """
         for _ in range(_MOST_CALLS):

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _PLACED_MS = 600_000
 _MOST_CALLS = 1_000_000
 _MOST_GROUP_CALLS = 1000
-"""Of the swap that copied Redis groups alone, one after the other: the groups may change all the time."""
+"""The most swaps in a row that only copy Redis groups: these may change all the time."""
 
 
 class NewStream:
-    """The records that stay of a log that was found ``dirty``."""
+    """The stream of the kept records of a ``dirty`` log."""
 
     def __init__(self, log: Log, partition: Partition, lease: Lease, dirty: Dirty) -> None:
         self._log = log
@@ -36,7 +36,7 @@ class NewStream:
         self._copied = 0
 
     def _as_seen(self) -> dict[str, str | int]:
-        """The arguments by which the functions check the partition. Checks the connection's server itself.
+        """The arguments for the functions' check of the partition. Also checks the connection's server.
 
         :raises Lost: another server answers.
         """
@@ -53,10 +53,10 @@ class NewStream:
         }
 
     async def copy(self, chunks: Sequence[Chunk], removed_bytes: int) -> None:
-        """Copy what stays of the log, and what changes.
+        """Copy the kept and the rewritten entries.
 
-        :param removed_bytes: how much smaller the log will be.
-        :raises Lost: the log or the lease is not what it was.
+        :param removed_bytes: the bytes by which the log will shrink.
+        :raises Lost: the log or the lease has changed.
         :raises StoreUnavailable, StoreFull, StoreError:
         """
         removed_batches = sum(len(chunk.dropped) for chunk in chunks)
@@ -82,7 +82,7 @@ class NewStream:
             removed_batches -= len(chunk.dropped)
 
     async def _change(self, next_offset: int, rewritten: tuple[Batch, bytes]) -> tuple[int, str, bytes]:
-        """The arguments for a rewritten batch; a large one is sent ahead, under the key at which it will stay."""
+        """The arguments for a rewritten batch; a large one is stored first, under its final key."""
         batch, data = rewritten
         index = f"{len(data)} {batch.max_timestamp} {batch.crc}"
         if len(data) < INLINE_LIMIT_BYTES:
@@ -92,13 +92,13 @@ class NewStream:
         return next_offset, index, b""
 
     async def swap(self, cursor: int | str, grown_bytes: int, cleaned: int, markers: Sequence[int]) -> None:
-        """Copy what came behind, and put the stream in the log's place.
+        """Copy the entries appended since, and put the stream in the log's place.
 
-        :param cursor: the offset just past the last entry that was copied or left out.
-        :param grown_bytes: how much larger the log will be.
-        :param cleaned: the offset below which each key was looked at.
-        :param markers: offsets of the markers of aborted transactions that go.
-        :raises Lost: the log or the lease is not what it was, or may lose only what is archived by now.
+        :param cursor: the offset just past the last entry that was copied or dropped.
+        :param grown_bytes: the bytes by which the log will grow.
+        :param cleaned: the offset below which the run read each key.
+        :param markers: offsets of the removed markers of aborted transactions.
+        :raises Lost: the log or the lease has changed, or the topic now keeps unarchived records.
         :raises NoRoom: its Redis groups are too many, or change too fast.
         :raises StoreUnavailable, StoreFull, StoreError:
         """

@@ -1,6 +1,6 @@
-"""The outcome of compaction for each batch of a log, decided as Kafka decides it; nothing here asks Redis.
+"""The outcome of compaction for each batch of a log, decided as in Kafka. Without I/O.
 
-A record stays if it is the last of its key among the keys that were looked at. A tombstone stays until its batch's
+A record stays if it is the last of its key among the keys read. A tombstone stays until its batch's
 delete horizon: delete.retention.ms after the time at which compaction first kept it. Records of aborted transactions
 go. A transaction's marker goes if the last compaction left nothing of the transaction, and its horizon is past.
 
@@ -21,7 +21,7 @@ from korvet.wire.markers import is_commit
 from korvet.wire.records import UndecodableRecords
 
 MOST_KEYS = 500_000
-"""Keys that one compaction looks at, some 100 bytes each; the next one goes on behind them."""
+"""The most keys of one compaction, at some 100 bytes each; the next compaction continues after them."""
 _DIGEST_BYTES = 16
 
 
@@ -43,7 +43,7 @@ class Stored(NamedTuple):
 
 
 class Transactions:
-    """The transactions under way, as a run walks through the log from an offset on.
+    """The open transactions at each point of a walk through the log from an offset on.
 
     :param aborted: the aborted transactions that end at or above that offset.
     """
@@ -51,7 +51,7 @@ class Transactions:
     def __init__(self, aborted: Iterable[Aborted]) -> None:
         self._to_come = sorted(aborted, reverse=True)
         self._aborted: dict[int, bool] = {}
-        """By producer, whether the run saw records of it."""
+        """True for each producer with records in the walk."""
         self._committed: set[int] = set()
 
     def _reach(self, last_offset: int) -> None:
@@ -59,7 +59,7 @@ class Transactions:
             self._aborted[self._to_come.pop().producer_id] = False
 
     def is_aborted(self, stored: Stored) -> bool:
-        """Whether the batch's records belong to an aborted transaction."""
+        """True if the batch's records belong to an aborted transaction."""
         self._reach(stored.next_offset - 1)
         if not stored.batch.is_transactional:
             return False
@@ -71,7 +71,7 @@ class Transactions:
         return False
 
     def ends_empty(self, stored: Stored) -> bool:
-        """Whether the run saw no record of the transaction that a marker ends.
+        """True if the walk saw no record of the transaction that a marker ends.
 
         :raises UndecodableRecords:
         """
@@ -94,14 +94,14 @@ class Keys:
 
     def __init__(self, first_offset: int, most_keys: int) -> None:
         self.end = first_offset
-        """The offset below which the run looked at every record."""
+        """The offset below which the run read every record."""
         self.is_full = False
         self._first_offset = first_offset
         self._most_keys = most_keys
         self._offsets: dict[bytes, int] = {}
 
     def add(self, stored: Stored, records: Sequence[Record]) -> None:
-        """Look at a batch. If its keys do not fit, look at some of them and let the keys end before the batch."""
+        """Add a batch's keys. If they do not fit, add some of them and end the keys before the batch."""
         is_first = not self._offsets
         for record in records:
             offset = stored.base_offset + record.offset_delta
@@ -113,11 +113,11 @@ class Keys:
         self.skip(stored)
 
     def skip(self, stored: Stored) -> None:
-        """Go on behind a batch without keys that count."""
+        """Continue after a batch without relevant keys."""
         self.end = max(self.end, stored.next_offset)
 
     def is_last(self, key: bytes, offset: int) -> bool:
-        """Whether the run saw no newer record of the key."""
+        """True if the run saw no newer record of the key."""
         return offset >= self._offsets.get(_digest(key), -1)
 
 
@@ -142,9 +142,9 @@ class Rules:
 
 @dataclass(slots=True)
 class Chunk:
-    """Entries that follow each other, with the ones that go and the ones that change; all others stay as they are.
+    """Consecutive entries, with the removed and the rewritten ones; all others stay unchanged.
 
-    ``cursor`` and ``until`` are the offsets just past the entry before the first, and past the last.
+    ``cursor`` is the offset just past the entry before the first, ``until`` just past the last.
     """
 
     cursor: int
@@ -153,7 +153,7 @@ class Chunk:
     rewritten: dict[int, Rewritten] = field(default_factory=dict)
     removed_bytes: int = 0
     new_bytes: int = 0
-    """Bytes that the entries that stay take until the swap."""
+    """The bytes of the kept entries until the swap."""
 
     def drop(self, stored: Stored) -> None:
         self.dropped.append(stored.next_offset)
@@ -165,18 +165,18 @@ class Chunk:
 
 
 class Cleaner:
-    """Decides about batches, in the order of the log; ``markers`` are offsets of removed markers of aborted ones."""
+    """Decides about batches in log order; ``markers`` are the offsets of aborted transactions' removed markers."""
 
     def __init__(self, keys: Keys, transactions: Transactions, rules: Rules) -> None:
         self.markers: list[int] = []
         self.bad: list[int] = []
-        """Base offsets of batches that cannot be read, and stay."""
+        """Base offsets of unreadable batches, which stay."""
         self._keys = keys
         self._transactions = transactions
         self._rules = rules
 
     def clean(self, stored: Stored, chunk: Chunk) -> None:
-        """Note in the chunk whether a batch goes or changes."""
+        """Record in the chunk the removal or rewriting of a batch."""
         try:
             if stored.batch.attributes & CONTROL:
                 self._clean_marker(stored, chunk)

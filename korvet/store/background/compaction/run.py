@@ -1,13 +1,13 @@
 """One compaction of one partition: the last record of each key stays.
 
-A run takes the partition's lease (`lease`), and looks at the keys of what was appended since the last run (`plan`). It
-goes through the log from its start up to there (`batches`). Redis builds the stream that is left beside the log's and
-puts it in its place (`new_stream`, lua/2-log/2-compaction.lua). A decision is good only for the log that was looked at:
-if its epoch, its start or its server is another by then, the run is given up. A run that is broken off anywhere leaves
-a stream, which the next run or `clear_leftover` removes. Its placed batches are named by that stream, or expire.
+A run takes the partition's lease (`lease`), and reads the keys of the records appended since the last run (`plan`).
+Then it goes through the log from its start up to the last of these (`batches`). Redis builds the resulting stream
+beside the log's and swaps the two (`new_stream`, lua/2-log/2-compaction.lua). A decision is valid only for the same
+log: if its epoch, start or server has changed, the run gives up. An interrupted run leaves a stream, which the next run
+or `clear_leftover` removes. That stream names its placed batches; others expire.
 
-The log's last batch is never touched, so that the log's end is always there. A run looks at a bounded number of keys
-and holds a bounded size of new batches; the next run goes on behind them.
+The log's last batch is never touched, so that the log's end stays known. A run reads a bounded number of keys and holds
+a bounded size of new batches; the next run continues after them.
 
 Source: LogCleaner, LogCleanerManager, Cleaner
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 logger = structlog.get_logger()
 
 MOST_MARKERS = 5000
-"""Markers of aborted transactions that go in one run: the call that swaps the streams has to name each."""
+"""The most markers of aborted transactions that one run removes: the call that swaps the streams names each."""
 _CHANGE_BYTES = 400
 _LONG_BYTES = 16384
 _TURN_S = 0.001
@@ -48,8 +48,8 @@ _TURN_S = 0.001
 async def compact(log: Log, partition: Partition, settings: Compaction, now_ms: int) -> bool:
     """Compact a partition if it is due. False if it is not, if another front-end does it, or if the log changed.
 
-    :param now_ms: the time by Redis.
-    :raises StoreFull: also if it would take more memory than there is; it has taken none then.
+    :param now_ms: Redis's time.
+    :raises StoreFull: also if it would need too much memory; it has then taken none.
     :raises StoreUnavailable, StoreError:
     """
     dirty = await due_of(log, partition, settings, now_ms)
@@ -70,11 +70,11 @@ async def compact(log: Log, partition: Partition, settings: Compaction, now_ms: 
 
 
 async def clear_leftover(log: Log, partition: Partition, now_ms: int) -> None:
-    """Remove the leftovers of a run whose front-end died: its lease is over and was not given back.
+    """Remove the leftovers of a run after its front-end died, that is, its lease expired.
 
-    The next run would do so as well, but may come late.
+    The next run would do so too, but may come late.
 
-    :param now_ms: the time by Redis.
+    :param now_ms: Redis's time.
     :raises StoreUnavailable, StoreError:
     """
     meta = partition.keys.meta
@@ -100,7 +100,7 @@ class _Run:
         self._yield_at = 0.0
 
     async def work(self) -> bool:
-        """Look at keys, decide, copy and swap."""
+        """Read keys, decide, copy and swap."""
         aborted = await aborted_transactions(self._log, self._partition, self._dirty.start)
         keys = await self._map(Transactions(one for one in aborted if one.last >= self._dirty.first))
         cleaner = Cleaner(keys, Transactions(aborted), self._rules)
@@ -145,7 +145,7 @@ class _Run:
         return keys
 
     async def _plan(self, cleaner: Cleaner, until: int) -> list[Chunk]:
-        """Decide about the entries from the log start up to an offset, as far as memory allows."""
+        """Decide about the entries from the log start up to an offset, within the bound on memory."""
         chunks: list[Chunk] = []
         held_bytes = 0
         async for entries, group in self._batches.between(self._dirty.start, until):
@@ -162,7 +162,7 @@ class _Run:
         return chunks
 
     async def _beside(self, stored: Stored, work: Any, *args: Any) -> Any:
-        """Do long work in a thread and short work on the loop, which others get in between."""
+        """Do long work in a thread, short work on the loop, and yield in between."""
         if len(stored.data) >= _LONG_BYTES:
             return await self._log.in_thread(partial(work, *args))
         if self._log.now() >= self._yield_at:
