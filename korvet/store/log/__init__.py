@@ -1,1 +1,1 @@
-"""The logs of partitions: append, read, and everything that is asked of one."""
+"""The logs of partitions: append, read, and all other operations."""

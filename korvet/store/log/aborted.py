@@ -1,9 +1,9 @@
-"""The aborted transactions with records in the answer to a reader of committed records.
+"""The aborted transactions among the records for a read_committed reader.
 
-Redis lists them by their last offsets, and a read asks for them from its offset on, page by page. Kafka stops at a
-transaction behind which nothing older was open; under one long open transaction there is none before its end. So the
-front-end remembers the first offset of any transaction in each page, and skips a page that begins above the batches
-that are read. The memory is good for a leader epoch, in which a page only loses members, by trims and compaction.
+Redis lists them by their last offsets, and a read gets the list from its offset on, page by page. Kafka stops at a
+transaction after which nothing older was open; during one long transaction there is none. So the front-end remembers
+the lowest first offset of each page, and skips a page whose transactions all begin above the batches read. The memory
+is valid for one leader epoch, in which a page only loses members, by trims and compaction.
 
 Source: TransactionIndex.collectAbortedTxns
 """
@@ -22,10 +22,10 @@ AT_ONCE = 1000
 async def aborted_within(
     log: Partitions, partition: Partition, meta: Meta, offset: int, next_offset: int
 ) -> list[tuple[int, int]] | None:
-    """The aborted transactions with records from an offset to another, as producer ids and first offsets.
+    """The aborted transactions with records in a range of offsets, as (producer id, first offset).
 
-    None if some may be missing. The records were read before, and meanwhile a trim or a compaction may have forgotten
-    transactions, or another history may have begun.
+    None if some may be missing: after the read of the records, a trim or compaction may have removed transactions, or
+    another history may have begun.
 
     :raises StoreUnavailable, StoreError:
     """

@@ -9,14 +9,14 @@ _MOST_PAGES = 10_000
 
 
 class Page(NamedTuple):
-    """Transactions that end up to and with an offset, and the first offset of any of them."""
+    """Transactions that end at or below an offset, and their lowest first offset."""
 
     until: int
     first: int
 
 
 class AbortedPages:
-    """Pages of one partition that follow each other, ``since`` the lowest end."""
+    """Consecutive pages of one partition, from the lowest end, ``since``."""
 
     __slots__ = ("_epoch", "_pages", "_since")
 
@@ -32,7 +32,7 @@ class AbortedPages:
             self._pages.clear()
 
     def at(self, end: int) -> Page | None:
-        """The page that lists transactions with this end."""
+        """The page for transactions with this end."""
         if not self._pages or not self._since <= end <= self._pages[-1].until:
             return None
         return self._pages[bisect_left(self._pages, end, key=lambda page: page.until)]

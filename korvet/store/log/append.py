@@ -1,20 +1,20 @@
-"""An append on its way to Redis, and the repair of one that did not arrive as it should.
+"""An append in flight to Redis, and its repair by sending again.
 
-Making an append queues its commands, so the order of calls is the order in the log. Two answers of the append function
-say that nothing was appended and that the same may be sent again: RESEND (the batch under the temporary key is gone)
-and GONE (the partition's keys are absent, or are another topic's). A temporary key that Redis refused, because its slot
-is on its way, counts as RESEND.
+Creating an append queues its commands, so the order of calls is the order in the log. Two replies of the append
+function mean that nothing was appended and the same call may be repeated: RESEND (the batch under the temporary key is
+gone) and GONE (the partition's keys are absent, or another topic's). A temporary key that Redis refused because its
+slot is moving counts as RESEND.
 
-**Order.** Batches behind such a batch on the same connection may reach Redis before it is sent again. Redis refuses
-those of an idempotent producer for the gap. Answers, and so repairs, go in the order of the requests, so each of them
-is sent again in its turn. Batches of other producers are appended, as they are when a Kafka producer without
-idempotence retries. While a partition is being repaired nothing new is started on it (`Partition.repairing`).
+**Order.** Later batches on the same connection may reach Redis before such a batch is sent again. Redis refuses those
+of an idempotent producer because of the gap. Replies, and so repairs, come in the order of the requests, so each batch
+is sent again in its turn. Other producers' batches are appended, as when a Kafka producer without idempotence retries.
+During a repair no new append starts on the partition (`Partition.repairing`).
 
-**Transactions.** A batch of a transaction is sent without its ordinal. If the partition has an open transaction of
-that producer and epoch, Redis appends it. Else the answer is VERIFY: the front-end asks the transaction's coordinator
-for the ordinal (`Membership`), and sends the batch again with it, in the producer's order as above. No other producer
-waits for that. The batches of one request ask together, and are sent again together (`verification`). If the
-coordinator refuses, or cannot be asked, the batch counts as failed for those behind it.
+**Transactions.** A batch of a transaction is sent without its ordinal. If the partition has an open transaction of that
+producer and epoch, Redis appends it. Else the reply is VERIFY: the front-end gets the ordinal from the transaction's
+coordinator (`Membership`), and sends the batch again with it, in the producer's order as above. No other producer waits
+for that. The batches of one request are verified and sent again together (`verification`). If the coordinator refuses
+or fails, the batch counts as failed for later ones.
 
 **Records.** If a topic stores records one by one, the arguments of their entries are sent instead of the batch.
 """
@@ -41,11 +41,11 @@ _ATTEMPTS = 4
 _WATCHED_S = 10.0
 _NOT_PLACED = b"%d -1 -1 -1" % RESEND
 _NOT_JUDGED = Appended(INVALID_PRODUCER_EPOCH, -1, -1, -1)
-"""On Kafka the coordinator knows the epochs of transactions, and nobody asks the log."""
+"""In Kafka the coordinator knows the epochs of transactions, and does not consult the log."""
 
 
 class Appending(AppendCall):
-    """Await it for the outcome. It has been sent already, and happens even if nobody awaits it.
+    """An append that has already been sent, and happens even if not awaited. Await it for the outcome.
 
     :raises StoreUnavailable, StoreFull, StoreError: when awaited.
     """
@@ -76,16 +76,16 @@ class Appending(AppendCall):
 
     @property
     def is_transactional(self) -> bool:
-        """Whether the batch belongs to a transaction."""
+        """True if the batch belongs to a transaction."""
         return self._membership is not None
 
     @property
     def reply(self) -> asyncio.Future[Any]:
-        """The function's answer to what was sent last."""
+        """The function's reply to the last call."""
         return self._reply
 
     def _repeat(self) -> None:
-        """Send again, behind whatever was sent again before."""
+        """Send again, after all earlier repeated batches."""
         self._is_behind = self._partition.in_flight.is_behind_a_failure(self._batch)
         self._partition.repairs += 1
         self._repairs = self._partition.repairs
@@ -115,9 +115,9 @@ class Appending(AppendCall):
 
     @property
     def membership_to_ask(self) -> Membership | None:
-        """The transaction to ask for the ordinal, if the answer to the first try is VERIFY; else None.
+        """The transaction whose ordinal is needed, if the reply to the first try is VERIFY; else None.
 
-        None also if a batch before this one was sent again meanwhile: then this one is sent again first.
+        None also if an earlier batch was sent again meanwhile: then this one is first sent again too.
         """
         if self._membership is None or self._reply.cancelled() or self._reply.exception() is not None:
             return None
@@ -125,7 +125,7 @@ class Appending(AppendCall):
         return self._membership if is_first and parsed(self._reply.result()).code == VERIFY else None
 
     def send_verified(self, code: int, ordinal: int) -> None:
-        """Send again with the ordinal that the coordinator told, or take its code for the outcome."""
+        """Send again with the coordinator's ordinal, or take its error code as the outcome."""
         if code != 0:
             self.refuse(b"%d -1 -1 -1" % code, StoreError("the partition is not in the transaction"))
             return
@@ -133,7 +133,7 @@ class Appending(AppendCall):
         self._repeat()
 
     def refuse(self, outcome: bytes | KorvetError, why: KorvetError) -> None:
-        """Let this be the answer, a text or a failure, and the batch count as failed."""
+        """End with this outcome, a reply or an error; the batch then counts as failed."""
         self._fail(why)
         self._reply = asyncio.get_running_loop().create_future()
         if isinstance(outcome, bytes):
@@ -144,19 +144,19 @@ class Appending(AppendCall):
 
     def _may_be_repaired(self, appended: Appended) -> bool:
         if appended.code == OUT_OF_ORDER_SEQUENCE_NUMBER:
-            # A batch that was sent as one behind a failure is refused for good, unless another was repaired since. Any
-            # other may have been overtaken: a link sends a call again by itself if the functions were missing.
+            # A batch sent as following a failure is refused for good, unless another was repaired since. Any other may
+            # have been overtaken: a link itself repeats a call if the functions were missing.
             return self._partition.repairs != self._repairs or not self._is_behind
         return appended.code in (RESEND, GONE)
 
     def _is_not_placed(self, error: KorvetError) -> bool:
-        """Whether Redis refused the temporary key: sent again, the batch goes through the call itself."""
+        """True if Redis refused the temporary key: the repeated call then carries the batch itself."""
         return self._is_placed and isinstance(error, SlotMoving)
 
     async def _verify(self, appended: Appended) -> Appended:
-        """Ask for the transaction's ordinal, and send again with it.
+        """Get the transaction's ordinal, and send again with it.
 
-        If a batch before this one was sent again meanwhile, the transaction may be open here by now.
+        If an earlier batch was sent again meanwhile, the transaction may be open here by now.
         """
         partition = self._partition
         is_asked = partition.repairs == self._repairs
@@ -165,7 +165,7 @@ class Appending(AppendCall):
                 return Appended(code, -1, -1, -1)
             appended = await self._send_again()
             if appended.code == CONCURRENT_TRANSACTIONS and self._ordinal is not None:
-                # A transaction is open here that the coordinator lost with its last seconds.
+                # The open transaction here is one that the coordinator lost with its last seconds.
                 batch = self._batch
                 later = Ending(self._ordinal, batch.producer_id, batch.producer_epoch, is_commit=False)
                 try:
@@ -192,7 +192,7 @@ class Appending(AppendCall):
             raise
 
     async def _ask(self) -> int:
-        """Ask the coordinator for the ordinal; a code if it tells none."""
+        """Get the ordinal from the coordinator; returns a code if there is none."""
         if self._membership is None:
             raise StoreError(f"{self._partition.keys.log} asks for the transaction of a batch that has none")
         try:
@@ -205,12 +205,12 @@ class Appending(AppendCall):
         return code
 
     def _fail(self, error: KorvetError) -> None:
-        """Note the failure, so that Redis takes no batch behind this one for its producer's first."""
+        """Note the failure, so that Redis does not take a later batch for its producer's first."""
         if self._batch.producer_id >= 0:
             self._partition.in_flight.add_failed(self._batch, error)
 
     async def _repair(self, appended: Appended) -> Appended:
-        """Send again until the answer is final; GONE is final if the catalog does not have the topic."""
+        """Send again until the reply is final; GONE is final if the catalog lacks the topic."""
         partition = self._partition
         partition.repairing += 1
         try:
@@ -235,9 +235,9 @@ class Appending(AppendCall):
         partition, log = self._partition, self._log
         next_offset = appended.base_offset + self._batch.records
         is_newest = partition.note(appended.leader_epoch, next_offset, appended.log_start)
-        # A duplicate is not kept: it may lie in an older epoch than the one it was refused in.
+        # A duplicate is not cached: it may be in an older epoch than the current one.
         if is_newest and 0 <= self._known_end <= appended.base_offset and log.now() - partition.watched_at < _WATCHED_S:
-            # A view would keep the whole request alive, with its batches for other partitions.
+            # A view would keep the whole request in memory, with its batches for other partitions.
             batch = RecentBatch(next_offset, appended.leader_epoch, _alone(self._data))
             log.recent.add(partition, appended.base_offset, batch)
             if self._membership is None:

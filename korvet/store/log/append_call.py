@@ -1,7 +1,7 @@
-"""The call that appends a batch: its arguments, as each of the three append functions takes them, and its answer.
+"""The call that appends a batch: its arguments for each of the three append functions, and its reply.
 
-A batch of 8 KiB or more does not pass through Lua. It is SET under a temporary key beside the call, which renames it
-into place. No temporary key can be made in a cluster's slot that is open, so there the batch goes through the call.
+A batch of 8 KiB or more bypasses Lua: SET stores it under a temporary key, and the call renames the key. A moving slot
+of a cluster accepts no temporary key, so there the call carries the batch.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from korvet.wire.batch import Batch
 
 TEMPORARY_MS = 60_000
 _IN_SEQUENCE = 1
-"""The argument that has a batch refused unless it is the next one that Redis knows of."""
+"""The argument that makes Redis refuse a batch unless it is the next known one."""
 
 
 class Appended(NamedTuple):
-    """The outcome of an append: a Kafka error code, RESEND or GONE, and -1 for what is not known."""
+    """The outcome of an append: a Kafka error code, RESEND or GONE; unknown numbers are -1."""
 
     code: int
     base_offset: int
@@ -33,13 +33,13 @@ class Appended(NamedTuple):
 
 
 def parsed(reply: bytes) -> Appended:
-    """The answer of an append function."""
+    """Parse an append function's reply."""
     code, base_offset, log_start, leader_epoch = reply.split()
     return Appended(int(code), int(base_offset), int(log_start), int(leader_epoch))
 
 
 class AppendCall:
-    """A batch for a partition, and what is sent of it; it may be sent again."""
+    """A batch for a partition, and its repeatable call."""
 
     __slots__ = (
         "_batch", "_data", "_entries", "_is_behind", "_is_placed", "_log", "_membership", "_ordinal", "_partition",
@@ -61,11 +61,11 @@ class AppendCall:
         self._membership = membership
         self._entries = entries
         self._ordinal: int | None = None
-        """The transaction's, once its coordinator told it."""
+        """The transaction's ordinal, once the coordinator has returned it."""
         self._is_behind = batch.producer_id >= 0 and partition.in_flight.is_behind_a_failure(batch)
 
     def _call(self) -> asyncio.Future[Any]:
-        """Queue the commands of the append. Returns the function's answer."""
+        """Queue the commands of the append. Returns the function's reply."""
         log, partition, batch, data = self._log, self._partition, self._batch, self._data
         is_large = len(data) >= INLINE_LIMIT_BYTES and self._entries is None
         is_placed = self._is_placed = is_large and not log.store.is_open(partition.keys.log)
@@ -101,7 +101,7 @@ class AppendCall:
         return log.whole_store.fcall_placed(function, keys, (data,), TEMPORARY_MS, *args)
 
     def _of_records(self, is_next: Argument) -> tuple[Argument, ...]:
-        """What `korvet_log_append_records` is told of the batch as a whole, behind its sequence."""
+        """The arguments of `korvet_log_append_records` for the whole batch, after its sequence."""
         if self._membership is None:
             return "", is_next, "", "", ""
         ordinal = "" if self._ordinal is None else self._ordinal

@@ -27,15 +27,15 @@ class Fetched(NamedTuple):
     entries: Sequence[Entry]
     batches: list[Buffer]
     missing: CorruptEntry | None = None
-    """A trim or a compaction removed its batch a moment ago, or the batch is lost."""
+    """The entry whose batch a trim or compaction removed a moment ago, or that is lost."""
 
 
 async def fetch_until_gap(
     log: Partitions, partition: Partition, entries: Sequence[Entry], reader: Reader, *, may_join: bool = False
 ) -> Fetched:
-    """The bytes of the entries' batches, up to one that is missing or cannot be read. Many bytes take turns.
+    """The bytes of the entries' batches, up to a missing or unreadable one. Large reads take turns.
 
-    :raises CorruptEntry: if the first cannot be read.
+    :raises CorruptEntry: the first cannot be read.
     :raises StoreUnavailable, StoreError:
     """
     log_key = partition.keys.log
@@ -58,7 +58,7 @@ async def fetch_until_gap(
 async def _asked(
     log: Partitions, partition: Partition, entries: Sequence[Entry], reader: Reader
 ) -> list[bytes | asyncio.Future[Any]]:
-    """The batches that are there, and the others on their way."""
+    """The batches in memory, and futures of the others."""
     if all(entry.data is not None for entry in entries):
         return [entry.data for entry in entries if entry.data is not None]
     is_shared = log.placed.is_shared(partition, reader)
@@ -83,13 +83,13 @@ async def _ask_in_turns(
     for some, size_bytes in _pieces(entries):
         await queue.take(reader, size_bytes)
         asked += [_ask_once(log, partition, entry, is_shared=is_shared) for entry in some]
-        # All come from one server, in their order.
+        # One server sends all of them, in order.
         asked[-1] = queue.under_way(asked[-1], size_bytes)
     return asked
 
 
 def _ask_once(log: Partitions, partition: Partition, entry: Entry, *, is_shared: bool) -> asyncio.Future[Any]:
-    """A batch, which another reader may have asked for while this one waited for its turn."""
+    """A batch, perhaps already requested by another reader while this one waited for its turn."""
     if not is_shared:
         return ask_batch(log, partition, entry)
     kept = log.placed.get(partition, entry, is_shared=True)
@@ -101,7 +101,7 @@ def _ask_once(log: Partitions, partition: Partition, entry: Entry, *, is_shared:
 
 
 def _pieces(entries: Sequence[Entry]) -> Iterator[tuple[Sequence[Entry], int]]:
-    """The entries in groups for one turn each, with their bytes, because a turn costs as much as a small batch."""
+    """The entries in groups, one for each turn, with their bytes: a turn costs as much as a small batch."""
     begin = size_bytes = 0
     for at, entry in enumerate(entries):
         if at > begin and size_bytes + entry.size_bytes > _PIECE_BYTES:
@@ -112,9 +112,9 @@ def _pieces(entries: Sequence[Entry]) -> Iterator[tuple[Sequence[Entry], int]]:
 
 
 def _batched(log_key: str, entries: Sequence[Entry], *, may_join: bool) -> Sequence[Entry]:
-    """The entries, those of records made batches, up to one that cannot be read.
+    """The entries, with single records joined into batches, up to an unreadable one.
 
-    :raises CorruptEntry: if that is the first.
+    :raises CorruptEntry: the first is unreadable.
     """
     try:
         return in_batches(entries, may_join=may_join)
@@ -135,7 +135,7 @@ async def fetch_batches(
 ) -> list[Buffer] | None:
     """The bytes of each entry's batch; None if a placed batch is gone.
 
-    :raises CorruptEntry: if one cannot be read.
+    :raises CorruptEntry: one cannot be read.
     :raises StoreUnavailable, StoreError:
     """
     batches: list[Buffer] = []
@@ -150,8 +150,8 @@ async def fetch_batches(
 async def lost_batch(
     log: Partitions, partition: Partition, entries: Sequence[Entry], reader: Reader
 ) -> CorruptEntry | None:
-    """The first of the entries that the stream still lists although its batch is missing. None if a trim or compaction
-    removed the batch meanwhile, because these remove the entry in the same step.
+    """The first entry that the stream still lists although its batch is missing. None if a trim or compaction removed
+    the batch meanwhile, because these remove the entry in the same step.
 
     :raises StoreUnavailable, StoreError:
     """
@@ -167,7 +167,7 @@ async def lost_batch(
 
 
 def ask_batch(log: Partitions, partition: Partition, entry: Entry) -> asyncio.Future[Any]:
-    """Queue the question for a placed batch."""
+    """Queue the read of a placed batch."""
     # Not MGET, which a cluster refuses while some of the keys have moved.
     key = placed_batch(partition.keys.log, entry.place)
     return log.store.call(Purpose.READ, key, "GET", key)
@@ -176,7 +176,7 @@ def ask_batch(log: Partitions, partition: Partition, entry: Entry) -> asyncio.Fu
 async def read_entry(log: Partitions, partition: Partition, next_offset: int) -> tuple[Entry, bytes] | None:
     """The entry that ends at an offset, and its batch; None if it is gone.
 
-    :raises CorruptEntry: if it cannot be read.
+    :raises CorruptEntry: the entry cannot be read.
     """
     name, log_key = f"{next_offset}-0", partition.keys.log
     entries, corrupt = parsed_entries(

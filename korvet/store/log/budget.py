@@ -1,10 +1,9 @@
-"""A bound on the bytes of answers, from the question to Redis until the client has taken the answer.
+"""A bound on the bytes of answers, from the read in Redis until the client has received them.
 
-A reader reserves before it asks, and each connection's `Share` holds the bytes until the client took them.
-A reader that asks while much is free gets much. The less is free, the smaller the pieces, down to a slice
-(`SLICE_BYTES` at most) and a quarter of that. So many slow readers together do not take everything, and every other
-reader still gets some. If nothing is free, readers wait in their order. The server cuts off a client that holds up
-others (`korvet.server.bounds.unread`).
+A reader reserves bytes before it reads, and each connection's `Share` holds them until the client has received them.
+The less is free, the smaller the grants, down to a slice (`SLICE_BYTES` at most) and a quarter of that. So many slow
+readers cannot take everything, and every other reader still gets some. If nothing is free, readers queue. The server
+disconnects a client that holds up others (`korvet.server.bounds.unread`).
 """
 
 from __future__ import annotations
@@ -32,26 +31,26 @@ class AnswerBudget:
         self._size_bytes = size_bytes
         self._slice_bytes = min(SLICE_BYTES, max(SMALL_BYTES, size_bytes // 128))
         self.free_bytes = size_bytes
-        """Below 0 if unforeseen answers were built, or if one is larger than the whole budget."""
+        """Negative after unforeseen answers, or one larger than the whole budget."""
         self._queue: deque[_Waiting] = deque()
 
     def share(self) -> Share:
-        """A share of a connection, with nothing in it."""
+        """An empty share for a connection."""
         return Share(self)
 
     @property
     def missing_bytes(self) -> int:
-        """The bytes that must come back before each waiting reader has a slice and the bound is kept."""
+        """The bytes to free until each waiting reader has a slice within the bound."""
         wanted = sum(one.wanted_bytes if one.is_whole else self._least(one.wanted_bytes) for one in self._queue)
         return wanted - self.free_bytes if wanted or self.free_bytes < 0 else 0
 
     @property
     def taken_bytes(self) -> int:
-        """The bytes that were granted or counted, and did not come back."""
+        """The bytes granted or counted and not given back."""
         return self._size_bytes - self.free_bytes
 
     async def take(self, wanted_bytes: int, *, is_whole: bool = False) -> int:
-        """Take bytes, with ``is_whole`` all that are wanted. Returns how many; the caller owes them to `give_back`."""
+        """Take bytes, with ``is_whole`` all wanted ones. Returns their number, which the caller owes to `give_back`."""
         wanted_bytes = min(wanted_bytes, self._size_bytes)
         if granted := self.try_take(wanted_bytes, is_whole=is_whole):
             return granted
@@ -68,7 +67,7 @@ class AnswerBudget:
             raise
 
     def try_take(self, wanted_bytes: int, *, is_whole: bool = False) -> int:
-        """As `take`; 0 if that would wait."""
+        """As `take`; returns 0 instead of waiting."""
         granted = 0 if self._queue else self._grant(wanted_bytes, is_whole)
         self.free_bytes -= granted
         return granted
@@ -105,7 +104,7 @@ class AnswerBudget:
 
 
 class Share:
-    """One connection's part of the budget: for its reads, and for answers that its client has not taken.
+    """One connection's part of the budget: for its reads, and for answers that its client has not received.
 
     ``finish`` orders it among the readers (`korvet.store.log.fair_queue`).
     """
@@ -119,19 +118,19 @@ class Share:
         self.finish = 0
 
     async def reserve(self, wanted_bytes: int, *, is_whole: bool = False) -> int:
-        """Hold bytes before asking Redis for them; how many were granted."""
+        """Hold bytes before reading them from Redis; returns the number granted."""
         granted = await self._budget.take(wanted_bytes, is_whole=is_whole)
         self.held_bytes += granted
         return granted
 
     def try_reserve(self, wanted_bytes: int) -> int:
-        """Hold more bytes if that needs no waiting; how many were granted."""
+        """Hold more bytes without waiting; returns the number granted."""
         granted = self._budget.try_take(wanted_bytes)
         self.held_bytes += granted
         return granted
 
     def hold(self, size_bytes: int) -> None:
-        """Hold exactly so many bytes, whether they were reserved or not."""
+        """Hold exactly so many bytes, reserved or not."""
         more = size_bytes - self.held_bytes
         self.held_bytes = size_bytes
         self._take_over(more)
@@ -147,7 +146,7 @@ class Share:
         self.held_bytes = 0
 
     def note_unsent(self, size_bytes: int) -> None:
-        """Note how many bytes are unsent, whether they were reserved or not."""
+        """Hold the unsent bytes, reserved or not."""
         if size_bytes and size_bytes <= self.leaving_bytes:
             return
         more = size_bytes - self.leaving_bytes

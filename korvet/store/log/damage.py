@@ -1,5 +1,5 @@
-"""Damage to a partition's keys, by a foreign client or a loss. It hurts that partition alone. One line in the log names
-topic, partition, entry and the command that repairs it.
+"""Damage to a partition's keys, by a foreign client or a loss. It affects only that partition. One log line names the
+topic, partition, entry and the repairing command.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BEHIND_THE_END = "equal or smaller than the target stream top item"
 
 
 class Damage:
-    """The damage of a store's partitions. Each line about it comes once a minute."""
+    """The damage of a store's partitions, each logged once a minute."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

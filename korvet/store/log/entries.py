@@ -1,4 +1,4 @@
-"""Entries of a log's stream, as Redis tells them."""
+"""Entries of a log's stream, as Redis returns them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from korvet.wire.batch import HEADER_BYTES
 FOREIGN = "is not one of korvet's"
 _INDEX_NUMBERS = 8
 _KINDS = (b"b", b"r", b"p", b"")
-"""Third fields of entries; a placed batch's entry has none."""
+"""The names of entries' third fields; a placed batch's entry has none."""
 _MOST_EPOCH = (1 << 31) - 1
 INLINE_LIMIT_BYTES = 8192
 """An entry holds a batch below this size; a larger one is placed."""
@@ -28,7 +28,7 @@ class CorruptEntry(DamagedLog):
 
 class Entry(NamedTuple):
     """An entry of the stream; ``records`` is the span of its offsets. ``data`` is None if the batch is placed, at
-    ``place``, or if the entry is one ``record``: its timestamp, and its fields behind the index."""
+    ``place``, or if the entry is one ``record``: its timestamp, and its fields after the index."""
 
     next_offset: int
     records: int
@@ -52,7 +52,7 @@ class Index(NamedTuple):
 
 
 def index_of(log_key: str, entry: Any) -> Index:
-    """The index of an entry that XRANGE told.
+    """The index of an entry from XRANGE.
 
     :raises CorruptEntry:
     """
@@ -66,7 +66,7 @@ def index_of(log_key: str, entry: Any) -> Index:
 
 def _numbers(name: bytes, fields: Sequence[bytes]) -> list[int]:
     """
-    :raises IndexError, ValueError: if the entry is none of korvet's.
+    :raises IndexError, ValueError: korvet did not write the entry.
     """
     numbers = [*map(int, fields[1].split())]
     if fields[0] != b"i" or name[-2:] != b"-0" or len(numbers) != _INDEX_NUMBERS:
@@ -77,7 +77,7 @@ def _numbers(name: bytes, fields: Sequence[bytes]) -> list[int]:
 
 
 def parsed_entries(log_key: str, reply: Sequence[Any]) -> tuple[list[Entry], CorruptEntry | None]:
-    """The entries in XRANGE's answer before the first that cannot be read, and that one's error."""
+    """The entries of XRANGE's reply before the first unreadable one, and its error."""
     entries: list[Entry] = []
     for name, fields in reply:
         try:

@@ -1,4 +1,4 @@
-"""Leader epochs of a log: their offsets, and the check of the epoch that a client believes to be current."""
+"""Leader epochs of a log: their offsets, and the check of a client's current epoch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Epochs = Sequence[tuple[int, int]]
 def parse_epochs(text: bytes) -> Epochs:
     """The meta hash's ``epochs``: ``epoch:start_offset,…``.
 
-    :raises StoreError: if it is something else.
+    :raises StoreError: the text is malformed.
     """
     pairs = (pair.partition(b":") for pair in text.split(b",") if pair)
     try:
@@ -28,14 +28,14 @@ def parse_epochs(text: bytes) -> Epochs:
 
 
 def check_leader_epoch(claimed: int, current: int) -> int:
-    """The Kafka error code for the epoch that a client claims, -1 for none (Partition.checkCurrentLeaderEpoch)."""
+    """The Kafka error code for a client's claimed epoch, -1 for none (Partition.checkCurrentLeaderEpoch)."""
     if claimed in (-1, current):
         return 0
     return FENCED_LEADER_EPOCH if claimed < current else UNKNOWN_LEADER_EPOCH
 
 
 def end_of_epoch(epochs: Epochs, epoch: int, log_end: int) -> EpochEnd:
-    """The end of an epoch, or of the last one before it that this log knows (LeaderEpochFileCache.endOffsetFor)."""
+    """The end of an epoch, or of the last earlier one in this log (LeaderEpochFileCache.endOffsetFor)."""
     if epoch == -1 or not epochs or epoch > epochs[-1][0]:
         return UNDEFINED
     if epoch == epochs[-1][0]:
@@ -46,6 +46,6 @@ def end_of_epoch(epochs: Epochs, epoch: int, log_end: int) -> EpochEnd:
 
 
 def epoch_of_offset(epochs: Epochs, offset: int) -> int:
-    """The epoch in which an offset was or will be written; -1 if none is known."""
+    """The epoch of an offset, written or not; -1 if unknown."""
     after = bisect_right(epochs, offset, key=lambda known: known[1])
     return epochs[after - 1][0] if after else -1

@@ -1,9 +1,9 @@
 """Turns of large reads, so that small reads wait for no more than a slice or two of them.
 
 All reads of a process share a connection to each server, and replies come in order. So only `WINDOW_BYTES` of large
-replies are under way at once from a server. A server that hangs holds up its own readers alone. Readers get their turns
-as if each had a connection of its own (start-time fair queueing): a reader that received little goes before one that
-received much. Small reads take no turns.
+replies are in flight at once from a server. A server that hangs delays only its own readers. Readers get turns as if
+each had its own connection (start-time fair queueing): a reader that received little goes before one that received
+much. Small reads take no turns.
 
 Source: Goyal, Vin, Cheng, Start-time Fair Queueing, 1996
 """
@@ -22,7 +22,7 @@ WINDOW_BYTES = 2 << 20
 
 
 class Reader(Protocol):
-    """A reader; ``finish`` is the virtual time at which it has all that it asked for so far."""
+    """A reader; ``finish`` is the virtual finish time of its reads so far."""
 
     finish: int
 
@@ -45,7 +45,7 @@ class FairQueues:
 
     @property
     def under_way_bytes(self) -> int:
-        """Bytes that were asked of any server and did not come yet."""
+        """Requested bytes of all servers that have not arrived."""
         return sum(one.under_way_bytes for one in (self._nowhere, *self._queues.values()))
 
 
@@ -61,18 +61,18 @@ class FairQueue:
 
     @property
     def under_way_bytes(self) -> int:
-        """Bytes that were asked for and did not come yet."""
+        """Requested bytes that have not arrived."""
         return self._under_way_bytes
 
     def try_take(self, size_bytes: int) -> bool:
-        """Take a turn if nobody waits for one."""
+        """Take a turn if no reader waits for one."""
         if self._queue or not self._fits(size_bytes):
             return False
         self._under_way_bytes += size_bytes
         return True
 
     async def take(self, reader: Reader, size_bytes: int) -> None:
-        """Wait for a turn to ask for some bytes; it ends by `under_way` or `arrived`."""
+        """Wait for a turn to read some bytes; `under_way` or `arrived` ends it."""
         start = max(self._now, reader.finish)
         reader.finish = start + size_bytes
         if not self._queue and self._fits(size_bytes):
@@ -93,16 +93,16 @@ class FairQueue:
             raise
 
     def under_way(self, reply: asyncio.Future[Any], size_bytes: int) -> asyncio.Future[Any]:
-        """End the turn when the reply comes, even if nobody waits any more for the future that this returns."""
+        """End the turn when the reply comes, even if the returned future is cancelled."""
         self.end_with(reply, size_bytes)
         return passed_on(reply)
 
     def end_with(self, reply: asyncio.Future[Any], size_bytes: int) -> None:
-        """End the turn when the reply comes, or as soon as a task that waits for ``reply`` itself is cancelled."""
+        """End the turn when the reply comes, or when ``reply`` itself is cancelled."""
         reply.add_done_callback(lambda _: self.arrived(size_bytes))
 
     def arrived(self, size_bytes: int) -> None:
-        """Note that bytes came, or will not come."""
+        """Note that bytes arrived, or never will."""
         self._under_way_bytes -= size_bytes
         if self._queue:
             self._admit()
@@ -120,7 +120,7 @@ class FairQueue:
 
 
 def passed_on(reply: asyncio.Future[Any]) -> asyncio.Future[Any]:
-    """A reply for one of those that wait for it: a task that is cancelled cancels the future that it waits for."""
+    """A future of its own for one waiter of a reply, because a cancelled task cancels the future that it awaits."""
     own: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def pass_on(_: object) -> None:

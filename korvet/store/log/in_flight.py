@@ -1,14 +1,14 @@
-"""Batches of idempotent producers that are on their way to one partition.
+"""Batches of idempotent producers in flight to one partition.
 
-A producer sends several batches before it knows the outcome of the first. When Redis is lost, the batches under way
-fail. Batches that arrive after the reconnect are behind a gap that the producer is about to close. Redis refuses them
-if it knows the producer and the server is the same. If not (a new producer, a history that went back), it would let
-the gap pass, and the failed batches would come too late. So until a failed batch comes again, Redis takes a batch
-behind it only as the next one after those that it knows. It refuses others with the code on which clients try again in
-order. The front-end asks Redis because the failed batch may have come again at another front-end.
+A producer sends several batches before it knows the outcome of the first. When Redis is lost, the batches in flight
+fail. Batches that arrive after the reconnect follow a gap that the producer is about to close. Redis refuses them if it
+is the same server and knows the producer. If not (a new producer, a rolled-back history), it would accept the gap, and
+the failed batches would come too late. So until a failed batch is retried, Redis accepts a later batch only as the next
+one after those that it knows. It refuses others with the code that makes clients retry in order. Redis decides, because
+the failed batch may have been retried at another front-end.
 
-The same goes for a batch behind one that is still under way and may fail yet: at maxmemory, or if it is large and its
-slot is on its way. A client that hears that the later batch is stored counts the earlier one as stored, too.
+The same holds for a batch after one that is in flight and may still fail: at maxmemory, or if it is large and its slot
+is moving. A client that learns that the later batch is stored assumes the same of the earlier one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SEQUENCES = 1 << 31
 _SENT_AGAIN = (b"%d " % RESEND, b"%d " % GONE)
 _MOST_PRODUCERS = 1000
 _MOST_BATCHES = 20
-"""Of one producer: clients have five under way at most. A producer that sends more is judged by its oldest."""
+"""The most remembered batches of a producer: clients have at most five in flight. Beyond it, the oldest count."""
 
 
 class _Sent(NamedTuple):
@@ -35,7 +35,7 @@ class _Sent(NamedTuple):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it will come again: it failed, or its answer says that the front-end sends it again."""
+        """True if it will be sent again: it failed, or the front-end must repeat it."""
         reply = self.reply
         if not reply.done():
             return False
@@ -43,7 +43,7 @@ class _Sent(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is under way, or will come again."""
+        """True if it is in flight, or will be sent again."""
         return not self.reply.done() or self.has_failed
 
     @property
@@ -52,7 +52,7 @@ class _Sent(NamedTuple):
 
 
 class InFlight:
-    """The batches under way of each producer id, the oldest first. Answered batches are dropped."""
+    """The batches in flight of each producer id, oldest first. Answered batches are dropped."""
 
     __slots__ = ("_producers",)
 
@@ -60,11 +60,11 @@ class InFlight:
         self._producers: dict[int, deque[_Sent]] = {}
 
     def __len__(self) -> int:
-        """The number of producers that are remembered."""
+        """The number of remembered producers."""
         return len(self._producers)
 
     def is_behind_a_failure(self, batch: Batch) -> bool:
-        """Whether a batch before this one failed and did not come again, and Redis took none behind it."""
+        """True if an earlier batch failed without a retry, and Redis has accepted none since."""
         sent = self._producers.get(batch.producer_id)
         if sent is None:
             return False
@@ -79,12 +79,12 @@ class InFlight:
         ahead = (batch.base_sequence - sent[0].sequence) % SEQUENCES
         if sent[0].epoch == batch.producer_epoch and 0 < ahead < SEQUENCES // 2:
             return True
-        # It came again, or the producer began anew.
+        # It was retried, or the producer started over.
         sent.clear()
         return False
 
     def is_behind_another(self, batch: Batch) -> bool:
-        """Whether a batch before this one is under way."""
+        """True if an earlier batch is in flight."""
         for one in reversed(self._producers.get(batch.producer_id, ())):
             ahead = (batch.base_sequence - one.sequence) % SEQUENCES
             if not one.reply.done() and one.epoch == batch.producer_epoch and 0 < ahead < SEQUENCES // 2:
@@ -104,19 +104,19 @@ class InFlight:
             sent.append(_Sent(batch.producer_epoch, batch.base_sequence, reply))
 
     def refuse(self, batch: Batch, why: str) -> None:
-        """Note a batch that the front-end refused without sending it, and that will come again."""
+        """Note a batch that the front-end refused unsent, and that the producer will retry."""
         if batch.producer_id >= 0:
             self.is_behind_a_failure(batch)
             self.add_failed(batch, StoreUnavailable(why))
 
     def add_failed(self, batch: Batch, error: Exception) -> None:
-        """Note a batch that was not appended and will come again."""
+        """Note a batch that was not appended, and that the producer will retry."""
         failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         failed.set_exception(error)
         failed.exception()
         self.add(batch, failed)
 
     def _sweep(self) -> None:
-        """Forget producers whose batches were all answered, and all if that does not help."""
+        """Forget producers without open batches, or all if that does not suffice."""
         busy = {producer: sent for producer, sent in self._producers.items() if any(one.is_open for one in sent)}
         self._producers = busy if len(busy) < _MOST_PRODUCERS else {}

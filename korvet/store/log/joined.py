@@ -1,7 +1,7 @@
-"""Entries of one record each, made batches again, because readers know nothing else.
+"""Entries of one record each, joined into batches for readers.
 
-Entries become one batch if they follow each other with one epoch, producer and kind, and their sequences go on as their
-offsets do.
+Consecutive entries become one batch if they share epoch, producer and kind, and their sequences grow like their
+offsets.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from korvet.wire.record_entries import StoredRecord, batches, stored_record
 
 
 def in_batches(entries: Sequence[Entry], *, may_join: bool = True) -> Sequence[Entry]:
-    """The entries, those of records made batches: of as many records as fit into one, or of one each.
+    """The entries, with single records as batches: of as many records as possible, or of one each.
 
-    :raises ValueError: if an entry is none of korvet's.
+    :raises ValueError: korvet did not write an entry.
     """
     if all(entry.record is None for entry in entries):
         return entries
@@ -36,7 +36,7 @@ def _joined(entries: Sequence[Entry]) -> Iterator[Entry]:
     at = 0
     for count, data in batches([_stored(entry) for entry in entries]):
         first, last = entries[at], entries[at + count - 1]
-        # The index tells the size of a single record; a caller checks the bytes against it.
+        # The index has the size of a single record; a caller checks the bytes against it.
         size_bytes = len(data) if count > 1 else first.size_bytes
         records = last.next_offset - (first.next_offset - first.records)
         yield last._replace(records=records, size_bytes=size_bytes, data=data, record=None)

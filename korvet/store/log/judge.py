@@ -1,4 +1,4 @@
-"""Judging a batch before it is appended: by its header, its times and, in a compacted topic, its keys.
+"""The check of a batch before its append: of its header, its times and, in a compacted topic, its keys.
 
 Source: LogValidator
 """
@@ -15,7 +15,7 @@ from korvet.wire.compacted import keyless
 from korvet.wire.records import NO_TIMESTAMP, TooLong, UndecodableRecords, dated
 
 MOST_ERRORS: Final = 100
-"""Records of a batch that an answer names; clients say of the others that they were in a batch with these."""
+"""The most records of a batch named in an answer; clients report the others as part of the same batch."""
 _LONG_BYTES: Final = 2048
 _MOST_QUICK_RECORDS: Final = 100
 _MOST_QUICK_BYTES: Final = 8 << 10
@@ -29,7 +29,7 @@ _NO_KEY_MESSAGE: Final = "Compacted topic cannot accept message without key in t
 
 
 def is_short(batch: Batch) -> bool:
-    """Whether a batch can be opened on the loop, because it is short and not compressed."""
+    """True if a batch is short and uncompressed, so that the loop itself can open it."""
     return not batch.attributes & CODEC_MASK and batch.size_bytes < _LONG_BYTES
 
 
@@ -37,9 +37,9 @@ Dated = tuple[Batch, bytes | memoryview, int]
 
 
 def date(batch: Batch, data: bytes | memoryview, most_bytes: int | None = None) -> Dated | Refusal | None:
-    """As `dated`, or the reason why a batch is refused that does not hold the records which its header promises.
+    """As `dated`, or the refusal of a batch whose records contradict its header.
 
-    None if its records are more than ``most_bytes``.
+    None if its records exceed ``most_bytes``.
     """
     try:
         return dated(batch, data, most_bytes)

@@ -1,7 +1,7 @@
-"""Entries behind the last answer of a reader that is far behind, for its next Fetches.
+"""Entries after the last answer to a lagging reader, for its next Fetches.
 
-A read asks for more entries than it takes if their batches are placed, because such entries are small. The reader's
-next Fetches find theirs here, and ask Redis for nothing but batches.
+A read requests more entries than it uses if their batches are placed, because such entries are small. The reader's next
+Fetches find theirs here, and read only batches from Redis.
 
 Entries are trusted as long as the partition's channel is subscribed and tells nothing that makes them void
 (`Wakeups.since`): no trim, no compaction, no deletion. They are void too if the log begins another leader epoch, and
@@ -43,7 +43,7 @@ class Known(NamedTuple):
 
 
 class KnownEntries:
-    """What all readers of a process will want next. What was added longest ago goes first."""
+    """The next entries of all readers of a process. The oldest are dropped first."""
 
     def __init__(self, wakeups: Wakeups) -> None:
         self._wakeups = wakeups
@@ -52,13 +52,13 @@ class KnownEntries:
         self._timer: asyncio.TimerHandle | None = None
 
     def may_last(self, partition: Partition, entries: Sequence[Entry]) -> bool:
-        """Whether entries that Redis told may be kept: all are placed, and the channel tells when they become void."""
+        """True if entries from Redis may be kept: all are placed, and the channel reports their end."""
         if len(entries) < _LEAST or any(entry.data is not None or entry.record for entry in entries):
             return False
         return self._wakeups.keep(partition.channel)
 
     def add(self, partition: Partition, known: Known, taken: int) -> None:
-        """Keep the entries behind the ``taken`` first ones, for the reader's next Fetch."""
+        """Keep the entries after the first ``taken`` ones, for the reader's next Fetch."""
         entries = known.entries
         if known.may_last and len(entries) - taken >= _LEAST:
             rest = Known(entries[taken : taken + _MOST_ENTRIES], known.meta, known.since, known.asked_at, True)
@@ -71,9 +71,9 @@ class KnownEntries:
                 self._timer = asyncio.get_running_loop().call_later(TRUSTED_S, self._expire)
 
     def get(self, want: Want, limit: int) -> Known | None:
-        """The entries from a reader's position on, with the newest ends; None if Redis must be asked.
+        """The entries from a reader's position on, with the newest ends; None if Redis must be read.
 
-        :param limit: the bytes that its answer may have from this partition.
+        :param limit: the bytes that this partition may add to the answer.
         """
         partition = want.partition
         known = self._known.get((partition, want.offset))
@@ -106,7 +106,7 @@ class KnownEntries:
         self._known.clear()
 
     def _expire(self) -> None:
-        """Forget what is trusted no longer."""
+        """Forget expired entries."""
         oldest, self._timer = self._now() - TRUSTED_S, None
         while self._known:
             key, known = next(iter(self._known.items()))
@@ -117,7 +117,7 @@ class KnownEntries:
 
 
 def _fill(entries: Sequence[Entry], limit: int) -> bool:
-    """Whether entries have more bytes than the limit."""
+    """True if the entries exceed the limit in bytes."""
     size_bytes = 0
     for entry in entries:
         size_bytes += entry.size_bytes

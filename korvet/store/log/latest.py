@@ -1,15 +1,15 @@
-"""The end of a log without asking Redis: its offset, and the batches before it.
+"""The end of a log without a call to Redis: its offset, and the batches before it.
 
-The partition's channel tells the leader epoch and the end after each append. As long as its subscription stands, the
-last message is the truth of a moment ago. Without any, so is what Redis told since the subscription stands. If that
-epoch is the one this front-end knows, a reader at that end gets an empty answer. A reader behind it gets recent
-batches. What this front-end knows must have been asked for since the subscription stands and since the last trim or
-deletion (`Wakeups.since`): the message of the next append hides theirs.
+The partition's channel announces the leader epoch and the end after each append. While the subscription is up, the last
+message was true a moment ago. Without a message, so is any reply of Redis since the subscription began. If the epoch is
+the known one, a reader at that end gets an empty answer, and a reader below it gets recent batches. The known values
+must have been read since the subscription began and since the last trim or deletion (`Wakeups.since`): the message of
+the next append hides theirs.
 
-A reader of committed records gets only batches without a transaction, which need no list of aborted ones.
+A read_committed reader gets only batches without a transaction, which need no list of aborted ones.
 
-The reply to an append here often comes before its message does. If the batch lies just behind the end that was told
-last, nothing came in between. Without a transaction the batch does not move the last stable offset's bound. So the
+The reply to an append here often arrives before its message. If the batch directly follows the last announced end,
+nothing came in between. Without a transaction, the batch does not affect the bound of the last stable offset. So the
 message is known to the byte, and readers need not wait for it.
 """
 
@@ -37,42 +37,42 @@ _ATTRIBUTES_AT = 22  # the lower byte of them
 
 
 def stands_at_end(log: Partitions, want: Want) -> bool:
-    """Whether it is certain that nothing can be read; does not ask Redis."""
+    """True if there is certainly nothing to read; no I/O."""
     end, stable = known_ends(log, want.partition)
     return (stable if want.is_committed else end) <= want.offset <= end
 
 
 def known_ends(log: Partitions, partition: Partition) -> Ends:
-    """The ends as the partition's channel last told them in the epoch this front-end knows."""
+    """The ends that the partition's channel last announced, if in the epoch known here."""
     message = log.wakeups.latest(partition.channel)
     if message is None or partition.epoch < 0 or partition.since != log.wakeups.since(partition.channel):
         return _UNKNOWN_ENDS
     try:
         epoch, end, *stable = map(int, message.split(b" "))
     except ValueError:
-        # Anybody may publish there.
+        # Any client may publish there.
         return _UNKNOWN_ENDS
     return Ends(end, stable[0] if stable else end) if epoch == partition.epoch else _UNKNOWN_ENDS
 
 
 def tell_end(log: Partitions, partition: Partition, epoch: int, base: int, end: int) -> None:
-    """Have readers know of a batch without a transaction that was appended here, before the channel tells of it."""
+    """Announce a local append without a transaction to readers, before the channel's message."""
     message, before = log.wakeups.latest(partition.channel), b"%d %d" % (epoch, base)
     if message is not None and (message == before or message.startswith(before + b" ")):
         log.wakeups.expect(partition.channel, message, b"%d %d" % (epoch, end) + message[len(before) :])
 
 
 def learn_ends(log: Partitions, partition: Partition, meta: Meta, since: int) -> None:
-    """Have later readers know the ends that Redis told, though no message came: a log may be silent for long.
+    """Keep the ends that Redis returned for later readers, because a log may have no message for long.
 
-    :param since: `Wakeups.since` when Redis was asked.
+    :param since: `Wakeups.since` at the time of the read.
     """
     open_from = b"" if meta.stable == meta.end else b" %d" % meta.stable
     log.wakeups.learn(partition.channel, since, b"%d %d" % (meta.epoch, meta.end) + open_from)
 
 
 def read_latest(log: Partitions, want: Want, room: Room) -> PartitionRead | None:
-    """The answer out of memory; None if Redis must be asked."""
+    """The answer from memory; None if Redis must be read."""
     partition, offset = want.partition, want.offset
     end, stable = known_ends(log, partition)
     if not max(0, partition.start) <= offset <= end or want.last_fetched_epoch >= 0:
@@ -83,7 +83,7 @@ def read_latest(log: Partitions, want: Want, room: Room) -> PartitionRead | None
     found = PartitionRead(partition.index, 0, end, partition.start, stable)
     until = stable if want.is_committed else end
     if offset >= until:
-        # Redis may have answered an append here, or a marker, whose message is still on its way.
+        # The message of an append or marker that Redis has already answered may still be in flight.
         if end < (partition.end if until == end else partition.marked_end):
             return None
         partition.watched_at = log.now()
@@ -97,14 +97,14 @@ def read_latest(log: Partitions, want: Want, room: Room) -> PartitionRead | None
             room.take(found.size_bytes)
             found.is_cut = room.is_cut
             return found
-        # More bytes have to be reserved first. Batches that come out of Redis teach a read how many.
+        # More bytes must be reserved first. A read from Redis finds how many.
         if batch.leader_epoch != partition.epoch or size_bytes > room.covered_bytes:
             return None
         found.records += placed_in_log(batch.data, offset, batch.leader_epoch)
         found.size_bytes = size_bytes
         offset = batch.next_offset
     if offset < until:
-        # Some batches are not in memory. A reader that waits for more bytes than these would wait for ever.
+        # Some batches are not in memory. A reader that waits for more bytes than the rest would wait for ever.
         return None
     partition.watched_at = log.now()
     room.take(found.size_bytes)

@@ -22,25 +22,25 @@ class Limits:
     is_log_append_time: bool
     is_compacted: bool = False
     value_schema: str = ""
-    """The text of the values' schema; without one empty."""
+    """The text of the values' schema, or empty."""
     codec: int | None = None
     """The codec of all batches; None leaves it to the producer."""
     level: int | None = None
     is_record: bool = False
-    """Whether records are stored one by one, so that batches come to the log without compression."""
+    """True if records are stored one by one, so that the log gets uncompressed batches."""
     is_json: bool = False
-    """Whether a value that is a JSON object is laid out in its members."""
+    """True if a JSON object is stored as one field for each member."""
     copies: int = 1
-    """min.insync.replicas: how many servers must hold a batch, the primary among them, before acks=all is answered."""
+    """min.insync.replicas: the servers, including the primary, that must hold a batch before acks=all is answered."""
     is_synced: bool = False
-    """korvet.acks.fsync: whether acks=all waits for the server's disk."""
+    """korvet.acks.fsync: true if acks=all waits for the server's disk."""
 
     opens_batches: bool = field(init=False)
-    """Whether batches are opened before they are appended."""
+    """True if batches are opened before their append."""
     is_held: bool = field(init=False)
-    """Whether acks=all waits after the append."""
+    """True if acks=all waits after the append."""
     is_plain: bool = field(init=False)
-    """Whether a batch needs nothing but its append."""
+    """True if a batch needs only its append."""
 
     def __post_init__(self) -> None:
         self.opens_batches = bool(self.value_schema) or self.codec is not None or self.is_record
@@ -49,7 +49,7 @@ class Limits:
 
 
 def keeps_unarchived(catalog: Catalog, topic: Topic) -> bool:
-    """Whether a topic may lose only what is archived."""
+    """True if a topic keeps unarchived records."""
     return catalog.setting(topic, "korvet.retention") == "archived"
 
 

@@ -28,7 +28,7 @@ from korvet.wire.batch import Batch
 
 
 class Log(Partitions):
-    """All logs of a namespace, as one front-end sees them."""
+    """All logs of a namespace at one front-end."""
 
     def append(
         self,
@@ -50,13 +50,13 @@ class Log(Partitions):
         return await markers.mark(self, partition, ending)
 
     async def check(self, partition: Partition, joined: str, producer_id: int, ordinal: int) -> int:
-        """Whether a partition still holds a transaction's records; see `korvet.store.log.markers.check`."""
+        """Check that a partition still holds a transaction's records; see `korvet.store.log.markers.check`."""
         return await markers.check(self, partition, joined, producer_id, ordinal)
 
     async def read(
         self, wants: Sequence[Want], max_bytes: int, share: Share | None = None, *, is_first: bool = True
     ) -> list[PartitionRead]:
-        """Read partitions; see `korvet.store.log.read.read`. Without a share nobody counts the bytes afterwards."""
+        """Read partitions; see `korvet.store.log.read.read`. Without a share the bytes are not counted afterwards."""
         if share is not None:
             return await read(self, wants, max_bytes, share, is_first=is_first)
         share = self.answers.share()
@@ -66,7 +66,7 @@ class Log(Partitions):
             share.let_go()
 
     def stands_at_end(self, want: Want) -> bool:
-        """Whether a reader is at an end that is certain, so that it may wait without reading."""
+        """True if a reader is certainly at the end, and so may wait without reading."""
         return stands_at_end(self, want)
 
     async def metas(self, partitions: Sequence[Partition]) -> list[Meta | KorvetError | None]:

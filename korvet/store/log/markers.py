@@ -1,5 +1,5 @@
-"""The end of a transaction in a partition, by control batches; its producers; and its check for an open transaction's
-records."""
+"""A partition's side of transactions: their ends, by control batches; its producers; and the check that an open
+transaction's records are there."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Producer(NamedTuple):
 
 
 async def mark(log: Partitions, partition: Partition, ending: Ending) -> int:
-    """End a transaction in a partition; a code, GONE if the topic does not exist any more. May be repeated.
+    """End a transaction in a partition; repeatable. Returns a code, GONE if the topic no longer exists.
 
-    An older transaction may be open there that its coordinator does not know any more. It is aborted first.
+    First aborts an older open transaction that its coordinator has forgotten, if any.
 
     :raises StoreUnavailable, StoreFull, StoreError:
     """
@@ -67,7 +67,7 @@ async def abort_older(log: Partitions, partition: Partition, than: Ending) -> No
 
 
 async def _write(log: Partitions, partition: Partition, ending: Ending) -> int:
-    """Write a control batch by the server's time unless the transaction is ended already; a code.
+    """Write a control batch with the server's time unless the transaction has ended; returns a code.
 
     :raises StoreUnavailable, StoreFull, StoreError:
     """
@@ -107,7 +107,7 @@ async def _now_ms(log: Partitions, partition: Partition) -> int:
 async def check(log: Partitions, partition: Partition, joined: str, producer_id: int, ordinal: int) -> int:
     """0 if a partition still holds an open transaction's records, GONE if it has no keys of this topic.
 
-    :param joined: the replication id of its server when it came into the transaction; empty if unknown.
+    :param joined: its server's replication id when it joined the transaction; empty if unknown.
     :raises StoreUnavailable, StoreError:
     """
     keys = partition.transaction_keys

@@ -1,4 +1,4 @@
-"""The transaction that a batch belongs to, as the log asks for it."""
+"""The log's interface to a batch's transaction."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Membership(Protocol):
 
     @property
     def transactional_id(self) -> str:
-        """Whose transaction it is."""
+        """The transaction's id."""
 
     @property
     def joins(self) -> bool:
-        """Whether partitions come into the transaction by its batches."""
+        """True if batches add their partitions to the transaction."""
 
     async def ordinals(self, partitions: Sequence[Partition]) -> Sequence[tuple[int, int]]:
-        """For each partition a code and, if that is 0, the ordinal of the open transaction, which it is in.
+        """For each partition a code and, if 0, the ordinal of the open transaction that contains it.
 
         :raises StoreUnavailable, StoreFull, StoreError:
         """

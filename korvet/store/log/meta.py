@@ -22,21 +22,21 @@ class Unreadable(Enum):
     """Why a meta hash could not be used."""
 
     MENDED = auto()
-    """Its keys were missing, or another server holds it; this is mended now. Ask again."""
+    """Its keys were missing, or another server holds it. This is repaired now: read again."""
     NO_TOPIC = auto()
 
 
 def ask_meta(log: Partitions, partition: Partition) -> asyncio.Future[Any]:
-    """Queue the question for `meta_of`."""
+    """Queue the read for `meta_of`."""
     meta = partition.keys.meta
     return log.store.call(Purpose.READ, meta, "HMGET", meta, *META_FIELDS)
 
 
 async def meta_of(log: Partitions, partition: Partition, reply: Sequence[Any]) -> Meta | Unreadable:
-    """The meta hash in a reply, or why it cannot be used.
+    """The meta hash in a reply, or the reason why it cannot be used.
 
-    Makes missing keys if the catalog has the topic. Begins an epoch at once if another server took the log on, or if
-    lost keys were made again: consumers then learn of a truncation before the next append hides it.
+    Makes missing keys if the catalog has the topic. Begins an epoch at once if another server took over the log, or if
+    lost keys were remade: consumers then learn of a truncation before the next append hides it.
     """
     topic_id, start, end, epoch, epochs, run_id, replid, first_open, last_aborted, cleaned = reply
     if topic_id is None or topic_id.decode() != partition.topic_id:
@@ -52,16 +52,16 @@ async def meta_of(log: Partitions, partition: Partition, reply: Sequence[Any]) -
     except (TypeError, ValueError):
         raise StoreError(f"{partition.keys.meta} has a field that is missing or no number: {reply}") from None
     if not partition.note(meta.epoch, meta.end, meta.start):
-        # Answers of one connection come in order, so an older epoch is another history. What is remembered is void.
+        # Replies on one connection are ordered, so an older epoch means another history, and the memory is void.
         partition.forget()
         partition.note(meta.epoch, meta.end, meta.start)
     return meta
 
 
 def _is_held(log: Partitions, partition: Partition, run_id: str, replid: str) -> bool:
-    """Whether the server that holds the partition began its epoch, under its present replication id.
+    """True if the partition's server began its epoch, under its current replication id.
 
-    :raises StoreUnavailable: that is not known yet.
+    :raises StoreUnavailable: this is not known yet.
     """
     if not run_id or (run_id, replid) == (partition.run_id, partition.replid):
         return bool(run_id)
@@ -72,7 +72,7 @@ def _is_held(log: Partitions, partition: Partition, run_id: str, replid: str) ->
 
 
 async def told_meta(log: Partitions, partition: Partition, question: asyncio.Future[Sequence[object]]) -> Meta | None:
-    """The answer to the question of `ask_meta`, asked again after mending; None if the topic is gone.
+    """The result of `ask_meta`, repeated after a repair; None if the topic is gone.
 
     :raises StoreUnavailable, StoreFull, StoreError:
     """

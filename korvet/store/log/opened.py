@@ -1,9 +1,9 @@
-"""Batches that a front-end opens before it stores them: if their values must fit a schema, if the topic has a codec of
-its own, if it is compacted and takes no record without a key, if it stores records one by one, or if it is not known
-whether the producer's library computes the header from the records.
+"""Batches that a front-end opens before it stores them: if the topic has a schema or its own codec, is compacted (so
+that records need keys) or stores records one by one, or if the producer's library may not compute the header from the
+records.
 
-Other batches stay closed. Long or compressed batches are opened beside the loop, one batch of a request after
-the other, and the connection's later requests wait for that.
+Other batches stay closed. Threads open long or compressed batches, the batches of a request one by one, and the
+connection's later requests wait.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from korvet.wire.values import values
 T = TypeVar("T")
 
 MOST_CPU_S: Final = 10.0
-"""The time for judging a batch by a schema, beside the loop; clients wait for 30 s."""
+"""Seconds to validate a batch by a schema, in a thread; clients wait for 30 s."""
 _LOOP_CPU_S: Final = 0.005
 MOST_KEYWORDS_OF_BATCH: Final = 200_000
-"""The keywords that a schema may look at for a batch, beside those for its values: few bytes take little time."""
+"""The keywords that a schema may evaluate for a batch, in addition to those for its values."""
 MOST_KEYWORDS_OF_VALUE: Final = 10_000
-"""The keywords that a schema may look at for each value more."""
+"""The additional keywords for each value."""
 MOST_KEYWORDS_OF_BYTE: Final = 100
-"""The keywords that a schema may look at for each byte of a value more."""
+"""The additional keywords for each byte of a value."""
 
 
 class Opened(NamedTuple):
-    """A batch as its topic wants it; ``split`` are its records if these are stored one by one. ``oldest`` is the least
-    of their timestamps."""
+    """A batch in its topic's form; ``split`` has its records if these are stored one by one. ``oldest`` is their lowest
+    timestamp."""
 
     batch: Batch
     records: bytes | memoryview
@@ -50,7 +50,7 @@ class Opened(NamedTuple):
 
 
 async def opened_for(log: Partitions, partition: Partition, batch: Batch, data: bytes | memoryview) -> Opened | Refusal:
-    """A batch as its topic wants it, or the reason why the topic refuses it."""
+    """A batch in its topic's form, or the reason why the topic refuses it."""
     found = await dated_for(log, batch, data)
     if isinstance(found, Refusal):
         return found
@@ -69,7 +69,7 @@ async def opened_for(log: Partitions, partition: Partition, batch: Batch, data: 
 
 
 async def dated_for(log: Partitions, batch: Batch, data: bytes | memoryview) -> Dated | Refusal:
-    """As `korvet.store.log.judge.date`, beside the loop if it may take long."""
+    """As `korvet.store.log.judge.date`, in a thread if it may take long."""
     found = date_at_once(batch, data) or await log.in_thread(partial(date, batch, data))
     assert found is not None
     return found
@@ -84,7 +84,7 @@ async def split_for(
 
 
 def _or_refusal(work: Callable[[], T]) -> T | Refusal:
-    """The result of work, or the refusal that its failure means: threads return it, and raise nothing."""
+    """The result of work, or the refusal for its failure: so threads raise nothing."""
     try:
         return work()
     except TooManyRecords as error:
@@ -107,7 +107,7 @@ async def recompressed_for(
 async def refused_for_values(
     log: Partitions, partition: Partition, batch: Batch, data: bytes | memoryview
 ) -> Refusal | None:
-    """The reason why a batch is refused for its records' values; None if it is taken, or if the topic has no schema."""
+    """The reason why a batch is refused for its values; None if accepted, or without a schema."""
     text = log.limits(partition).value_schema
     try:
         schema = value_schema(text) if is_made(text) else await log.in_thread(partial(value_schema, text))
@@ -119,12 +119,12 @@ async def refused_for_values(
         try:
             return _refusal(schema, batch, data, _LOOP_CPU_S)
         except OutOfPatience:
-            # A few bytes may take long if the schema's parts refer to each other.
+            # A few bytes may take long if the schema's parts reference each other.
             pass
     given_up = threading.Event()
     work = partial(_refusal_in_time, schema, batch, data, given_up)
     try:
-        # A client that leaves does not wait for the thread, nor does the end of a drain: it ends when it next looks.
+        # Neither a leaving client nor the end of a drain waits for the thread: it stops at its next check.
         return await log.in_thread(work, is_abandoned_on_cancel=True)
     finally:
         given_up.set()
@@ -143,7 +143,7 @@ def _refusal_in_time(
 def _refusal(
     schema: ValueSchema, batch: Batch, data: bytes | memoryview, cpu_s: float, given_up: threading.Event | None = None
 ) -> Refusal | None:
-    """:raises OutOfPatience: if it takes longer than ``cpu_s`` of this thread's time, or if nobody waits any more."""
+    """:raises OutOfPatience: the check took more than ``cpu_s`` of this thread's CPU time, or was given up."""
     wrong: list[tuple[int, str]] = []
     PATIENCE.begin(most_keywords=MOST_KEYWORDS_OF_BATCH, cpu_s=cpu_s, given_up=given_up)
     try:
@@ -169,7 +169,7 @@ def _refusal(
 async def refused_for_keys(
     log: Partitions, partition: Partition, batch: Batch, data: bytes | memoryview
 ) -> Refusal | None:
-    """The reason why a compacted topic refuses a batch; None if it takes it, or if the topic is not compacted."""
+    """The reason why a compacted topic refuses a batch; None if accepted, or if not compacted."""
     if not log.limits(partition).is_compacted:
         return None
     if is_short(batch):

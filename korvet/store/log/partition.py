@@ -1,4 +1,4 @@
-"""A front-end's memory of a partition. All of it can be forgotten at any time: the truth is in Redis."""
+"""A front-end's cache of a partition. It can be dropped at any time: Redis is the authority."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Meta(NamedTuple):
 
     ``stable`` is the last stable offset. It is never below the start, even if a transaction that began there is open.
     ``last_aborted`` is the last offset of the last aborted transaction, ``cleaned`` the offset up to which compaction
-    looked at keys; each is -1 if there is none.
+    has read keys; each is -1 if there is none.
     """
 
     start: int
@@ -31,7 +31,7 @@ class Meta(NamedTuple):
 
 
 class RecentBatch(NamedTuple):
-    """A stored batch that is kept in memory; ``next_offset`` is the offset just past it."""
+    """A stored batch in memory; ``next_offset`` is the offset just past it."""
 
     next_offset: int
     leader_epoch: int
@@ -41,8 +41,8 @@ class RecentBatch(NamedTuple):
 class Partition:
     """A partition of one topic id.
 
-    ``epoch``, ``end`` and ``start`` are the last values that a reply told, -1 if none did. ``end`` and ``start`` never
-    go back within an epoch.
+    ``epoch``, ``end`` and ``start`` are the last known values, -1 if unknown. ``end`` and ``start`` never decrease
+    within an epoch.
     """
 
     __slots__ = (
@@ -60,38 +60,38 @@ class Partition:
         """The channel on which Redis announces appends."""
         self.topic_id = topic.id.hex
         self.epoch = self.end = self.start = self.marked_end = -1
-        """``marked_end`` is the offset behind the last marker that this front-end wrote in the epoch."""
+        """``marked_end`` is the offset after the last marker that this front-end wrote in the epoch."""
         self.last_epoch = 0
-        """The epoch that was heard last, whether or not it is still trusted; before, 0, the lowest that a log has."""
+        """The last known epoch, trusted or not; at first 0, the lowest of a log."""
         self.since = 0
-        """`Wakeups.since` of the channel at the time when the known values were asked for."""
+        """`Wakeups.since` of the channel at the read of the known values."""
         self.run_id = ""
-        """Of the server that holds the partition; empty if it must be asked for."""
+        """The run id of the partition's server; empty if unknown."""
         self.replid = ""
-        """The replication id under which it writes."""
+        """That server's replication id."""
         self.limits: Limits | None = None
         self.mean_bytes = GUESSED_BATCH_BYTES
         self.holds_records = False
-        """Whether a reader found an entry that is one record."""
+        """True after a reader found an entry of one record."""
         self.recent: dict[int, RecentBatch] = {}
-        """By base offset."""
+        """Recent batches by base offset."""
         self.reader: object = None
-        """Who read placed batches last."""
+        """The last reader of placed batches."""
         self.read_at = -1e9
-        """When that was, by the loop's clock."""
+        """The loop's time of that read."""
         self.shared_at = -1e9
-        """When the last reader was another than the one before."""
+        """The loop's time of the last change of readers."""
         self.aborted_pages = AbortedPages()
         self.in_flight = InFlight()
         self.watched_at = -1e9
-        """The time when a reader last stood at the end and waited, by the loop's clock."""
+        """The loop's time at which a reader last waited at the end."""
         self.repairs = 0
-        """How often an append was sent again."""
+        """The number of repeated appends."""
         self.repairing = 0
-        """How many appends are being sent again now."""
+        """The number of appends in repair."""
 
     def note(self, epoch: int, end: int, start: int) -> bool:
-        """Take over a reply's values; false if they are of an older epoch than the known one."""
+        """Take over a reply's values; false if they are of an older epoch."""
         if epoch != self.epoch:
             if epoch < self.epoch:
                 return False
@@ -105,7 +105,7 @@ class Partition:
         return True
 
     def note_marker(self, epoch: int, end: int, start: int) -> None:
-        """Take over the answer to a marker, which may have moved the last stable offset."""
+        """Take over the reply to a marker, which may have moved the last stable offset."""
         if self.note(epoch, end, start):
             self.marked_end = max(self.marked_end, end)
 

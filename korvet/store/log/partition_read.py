@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class EpochEnd(NamedTuple):
-    """The end of a leader epoch, to which a fetcher has to truncate (KIP-595)."""
+    """The end of a leader epoch, to which a fetcher must truncate (KIP-595)."""
 
     epoch: int
     end_offset: int
@@ -18,7 +18,7 @@ class EpochEnd(NamedTuple):
 class PartitionRead:
     """The outcome of a Fetch in one partition; offsets are -1 if the partition could not be read.
 
-    ``records`` are buffers of whole batches, and ``size_bytes`` is their sum. Clients hear ``diverging`` from version
+    ``records`` are buffers of whole batches, and ``size_bytes`` is their sum. ``diverging`` is sent from version
     12 on. ``aborted`` holds aborted transactions as producer id and first offset; None is a null list. Kafka sends a
     list, perhaps an empty one, to readers of committed records, and for partitions that it did not read. ``is_cut``
     says that the partition has more, within the reader's own limits.

@@ -1,4 +1,4 @@
-"""The partitions of a namespace: a front-end's memory of them, and their keys, which it makes, restores and deletes."""
+"""The partitions of a namespace: the front-end's cache of them, and the making, restoring and deleting of keys."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from korvet.store.outcomes import settled
 T = TypeVar("T")
 
 _PIPELINED = 500
-"""Calls that are under way at once if a topic has thousands of partitions."""
+"""The most calls in flight for a topic of thousands of partitions."""
 
 
 class Partitions:
     """The partitions; `korvet.store.log.log.Log` appends to them and reads them.
 
-    :param shared: what they share with the partitions of other namespaces; by default nothing.
+    :param shared: the bounds and caches shared with other namespaces; by default none.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Partitions:
     ) -> None:
         self.store = store
         self.whole_store = store.whole
-        """For appends: a partition's keys are judged when its memory is made."""
+        """For appends: a partition's keys are checked once, when its cache is made."""
         self.wakeups = wakeups
         shared = shared or Shared(store, wakeups)
         self.recent, self.placed, self.known, self.reads = shared.recent, shared.placed, shared.known, shared.reads
@@ -62,12 +62,12 @@ class Partitions:
         self._tokens = 0
         store.on_history_change(self.forget)
 
-    # ------------------------------------------------------------------ what is remembered
+    # ------------------------------------------------------------------ the cache
 
     def partition(self, topic: Topic, index: int) -> Partition:
-        """The memory of a partition; made anew for another topic id.
+        """The cache of a partition; a new one for another topic id.
 
-        :raises IndexError: if the topic has no such partition.
+        :raises IndexError: the topic has no such partition.
         """
         known = self._partitions.get(topic.name)
         if known is None or known[0].topic is not topic:
@@ -94,10 +94,10 @@ class Partitions:
         return Partition(topic, index, keys)
 
     def find_run_id(self, partition: Partition) -> str:
-        """The run id of the server that holds a partition, for a call on the connection for appends.
+        """The run id of a partition's server, for a call on the append connection.
 
-        It is remembered with the replication id, unless reads come from another server's run: a reader would take the
-        former run's epoch for the present one.
+        It is cached with the replication id, unless reads come from another run: a reader would take the former run's
+        epoch for the current one.
         """
         run_id = self.store.run_id(partition.keys.log)
         if self.store.reads_where_it_appends(partition.keys.log):
@@ -112,7 +112,7 @@ class Partitions:
         return limits
 
     def forget(self) -> None:
-        """Drop every cache, because another server answers and its history may be another."""
+        """Drop every cache, because another server, perhaps with another history, answers."""
         self.recent.clear()
         self.placed.clear()
         self.known.clear()
@@ -130,7 +130,7 @@ class Partitions:
         return f"{self._token_prefix}-{self._tokens}"
 
     async def keeps_unarchived(self, partition: Partition) -> bool:
-        """Whether a partition's topic may lose only what is archived, by what the catalog says now.
+        """True if a partition's topic keeps unarchived records, after a read of the catalog.
 
         :raises StoreUnavailable, StoreError:
         """
@@ -139,13 +139,13 @@ class Partitions:
         return topic is not None and keeps_unarchived(self._catalog, topic)
 
     async def in_thread(self, work: Callable[[], T], *, is_abandoned_on_cancel: bool = False) -> T:
-        """As `FairThreads.run`, in the namespace's turn among those whose batches are opened."""
+        """As `FairThreads.run`, in the namespace's turn."""
         return await self._decoders.run(self._namespace.name, work, is_abandoned_on_cancel=is_abandoned_on_cancel)
 
-    # ------------------------------------------------------------------ their keys come and go
+    # ------------------------------------------------------------------ keys
 
     async def restore(self, partition: Partition) -> bool:
-        """Make the partition's keys after GONE, if the catalog still has its topic; false if it has not.
+        """Make the partition's keys after GONE, if the catalog still has its topic; else false.
 
         :raises StoreUnavailable, StoreFull, StoreError:
         """
@@ -153,7 +153,7 @@ class Partitions:
         topic = self._catalog.topic_by_id(partition.topic.id)
         if topic is None or partition.index >= topic.partitions:
             return False
-        # Clients may have seen an epoch of lost keys. Without a run id the next use begins a new epoch.
+        # Clients may have seen the lost keys' epoch. Without a run id the next use begins a new one.
         await self._create([partition], run_id="")
         await self._catalog.refresh()
         if self._catalog.topic_by_id(partition.topic.id) is None:
@@ -173,17 +173,17 @@ class Partitions:
             topic_id=partition.topic_id,
             run_id=self.find_run_id(partition),
         )
-        # The server's own word is newer than the link's.
+        # The server's own reply is newer than the link's.
         partition.replid = replid.decode()
 
     async def create_partitions(self, topic: Topic) -> None:
-        """Make the keys of all partitions of a topic; may be repeated, and after partitions were added.
+        """Make the keys of all partitions of a topic; repeatable, also after partitions were added.
 
         :raises StoreUnavailable, StoreFull, StoreError:
         """
         for some in _slices(self._all_partitions(topic)):
             await self._create(some)
-        # A front-end that deleted the topic meanwhile may have been here before these keys.
+        # A front-end that deleted the topic meanwhile may have passed before these keys existed.
         await self._catalog.refresh()
         if self._catalog.topic_by_id(topic.id) is None:
             await self.delete_partitions(topic)
@@ -198,7 +198,7 @@ class Partitions:
             await configuring
 
     def configure_records(self, partition: Partition, rules: str) -> asyncio.Future[Sequence[int]]:
-        """Set the rules for records that Redis users add to a partition, as `rules_of` tells them.
+        """Set the rules from `rules_of` for records that Redis users add to a partition.
 
         :raises StoreUnavailable, StoreFull, StoreError: when awaited.
         """
@@ -218,8 +218,8 @@ class Partitions:
     async def _clear_former(self, partition: Partition) -> bool:
         """Delete keys that a former topic of this name left; false if they belong to a topic that exists.
 
-        The catalog is read after the keys, because a topic that it does not list by then never comes back. Keys without
-        an owner are deleted in nobody's name, so keys that another front-end makes meanwhile stay.
+        This reads the catalog after the keys, because a topic that it no longer lists never comes back. The deletion of
+        keys without an owner names none, so keys that another front-end makes meanwhile stay.
         """
         meta = partition.keys.meta
         topic_id, deleting = await self.store.call(Purpose.APPEND, meta, "HMGET", meta, "topic_id", "deleting")
@@ -233,10 +233,10 @@ class Partitions:
         return True
 
     async def delete_partitions(self, topic: Topic) -> None:
-        """Delete all data of a topic; may be repeated. A partition that fails keeps no other one.
+        """Delete all data of a topic; repeatable. Continues after a partition's failure.
 
         :raises StoreError: at the end, if keys of a partition cannot be removed.
-        :raises StoreUnavailable: at the end, if a server cannot be asked and each other one did its part.
+        :raises StoreUnavailable: at the end, if only some servers failed to answer.
         """
         failures: list[KorvetError] = []
         for some in _slices(self._all_partitions(topic)):

@@ -1,13 +1,13 @@
-"""Placed batches in memory: those that a front-end asks for before their reader does, and those of several readers.
+"""Placed batches in memory: read ahead for one reader, or kept for several.
 
-A reader that is far behind takes a batch or two with each Fetch, and the stream's answer names further batches that did
-not fit. It will take these next. So the front-end asks for them while the reader works on the last answer. Its next
-Fetch then waits for entries and no longer for megabytes.
+A lagging reader takes a batch or two with each Fetch, and the stream's reply names further batches that did not fit. So
+the front-end reads these while the reader processes the last answer. Its next Fetch then waits for entries and no
+longer for megabytes.
 
-If several readers read a partition, the front-end asks for a batch once and keeps it for all of them. The first reader
-starts the question, and the others wait for the same answer.
+If a partition has several readers, the front-end reads a batch once and keeps it for all of them. The first reader
+starts the read, and the others await the same reply.
 
-The stream stays the authority: a batch is used only for an entry equal to the one it was asked for, and the batch of an
+The stream stays the authority: a batch serves only an entry equal to the one that it was read for, and the batch of an
 entry never changes.
 """
 
@@ -23,9 +23,9 @@ from korvet.store.log.fair_queue import Reader, passed_on
 from korvet.store.log.partition import Partition
 
 AHEAD_SHARE = 4
-"""The part of the budget that batches may take which nobody has come for yet."""
+"""The share of the budget for batches read ahead and not yet fetched."""
 KEPT_S = 5.0
-"""A reader that did not come within this time will not come soon."""
+"""Seconds after which a reader is not expected soon."""
 
 
 @dataclass(slots=True)
@@ -34,14 +34,13 @@ class _Kept:
     batch: asyncio.Future[Any]
     used_at: float
     is_awaited: bool
-    """Whether it was asked for ahead, and its reader did not come yet."""
+    """True while read ahead and not yet fetched."""
 
 
 class PlacedBatches:
-    """What was asked for ahead, and what several readers want. What was used longest ago goes first.
+    """Batches read ahead, and batches of several readers. The least recently used go first.
 
-    If the part of the budget for reading ahead is used up, nothing is asked for ahead. So readers that are too many do
-    not have each other's batches thrown away.
+    Reading ahead stops when its share of the budget is used up. So too many readers do not evict each other's batches.
     """
 
     def __init__(self, budget_bytes: int) -> None:
@@ -54,7 +53,7 @@ class PlacedBatches:
         self._timer: asyncio.TimerHandle | None = None
 
     def is_shared(self, partition: Partition, reader: Reader) -> bool:
-        """Whether another reader read the partition's placed batches within `KEPT_S`; notes that this one does."""
+        """Note a reader of the partition's placed batches; true if another one read them within `KEPT_S`."""
         now = self._loop.time()
         if partition.reader is not reader:
             if partition.reader is not None and now - partition.read_at < KEPT_S:
@@ -64,12 +63,12 @@ class PlacedBatches:
         return now - partition.shared_at < KEPT_S
 
     def wants(self, partition: Partition, entry: Entry) -> bool:
-        """Whether the front-end may ask for an entry's batch ahead, and `add` it."""
+        """True if the front-end may read an entry's batch ahead, and `add` it."""
         has_room = self._ahead_bytes + entry.size_bytes <= self._budget_bytes // AHEAD_SHARE
         return entry.data is None and has_room and (partition, entry.place) not in self._kept
 
     def add(self, partition: Partition, entry: Entry, batch: asyncio.Future[Any], *, is_ahead: bool) -> None:
-        """Keep a batch that was asked for, and may come, fail or be gone."""
+        """Keep a requested batch, which may arrive, fail or be gone."""
         key = partition, entry.place
         self._drop(key)
         self._kept[key] = _Kept(entry, batch, self._loop.time(), is_ahead)
@@ -81,9 +80,9 @@ class PlacedBatches:
             self._timer = self._loop.call_later(KEPT_S, self._expire)
 
     def get(self, partition: Partition, entry: Entry, *, is_shared: bool) -> asyncio.Future[Any] | None:
-        """An entry's batch, or None if it was not asked for, or did not come. It stays if it is shared.
+        """An entry's batch; None if it was not requested, or did not arrive. It stays if it is shared.
 
-        Each reader gets a future of its own, because a task that is cancelled cancels the future that it waits for.
+        Each reader gets its own future, because a cancelled task cancels the future that it awaits.
         """
         key = partition, entry.place
         kept = self._kept.get(key)
@@ -116,7 +115,7 @@ class PlacedBatches:
             self._ahead_bytes -= kept.entry.size_bytes if kept.is_awaited else 0
 
     def _expire(self) -> None:
-        """Forget what nobody used for long; the dictionary is in the order of use."""
+        """Forget long unused batches; the dictionary is in the order of use."""
         now, self._timer = self._loop.time(), None
         while self._kept:
             key, kept = next(iter(self._kept.items()))

@@ -1,13 +1,12 @@
-"""Reading a log: whole batches from an offset on, out of memory if that is safe, else out of Redis.
+"""Reading a log: whole batches from an offset on, from memory if that is safe, else from Redis.
 
-A read asks for the entries first and for the meta hash behind them, in one pipeline, so the end is never below the
-entries. Placed batches come with a second question. If one is gone by then, a trim removed it or its history ended, and
-the read asks for everything again.
+One pipeline reads the entries and then the meta hash, so the end is never below the entries. A second one reads placed
+batches. If one is gone by then, a trim removed it or its history ended, and the read starts again.
 
-**Committed records.** A reader of committed records reads up to the last stable offset, at which the oldest open
-transaction begins. It is told the aborted transactions among the batches. The read asks for their list after the meta
-hash, and only if one of them ended at or above the offset. The list may lose members meanwhile, so the read asks for
-the meta hash once more behind it. Batches out of memory have no transaction and need no list.
+**Committed records.** A read_committed reader reads up to the last stable offset, the start of the oldest open
+transaction, and gets the aborted transactions among the batches. Their list is read after the meta hash, and only if
+one of them ended at or above the offset. The list may lose members meanwhile, so the meta hash is read once more after
+it. Batches from memory have no transaction and need no list.
 
 **Bounds.** A read reserves the bytes of its answer (`korvet.store.log.room`). Large replies take turns on the
 connection that all readers share (`korvet.store.log.fair_queue`): entries in slices, placed batches in pieces.
@@ -47,7 +46,7 @@ from korvet.wire.batch import placed_in_log
 
 _ATTEMPTS = 4
 _TURNS_TO_WRITE = 2
-"""A connection hands its commands to the transport in the next turn of the loop, which writes them at its end."""
+"""Turns of the loop until commands are written: a connection passes them to the transport in the next turn."""
 
 
 class _Question(NamedTuple):
@@ -66,13 +65,13 @@ class _Asked(NamedTuple):
 async def read(
     log: Partitions, wants: Sequence[Want], max_bytes: int, share: Share, *, is_first: bool = True
 ) -> list[PartitionRead]:
-    """Read each partition, in order, up to ``max_bytes`` in all; partitions behind that are answered without records.
+    """Read each partition, in order, up to ``max_bytes`` in all; later partitions are answered without records.
 
-    ``share`` holds the bytes until its owner lets them go. ``is_first`` says that the answer holds nothing yet.
+    ``share`` holds the bytes until its owner releases them. ``is_first`` is true if the answer holds nothing yet.
 
     Codes of the answers: OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; UNKNOWN_TOPIC_OR_PARTITION
     if the topic is gone; CORRUPT_MESSAGE if the next entry cannot be read or its batch is missing; UNKNOWN_SERVER_ERROR
-    if the partition is damaged otherwise; NOT_LEADER_OR_FOLLOWER if its server is away.
+    for other damage; NOT_LEADER_OR_FOLLOWER if the partition's server is away.
     """
     room, is_read = Room(max_bytes, share, is_empty=is_first), False
     try:
@@ -93,7 +92,7 @@ async def read(
 
 
 def _read_latest(log: Partitions, wants: Sequence[Want], room: Room) -> list[PartitionRead]:
-    """The first partitions, as many as memory answers with so few bytes that nothing is reserved for them."""
+    """The first partitions that memory answers with so few bytes that none are reserved."""
     reads: list[PartitionRead] = []
     for want in wants:
         if (found := read_latest(log, want, room)) is None:
@@ -111,7 +110,7 @@ def _question(log: Partitions, want: Want, room: Room) -> _Question:
 
 
 def _turn(log: Partitions, questions: Sequence[_Question], room: Room) -> Sequence[_Question]:
-    """The questions to ask in one go: as many as could fill the room or a slice, at least one; all without room."""
+    """The reads of one pipeline: as many as could fill the room or a slice, at least one; all without room."""
     turn: list[_Question] = []
     size_bytes = entries_bytes = 0
     for question in questions:
@@ -127,7 +126,7 @@ def _turn(log: Partitions, questions: Sequence[_Question], room: Room) -> Sequen
 
 
 async def _read_turn(log: Partitions, turn: Sequence[_Question], room: Room) -> list[PartitionRead]:
-    """Read some partitions, with one pipelined question for all that memory cannot answer."""
+    """Read some partitions, with one pipeline for all that memory cannot answer."""
     remembered = [_remembered(log, question.want, room) for question in turn]
     questions = [question for question, found in zip(turn, remembered, strict=True) if found is None]
     from_memory = sum(isinstance(found, PartitionRead) for found in remembered)
@@ -142,16 +141,16 @@ async def _read_turn(log: Partitions, turn: Sequence[_Question], room: Room) -> 
 
 
 def _remembered(log: Partitions, want: Want, room: Room) -> PartitionRead | Known | None:
-    """The answer out of memory, or the entries at least; None if Redis must be asked for them."""
+    """The answer from memory, or at least the entries; None if Redis must be read for these."""
     return read_latest(log, want, room) or log.known.get(want, room.limit(want.max_bytes))
 
 
 async def _asked(log: Partitions, questions: Sequence[_Question], room: Room) -> Sequence[_Asked]:
-    """The questions on their way to Redis, in a turn of their own if their replies are large."""
+    """The reads in flight to Redis, in a turn if their replies are large."""
     last_ids = await _last_ids(log, questions)
     size_bytes = sum(question.expected.entries_bytes for question in questions)
     if size_bytes > SMALL_BYTES:
-        # The turn is at the last question's server, whose answer ends it.
+        # The turn belongs to the last read's server, whose reply ends it.
         queue = log.fair_queue_of(questions[-1].want.partition)
         await queue.take(room.share, size_bytes)
     asked = [_ask(log, question, room, last_id) for question, last_id in zip(questions, last_ids, strict=True)]
@@ -161,7 +160,7 @@ async def _asked(log: Partitions, questions: Sequence[_Question], room: Room) ->
 
 
 async def _last_ids(log: Partitions, questions: Sequence[_Question]) -> Sequence[str]:
-    """The ids up to which to ask for entries; ``+`` if a count bounds them enough."""
+    """The last ids of the entries to read; ``+`` if a count bounds them enough."""
     if not any(records_ahead.may_be_long(log, question.want.partition) for question in questions):
         return ["+"] * len(questions)
     asked = (
@@ -199,9 +198,9 @@ async def _taken(log: Partitions, want: Want, asked: _Asked | Known, room: Room)
 
 
 async def _taken_of_known(log: Partitions, want: Want, room: Room) -> PartitionRead | None:
-    """The answer by entries in memory, or None if these are no longer good, or a batch is gone.
+    """The answer from entries in memory, or None if these are no longer valid, or a batch is gone.
 
-    Other partitions of the Fetch may have waited since the entries were looked up.
+    Other partitions of the Fetch may have waited since the lookup of the entries.
     """
     known = log.known.get(want, room.limit(want.max_bytes))
     if known is None:
@@ -223,7 +222,7 @@ async def _take(log: Partitions, want: Want, asked: _Asked, room: Room) -> Parti
         reply = await asked.entries if asked.entries is not None else ()
         meta = await meta_of(log, partition, await asked.meta)
         if isinstance(meta, Meta) and want.offset > meta.end and not is_certain:
-            # The server may have been demoted and promoted a moment ago. It knows that before this front-end does.
+            # The server may have been demoted and promoted a moment ago, before this front-end knows.
             await log.take_over(partition)
             is_certain = True
         elif isinstance(meta, Meta):
@@ -246,7 +245,7 @@ async def _take(log: Partitions, want: Want, asked: _Asked, room: Room) -> Parti
 
 
 def _judge(want: Want, meta: Meta) -> PartitionRead | None:
-    """The answer if nothing can be read: an error, or the offset at which the reader's history parts from this one."""
+    """The answer if nothing can be read: an error, or the offset at which the reader's history diverges."""
     index = want.partition.index
     if (code := check_leader_epoch(want.leader_epoch, meta.epoch)) != 0:
         return PartitionRead(index, code)
@@ -262,7 +261,7 @@ def _judge(want: Want, meta: Meta) -> PartitionRead | None:
 
 
 def _lost(want: Want, meta: Meta, asked: _Asked, reply: Sequence[Any]) -> StoreError | None:
-    """The error if the log has no entry behind the offset. A second look tells this from an append meanwhile."""
+    """The error if the log has no entry after the offset. A second read excludes an append meanwhile."""
     if asked.entries is None or asked.last_id != "+" or reply or want.offset >= meta.end:
         return None
     return StoreError(f"{want.partition.keys.log} has lost its entries from offset {want.offset} to {meta.end}")
@@ -281,8 +280,8 @@ async def _read_reply(
 
 
 async def _collect(log: Partitions, want: Want, known: Known, room: Room) -> PartitionRead | CorruptEntry | None:
-    """The batches that fit, up to one that cannot be read. Or the entry of the first if its batch is gone. None if the
-    list of aborted transactions may lack some.
+    """The batches that fit, up to an unreadable one; or the first entry if its batch is gone. None if the list of
+    aborted transactions may be incomplete.
 
     :raises CorruptEntry: if the first cannot be read.
     """
@@ -321,7 +320,7 @@ async def _collect(log: Partitions, want: Want, known: Known, room: Room) -> Par
 
 
 def _readable(want: Want, reply: Sequence[Any], until: int, end: int) -> Sequence[Entry]:
-    """The entries up to an offset, and up to one that is none of the log's.
+    """The entries up to an offset, and before a foreign one.
 
     :raises CorruptEntry: if that is the first.
     """
@@ -329,7 +328,7 @@ def _readable(want: Want, reply: Sequence[Any], until: int, end: int) -> Sequenc
     entries, corrupt = parsed_entries(log_key, reply)
     within = [entry for entry in entries if entry.next_offset <= until]
     if len(within) < len(entries):
-        # The entries were asked for before the end, so none of the log's can be above it.
+        # The entries were read before the end, so none of the log's can be above it.
         beyond = entries[len(within)].next_offset
         corrupt = CorruptEntry(log_key, f"{beyond}-0", FOREIGN) if beyond > end else None
     if corrupt is not None and not within and (want.offset < until or until == end):
@@ -338,7 +337,7 @@ def _readable(want: Want, reply: Sequence[Any], until: int, end: int) -> Sequenc
 
 
 def _remember(log: Partitions, partition: Partition, entries: Sequence[Entry], batches: Sequence[Buffer]) -> None:
-    """Keep the batches at the log's end, which other readers will read too. This reader waits at the end next."""
+    """Keep the batches at the log's end for other readers. This reader will wait at the end next."""
     partition.watched_at = log.now()
     for entry, data in zip(entries, batches, strict=True):
         batch = RecentBatch(entry.next_offset, entry.leader_epoch, data)
@@ -346,7 +345,7 @@ def _remember(log: Partitions, partition: Partition, entries: Sequence[Entry], b
 
 
 def _read_ahead(log: Partitions, want: Want, rest: Sequence[Entry]) -> bool:
-    """Ask for the placed batches that the reader's next Fetch will take; whether any was asked for."""
+    """Read ahead the placed batches for the reader's next Fetch; true if there were any."""
     queue, has_asked = log.fair_queue_of(want.partition), False
     for entry in _fitting(rest, want.max_bytes, must=True):
         if entry.record is None and log.placed.wants(want.partition, entry):
@@ -360,7 +359,7 @@ def _read_ahead(log: Partitions, want: Want, rest: Sequence[Entry]) -> bool:
 
 
 async def _let_leave() -> None:
-    """Let the loop write the queued commands before the answer: its client wakes up, and may take this processor."""
+    """Let the loop write the queued commands before the answer, which wakes a client that may take this processor."""
     for _ in range(_TURNS_TO_WRITE):
         await asyncio.sleep(0)
 

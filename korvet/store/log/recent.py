@@ -1,4 +1,4 @@
-"""Batches that were just appended, or read at the end of a log: its followers are served from memory.
+"""Batches just appended, or read at the end of a log, to serve its followers from memory.
 
 A batch is immutable once it has an offset in an epoch. A reader trusts it only together with an end that Redis
 announced for the very same epoch (`korvet.store.log.latest`), so the stream stays the authority.
@@ -14,7 +14,7 @@ _ENTRY_BYTES = 200  # of the objects around a batch
 
 
 class RecentBatches:
-    """All recent batches of a front-end, the oldest dropped first when they are over the budget."""
+    """All recent batches of a front-end; beyond the budget the oldest are dropped first."""
 
     def __init__(self, budget_bytes: int) -> None:
         self.size_bytes = 0

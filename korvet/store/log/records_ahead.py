@@ -1,8 +1,8 @@
-"""The end of a read of records, found before the read asks for any of them.
+"""The end of a read of single records, found before the read.
 
-An entry of a batch is small, or its batch is placed and asked for by itself. An entry of a record holds the record,
-however large it is, and the mean size of past records says nothing of the next thousand. Each entry's index tells the
-running sum of bytes. So the last entry of a span tells the span's bytes, and the span is halved until they are few.
+An entry of a batch is small, or its batch is placed and read by itself. An entry of a record holds the record, however
+large, and the mean size of past records says nothing about the next thousand. Each entry's index has the running sum of
+bytes. So the last entry of a span gives the span's bytes, and the span is halved until they are few.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from korvet.store.log.partition import Partition
 from korvet.store.log.partitions import Partitions
 
 FEW_ENTRIES = 8
-"""A read asks for so many without measuring: at 1 MiB each, that is as much as entries of batches may be."""
+"""The most records to read without measuring: at 1 MiB each, as much as entries of batches may be."""
 
 
 def may_be_long(log: Partitions, partition: Partition) -> bool:
-    """Whether an entry may be as long as a record."""
+    """True if an entry may be as long as a record."""
     return partition.holds_records or log.limits(partition).is_record
 
 
 async def last_id(log: Partitions, partition: Partition, offset: int, count: int, readers: int) -> str:
-    """The id up to which to ask for entries: ``count`` offsets on, or less if these hold more than one partition's part
-    of a slice that ``readers`` partitions share.
+    """The last id of the entries to read: ``count`` offsets on, or fewer if these exceed one partition's part of
+    a slice that ``readers`` partitions share.
 
-    The first entry is always within. The read itself meets an unreadable entry, and names it.
+    The first entry is always included. The read itself finds and names an unreadable entry.
     """
     if offset < 0 or count <= FEW_ENTRIES or not may_be_long(log, partition):
         return "+"
@@ -44,7 +44,7 @@ async def last_id(log: Partitions, partition: Partition, offset: int, count: int
 
 
 async def _first(log: Partitions, partition: Partition, offset: int) -> tuple[int, int] | None:
-    """Where the first entry behind an offset ends, and the running bytes before it."""
+    """The end of the first entry after an offset, and the running bytes before it."""
     key = partition.keys.log
     reply: Sequence[Any] = await _ask(log, key, "XRANGE", key, f"{offset + 1}-0", "+", "COUNT", 1)
     if not reply:
@@ -61,7 +61,7 @@ async def _until(log: Partitions, partition: Partition, until: int, first: tuple
             if not reply or index_of(key, reply[0]).running_bytes - bytes_before <= most_bytes:
                 return until
         except KorvetError:
-            # The entry is none of the log's; the reader meets it when it gets there.
+            # A foreign entry; the reader finds it when it gets there.
             return first_end
         until = first_end + (until - first_end) // 2
     return first_end
