@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -144,6 +145,16 @@ async def test_server_that_cannot_tell_of_its_disk_fails_the_wait(kind: Kind) ->
                 StoreError, match=r"korvet\.acks\.fsync needs Redis 7\.2 or Valkey, with appendonly yes"
             ):
                 await one.log.replicas.flushed([(await one.partition()).keys.meta + ":touched"], 20)
+
+
+async def test_question_about_the_disk_does_not_join_one_about_replicas_alone() -> None:
+    """Nobody would know of the missing file, and the batch would be stored."""
+    with running_server("valkey", options={"appendonly": "no"}) as server:
+        async with front(server.url) as one:
+            key = (await one.partition()).keys.meta
+            replicas = one.log.replicas
+            await asyncio.gather(replicas.ask(key, on_disk=False), replicas.ask(key, on_disk=True))
+            assert "appendonly is no" in (replicas.lacking(key, 1, on_disk=True) or "")
 
 
 def disk(time_ms: int, *, is_idle: bool = True, rewrites: int = 0) -> Disk:

@@ -317,6 +317,7 @@ class _Server:
         self._link = link
         self._loop = asyncio.get_running_loop()
         self._informed: asyncio.Future[bytes] | None = None
+        self._informs_of_disk = False
         self._is_scheduled = False
         self._waiting: list[UnconfirmedAppend] = []
         """The appends for the next round."""
@@ -336,7 +337,8 @@ class _Server:
 
     def inform(self, link: Link, *, on_disk: bool) -> asyncio.Future[bytes]:
         """Ask for the replicas, or join a question that is under way. The answer is noted when it comes."""
-        if self._informed is None or self._informed.done():
+        if self._informed is None or self._informed.done() or (on_disk and not self._informs_of_disk):
+            self._informs_of_disk = on_disk
             self._informed = self._loop.create_future()
             self._informed.add_done_callback(self._note_info)
             if on_disk:
