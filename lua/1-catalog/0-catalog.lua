@@ -1,5 +1,5 @@
 -- The catalog: topics, their numbers of partitions, and settings. Each front-end keeps all of it in memory. A version
--- grows with each change.
+-- grows with each change. The first one is a time, so none comes again after the catalog was deleted.
 --
 -- An empty hash does not exist, and during a slot migration Redis refuses a call if only some of its keys exist
 -- (TRYAGAIN). So the first write makes all three keys, topics and configs with a field of the empty name.
@@ -44,6 +44,10 @@ end
 -- Write and publish the next version: the last writes of every change.
 function catalog.publish(meta_key)
   local version = calls.call('HINCRBY', meta_key, 'version', 1)
+  if version == 1 then
+    version = clock.now_us()
+    calls.call('HSET', meta_key, 'version', value.integer(version))
+  end
   calls.call('SPUBLISH', meta_key, value.integer(version))
 end
 

@@ -77,8 +77,9 @@ def test_empty_catalog_has_no_topics_and_no_settings(catalog: Catalog) -> None:
 
 def test_catalog_keeps_the_first_cluster_id(catalog: Catalog) -> None:
     assert catalog.call("korvet_catalog_init", "first") == [0, b"first"]
+    version = catalog.version
     assert catalog.call("korvet_catalog_init", "second") == [0, b"first"]
-    assert catalog.call("korvet_catalog_read", -1) == [0, 1, b"first", [], []]
+    assert catalog.call("korvet_catalog_read", -1) == [0, version, b"first", [], []]
     assert sorted(catalog.server.keys()) == sorted(key.encode() for key in KEYS)
 
 
@@ -93,12 +94,13 @@ def test_catalog_lists_a_created_topic(catalog: Catalog, set_clock: Callable[[fl
         "created_ms": 1_700_000_000_500,
         "deleting": False,
     }
-    assert catalog.read() == (1, {"t": topic}, {})
+    assert catalog.read() == (1_700_000_000_500_000, {"t": topic}, {})
 
 
 def test_reader_of_the_known_version_gets_the_version_alone(catalog: Catalog) -> None:
     catalog.create()
-    assert catalog.read(1) == (1, {}, {})
+    version = catalog.version
+    assert catalog.read(version) == (version, {}, {})
     assert catalog.read(0)[1] != {}
 
 
@@ -113,16 +115,29 @@ def test_every_change_publishes_the_next_version(catalog: Catalog) -> None:
         ("korvet_topic_delete", ("t", ID, "finish")),
     ]
     with listening(catalog.server, META) as next_message:
-        for version, (function, args) in enumerate(changes, start=1):
+        versions = []
+        for function, args in changes:
             assert catalog.call(function, *args)[0] == 0
-            assert next_message() == b"%d" % version
-            assert catalog.version == version
+            versions.append(int(next_message()))
+            assert catalog.version == versions[-1]
+    assert versions == list(range(versions[0], versions[0] + len(changes)))
+
+
+def test_version_never_comes_again_even_if_the_catalog_was_deleted(catalog: Catalog) -> None:
+    seen = []
+    for _ in range(3):
+        for name in "ab":
+            catalog.create(name)
+            seen.append(catalog.version)
+        catalog.server.flushall()
+    assert len(set(seen)) == len(seen) and seen == sorted(seen)
 
 
 def test_existing_topic_is_not_created_again(catalog: Catalog) -> None:
     _, first = catalog.create()
+    before = catalog.read()
     assert catalog.create(topic_id=OTHER_ID, partitions=9) == (TOPIC_EXISTS, first)
-    assert catalog.read()[:2] == (1, {"t": first})
+    assert catalog.read() == before
 
 
 @pytest.mark.parametrize("partitions", [0, -1])
@@ -133,12 +148,13 @@ def test_topic_without_partitions_is_refused(catalog: Catalog, partitions: int) 
 
 def test_topic_grows_and_never_shrinks(catalog: Catalog) -> None:
     catalog.create()
+    version = catalog.version
     code, text = catalog.call("korvet_topic_grow", "t", ID, 5)
     assert (code, json.loads(text)["partitions"]) == (0, 5)
     for partitions in (5, 4):
         code, text = catalog.call("korvet_topic_grow", "t", ID, partitions)
         assert (code, json.loads(text)["partitions"]) == (INVALID_PARTITIONS, 5)
-    assert (catalog.topic()["partitions"], catalog.version) == (5, 2)
+    assert (catalog.topic()["partitions"], catalog.version) == (5, version + 1)
 
 
 def test_settings_of_a_topic_are_set_deleted_and_replaced(catalog: Catalog) -> None:
@@ -202,22 +218,24 @@ def test_no_more_resources_of_a_kind_than_a_bound_have_settings(catalog: Catalog
 def test_unknown_topic_or_topic_id_is_refused(catalog: Catalog, function: str, argument: str | int) -> None:
     assert catalog.call(function, "t", ID, argument)[0] == UNKNOWN_TOPIC
     catalog.create()
+    version = catalog.version
     assert catalog.call(function, "t", OTHER_ID, argument)[0] == UNKNOWN_TOPIC
-    assert catalog.version == 1
+    assert catalog.version == version
 
 
 def test_deletion_marks_first_and_repeats_both_steps(catalog: Catalog) -> None:
     catalog.create()
+    version = catalog.version
     assert catalog.call("korvet_topic_delete", "t", ID, "finish") == [UNKNOWN_TOPIC]
     for _ in range(2):
         assert catalog.call("korvet_topic_delete", "t", ID, "begin") == [0]
-        assert (catalog.topic()["deleting"], catalog.version) == (True, 2)
+        assert (catalog.topic()["deleting"], catalog.version) == (True, version + 1)
     assert catalog.create(topic_id=OTHER_ID)[0] == TOPIC_EXISTS
     assert catalog.call("korvet_topic_grow", "t", ID, 9)[0] == UNKNOWN_TOPIC
     assert catalog.call("korvet_topic_configure", "t", ID, "{}")[0] == UNKNOWN_TOPIC
     for _ in range(2):
         assert catalog.call("korvet_topic_delete", "t", ID, "finish") == [0]
-        assert (catalog.topic(), catalog.version) == (None, 3)
+        assert (catalog.topic(), catalog.version) == (None, version + 2)
 
 
 def test_late_finish_keeps_the_next_topic_of_that_name(catalog: Catalog) -> None:

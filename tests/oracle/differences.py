@@ -69,7 +69,7 @@ _REJOINS: Final = (
 _GOES_ON: Final = "a group without members that changes its protocol keeps its epochs; in Kafka it is a new group"
 _OWN_CONFIGS: Final = "korvet has configs of topics that Kafka lacks; their names begin with korvet."
 
-_CATALOG_VERSION: Final = "it is the catalog's version, which counts changes; Kafka's metadata log has more records"
+_CATALOG_VERSION: Final = "it is the catalog's version, which grows with each change; Kafka has an offset"
 
 DIFFERENCES: Final = (
     Difference(api="create_topics", path="topics[].configs[]", reason=_OWN_CONFIGS, extra=True),

@@ -81,6 +81,7 @@ async def created_in_redis(front: Front, count: int) -> set[str]:
 
 async def test_catalog_reads_many_topics_in_pages(server: Server) -> None:
     async with front(server.url) as one:
+        version = one.catalog.version
         names = await created_in_redis(one, 2500)
         with server.client() as client:
             client.config_resetstat()
@@ -89,7 +90,7 @@ async def test_catalog_reads_many_topics_in_pages(server: Server) -> None:
         assert {topic.name for topic in one.catalog.topics()} == names
         topic = await created(one, "of its own")
         assert one.catalog.topic_by_id(topic.id) == topic
-        assert one.catalog.version == 1 + 2500 + 1
+        assert one.catalog.version == version + 2500 + 1
 
 
 async def test_read_of_the_catalog_that_ends_late_undoes_nothing(
@@ -157,6 +158,17 @@ async def test_catalog_is_read_again_after_history_went_back(redis_server: Serve
             assert list(one.catalog.topics()) == []
             await created(one, "new")
             assert [topic.name for topic in one.catalog.topics()] == ["new"]
+
+
+async def test_catalog_that_was_emptied_and_filled_as_far_is_read_again(server: Server) -> None:
+    async with front(server.url) as one:
+        await created(one, "lost")
+        with server.client() as client:
+            client.flushall()
+        async with front(server.url) as other:
+            await created(other, "new")
+        await one.catalog.refresh()
+        assert [topic.name for topic in one.catalog.topics()] == ["new"]
 
 
 async def test_unreachable_store_leaves_the_last_known_state(redis_server: Server) -> None:

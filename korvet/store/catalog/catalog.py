@@ -210,7 +210,7 @@ class Catalog(Settings):
 
     @property
     def version(self) -> int:
-        """The number of changes to the catalog, as last read; no I/O."""
+        """The catalog's version, which grows with each change, as last read; no I/O."""
         return self._version
 
     def topic(self, name: str) -> Topic | None:
