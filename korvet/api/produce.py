@@ -57,7 +57,7 @@ from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.log.judge import date_at_once, is_short, judge, judge_keys
-from korvet.store.log.limits import Limits
+from korvet.store.log.limits import TopicLimits
 from korvet.store.log.opened import opened_for
 from korvet.store.log.partition import Partition
 from korvet.store.topics import INTERNAL_TOPICS
@@ -251,7 +251,7 @@ def _has_to_wait(ctx: Context, request: Any, partition: Partition, batch: Batch 
     return not limits.is_plain and (_must_be_opened(limits, batch) or lacking(ctx, request, partition) is None)
 
 
-def _is_believed(ctx: Context, batch: Batch, limits: Limits) -> bool:
+def _is_believed(ctx: Context, batch: Batch, limits: TopicLimits) -> bool:
     """Whether the header's greatest timestamp is that of the records, and the topic has no bound on their least."""
     is_dated = ctx.peer.dates_batches and batch.max_timestamp >= batch.base_timestamp
     return is_dated and limits.max_behind_ms == LONG_MAX
@@ -271,7 +271,7 @@ def _dated(ctx: Context, job: _Job, before: int) -> _Job | Refusal | None:
     return found if found is None or isinstance(found, Refusal) else _Job(job.outcomes, job.at, job.partition, *found)
 
 
-def _must_be_opened(limits: Limits, batch: Batch | Refusal) -> bool:
+def _must_be_opened(limits: TopicLimits, batch: Batch | Refusal) -> bool:
     """Whether a batch must be opened, which may take longer than the loop may be held up."""
     return limits.opens_batches or (limits.is_compacted and not isinstance(batch, Refusal) and not is_short(batch))
 
@@ -347,7 +347,7 @@ def _append(ctx: Context, request: Any, job: _Job, *, is_opened: bool) -> Outcom
     return _send(ctx, request, job, limits, append_time)
 
 
-def _send(ctx: Context, request: Any, job: _Job, limits: Limits, append_time: int) -> Outcome:
+def _send(ctx: Context, request: Any, job: _Job, limits: TopicLimits, append_time: int) -> Outcome:
     """Send a batch to Redis if there is room for it, and enough replicas if its answer waits for them."""
     log, partition, batch = ctx.frontend.log, job.partition, job.batch
     size_bytes = sum(one.size_bytes for one in job.split) if job.split else len(job.records)

@@ -27,13 +27,13 @@ _REFUSALS: Final = {
 
 def limits_argument(_context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, int]:
     """The limits of NAME=NUMBER pairs; -1 for NAME=none."""
-    from korvet.store.tenants import RATES, Limit
+    from korvet.store.tenants import RATES, TenantLimit
 
     limits = {}
     for pair in pairs:
         name, separator, number = pair.partition("=")
-        if name not in list(Limit) or not separator or not (number == "none" or number.isdecimal()):
-            raise click.BadParameter(f"{pair!r} is no NAME=NUMBER or NAME=none; names: {', '.join(Limit)}")
+        if name not in list(TenantLimit) or not separator or not (number == "none" or number.isdecimal()):
+            raise click.BadParameter(f"{pair!r} is no NAME=NUMBER or NAME=none; names: {', '.join(TenantLimit)}")
         limits[name] = -1 if number == "none" else int(number)
         if limits[name] >= 2**53:
             raise click.BadParameter(f"{pair!r}: the number is too large")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Limit(NamedTuple):
+class RateLimit(NamedTuple):
     """A limit of one bucket: its name in Redis, its rate a second, and its capacity."""
 
     bucket: str
@@ -31,7 +31,7 @@ class Bucket:
 
     __slots__ = ("_at", "_level", "limit", "used")
 
-    def __init__(self, limit: Limit, now: float) -> None:
+    def __init__(self, limit: RateLimit, now: float) -> None:
         self.limit = limit
         self.used = 0.0
         self._level = limit.capacity

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
 from typing import Final
 
-from korvet.quotas.bucket import Bucket, Limit
-from korvet.quotas.rules import Limits, Meter, Rules
+from korvet.quotas.bucket import Bucket, RateLimit
+from korvet.quotas.rules import Meter, RateLimits, Rules
 
 MOST_BUCKETS: Final = 10_000
 """The users, client ids and addresses that a front-end follows."""
@@ -22,7 +22,7 @@ _INT_MAX: Final = 2**31 - 1
 _SHARED: Final = "shared"
 """The first word of a shared bucket's name, for clients beyond the bound."""
 
-Report = tuple[Limit, float]
+Report = tuple[RateLimit, float]
 """A limit, and what was used of it since the last report."""
 
 
@@ -75,7 +75,7 @@ class Meters:
             meter = self._meters[key] = self._rules.meter(principal.partition(":")[2], key[1])
         return meter
 
-    def take(self, limits: Limits, amount: float) -> None:
+    def take(self, limits: RateLimits, amount: float) -> None:
         """Count use of each limit."""
         now = self._now()
         for limit in limits:
@@ -85,7 +85,7 @@ class Meters:
                 self._on_use()
             self._used[bucket.limit.bucket] = bucket
 
-    def wait_s(self, limits: Limits) -> float:
+    def wait_s(self, limits: RateLimits) -> float:
         """Seconds that a client with these limits must wait: the longest of the limits' waits."""
         now = self._now()
         return max((self._bucket(limit).wait_s(now, self.share) for limit in limits), default=0.0)
@@ -114,7 +114,7 @@ class Meters:
             self.take(limits, 1)
         return min(wait_s, self.window_s)
 
-    def _bucket(self, limit: Limit) -> Bucket:
+    def _bucket(self, limit: RateLimit) -> Bucket:
         bucket = self._buckets.get(limit.bucket)
         if bucket is None and len(self._buckets) >= self._most:
             self._purge()

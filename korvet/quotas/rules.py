@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from korvet.configs.values import BrokerValues
-from korvet.quotas.bucket import Limit
+from korvet.quotas.bucket import RateLimit
 from korvet.quotas.entity import (
     CLIENT_ID,
     CONNECTION,
@@ -72,17 +72,17 @@ class Windows(NamedTuple):
         return self.controller_num * self.controller_size_s
 
 
-Limits = tuple[Limit, ...]
+RateLimits = tuple[RateLimit, ...]
 """Limits that count together: the client's own, if it has one, and the tenant's ceiling, if there is one."""
 
 
 class Meter(NamedTuple):
     """The limits of a client. The unit of ``request`` is seconds of a thread."""
 
-    produce: Limits
-    fetch: Limits
-    request: Limits
-    mutation: Limits
+    produce: RateLimits
+    fetch: RateLimits
+    request: RateLimits
+    mutation: RateLimits
 
 
 class Rules:
@@ -111,25 +111,25 @@ class Rules:
             self._limits(MUTATION, user, client_id, self.windows.controller_s),
         )
 
-    def connections(self, address: str) -> Limits:
+    def connections(self, address: str) -> RateLimits:
         """The limits of new connections from an address."""
         address = normal_address(address) or address
         past_s = self.windows.past_s
         rate = self._of_addresses.get(address, self._of_addresses.get(DEFAULT))
-        own = () if rate is None else (Limit(f"{CONNECTION} {text_of([(IP, address)])}", rate, rate * past_s),)
+        own = () if rate is None else (RateLimit(f"{CONNECTION} {text_of([(IP, address)])}", rate, rate * past_s),)
         return own + self._ceiling(CONNECTION, past_s)
 
-    def _limits(self, key: str, user: str, client_id: str, past_s: float, unit: float = 1.0) -> Limits:
+    def _limits(self, key: str, user: str, client_id: str, past_s: float, unit: float = 1.0) -> RateLimits:
         own = self._limit(key, user, client_id, past_s, unit)
         return (() if own is None else (own,)) + self._ceiling(key, past_s, unit)
 
-    def _ceiling(self, key: str, past_s: float, unit: float = 1.0) -> Limits:
+    def _ceiling(self, key: str, past_s: float, unit: float = 1.0) -> RateLimits:
         if key not in self._ceilings:
             return ()
         rate = self._ceilings[key] * unit
-        return (Limit(f"{key} {_ALL}", rate, rate * past_s),)
+        return (RateLimit(f"{key} {_ALL}", rate, rate * past_s),)
 
-    def _limit(self, key: str, user: str, client_id: str, past_s: float, unit: float) -> Limit | None:
+    def _limit(self, key: str, user: str, client_id: str, past_s: float, unit: float) -> RateLimit | None:
         of_user, of_client = (USER, user), (CLIENT_ID, client_id)
         for entity, sharers in (
             (Entity(user, client_id), (of_user, of_client)),
@@ -144,5 +144,5 @@ class Rules:
             value = self.settings.get(entity, {}).get(key)
             if value is not None:
                 rate = value * unit
-                return Limit(f"{key} {text_of(sharers)}", rate, rate * past_s)
+                return RateLimit(f"{key} {text_of(sharers)}", rate, rate * past_s)
         return None

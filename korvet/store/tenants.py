@@ -45,7 +45,7 @@ class State(StrEnum):
     DELETING = "deleting"
 
 
-class Limit(StrEnum):
+class TenantLimit(StrEnum):
     """What a tenant's limits are for."""
 
     TOPICS = "topics"
@@ -62,11 +62,11 @@ class Limit(StrEnum):
 
 
 RATES: Final = (
-    Limit.PRODUCER_BYTE_RATE,
-    Limit.CONSUMER_BYTE_RATE,
-    Limit.REQUEST_PERCENTAGE,
-    Limit.CONTROLLER_MUTATION_RATE,
-    Limit.CONNECTION_RATE,
+    TenantLimit.PRODUCER_BYTE_RATE,
+    TenantLimit.CONSUMER_BYTE_RATE,
+    TenantLimit.REQUEST_PERCENTAGE,
+    TenantLimit.CONTROLLER_MUTATION_RATE,
+    TenantLimit.CONNECTION_RATE,
 )
 """Limits that are never 0, as quotas."""
 

@@ -19,7 +19,7 @@ from korvet.security.stored_rules import MOST_RULES
 from korvet.store.groups.consumer import MOST_NAMES
 from korvet.store.security.quotas import MOST_AT_ONCE as MOST_QUOTAS
 from korvet.store.security.users import MOST_AT_ONCE as MOST_CREDENTIALS
-from korvet.store.tenants import Limit
+from korvet.store.tenants import TenantLimit
 from korvet.wire.codec import most_elements
 from tests.support.largest import Location, locations, versions
 
@@ -143,7 +143,7 @@ def page() -> str:
             _table(("limit", "things", "largest request", "elements", "bound"), _granted()),
             "\n## Limits of a tenant\n\n",
             "An operator may set each of these for [a tenant](tenants.md):\n\n",
-            *(f"- `{limit}`\n" for limit in Limit),
+            *(f"- `{limit}`\n" for limit in TenantLimit),
             "\n## Settings\n\n",
             _table(("setting", "default"), _settings()),
             "\n## Constants\n\n",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.quotas.bucket import Bucket, Limit
+from korvet.quotas.bucket import Bucket, RateLimit
 from tests.support.ported import kafka
 
-LIMIT = Limit("b", 500.0, 5000.0)
+LIMIT = RateLimit("b", 500.0, 5000.0)
 
 
 @kafka("ClientQuotaManagerTest.testQuotaViolation")
@@ -24,7 +24,7 @@ def test_what_is_over_the_quota_takes_its_time_at_the_quotas_rate() -> None:
 
 def test_use_that_begins_within_the_quota_may_exceed_it() -> None:
     """Kafka's own numbers: ten windows of a second with two mutations a second."""
-    bucket = Bucket(Limit("m", 2.0, 20.0), now=0.0)
+    bucket = Bucket(RateLimit("m", 2.0, 20.0), now=0.0)
     bucket.take(30, 0.0)
     assert bucket.wait_s(0.0) == 5.0
     assert bucket.wait_s(4.0) == 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from korvet.quotas.bucket import Limit
+from korvet.quotas.bucket import RateLimit
 from korvet.quotas.entity import CONNECTION, DEFAULT, FETCH, PRODUCE, Entity
 from korvet.quotas.meters import Meters
 from korvet.quotas.rules import NO_CEILINGS, Rules, Settings
@@ -175,6 +175,6 @@ def test_all_clients_of_a_tenant_share_its_ceilings_beside_their_own_quotas() ->
 
 def test_nobody_waits_longer_for_a_connection_than_a_window() -> None:
     buckets = Buckets({Entity(ip=DEFAULT): {CONNECTION: 0.1}})
-    limit = Limit("connection_creation_rate ip=1.1.1.1", 0.1, 1.0)
+    limit = RateLimit("connection_creation_rate ip=1.1.1.1", 0.1, 1.0)
     buckets.meters.take((limit,), 5)
     assert buckets.meters.connection_wait_s("1.1.1.1") == 1

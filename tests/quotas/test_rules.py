@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 
-from korvet.quotas.bucket import Limit
+from korvet.quotas.bucket import RateLimit
 from korvet.quotas.entity import CONNECTION, DEFAULT, FETCH, MUTATION, PRODUCE, REQUEST, Entity
-from korvet.quotas.rules import Limits, Rules, Settings
+from korvet.quotas.rules import RateLimits, Rules, Settings
 from tests.support.ported import kafka
 from tests.support.quotas import WINDOWS
 
@@ -25,13 +25,13 @@ LEVELS = (
 """The entities that may limit the user u with the client id c, the strongest first."""
 
 
-def only(limits: Limits) -> Limit | None:
+def only(limits: RateLimits) -> RateLimit | None:
     """The one limit, if there is one."""
     assert len(limits) <= 1
     return limits[0] if limits else None
 
 
-def produce(settings: Settings, user: str, client_id: str) -> Limit | None:
+def produce(settings: Settings, user: str, client_id: str) -> RateLimit | None:
     return only(Rules(settings, WINDOWS).meter(user, client_id).produce)
 
 

@@ -16,7 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from korvet.errors import ConfigError
-from korvet.quotas.bucket import Limit
+from korvet.quotas.bucket import RateLimit
 from korvet.quotas.entity import CONNECTION, Entity
 from korvet.quotas.meters import Meters
 from korvet.quotas.rules import Rules
@@ -70,7 +70,7 @@ async def test_connection_beyond_the_limit_waits_until_another_closes(bounds: Bo
 
 @pytest.mark.anyio
 async def test_connections_beyond_the_rate_of_an_address_use_up_no_rate_of_the_process() -> None:
-    bounds = Bounds(process=Bound(rate=Limit("new", 1e-6, 1)))
+    bounds = Bounds(process=Bound(rate=RateLimit("new", 1e-6, 1)))
     async with serving(Script(), bounds=bounds) as running, AsyncExitStack() as clients:
         settings = {Entity(ip="127.0.0.1"): {CONNECTION: 1e-6}}
         running.frontend.quotas.meters = Meters(Rules(settings, WINDOWS), lambda: None)

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from korvet.configs.types import INT_MAX
 from korvet.errors import ConfigError
-from korvet.quotas.bucket import Limit
+from korvet.quotas.bucket import RateLimit
 from korvet.quotas.entity import CONNECTION, DEFAULT, Entity
 from korvet.quotas.meters import Meters
 from korvet.quotas.rules import Rules
@@ -35,7 +35,7 @@ SELDOM, OFTEN = 1e-6, 1e6
 
 def seldom(at_once: int) -> Bound:
     """A bound of so many new connections and one more, for which a bucket goes into debt."""
-    return Bound(rate=Limit("new", SELDOM, at_once))
+    return Bound(rate=RateLimit("new", SELDOM, at_once))
 
 
 class Doors:
@@ -152,7 +152,7 @@ async def test_connections_beyond_the_rate_of_a_listener_wait() -> None:
 @pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": fast}) for fast in (False, True)])
 @pytest.mark.anyio
 async def test_socket_goes_on_once_the_rates_allow_it() -> None:
-    often = Bound(rate=Limit("new", OFTEN, 0))
+    often = Bound(rate=RateLimit("new", OFTEN, 0))
     async with Doors.open(Bounds(process=often, listeners={"a": often}), "a") as doors:
         doors.connect("a", 50)
         await doors.has_accepted(50)
@@ -161,7 +161,7 @@ async def test_socket_goes_on_once_the_rates_allow_it() -> None:
 @kafka("ConnectionQuotasTest.testNonDefaultConnectionCountLimitAndRateLimit")
 @pytest.mark.anyio
 async def test_number_and_rate_of_connections_count_together() -> None:
-    bound = Bound(most=10, rate=Limit("new", SELDOM, 11))
+    bound = Bound(most=10, rate=RateLimit("new", SELDOM, 11))
     async with Doors.open(Bounds(process=bound), "a") as doors:
         doors.connect("a", 20)
         await doors.has_accepted(10)
@@ -194,7 +194,7 @@ async def test_other_rate_of_the_process_keeps_what_was_used() -> None:
         await doors.has_accepted(5)
         doors.quotas.take(Bounds(process=seldom(100)))
         await doors.has_accepted(5)
-        doors.quotas.take(Bounds(process=Bound(rate=Limit("new", OFTEN, 100))))
+        doors.quotas.take(Bounds(process=Bound(rate=RateLimit("new", OFTEN, 100))))
         await doors.has_accepted(30)
 
 
@@ -256,7 +256,7 @@ async def test_flood_at_one_listener_shuts_no_other_out() -> None:
 
 @pytest.mark.anyio
 async def test_full_listener_keeps_no_other_one_waiting() -> None:
-    full, slow = {"full": Bound(most=0)}, Bound(rate=Limit("new", 5, 0))
+    full, slow = {"full": Bound(most=0)}, Bound(rate=RateLimit("new", 5, 0))
     async with Doors.open(Bounds(process=seldom(0), listeners=full), "full", "free") as doors:
         doors.connect("full")
         await doors.has_accepted(0)
@@ -301,7 +301,7 @@ def test_bounds_of_listeners_are_by_their_names_in_any_letters() -> None:
             "listener.name.out.side.max.connection.creation.rate": "5",
         }
     )
-    rate = Limit("max.connection.creation.rate", 5, 20)
+    rate = RateLimit("max.connection.creation.rate", 5, 20)
     assert bounds == Bounds(process=Bound(most=9), listeners={"out.side": Bound(most=7, rate=rate)})
     assert bounds_of({"max.connections": str(INT_MAX)}) == Bounds()
 

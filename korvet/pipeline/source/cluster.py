@@ -19,7 +19,7 @@ from korvet.pipeline.source.offsets import (
     AtTime,
     AtTimes,
     Everywhere,
-    Limit,
+    OffsetLimit,
     Offsets,
     partition_names,
 )
@@ -77,7 +77,7 @@ class Cluster:
             time.sleep(self._options.offset_retry_s)
         return found
 
-    def resolve(self, limit: Limit) -> Offsets:
+    def resolve(self, limit: OffsetLimit) -> Offsets:
         """An offset for each partition of the query.
 
         :raises PipelineError: if the limit names other partitions, or no record is that late.
@@ -125,7 +125,7 @@ class Cluster:
     def _ends(self, broker: Broker, partitions: Iterable[Partition]) -> Offsets:
         return _offsets(broker.latest(partitions, committed_only=self._options.read_committed))
 
-    def _resolve(self, broker: Broker, limit: Limit) -> Offsets:
+    def _resolve(self, broker: Broker, limit: OffsetLimit) -> Offsets:
         partitions = self._partitions(broker)
         match limit:
             case Everywhere(offset=offset):

@@ -53,7 +53,7 @@ class AtTimes:
     else_latest: bool
 
 
-Limit: TypeAlias = Everywhere | AtOffsets | AtTime | AtTimes
+OffsetLimit: TypeAlias = Everywhere | AtOffsets | AtTime | AtTimes
 """``else_latest``: take the log's end of a partition without such a record; else that is an error."""
 
 

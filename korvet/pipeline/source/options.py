@@ -21,7 +21,7 @@ from korvet.pipeline.source.offsets import (
     AtTime,
     AtTimes,
     Everywhere,
-    Limit,
+    OffsetLimit,
     parse_offsets,
     parse_partitions,
     partition_names,
@@ -72,8 +72,8 @@ class ReadOptions:
     """The partitions that a query reads, and how."""
 
     choice: Choice
-    starting: Limit
-    ending: Limit
+    starting: OffsetLimit
+    ending: OffsetLimit
     client: Mapping[str, str] = field(repr=False)
     read_committed: bool
     include_headers: bool
@@ -167,7 +167,7 @@ class _Given:
         return int(match[1]) * _UNIT_MS[(match[2] or "ms").lower()] / 1_000
 
 
-def _options(given: _Given, starting: Limit, ending: Limit) -> ReadOptions:
+def _options(given: _Given, starting: OffsetLimit, ending: OffsetLimit) -> ReadOptions:
     choice = _choice(given)
     for name, instead in _REFUSED.items():
         if PREFIX + name in given:
@@ -238,7 +238,7 @@ _CHOSEN: Final[Mapping[str, Callable[[str], Choice]]] = {
 }
 
 
-def _limit(given: _Given, which: str, default: Limit) -> Limit:
+def _limit(given: _Given, which: str, default: OffsetLimit) -> OffsetLimit:
     """The limit, by Spark's precedence: one time, times, offsets."""
     else_latest = which == "ending" or _else_latest(given)
     one_time, times, offsets = f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets"
@@ -270,7 +270,7 @@ def _else_latest(given: _Given) -> bool:
     raise PipelineError(f"Option '{name}': expected error or latest, got '{given.text(name)}'")
 
 
-def _refuse_offset(limit: Limit, offset: int, complaint: str) -> None:
+def _refuse_offset(limit: OffsetLimit, offset: int, complaint: str) -> None:
     match limit:
         case Everywhere(offset=found) if found == offset:
             raise PipelineError(complaint)
@@ -280,7 +280,7 @@ def _refuse_offset(limit: Limit, offset: int, complaint: str) -> None:
                 raise PipelineError(f"{complaint}, as for {partition_names(bad)}")
 
 
-def _check_order(starting: Limit, ending: Limit) -> None:
+def _check_order(starting: OffsetLimit, ending: OffsetLimit) -> None:
     """Refuse limits by partition that name different partitions, or that end before they begin."""
     match starting, ending:
         case AtOffsets(offsets=first), AtOffsets(offsets=last):

@@ -19,7 +19,7 @@ from korvet.configs.listeners import CREATION_RATE, LISTENER_CONFIGS, MOST_CONNE
 from korvet.configs.types import INT_MAX
 from korvet.configs.values import BrokerValues
 from korvet.errors import ConfigError
-from korvet.quotas.bucket import Bucket, Limit
+from korvet.quotas.bucket import Bucket, RateLimit
 from korvet.quotas.rules import Windows
 from korvet.rate_limited_log import RateLimitedLog
 from korvet.server.ground import machine
@@ -30,7 +30,7 @@ class Bound:
     """The most open connections, and the rate of new ones; None without one."""
 
     most: int = INT_MAX
-    rate: Limit | None = None
+    rate: RateLimit | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def _bound_of(values: BrokerValues, names: Mapping[str, str]) -> Bound:
         values.integer(names[name]) if name in names else INT_MAX for name in (MOST_CONNECTIONS, CREATION_RATE)
     )
     past_s = Windows.of(values).past_s
-    return Bound(most=most, rate=None if rate >= INT_MAX else Limit(CREATION_RATE, rate, rate * past_s))
+    return Bound(most=most, rate=None if rate >= INT_MAX else RateLimit(CREATION_RATE, rate, rate * past_s))
 
 
 class Waiting(Protocol):

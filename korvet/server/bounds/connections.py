@@ -28,7 +28,7 @@ from korvet.server.bounds.handshakes import Handshakes
 from korvet.server.bounds.held_up import HeldUp, Queueing
 from korvet.server.bounds.large_frames import LargeFrames, Receiving
 from korvet.server.bounds.unread import Answered, Unread
-from korvet.server.ground.settings import Limits
+from korvet.server.ground.settings import ServerLimits
 from korvet.server.ground.tracing import Tracing
 from korvet.store.log.budget import AnswerBudget
 from korvet.wire.frames import SCRATCH_BYTES
@@ -75,7 +75,7 @@ class Connections:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: ServerLimits,
         answers: AnswerBudget | None = None,
         tokens: Tokens | None = None,
         requests: Requests | None = None,

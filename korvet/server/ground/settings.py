@@ -330,7 +330,7 @@ def shown_address(host: str, port: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ServerLimits:
     """Bounds of a front-end process.
 
     A request counts from its arrival to its answer, with its bytes and a flat charge for its objects. Unfinished large
@@ -378,7 +378,7 @@ class Limits:
         return most if most < INT_MAX else None
 
 
-def limits_of(broker: Mapping[str, str]) -> Limits:
+def limits_of(broker: Mapping[str, str]) -> ServerLimits:
     """The bounds that Kafka's settings and korvet's own settings name.
 
     :raises ConfigError: if a setting is not in its range.
@@ -391,7 +391,7 @@ def limits_of(broker: Mapping[str, str]) -> Limits:
         set_bytes = values.integer(name)
         return set_bytes if set_bytes >= least else min(most, memory // part)
 
-    return Limits(
+    return ServerLimits(
         max_frame_bytes=values.integer("socket.request.max.bytes"),
         max_idle_ms=values.integer("connections.max.idle.ms"),
         process_bytes=room("queued.max.request.bytes", _QUEUED_BYTES, 4),

@@ -32,7 +32,7 @@ from korvet.store.capacity import stored_bytes
 from korvet.store.keys import LOBBY, Namespace
 from korvet.store.registry import Registry, SweepTurn
 from korvet.store.security.users import parse_credentials
-from korvet.store.tenants import Limit, Tenant, Tenants
+from korvet.store.tenants import Tenant, TenantLimit, Tenants
 from korvet.store.topics import finish_deletions
 
 log = structlog.get_logger()
@@ -49,11 +49,11 @@ _MOST_CREDENTIALS: Final = 100_000
 """That are kept of tenants, about 300 bytes each."""
 _UNKNOWN_VERSION: Final = -1
 _RATES: Final = {
-    Limit.PRODUCER_BYTE_RATE: PRODUCE,
-    Limit.CONSUMER_BYTE_RATE: FETCH,
-    Limit.REQUEST_PERCENTAGE: REQUEST,
-    Limit.CONTROLLER_MUTATION_RATE: MUTATION,
-    Limit.CONNECTION_RATE: CONNECTION,
+    TenantLimit.PRODUCER_BYTE_RATE: PRODUCE,
+    TenantLimit.CONSUMER_BYTE_RATE: FETCH,
+    TenantLimit.REQUEST_PERCENTAGE: REQUEST,
+    TenantLimit.CONTROLLER_MUTATION_RATE: MUTATION,
+    TenantLimit.CONNECTION_RATE: CONNECTION,
 }
 """A tenant's rates as quotas."""
 _NOBODY: Final = "-"
@@ -252,7 +252,7 @@ class Namespaces:
 
     def _most_connections(self, name: str) -> int | None:
         tenant = self.tenants.active(name)
-        return None if tenant is None else tenant.limits.get(Limit.CONNECTIONS)
+        return None if tenant is None else tenant.limits.get(TenantLimit.CONNECTIONS)
 
     def _begin(self, tenant: Tenant) -> _OpenNamespace:
         if len(self._open) >= MOST_OPEN:
@@ -309,7 +309,7 @@ class Namespaces:
         frontend.catalog.limits = tenant.limits
         frontend.quotas.limit({key: tenant.limits[rate] for rate, key in _RATES.items() if tenant.limits.get(rate)})
         if opened.allowance is not None:
-            opened.allowance.limit(tenant.limits.get(Limit.BYTES))
+            opened.allowance.limit(tenant.limits.get(TenantLimit.BYTES))
         self._process.configure(frontend, tenant.super_users)
 
     # ------------------------------------------------------------------ tasks

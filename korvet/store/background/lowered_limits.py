@@ -22,7 +22,7 @@ _COMPLAINT: Final = "retention was cut short"
 _AT_ONCE: Final = 200
 """The number of topics to check in one turn of the loop."""
 
-Limits = dict[UUID, Retention | None]
+Retentions = dict[UUID, Retention | None]
 Enforce = Callable[[Sequence[Topic]], Awaitable[None]]
 """Trim topics to their limits."""
 
@@ -71,12 +71,12 @@ async def _trim_while_short(catalog: Catalog, log: Log, enforce: Enforce) -> Non
     await every(SHORT_REST_S, look, _COMPLAINT, at_once=True, has_told=log.store.has_told)
 
 
-def _is_lowered(topic: Topic, known: Limits, former: Limits) -> bool:
+def _is_lowered(topic: Topic, known: Retentions, former: Retentions) -> bool:
     return is_lower(known.get(topic.id), former[topic.id])
 
 
-async def _limits(catalog: Catalog) -> Limits:
-    limits: Limits = {}
+async def _limits(catalog: Catalog) -> Retentions:
+    limits: Retentions = {}
     for number, topic in enumerate(tuple(catalog.topics())):
         limits[topic.id] = retention_of(catalog, topic)
         if number % _AT_ONCE == 0:

@@ -31,7 +31,7 @@ from korvet.store.contract import LOST, RETRY
 from korvet.store.damaged_keys import REPAIR
 from korvet.store.every import every
 from korvet.store.keys import Namespace
-from korvet.store.tenants import Limit
+from korvet.store.tenants import TenantLimit
 
 log = structlog.get_logger()
 
@@ -288,8 +288,8 @@ class Catalog(Settings):
         text, most = json.dumps(dict(configs)), {}
         if self.limits:
             most = {
-                "most_topics": self.limits.get(Limit.TOPICS, _NO_BOUND),
-                "most_partitions": self.limits.get(Limit.PARTITIONS, _NO_BOUND),
+                "most_topics": self.limits.get(TenantLimit.TOPICS, _NO_BOUND),
+                "most_partitions": self.limits.get(TenantLimit.PARTITIONS, _NO_BOUND),
             }
         reply = await self._change(
             "korvet_topic_create", name=name, id=id.hex, partitions=partitions, configs=text, **most
@@ -298,7 +298,7 @@ class Catalog(Settings):
 
     async def grow(self, topic: Topic, partitions: int) -> tuple[ErrorCode, Topic | None]:
         """Raise the number of partitions. UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, POLICY_VIOLATION."""
-        most = self.limits.get(Limit.PARTITIONS)
+        most = self.limits.get(TenantLimit.PARTITIONS)
         bound = {} if most is None else {"most_partitions": most}
         reply = await self._change(
             "korvet_topic_grow", name=topic.name, id=topic.id.hex, partitions=partitions, **bound

@@ -76,7 +76,7 @@ class Settings:
         self._own: dict[Owner, Owned] = dict.fromkeys(Owner, _NOTHING_SET)
         self._effective: dict[tuple[UUID | None, str], str] = {}
         self.limits: Mapping[str, int] = {}
-        """The operator's limits of a tenant (`korvet.store.tenants.Limit`)."""
+        """The operator's limits of a tenant (`korvet.store.tenants.TenantLimit`)."""
 
     def at_most(self, name: str, limit: str) -> int:
         """A bound's setting, or the tenant's limit if lower."""

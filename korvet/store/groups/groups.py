@@ -18,7 +18,7 @@ from korvet.store.groups.redis_mirror_deletion import Deletion
 from korvet.store.groups.redis_mirror_readers import Readers
 from korvet.store.keys import Namespace
 from korvet.store.outages import Outages
-from korvet.store.tenants import Limit
+from korvet.store.tenants import TenantLimit
 
 
 class Groups:
@@ -28,7 +28,7 @@ class Groups:
         self, namespace: Namespace, store: Store, catalog: Catalog, wakeups: Wakeups, outages: Outages
     ) -> None:
         def most() -> int:
-            return catalog.at_most("korvet.max.groups", Limit.GROUPS)
+            return catalog.at_most("korvet.max.groups", TenantLimit.GROUPS)
 
         self.room = StateRoom()
         """The room of groups, readers and transactions in Redis."""

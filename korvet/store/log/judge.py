@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from korvet.codes import INVALID_RECORD, INVALID_TIMESTAMP
-from korvet.store.log.limits import Limits
+from korvet.store.log.limits import TopicLimits
 from korvet.store.log.partition import Partition
 from korvet.wire.batch import CODEC_MASK, LOG_APPEND_TIME, Batch, Refusal, refusal
 from korvet.wire.compacted import keyless
@@ -58,7 +58,7 @@ def date_at_once(batch: Batch, data: bytes | memoryview) -> Dated | Refusal | No
 
 
 def judge(
-    limits: Limits, batch: Batch, data: bytes | memoryview, now_ms: int, oldest: int | None = None
+    limits: TopicLimits, batch: Batch, data: bytes | memoryview, now_ms: int, oldest: int | None = None
 ) -> Refusal | None:
     """The reason why the log refuses a batch, or None (LogValidator.validateTimestamp).
 

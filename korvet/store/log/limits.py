@@ -12,7 +12,7 @@ from korvet.wire.batch import GZIP, LZ4, SNAPPY, ZSTD
 
 
 @dataclass(slots=True)
-class Limits:
+class TopicLimits:
     """A topic's settings for appends; ``generation`` is the catalog's at the time of reading."""
 
     generation: int
@@ -57,12 +57,12 @@ _CODECS = {"uncompressed": 0, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd"
 _LEVELS = {GZIP: "compression.gzip.level", LZ4: "compression.lz4.level", ZSTD: "compression.zstd.level"}
 
 
-def limits_of(catalog: Catalog, topic: Topic) -> Limits:
+def limits_of(catalog: Catalog, topic: Topic) -> TopicLimits:
     """A topic's limits, by the catalog as last read."""
     is_record = catalog.setting(topic, "korvet.storage") == "record"
     codec = 0 if is_record else _CODECS.get(catalog.setting(topic, "compression.type"))
     level = None if codec not in _LEVELS else catalog.integer(topic, _LEVELS[codec])
-    return Limits(
+    return TopicLimits(
         catalog.generation,
         catalog.integer(topic, "max.message.bytes"),
         catalog.integer(topic, "message.timestamp.before.max.ms"),

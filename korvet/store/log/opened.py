@@ -17,7 +17,7 @@ from korvet.codes import INVALID_RECORD, MESSAGE_TOO_LARGE
 from korvet.configs.schema_keywords import PATIENCE, OutOfPatience, spend
 from korvet.configs.value_schema import ValueSchema, is_made, value_schema
 from korvet.store.log.judge import MOST_ERRORS, Dated, date, date_at_once, is_short, judge_keys
-from korvet.store.log.limits import Limits
+from korvet.store.log.limits import TopicLimits
 from korvet.store.log.partition import Partition
 from korvet.store.log.partitions import Partitions
 from korvet.wire.batch import CODEC_MASK, Batch, Refusal, refusal
@@ -76,7 +76,7 @@ async def dated_for(log: Partitions, batch: Batch, data: bytes | memoryview) -> 
 
 
 async def split_for(
-    log: Partitions, limits: Limits, batch: Batch, data: bytes | memoryview
+    log: Partitions, limits: TopicLimits, batch: Batch, data: bytes | memoryview
 ) -> list[SplitRecord] | Refusal:
     """The records of a batch that the log stores one by one, or the reason why they are refused."""
     work = partial(_or_refusal, partial(split, batch, data, is_json=limits.is_json))

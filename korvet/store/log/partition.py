@@ -8,7 +8,7 @@ from korvet.store.catalog.topic import Topic
 from korvet.store.keys import PartitionKeys, TransactionLogKeys
 from korvet.store.log.aborted_pages import AbortedPages
 from korvet.store.log.in_flight import InFlight
-from korvet.store.log.limits import Limits
+from korvet.store.log.limits import TopicLimits
 
 GUESSED_BATCH_BYTES = 1024
 
@@ -69,7 +69,7 @@ class Partition:
         """The run id of the partition's server; empty if unknown."""
         self.replid = ""
         """That server's replication id."""
-        self.limits: Limits | None = None
+        self.limits: TopicLimits | None = None
         self.mean_bytes = GUESSED_BATCH_BYTES
         self.holds_records = False
         """True after a reader found an entry of one record."""

@@ -17,7 +17,7 @@ from korvet.store.catalog.topic import Topic
 from korvet.store.contract import GONE
 from korvet.store.keys import Namespace
 from korvet.store.log.fair_queue import FairQueue
-from korvet.store.log.limits import Limits, keeps_unarchived, limits_of
+from korvet.store.log.limits import TopicLimits, keeps_unarchived, limits_of
 from korvet.store.log.partition import Partition
 from korvet.store.log.rules import rules_of
 from korvet.store.log.shared import Shared
@@ -104,7 +104,7 @@ class Partitions:
             partition.run_id, partition.replid = run_id, self.store.replid(partition.keys.log)
         return run_id
 
-    def limits(self, partition: Partition) -> Limits:
+    def limits(self, partition: Partition) -> TopicLimits:
         """The limits of a partition's topic."""
         limits = partition.limits
         if limits is None or limits.generation != self._catalog.generation:

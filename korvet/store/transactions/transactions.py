@@ -31,7 +31,7 @@ from korvet.store.keys import TRANSACTION_SHARDS, Namespace
 from korvet.store.log.log import Log
 from korvet.store.log.partition import Partition
 from korvet.store.outcomes import Wanted, all_of_them, settled
-from korvet.store.tenants import Limit
+from korvet.store.tenants import TenantLimit
 from korvet.store.transactions import types
 from korvet.store.transactions.check import Check
 from korvet.store.transactions.decisions import Decisions
@@ -102,7 +102,7 @@ class Transactions:
 
     @property
     def _most_ids_of_a_shard(self) -> int:
-        most = self._catalog.at_most("korvet.max.transactional.ids", Limit.TRANSACTIONAL_IDS)
+        most = self._catalog.at_most("korvet.max.transactional.ids", TenantLimit.TRANSACTIONAL_IDS)
         return -(-most // TRANSACTION_SHARDS)
 
     @property
