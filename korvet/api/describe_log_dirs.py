@@ -22,7 +22,7 @@ from korvet.api.shared import needs
 from korvet.api.shared.admin import log_directory, read_failure
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
-from korvet.store.capacity import log_bytes, room
+from korvet.store.capacity import log_bytes, memory_of_primaries
 from korvet.store.log.partition import Partition
 from korvet.wire.writer import Fields
 
@@ -42,7 +42,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
         await ctx.frontend.catalog.refresh()
         partitions = sorted(_wanted(ctx, request.topics), key=lambda one: (one.topic.name, one.index))
         sizes = await log_bytes(store, partitions)
-        total_bytes, usable_bytes, _ = await room(store)
+        total_bytes, usable_bytes, _ = await memory_of_primaries(store)
     except KorvetError as error:
         code = read_failure(ctx, error, ErrorCode.kafka_storage_error)
         return {"error_code": 0, "results": [{"error_code": code, "log_dir": directory, "topics": ()}]}

@@ -1,4 +1,4 @@
-"""The room in Redis: its usable memory, and the bytes of partitions."""
+"""The memory of Redis: what is usable, and the bytes of partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from korvet.store.groups.groups import Groups
 from korvet.store.keys import GROUP_INDEX_SHARDS, TRANSACTION_SHARDS, Namespace
 from korvet.store.log.partition import Partition
 from korvet.store.log.partitions import Partitions
-from korvet.store.memory import UNLIMITED, Room, ask_memory, read_room
+from korvet.store.memory import UNLIMITED, ServerMemory, ask_memory, read_memory
 from korvet.store.transactions.listing import ids_of
 
 _PIPELINED = 500
@@ -24,23 +24,23 @@ _MOST_LOOKED_AT = 2000
 _SHOWN = 3
 
 
-async def room(store: Store) -> Room:
-    """The room of all primaries together.
+async def memory_of_primaries(store: Store) -> ServerMemory:
+    """The memory of all primaries together.
 
     :raises StoreUnavailable, StoreError: a primary fails.
     """
-    rooms = [read_room(await answer) for answer in [ask_memory(link) for link in store.primaries]]
-    if any(one.total_bytes == UNLIMITED for one in rooms):
-        return Room(UNLIMITED, UNLIMITED)
-    return Room(sum(one.total_bytes for one in rooms), sum(one.usable_bytes for one in rooms))
+    servers = [read_memory(await answer) for answer in [ask_memory(link) for link in store.primaries]]
+    if any(one.total_bytes == UNLIMITED for one in servers):
+        return ServerMemory(UNLIMITED, UNLIMITED)
+    return ServerMemory(sum(one.total_bytes for one in servers), sum(one.usable_bytes for one in servers))
 
 
-async def room_at(store: Store, key: str) -> Room:
-    """The room of the server that has a key.
+async def memory_at(store: Store, key: str) -> ServerMemory:
+    """The memory of the server that has a key.
 
     :raises StoreUnavailable, StoreError:
     """
-    return read_room(await store.call(Purpose.APPEND, key, "INFO", "memory"))
+    return read_memory(await store.call(Purpose.APPEND, key, "INFO", "memory"))
 
 
 async def log_bytes(store: Store, partitions: Sequence[Partition]) -> list[int]:

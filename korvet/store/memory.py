@@ -35,7 +35,7 @@ _CALM_S = 3.0
 _MEMORY = pack_command(("INFO", "memory"))
 
 
-class Room(NamedTuple):
+class ServerMemory(NamedTuple):
     """Bytes of memory that a server may use in all, and may still take; -1 if it has no maxmemory."""
 
     total_bytes: int
@@ -48,17 +48,17 @@ class Room(NamedTuple):
         return math.inf if self.total_bytes == UNLIMITED else self.usable_bytes - self.total_bytes * RESERVED
 
 
-def read_room(info: bytes) -> Room:
-    """The room in an answer to INFO memory."""
+def read_memory(info: bytes) -> ServerMemory:
+    """The memory in an answer to INFO memory."""
     memory = {name: value for name, found, value in (line.partition(":") for line in info.decode().split()) if found}
     limit = int(memory.get("maxmemory", 0))
     # Buffers for replicas and the AOF are in use, but do not count against the limit.
     used = int(memory.get("used_memory", 0)) - int(memory.get("mem_not_counted_for_evict", 0))
-    return Room(UNLIMITED, UNLIMITED, used) if limit == 0 else Room(limit, max(0, limit - used), used)
+    return ServerMemory(UNLIMITED, UNLIMITED, used) if limit == 0 else ServerMemory(limit, max(0, limit - used), used)
 
 
 def ask_memory(link: Link) -> asyncio.Future[bytes]:
-    """Ask a server for the answer that `read_room` reads."""
+    """Ask a server for the answer that `read_memory` reads."""
     asked: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     link.send(asked, _MEMORY)
     return asked
@@ -99,7 +99,7 @@ class Reserve:
         self._shortage = anyio.Event()
         self._asked: dict[Link, asyncio.Future[bytes]] = {}
         self._now = asyncio.get_running_loop().time
-        self.rooms: dict[Link, Room] = {}
+        self.by_server: dict[Link, ServerMemory] = {}
         """The servers' last answers."""
         self._is_used = False
         self._use = anyio.Event()
@@ -125,10 +125,10 @@ class Reserve:
         for link in self._store.primaries:
             with suppress(KorvetError):
                 await asyncio.shield(self._ask(link))
-        limited = [room for room in self.rooms.values() if room.total_bytes != UNLIMITED]
-        rooms = [room for room in limited if room.for_producers <= 0] or limited
+        limited = [memory for memory in self.by_server.values() if memory.total_bytes != UNLIMITED]
+        short = [memory for memory in limited if memory.for_producers <= 0] or limited
         used = ", ".join(
-            f"{room.total_bytes - room.usable_bytes >> 20} of {room.total_bytes >> 20} MiB" for room in rooms
+            f"{memory.total_bytes - memory.usable_bytes >> 20} of {memory.total_bytes >> 20} MiB" for memory in short
         )
         largest = ""
         with suppress(KorvetError):
@@ -172,7 +172,7 @@ class Reserve:
             self._use.set()
 
     async def ask(self, key: str) -> None:
-        """Ask the server of a key for its room.
+        """Ask the server of a key for its memory.
 
         :raises StoreUnavailable, StoreError:
         """
@@ -203,12 +203,12 @@ class Reserve:
 
     def _answered(self, link: Link, asked: asyncio.Future[bytes]) -> None:
         is_answered = not asked.cancelled() and asked.exception() is None
-        room = read_room(asked.result()) if is_answered else Room(UNLIMITED, UNLIMITED)
-        left = room.for_producers / 2
+        memory = read_memory(asked.result()) if is_answered else ServerMemory(UNLIMITED, UNLIMITED)
+        left = memory.for_producers / 2
         if is_answered:
-            self.rooms[link] = room
+            self.by_server[link] = memory
         else:
-            self.rooms.pop(link, None)
+            self.by_server.pop(link, None)
         if left <= 0:
             self._short.add(link)
             self._shortage.set()

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from korvet.store.log.budget import SMALL_BYTES, AnswerBudget
-from korvet.store.log.room import Room
+from korvet.store.log.room import FetchRoom
 from tests.store.logs import Front, batch
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +35,7 @@ async def test_small_batch_out_of_memory_leaves_other_partitions_their_place_in_
     budget = AnswerBudget(2 * MIB)
     others, mine = budget.share(), budget.share()
     await others.reserve(2 * MIB, is_whole=True)
-    room = Room(MIB, mine)
+    room = FetchRoom(MIB, mine)
     room.take(100)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(room.reserve, MIB)

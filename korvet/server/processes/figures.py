@@ -217,11 +217,11 @@ def _of_redis(process: Process) -> Iterator[_Figure]:
     yield "redis_outages_total", (), process.outages.count
     yield "redis_outage_seconds_total", (), process.outages.lasted_ms / 1000
     yield "redis_histories_total", (), store.histories
-    for link, room in process.shared.reserve.rooms.items():
-        yield "redis_used_bytes", (link.lines.server,), room.used_bytes
-        if room.total_bytes != UNLIMITED:
-            yield "redis_maxmemory_bytes", (link.lines.server,), room.total_bytes
-            yield "redis_left_for_producers_bytes", (link.lines.server,), room.for_producers
+    for link, memory in process.shared.reserve.by_server.items():
+        yield "redis_used_bytes", (link.lines.server,), memory.used_bytes
+        if memory.total_bytes != UNLIMITED:
+            yield "redis_maxmemory_bytes", (link.lines.server,), memory.total_bytes
+            yield "redis_left_for_producers_bytes", (link.lines.server,), memory.for_producers
 
 
 def _of_store(process: Process) -> Iterator[_Figure]:

@@ -21,7 +21,7 @@ from korvet.store.log.epochs import check_leader_epoch
 from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.partition_read import PartitionRead
 from korvet.store.log.partitions import Partitions
-from korvet.store.log.room import Room, Want
+from korvet.store.log.room import FetchRoom, Want
 from korvet.wire.batch import TRANSACTIONAL, placed_in_log
 
 
@@ -71,7 +71,7 @@ def learn_ends(log: Partitions, partition: Partition, meta: Meta, since: int) ->
     log.wakeups.learn(partition.channel, since, b"%d %d" % (meta.epoch, meta.end) + open_from)
 
 
-def read_latest(log: Partitions, want: Want, room: Room) -> PartitionRead | None:
+def read_latest(log: Partitions, want: Want, room: FetchRoom) -> PartitionRead | None:
     """The answer from memory; None if Redis must be read."""
     partition, offset = want.partition, want.offset
     end, stable = known_ends(log, partition)

@@ -41,7 +41,7 @@ from korvet.store.log.meta import Unreadable, ask_meta, meta_of
 from korvet.store.log.partition import Meta, Partition, RecentBatch
 from korvet.store.log.partition_read import EpochEnd, PartitionRead
 from korvet.store.log.partitions import Partitions
-from korvet.store.log.room import Expected, Room, Want, expected
+from korvet.store.log.room import Expected, FetchRoom, Want, expected
 from korvet.wire.batch import placed_in_log
 
 _ATTEMPTS = 4
@@ -73,7 +73,7 @@ async def read(
     if the topic is gone; CORRUPT_MESSAGE if the next entry cannot be read or its batch is missing; UNKNOWN_SERVER_ERROR
     for other damage; NOT_LEADER_OR_FOLLOWER if the partition's server is away.
     """
-    room, is_read = Room(max_bytes, share, is_empty=is_first), False
+    room, is_read = FetchRoom(max_bytes, share, is_empty=is_first), False
     try:
         reads = _read_latest(log, wants, room)
         questions = [_question(log, want, room) for want in wants[len(reads) :]]
@@ -91,7 +91,7 @@ async def read(
     return reads
 
 
-def _read_latest(log: Partitions, wants: Sequence[Want], room: Room) -> list[PartitionRead]:
+def _read_latest(log: Partitions, wants: Sequence[Want], room: FetchRoom) -> list[PartitionRead]:
     """The first partitions that memory answers with so few bytes that none are reserved."""
     reads: list[PartitionRead] = []
     for want in wants:
@@ -102,14 +102,14 @@ def _read_latest(log: Partitions, wants: Sequence[Want], room: Room) -> list[Par
     return reads
 
 
-def _question(log: Partitions, want: Want, room: Room) -> _Question:
+def _question(log: Partitions, want: Want, room: FetchRoom) -> _Question:
     partition, end = want.partition, want.partition.end
     if 0 <= end <= want.offset:
         end = max(end, known_ends(log, partition).end)
     return _Question(want, expected(partition, want.offset, room.limit(want.max_bytes), end))
 
 
-def _turn(log: Partitions, questions: Sequence[_Question], room: Room) -> Sequence[_Question]:
+def _turn(log: Partitions, questions: Sequence[_Question], room: FetchRoom) -> Sequence[_Question]:
     """The reads of one pipeline: as many as could fill the room or a slice, at least one; all without room."""
     turn: list[_Question] = []
     size_bytes = entries_bytes = 0
@@ -125,7 +125,7 @@ def _turn(log: Partitions, questions: Sequence[_Question], room: Room) -> Sequen
     return turn
 
 
-async def _read_turn(log: Partitions, turn: Sequence[_Question], room: Room) -> list[PartitionRead]:
+async def _read_turn(log: Partitions, turn: Sequence[_Question], room: FetchRoom) -> list[PartitionRead]:
     """Read some partitions, with one pipeline for all that memory cannot answer."""
     remembered = [_remembered(log, question.want, room) for question in turn]
     questions = [question for question, found in zip(turn, remembered, strict=True) if found is None]
@@ -140,12 +140,12 @@ async def _read_turn(log: Partitions, turn: Sequence[_Question], room: Room) -> 
     ]
 
 
-def _remembered(log: Partitions, want: Want, room: Room) -> PartitionRead | Known | None:
+def _remembered(log: Partitions, want: Want, room: FetchRoom) -> PartitionRead | Known | None:
     """The answer from memory, or at least the entries; None if Redis must be read for these."""
     return read_latest(log, want, room) or log.known.get(want, room.limit(want.max_bytes))
 
 
-async def _asked(log: Partitions, questions: Sequence[_Question], room: Room) -> Sequence[_Asked]:
+async def _asked(log: Partitions, questions: Sequence[_Question], room: FetchRoom) -> Sequence[_Asked]:
     """The reads in flight to Redis, in a turn if their replies are large."""
     last_ids = await _last_ids(log, questions)
     size_bytes = sum(question.expected.entries_bytes for question in questions)
@@ -170,7 +170,7 @@ async def _last_ids(log: Partitions, questions: Sequence[_Question]) -> Sequence
     return await asyncio.gather(*asked)
 
 
-def _ask(log: Partitions, question: _Question, room: Room, last_id: str) -> _Asked:
+def _ask(log: Partitions, question: _Question, room: FetchRoom, last_id: str) -> _Asked:
     want, entries = question.want, None
     key = want.partition.keys.log
     if want.offset >= 0 and (room.is_empty or (want.max_bytes > 0 and room.left_bytes > 0)):
@@ -181,7 +181,7 @@ def _ask(log: Partitions, question: _Question, room: Room, last_id: str) -> _Ask
     return _Asked(entries, ask_meta(log, want.partition), since, log.now(), last_id)
 
 
-async def _taken(log: Partitions, want: Want, asked: _Asked | Known, room: Room) -> PartitionRead:
+async def _taken(log: Partitions, want: Want, asked: _Asked | Known, room: FetchRoom) -> PartitionRead:
     """As `_take`, with a failure as this partition's code."""
     try:
         if isinstance(asked, Known):
@@ -197,7 +197,7 @@ async def _taken(log: Partitions, want: Want, asked: _Asked | Known, room: Room)
     return PartitionRead(want.partition.index, code)
 
 
-async def _taken_of_known(log: Partitions, want: Want, room: Room) -> PartitionRead | None:
+async def _taken_of_known(log: Partitions, want: Want, room: FetchRoom) -> PartitionRead | None:
     """The answer from entries in memory, or None if these are no longer valid, or a batch is gone.
 
     Other partitions of the Fetch may have waited since the lookup of the entries.
@@ -214,7 +214,7 @@ async def _taken_of_known(log: Partitions, want: Want, room: Room) -> PartitionR
     return None
 
 
-async def _take(log: Partitions, want: Want, asked: _Asked, room: Room) -> PartitionRead:
+async def _take(log: Partitions, want: Want, asked: _Asked, room: FetchRoom) -> PartitionRead:
     partition = want.partition
     missing: StoreError | None = None
     is_certain = False
@@ -268,7 +268,7 @@ def _lost(want: Want, meta: Meta, asked: _Asked, reply: Sequence[Any]) -> StoreE
 
 
 async def _read_reply(
-    log: Partitions, want: Want, meta: Meta, reply: Sequence[Any], asked: _Asked, room: Room
+    log: Partitions, want: Want, meta: Meta, reply: Sequence[Any], asked: _Asked, room: FetchRoom
 ) -> PartitionRead | CorruptEntry | None:
     """As `_collect`.
 
@@ -279,7 +279,7 @@ async def _read_reply(
     return await _collect(log, want, Known(entries, meta, asked.since, asked.at, may_last), room)
 
 
-async def _collect(log: Partitions, want: Want, known: Known, room: Room) -> PartitionRead | CorruptEntry | None:
+async def _collect(log: Partitions, want: Want, known: Known, room: FetchRoom) -> PartitionRead | CorruptEntry | None:
     """The batches that fit, up to an unreadable one; or the first entry if its batch is gone. None if the list of
     aborted transactions may be incomplete.
 

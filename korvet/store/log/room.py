@@ -65,7 +65,7 @@ def expected(partition: Partition, offset: int, limit: int, end: int) -> Expecte
     return Expected(count, size_bytes, there * _INDEX_BYTES if is_placed else size_bytes)
 
 
-class Room:
+class FetchRoom:
     """Bytes that an answer may still take. The first batch of all is returned however large it is (KIP-74)."""
 
     __slots__ = ("_granted_bytes", "asks_ahead", "is_cut", "is_empty", "left_bytes", "share", "taken_bytes")

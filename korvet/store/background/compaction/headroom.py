@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from korvet.errors import StoreFull
 from korvet.redis.client import Purpose
 from korvet.store.background.compaction.plan import Chunk
-from korvet.store.capacity import room_at
+from korvet.store.capacity import memory_at
 from korvet.store.log.entries import INLINE_LIMIT_BYTES, Entry, index_of
 from korvet.store.log.partition import Partition
 from korvet.store.memory import UNLIMITED
@@ -56,14 +56,14 @@ async def check_room(log: Log, partition: Partition, chunks: Sequence[Chunk]) ->
     :raises NoRoom: the server has no room; the text has the remedy.
     :raises StoreUnavailable, StoreError:
     """
-    room = await room_at(log.store, partition.keys.log)
-    if room.total_bytes == UNLIMITED:
+    memory = await memory_at(log.store, partition.keys.log)
+    if memory.total_bytes == UNLIMITED:
         return
     needed = sum(chunk.new_bytes for chunk in chunks) + await _bytes_behind(log, partition, chunks[-1].until)
-    if needed > room.usable_bytes * _SHARE:
+    if needed > memory.usable_bytes * _SHARE:
         raise NoRoom(
-            f"compaction takes {needed} bytes while it runs, and Redis has {room.usable_bytes} left, of which it may"
-            f" take {int(room.usable_bytes * _SHARE)}: raise maxmemory, or add the policy delete with a retention"
+            f"compaction takes {needed} bytes while it runs, and Redis has {memory.usable_bytes} left, of which it may"
+            f" take {int(memory.usable_bytes * _SHARE)}: raise maxmemory, or add the policy delete with a retention"
         )
 
 
