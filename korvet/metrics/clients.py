@@ -56,7 +56,7 @@ class Clients:
         self._dropped: Counter[tuple[str, str]] = Counter()
 
     def take(self, told: Mapping[str, Any]) -> None:
-        """Take a push, as `korvet.server.tenants.pushes` writes it."""
+        """Take a push, as `korvet.server.tenants.telemetry_receiver` writes it."""
         client, namespace = told["client"], told["namespace"]
         self._expire()
         for reason, count in told["dropped"].items():

@@ -12,7 +12,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from korvet.api.shared.telemetry import Push
 from korvet.configs.client_metrics import Traits
 from korvet.metrics.otlp import MOST_SERIES, Series, Undecodable, decode
-from korvet.server.tenants.pushes import Pushes
+from korvet.server.tenants.telemetry_receiver import TelemetryReceiver
 from korvet.wire.batch import GZIP, LZ4, SNAPPY, ZSTD
 from korvet.wire.compress import compressed
 from tests.metrics.otlp import DELTA, attributes, gauge, point, pushed, total
@@ -126,20 +126,20 @@ def test_push_that_grows_beyond_a_line_is_too_large() -> None:
     data = pushed(*(gauge("m", point(1, attributes(**one))) for one in labels))
     traits = Traits("i", None, "s", "v", "127.0.0.1", None)
     push = Push(namespace="n", client=traits, principal="User:a", interval_ms=1000, codec=0, data=data)
-    assert anyio.run(Pushes().take, push, len(data)) is ErrorCode.telemetry_too_large
+    assert anyio.run(TelemetryReceiver().take, push, len(data)) is ErrorCode.telemetry_too_large
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 @pytest.mark.parametrize("plain_bytes", [MEGABYTE, 2 * MEGABYTE], ids=["no metrics", "too much"])
 async def test_refused_push_leaves_nothing_in_memory_before_the_collector_comes(codec: int, plain_bytes: int) -> None:
-    pushes, traits = Pushes(), Traits("i", None, "s", "v", "127.0.0.1", None)
+    receiver, traits = TelemetryReceiver(), Traits("i", None, "s", "v", "127.0.0.1", None)
     data = compressed(codec, b"\xff" * plain_bytes)
     push = Push(namespace="n", client=traits, principal="User:a", interval_ms=1000, codec=codec, data=data)
-    await pushes.take(push, MEGABYTE)
+    await receiver.take(push, MEGABYTE)
     with collector_stopped(), traced_memory() as held_bytes:
         for _ in range(5):
-            assert await pushes.take(push, MEGABYTE) is not ErrorCode.none
+            assert await receiver.take(push, MEGABYTE) is not ErrorCode.none
         # A thread itself lets go a moment later.
         await anyio.to_thread.run_sync(int)
         assert held_bytes() < MEGABYTE

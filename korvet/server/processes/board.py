@@ -76,7 +76,7 @@ class Board:
         worker.heard_at = monotonic()
 
     def pushed_by(self, number: int, line: bytes) -> None:
-        """Take what a client pushed to a worker, as `korvet.server.tenants.pushes` writes it."""
+        """Take what a client pushed to a worker, as `korvet.server.tenants.telemetry_receiver` writes it."""
         try:
             self.clients.take(json.loads(line))
         except (ValueError, TypeError, LookupError, AttributeError) as error:

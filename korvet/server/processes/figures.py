@@ -34,7 +34,7 @@ from korvet.server.bounds.connections import Connections
 from korvet.server.conversation.requests import CHARGE_BYTES
 from korvet.server.ground.machine import resident_bytes
 from korvet.server.tenants.process import Process
-from korvet.server.tenants.pushes import MOST_UNREAD_BYTES
+from korvet.server.tenants.telemetry_receiver import MOST_UNREAD_BYTES
 from korvet.store.library import library_version
 from korvet.store.memory import UNLIMITED
 

@@ -19,7 +19,7 @@ from korvet.server.processes import figures
 from korvet.server.processes.board import Board
 from korvet.server.processes.live import Live
 from korvet.server.processes.worker import orders
-from korvet.server.tenants import pushes
+from korvet.server.tenants import telemetry_receiver
 
 log = structlog.get_logger()
 
@@ -159,8 +159,8 @@ async def _listen(process: Process, number: int, accepts: Callable[[int], None],
                 accepts(number)
             elif line.startswith(figures.PREFIX):
                 board.heard(number, line.removeprefix(figures.PREFIX))
-            elif line.startswith(pushes.PREFIX):
-                board.pushed_by(number, line.removeprefix(pushes.PREFIX))
+            elif line.startswith(telemetry_receiver.PREFIX):
+                board.pushed_by(number, line.removeprefix(telemetry_receiver.PREFIX))
 
 
 async def _stop_when(stop: anyio.Event, process: Process) -> None:

@@ -45,8 +45,8 @@ async def _work(order: dict[str, Any]) -> None:
     def ready(served: Serving) -> None:
         serving.set()
         out.write(b"ready\n")
-        if served.process.pushes is not None:
-            served.process.pushes.send_to(out)
+        if served.process.telemetry_receiver is not None:
+            served.process.telemetry_receiver.send_to(out)
             tasks.start_soon(tell, served, out)
 
     out = await stdout_writer()

@@ -26,7 +26,7 @@ from korvet.redis.wakeup import Wakeups
 from korvet.security.audit import Audit
 from korvet.security.authorizer import Authorizer, parse_super_users
 from korvet.server.ground.settings import ServeSettings, limits_of
-from korvet.server.tenants.pushes import Pushes
+from korvet.server.tenants.telemetry_receiver import TelemetryReceiver
 from korvet.store import rights
 from korvet.store.activity import Activity
 from korvet.store.background import transaction_sweep
@@ -104,7 +104,7 @@ class Process:
         self.wakeups = Wakeups(store)
         self.turns = LoopTurns()
         self.sweeps = Sweeps()
-        self.pushes = None if settings.metrics is None else Pushes()
+        self.telemetry_receiver = None if settings.metrics is None else TelemetryReceiver()
         self.front_ends: Callable[[], int] = lambda: 1
         """How many front-ends there are, as last known."""
         self.lend: Callable[[int], bool] = lambda _count: True
@@ -181,7 +181,7 @@ class Process:
             users=Users(namespace, store, wakeups),
             wakeups=wakeups,
             activity=activity,
-            telemetry=Telemetry(catalog, self.pushes),
+            telemetry=Telemetry(catalog, self.telemetry_receiver),
             quotas=Quotas(namespace, store, wakeups, Windows.of(self.settings.values), lambda: self.front_ends()),
             audit=audit,
             authorizer=self._authorizer(namespace, store, wakeups, audit, super_users),

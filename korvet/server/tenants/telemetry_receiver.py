@@ -28,7 +28,7 @@ _DECODERS: Final = 2
 _MOST_DECODERS_OF_ONE: Final = 1
 
 
-class Pushes:
+class TelemetryReceiver:
     """The receiver of a process; it has no supervisor to write to until `send_to`."""
 
     def __init__(self) -> None:
