@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from korvet.errors import KorvetError
 from korvet.metrics.web import PATHS
 from korvet.server.processes import http_server
-from korvet.server.processes.console import take_seat
+from korvet.server.processes.console import open_console_socket
 from korvet.server.processes.http_server import HandOver
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +56,7 @@ async def test_directory_whose_path_is_too_long_for_a_socket_is_refused_in_words
     long = tmp_path / ("x" * 100)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    with pytest.raises(KorvetError, match="name a short one as TMPDIR"), take_seat():
+    with pytest.raises(KorvetError, match="name a short one as TMPDIR"), open_console_socket():
         pass
     assert not [*long.iterdir()]
 

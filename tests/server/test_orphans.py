@@ -41,7 +41,7 @@ async def test_orphaned_server_that_does_not_end_keeps_its_data_locked(
     finally:
         os.kill(pid, signal.SIGCONT)
     try:
-        # The tether has told the server of its parent's end, or the new korvet tells it to leave.
+        # The kernel has told the server of its parent's end, or the new korvet tells it to leave.
         async with embedded.embedded_server(server.data_dir) as successor:
             assert not is_alive(pid)
             assert server.embedded_pid == successor.pid

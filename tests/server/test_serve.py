@@ -18,7 +18,7 @@ import pytest
 import redis
 
 from korvet.server.ground.settings import ListenerSettings, ServeSettings
-from korvet.server.processes import tether
+from korvet.server.processes import parent_death_signal
 from korvet.server.processes.append_only_file import DIRECTORY, note_size
 from tests.support.broker import KorvetServer, is_alive, running_broker
 from tests.support.redis import free_port, running_server
@@ -354,7 +354,7 @@ def test_parked_request_is_answered_at_drain(directory: Path) -> None:
             assert correlation_id == 9
 
 
-def test_tether_ends_its_program_with_its_parent() -> None:
+def test_program_that_gets_a_parent_death_signal_ends_with_its_parent() -> None:
     script = (
         "import os, subprocess, sys\n"
         "command = [sys.executable, sys.argv[1], str(os.getpid()), '/bin/sleep', '600']\n"
@@ -362,7 +362,7 @@ def test_tether_ends_its_program_with_its_parent() -> None:
         "print(child.pid, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
-    command = [sys.executable, "-c", script, tether.__file__]
+    command = [sys.executable, "-c", script, parent_death_signal.__file__]
     parent = subprocess.run(command, capture_output=True, text=True, check=False)
     pid = int(parent.stdout)
     until(lambda: not is_alive(pid), "the program ended")

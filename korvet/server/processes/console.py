@@ -35,7 +35,7 @@ ANYWHERE: Final = {"", "0.0.0.0", "::"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class ConsoleSocket:
     """The unix socket of the console."""
 
     path: Path
@@ -43,7 +43,7 @@ class Seat:
 
 
 @contextmanager
-def take_seat() -> Iterator[Seat]:
+def open_console_socket() -> Iterator[ConsoleSocket]:
     """A listening socket in a directory that only this user may enter.
 
     :raises KorvetError: if there is no directory for it.
@@ -56,7 +56,7 @@ def take_seat() -> Iterator[Seat]:
             listening.listen(_BACKLOG)
         except OSError as error:
             raise KorvetError(f"no directory for the console's socket: {error}; name a short one as TMPDIR") from None
-        yield Seat(path=path, listening=listening)
+        yield ConsoleSocket(path=path, listening=listening)
 
 
 def own_listener(listeners: Sequence[ListenerSettings]) -> int | None:
@@ -67,12 +67,14 @@ def own_listener(listeners: Sequence[ListenerSettings]) -> int | None:
     return None
 
 
-async def keep_console(settings: ServeSettings, redis_url: str, ports: Sequence[int], seat: Seat) -> None:
+async def keep_console(
+    settings: ServeSettings, redis_url: str, ports: Sequence[int], console_socket: ConsoleSocket
+) -> None:
     """Keep the process up until cancelled.
 
     :param ports: the ports of the listeners, in their order.
     """
-    order = _order(settings, redis_url, ports, seat.listening.fileno())
+    order = _order(settings, redis_url, ports, console_socket.listening.fileno())
     backoff_s = _BACKOFF_S[0]
     while True:
         began = anyio.current_time()
@@ -81,7 +83,7 @@ async def keep_console(settings: ServeSettings, redis_url: str, ports: Sequence[
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=None,
-            pass_fds=[seat.listening.fileno()],
+            pass_fds=[console_socket.listening.fileno()],
             start_new_session=True,
         ) as process:
             try:

@@ -37,7 +37,7 @@ _SOCKET_PATH_BYTES = 100
 _START_S = 120.0
 _STOP_S = 30.0
 _BACKOFF_S = (0.1, 5.0)
-_TETHER = Path(__file__).with_name("tether.py")
+_WRAP = Path(__file__).with_name("parent_death_signal.py")
 _MALLOC = ":".join(
     f"glibc.malloc.{name}"
     for name in ("hugetlb=1", "mmap_threshold=1073741824", "trim_threshold=10737418240", "top_pad=67108864")
@@ -236,7 +236,7 @@ class Embedded:
         claim = await self._claim()
         with suppress(OSError):
             self.socket.unlink()
-        command = [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), str(get_binary_path()), *self._arguments]
+        command = [sys.executable, "-I", "-S", str(_WRAP), str(os.getpid()), str(get_binary_path()), *self._arguments]
         try:
             process = await anyio.open_process(
                 command,
@@ -298,7 +298,7 @@ class Embedded:
         return claim
 
     async def _end_orphan(self) -> None:
-        """Ask a server that outlived its korvet to leave. On Linux the tether has sent it SIGTERM already."""
+        """Ask a server that outlived its korvet to leave. On Linux the kernel has sent it SIGTERM already."""
         await self.ask(b"SHUTDOWN", _STOP_S)
 
     def _reason(self) -> str:

@@ -26,7 +26,7 @@ from korvet.server.ground.settings import ServeSettings, check_listener_configs,
 from korvet.server.ground.sockets import bind, ports_of, reserve
 from korvet.server.ground.token_settings import token_settings
 from korvet.server.processes.board import Board
-from korvet.server.processes.console import Seat, keep_console, take_seat
+from korvet.server.processes.console import ConsoleSocket, keep_console, open_console_socket
 from korvet.server.processes.embedded import Embedded, embedded_server
 from korvet.server.processes.figures import Serving
 from korvet.server.processes.frontend import certificates_of, open_frontends, serve_listeners, server_name
@@ -116,17 +116,19 @@ async def _serve(live: Live) -> None:
         board = Board(settings.workers, stop.is_set, clients)
         with ExitStack() as stack:
             bound = [stack.enter_context(open_socket(one.host, one.port)) for one in settings.listeners]
-            seat = stack.enter_context(take_seat()) if settings.console != "off" else None
-            async with _metrics_port(settings, board, seat), _redis(settings) as redis:
+            console_socket = stack.enter_context(open_console_socket()) if settings.console != "off" else None
+            async with _metrics_port(settings, board, console_socket), _redis(settings) as redis:
                 if is_alone:
                     await _serve_here(live, redis, bound, stop, serving, notices)
                 else:
-                    await _serve_with_workers(live, redis, bound, stop, serving, notices, board, seat)
+                    await _serve_with_workers(live, redis, bound, stop, serving, notices, board, console_socket)
         tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def _metrics_port(settings: ServeSettings, board: Board, seat: Seat | None) -> AsyncIterator[None]:
+async def _metrics_port(
+    settings: ServeSettings, board: Board, console_socket: ConsoleSocket | None
+) -> AsyncIterator[None]:
     """Serve the HTTP port for the time of the block, if the settings have one."""
     if settings.metrics is None:
         yield
@@ -134,7 +136,7 @@ async def _metrics_port(settings: ServeSettings, board: Board, seat: Seat | None
     # It takes a tenth of a second to import.
     from korvet.server.processes.http_server import serve_port
 
-    console = None if seat is None else seat.path
+    console = None if console_socket is None else console_socket.path
     hostnames = [*settings.metrics_hostnames, *settings.console_hostnames]
     with bind(*settings.metrics) as port:
         async with anyio.create_task_group() as tasks:
@@ -166,7 +168,7 @@ async def _serve_with_workers(
     serving: anyio.Event,
     notices: Notices,
     board: Board,
-    seat: Seat | None,
+    console_socket: ConsoleSocket | None,
 ) -> None:
     # The supervisor checks the library first, so that workers need not all load it at once.
     async with open_frontends(live.settings, redis.url) as opened:
@@ -176,8 +178,8 @@ async def _serve_with_workers(
     async with anyio.create_task_group() as tasks:
         if live.settings.metrics is not None:
             tasks.start_soon(make_rounds, live.settings, redis.url, board)
-        if seat is not None:
-            tasks.start_soon(keep_console, live.settings, redis.url, ports, seat)
+        if console_socket is not None:
+            tasks.start_soon(keep_console, live.settings, redis.url, ports, console_socket)
 
         def ready() -> None:
             _say_ready(live.settings, ports, where, notices)

@@ -1,5 +1,5 @@
-"""The tether of a child: ``python -I -S tether.py PARENT_PID PROGRAM ARGS…`` runs a program that dies with its parent,
-and whose files nobody else may read.
+"""``python -I -S parent_death_signal.py PARENT_PID PROGRAM ARGS…`` runs a program that dies with its parent, and whose
+files nobody else may read.
 
 The program gets SIGTERM when the parent dies. That works on Linux, where PR_SET_PDEATHSIG survives exec; elsewhere the
 program runs without it. This file imports nothing of korvet, so it starts in milliseconds.
@@ -19,7 +19,7 @@ def _tie_to_parent(parent_pid: int) -> None:
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent_pid:
-        # The parent died before the kernel knew of the tether.
+        # The parent died before the kernel knew of the signal.
         sys.exit(1)
 
 
