@@ -25,8 +25,8 @@ from korvet.security.unauthenticated import UnauthenticatedConnections
 from korvet.server.bounds.accepting import Accepting
 from korvet.server.bounds.connection_quotas import Bounds, ConnectionQuotas
 from korvet.server.bounds.handshakes import Handshakes
-from korvet.server.bounds.held_up import HeldUp, Queueing
 from korvet.server.bounds.large_frames import LargeFrames, Receiving
+from korvet.server.bounds.stalled_requests import Queueing, StalledRequests
 from korvet.server.bounds.unread import Answered, Unread
 from korvet.server.ground.settings import ServerLimits
 from korvet.server.ground.tracing import Tracing
@@ -105,7 +105,7 @@ class Connections:
         self.paused: set[Receiving] = set()
         self.large_frames = LargeFrames(limits.large_frames_bytes)
         self.unread: Unread[OpenConnection] = Unread(asyncio.get_running_loop().time)
-        self.held_up: HeldUp[OpenConnection] = HeldUp(asyncio.get_running_loop().time)
+        self.stalled_requests: StalledRequests[OpenConnection] = StalledRequests(asyncio.get_running_loop().time)
         self.unidentified: set[UnidentifiedConnection] = set()
         self.handshakes = Handshakes(limits.handshakes, limits.handshake_patience_s)
         self.connection_quotas = ConnectionQuotas(bounds)

@@ -96,7 +96,7 @@ class Server(Connections):
             await anyio.sleep(min(_LOOK_S, stall_s * _STILL_PART))
             for connection in self.unread.find_in_the_way(self.answers.missing_bytes, stall_s):
                 self._cut_off(connection, "it does not read its answers, and others wait for the memory")
-            for connection in self.held_up.find_in_the_way(self.open_connections, self._excess_bytes, stall_s):
+            for connection in self.stalled_requests.find_in_the_way(self.open_connections, self._excess_bytes, stall_s):
                 self._cut_off(connection, "its requests pile up behind one that waits, and others are not read")
             now = anyio.current_time()
             stalled = self.large_frames.find_still(now, stall_s * _STILL_PART)

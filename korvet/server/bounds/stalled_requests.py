@@ -27,7 +27,7 @@ class Queueing(Protocol):
 One = TypeVar("One", bound=Queueing)
 
 
-class HeldUp(Generic[One]):
+class StalledRequests(Generic[One]):
     """Connections whose requests do not move."""
 
     def __init__(self, now: Callable[[], float]) -> None:
