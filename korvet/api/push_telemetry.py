@@ -40,7 +40,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
             codec=request.compression_type,
             data=request.metrics,
         )
-        code = await telemetry.receiver.take(push, telemetry.most_bytes)
+        code = await telemetry.receiver.receive(push, telemetry.most_bytes)
     instance.last_error = code
     return {"error_code": code}
 

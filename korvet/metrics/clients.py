@@ -55,7 +55,7 @@ class Clients:
         self._lines = RateLimitedLog(clock=now)
         self._dropped: Counter[tuple[str, str]] = Counter()
 
-    def take(self, told: Mapping[str, Any]) -> None:
+    def update(self, told: Mapping[str, Any]) -> None:
         """Take a push, as `korvet.server.tenants.telemetry_receiver` writes it."""
         client, namespace = told["client"], told["namespace"]
         self._expire()

@@ -47,7 +47,7 @@ class Bucket:
         self._at = now
         return self._level
 
-    def take(self, amount: float, now: float, share: float = 1.0) -> None:
+    def consume(self, amount: float, now: float, share: float = 1.0) -> None:
         """Take ``amount`` out, even into debt."""
         self._level = self.level(now, share) - amount
         self.used += amount

@@ -75,12 +75,12 @@ class Meters:
             meter = self._meters[key] = self._rules.meter(principal.partition(":")[2], key[1])
         return meter
 
-    def take(self, limits: RateLimits, amount: float) -> None:
+    def consume(self, limits: RateLimits, amount: float) -> None:
         """Count use of each limit."""
         now = self._now()
         for limit in limits:
             bucket = self._bucket(limit)
-            bucket.take(amount, now, self.share)
+            bucket.consume(amount, now, self.share)
             if not self._used:
                 self._on_use()
             self._used[bucket.limit.bucket] = bucket
@@ -111,7 +111,7 @@ class Meters:
         limits = self._rules.connections(address)
         wait_s = self.wait_s(limits)
         if not wait_s:
-            self.take(limits, 1)
+            self.consume(limits, 1)
         return min(wait_s, self.window_s)
 
     def _bucket(self, limit: RateLimit) -> Bucket:

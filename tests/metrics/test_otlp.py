@@ -126,7 +126,7 @@ def test_push_that_grows_beyond_a_line_is_too_large() -> None:
     data = pushed(*(gauge("m", point(1, attributes(**one))) for one in labels))
     traits = Traits("i", None, "s", "v", "127.0.0.1", None)
     push = Push(namespace="n", client=traits, principal="User:a", interval_ms=1000, codec=0, data=data)
-    assert anyio.run(TelemetryReceiver().take, push, len(data)) is ErrorCode.telemetry_too_large
+    assert anyio.run(TelemetryReceiver().receive, push, len(data)) is ErrorCode.telemetry_too_large
 
 
 @pytest.mark.anyio
@@ -136,10 +136,10 @@ async def test_refused_push_leaves_nothing_in_memory_before_the_collector_comes(
     receiver, traits = TelemetryReceiver(), Traits("i", None, "s", "v", "127.0.0.1", None)
     data = compressed(codec, b"\xff" * plain_bytes)
     push = Push(namespace="n", client=traits, principal="User:a", interval_ms=1000, codec=codec, data=data)
-    await receiver.take(push, MEGABYTE)
+    await receiver.receive(push, MEGABYTE)
     with collector_stopped(), traced_memory() as held_bytes:
         for _ in range(5):
-            assert await receiver.take(push, MEGABYTE) is not ErrorCode.none
+            assert await receiver.receive(push, MEGABYTE) is not ErrorCode.none
         # A thread itself lets go a moment later.
         await anyio.to_thread.run_sync(int)
         assert held_bytes() < MEGABYTE

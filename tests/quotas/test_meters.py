@@ -35,7 +35,7 @@ class Buckets:
     def produce(self, user: str, client_id: str, size: float) -> float:
         """Take bytes; the wait in seconds."""
         limits = self.meters.meter(f"User:{user}", client_id).produce
-        self.meters.take(limits, size)
+        self.meters.consume(limits, size)
         return self.meters.wait_s(limits)
 
 
@@ -103,7 +103,7 @@ def test_a_fetch_is_no_larger_than_the_quota_allows_at_once() -> None:
     buckets = Buckets({Entity("u"): {FETCH: 1000.0}})
     assert buckets.meters.most_fetched("User:u", "c") == 10_000
     for used, left in ((4_000, 6_000), (5_999, 100), (1_000, 100)):
-        buckets.meters.take(buckets.meters.meter("User:u", "c").fetch, used)
+        buckets.meters.consume(buckets.meters.meter("User:u", "c").fetch, used)
         assert buckets.meters.most_fetched("User:u", "c") == left
     assert buckets.meters.most_fetched("User:v", None) == 2**31 - 1
 
@@ -149,7 +149,7 @@ def test_other_rate_of_an_address_counts_at_once() -> None:
             count += not buckets.meters.connection_wait_s(address)
         return count
 
-    buckets.meters.take(buckets.meters.rules.connections("10.0.0.1"), 20)
+    buckets.meters.consume(buckets.meters.rules.connections("10.0.0.1"), 20)
     assert let_in("10.0.0.1", 10) in (20, 21)
     buckets.meters.rules = Rules({Entity(ip="10.0.0.1"): {CONNECTION: 3.0}}, WINDOWS)
     assert let_in("10.0.0.1", 10) in (30, 31)
@@ -176,5 +176,5 @@ def test_all_clients_of_a_tenant_share_its_ceilings_beside_their_own_quotas() ->
 def test_nobody_waits_longer_for_a_connection_than_a_window() -> None:
     buckets = Buckets({Entity(ip=DEFAULT): {CONNECTION: 0.1}})
     limit = RateLimit("connection_creation_rate ip=1.1.1.1", 0.1, 1.0)
-    buckets.meters.take((limit,), 5)
+    buckets.meters.consume((limit,), 5)
     assert buckets.meters.connection_wait_s("1.1.1.1") == 1

@@ -179,9 +179,9 @@ async def test_bound_that_ends_or_begins_counts_at_once() -> None:
     async with Doors.open(Bounds(listeners={"a": seldom(0)}), "a") as doors:
         doors.connect("a", 30)
         await doors.has_accepted(1)
-        doors.quotas.take(Bounds())
+        doors.quotas.configure(Bounds())
         await doors.has_accepted(30)
-        doors.quotas.take(Bounds(listeners={"a": seldom(4)}))
+        doors.quotas.configure(Bounds(listeners={"a": seldom(4)}))
         doors.connect("a", 30)
         await doors.has_accepted(35)
 
@@ -192,9 +192,9 @@ async def test_other_rate_of_the_process_keeps_what_was_used() -> None:
     async with Doors.open(Bounds(process=seldom(4)), "a") as doors:
         doors.connect("a", 30)
         await doors.has_accepted(5)
-        doors.quotas.take(Bounds(process=seldom(100)))
+        doors.quotas.configure(Bounds(process=seldom(100)))
         await doors.has_accepted(5)
-        doors.quotas.take(Bounds(process=Bound(rate=RateLimit("new", OFTEN, 100))))
+        doors.quotas.configure(Bounds(process=Bound(rate=RateLimit("new", OFTEN, 100))))
         await doors.has_accepted(30)
 
 
@@ -263,7 +263,7 @@ async def test_full_listener_keeps_no_other_one_waiting() -> None:
         doors.connect("free", 2)
         await doors.has_accepted(1)
         # The full one is looked at first, and while the process still has to wait.
-        doors.quotas.take(Bounds(process=slow, listeners=full))
+        doors.quotas.configure(Bounds(process=slow, listeners=full))
         await doors.has_accepted(2)
 
 
@@ -280,7 +280,7 @@ async def test_lowered_number_closes_those_that_were_idle_longest() -> None:
                 client.send(named(PLAIN, "a"))
                 await client.answer()
                 await anyio.sleep(0.02)
-            running.server.take(Bounds(process=Bound(most=2)))
+            running.server.configure(Bounds(process=Bound(most=2)))
             assert await second.is_closed_by_server()
             for client in (first, third):
                 client.send(named(PLAIN, "b"))

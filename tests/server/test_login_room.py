@@ -40,7 +40,7 @@ async def test_login_has_its_deadline_while_its_request_waits() -> None:
 
 async def test_connections_before_a_login_are_bounded_by_address() -> None:
     async with serving(Script(), sasl=["PLAIN"], login_s=NEVER_S) as running:
-        running.server.take(Bounds(process=Bound(most=20)))
+        running.server.configure(Bounds(process=Bound(most=20)))
         try:
             other = await asyncio.open_connection("127.0.0.1", running.port, local_addr=("127.0.0.2", 0))
         except OSError:
@@ -58,7 +58,7 @@ async def test_connections_before_a_login_are_bounded_by_address() -> None:
 async def test_health_checks_of_balancers_are_bounded_as_connections_before_a_login() -> None:
     """Attack: anybody who reaches the listener may claim to be one, and keep silent."""
     async with serving(Script(), sasl=["PLAIN"], proxy_protocol=True) as running:
-        running.server.take(Bounds(process=Bound(most=20)))
+        running.server.configure(Bounds(process=Bound(most=20)))
         checks = [await asyncio.open_connection("127.0.0.1", running.port) for _ in range(30)]
         with anyio.fail_after(60):
             for _, writer in checks:

@@ -197,7 +197,7 @@ async def test_connection_with_tls_and_a_login_takes_one_place_of_those_before_a
     script, pair = Script(), authority.server()
     endpoint = {"tls": Certificates(TlsFiles(str(pair.cert), str(pair.key)), "tls")}
     async with serving(script, sasl=["PLAIN"], endpoint=endpoint) as running:
-        running.server.take(Bounds(process=Bound(most=2)))
+        running.server.configure(Bounds(process=Bound(most=2)))
         assert await anyio.to_thread.run_sync(asked, running.port, trusting(authority))
 
 

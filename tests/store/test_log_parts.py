@@ -127,7 +127,7 @@ async def test_reader_that_received_few_bytes_goes_before_one_that_received_many
 
     async def read(name: str, reader: Share, size_bytes: int, times: int = 1) -> None:
         for _ in range(times):
-            await turns.take(reader, size_bytes)
+            await turns.acquire(reader, size_bytes)
             order.append(name)
 
     async with anyio.create_task_group() as tasks:
@@ -145,13 +145,13 @@ async def test_reader_that_received_few_bytes_goes_before_one_that_received_many
 @pytest.mark.anyio
 async def test_cancelled_reader_takes_no_turn() -> None:
     turns, reader = FairQueue(10), AnswerBudget().share()
-    await turns.take(reader, 10)
+    await turns.acquire(reader, 10)
     with anyio.move_on_after(0.001):
-        await turns.take(reader, 1)
+        await turns.acquire(reader, 1)
         raise AssertionError
     turns.arrived(10)
     assert turns.under_way_bytes == 0
-    assert turns.try_take(10)
+    assert turns.try_acquire(10)
 
 
 def partition() -> Partition:

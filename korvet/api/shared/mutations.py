@@ -40,7 +40,7 @@ class Mutations:
         if wait_s and self._is_strict:
             self._wait_s = max(self._wait_s, wait_s)
             return False
-        self._meters.take(self._limits, partitions)
+        self._meters.consume(self._limits, partitions)
         if not self._is_strict:
             self._wait_s = max(self._wait_s, self._meters.wait_s(self._limits))
         return True

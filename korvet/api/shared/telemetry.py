@@ -105,7 +105,7 @@ class Push:
 class Receiver(Protocol):
     """Where pushed metrics go."""
 
-    async def take(self, push: Push, most_bytes: int) -> ErrorCode:
+    async def receive(self, push: Push, most_bytes: int) -> ErrorCode:
         """Take a push of at most so many bytes when decompressed: TELEMETRY_TOO_LARGE or INVALID_RECORD."""
 
 

@@ -88,9 +88,9 @@ class _Counted:
         self._shown = shown
         self._lines = RateLimitedLog()
         self._bucket: Bucket | None = None
-        self.take(bound, now)
+        self.configure(bound, now)
 
-    def take(self, bound: Bound, now: float) -> None:
+    def configure(self, bound: Bound, now: float) -> None:
         """Have another bound count. What was used of a rate stays used."""
         self.bound = bound
         if bound.rate is None:
@@ -109,12 +109,12 @@ class _Counted:
     def come(self, now: float) -> None:
         self.open += 1
         if self._bucket is not None:
-            self._bucket.take(1, now)
+            self._bucket.consume(1, now)
 
     def forget_new(self, now: float) -> None:
         """Count one new connection less; the open ones stay as many."""
         if self._bucket is not None:
-            self._bucket.take(-1, now)
+            self._bucket.consume(-1, now)
 
     def tell(self) -> None:
         """Tell now and then in the log that it is full."""
@@ -148,13 +148,13 @@ class ConnectionQuotas:
         """The most connections of the process."""
         return self._process.bound.most
 
-    def take(self, bounds: Bounds) -> None:
+    def configure(self, bounds: Bounds) -> None:
         """Have other bounds count. Connections that are open stay."""
         now = self._loop.time()
         self._bounds = bounds
-        self._process.take(self._process_bound(), now)
+        self._process.configure(self._process_bound(), now)
         for name, counted in self._listeners.items():
-            counted.take(bounds.listeners.get(name, Bound()), now)
+            counted.configure(bounds.listeners.get(name, Bound()), now)
         self._let_in()
 
     def lend(self, count: int) -> bool:
@@ -165,7 +165,7 @@ class ConnectionQuotas:
         if count > machine.most_connections() - self._lent - self._process.open:
             return False
         self._lent += count
-        self._process.take(self._process_bound(), self._loop.time())
+        self._process.configure(self._process_bound(), self._loop.time())
         if count < 0:
             self._let_in()
         return True

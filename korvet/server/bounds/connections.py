@@ -126,12 +126,12 @@ class Connections:
 
     # ------------------------------------------------------------------ bounds on connections
 
-    def take(self, bounds: Bounds) -> None:
+    def configure(self, bounds: Bounds) -> None:
         """Have other bounds on connections count. If there are too many, those that have been idle longest are closed.
 
         Source: Processor.closeExcessConnections
         """
-        self.connection_quotas.take(bounds)
+        self.connection_quotas.configure(bounds)
         excess = self.connection_quotas.open - self.connection_quotas.most
         if excess > 0:
             log.warning("connections are closed: there are more than max.connections", closed=excess)

@@ -52,7 +52,7 @@ class Metering:
         """Count a request's bytes. Returns the time for which its connection is not read from now on."""
         limits = self._meter.produce
         if limits and self._api.key == PRODUCE_KEY:
-            self._meters.take(limits, size_bytes)
+            self._meters.consume(limits, size_bytes)
             self._told_s = self._meters.wait_s(limits)
         return self._told_s
 
@@ -71,10 +71,10 @@ class Metering:
         """
         wait_s: float = max(self._over_s, answer.get("throttle_time", 0) / _MS)
         if self._api.key == FETCH_KEY and self._meter.fetch and not self._over_s:
-            self._meters.take(self._meter.fetch, _fetched_bytes(answer))
+            self._meters.consume(self._meter.fetch, _fetched_bytes(answer))
         limits = self._meter.request
         if limits and self._api.key not in _UNTIMED:
-            self._meters.take(limits, self._spent_s)
+            self._meters.consume(limits, self._spent_s)
             wait_s = max(wait_s, min(self._meters.wait_s(limits), self._meters.window_s))
         self._told_s = max(self._told_s, wait_s)
         return wait_s
@@ -103,7 +103,7 @@ class Metering:
     def count_thread(self, spent_s: float) -> None:
         """Count the time of a thread at once, for it may end after its client has left."""
         if self._api.key not in _UNTIMED:
-            self._meters.take(self._meter.request, spent_s)
+            self._meters.consume(self._meter.request, spent_s)
 
     async def written(self, writing: Awaitable[T]) -> T:
         """Wait for the writing of the answer, and count its time for later answers: this one has its throttle time."""

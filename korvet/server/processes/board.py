@@ -78,7 +78,7 @@ class Board:
     def pushed_by(self, number: int, line: bytes) -> None:
         """Take what a client pushed to a worker, as `korvet.server.tenants.telemetry_receiver` writes it."""
         try:
-            self.clients.take(json.loads(line))
+            self.clients.update(json.loads(line))
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             log.error("a client's metrics cannot be read", worker=number, reason=str(error))
 

@@ -193,9 +193,9 @@ async def serve_listeners(
             opened.tasks.start_soon(one.follow)
         _spare_the_collector()
 
-        async def take(new: ServeSettings) -> None:
+        async def apply(new: ServeSettings) -> None:
             process.settings = new
-            server.take(bounds_of(new.broker))
+            server.configure(bounds_of(new.broker))
             for frontend in opened.frontends.values():
                 process.configure(frontend)
             if opened.namespaces is not None:
@@ -205,7 +205,7 @@ async def serve_listeners(
             if tokens is not None:
                 tokens.keys.refresh()
 
-        live.on_change(take)
+        live.on_change(apply)
         tasks.start_soon(give_back_freed, partial(_memory_in_use, server, process), stop)
         await tasks.start(server.serve, endpoints, stop)
         turns = partial(_turns, registries, opened)

@@ -18,7 +18,7 @@ from korvet.server.ground.token_settings import token_settings
 log = structlog.get_logger()
 
 Read = Callable[[], ServeSettings | None]
-Take = Callable[[ServeSettings], Awaitable[None]]
+Subscriber = Callable[[ServeSettings], Awaitable[None]]
 _AT_START: Final = {
     "listeners": "listeners", "redis_url": "redis", "tenant_redis_passwords": "tenant-redis-passwords",
     "data_dir": "data-dir", "workers": "workers", "metrics": "metrics",
@@ -37,11 +37,11 @@ class Live:
     def __init__(self, settings: ServeSettings, read: Read | None = None) -> None:
         self.settings = settings
         self._read = read
-        self._takers: list[Take] = []
+        self._subscribers: list[Subscriber] = []
 
-    def on_change(self, take: Take) -> None:
-        """Call ``take`` with new settings."""
-        self._takers.append(take)
+    def on_change(self, subscriber: Subscriber) -> None:
+        """Call ``subscriber`` with new settings."""
+        self._subscribers.append(subscriber)
 
     async def read_again(self) -> None:
         """Read the config file again, and whatever files the takers read.
@@ -56,19 +56,19 @@ class Live:
             return
         if new is None:
             log.info("there is no config file to read again; the settings stay as they are")
-            await self.take(self.settings)
+            await self.apply(self.settings)
             return
         merged, taken, left = _merged(self.settings, new)
-        await self.take(merged)
+        await self.apply(merged)
         told = {"taken": ", ".join(taken) or "nothing"} | ({"needs_restart": ", ".join(left)} if left else {})
         log.info("config file read again", **told)
 
-    async def take(self, settings: ServeSettings) -> None:
+    async def apply(self, settings: ServeSettings) -> None:
         """Put settings in force."""
         self.settings = settings
         configure_logging(settings.log_level, settings.log_format)
-        for take in self._takers:
-            await take(settings)
+        for subscriber in self._subscribers:
+            await subscriber(settings)
 
 
 def _merged(old: ServeSettings, new: ServeSettings) -> tuple[ServeSettings, list[str], list[str]]:

@@ -64,11 +64,11 @@ async def supervise(
             if not awaited:
                 ready()
 
-    async def take(settings: ServeSettings) -> None:
+    async def apply(settings: ServeSettings) -> None:
         for process in list(running):
             await _tell(process, settings.to_json() + "\n")
 
-    live.on_change(take)
+    live.on_change(apply)
     async with anyio.create_task_group() as tasks:
         for number in workers:
             order = partial(orders, redis_url=redis_url, ports=ports, number=number)

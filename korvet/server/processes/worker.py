@@ -81,7 +81,7 @@ async def _obey_supervisor(live: Live, stop: anyio.Event, serving: anyio.Event, 
             break
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
-            await live.take(ServeSettings.from_json(line.decode()))
+            await live.apply(ServeSettings.from_json(line.decode()))
     if not serving.is_set():
         scope.cancel()
     stop.set()

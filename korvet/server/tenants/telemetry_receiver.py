@@ -39,7 +39,7 @@ class TelemetryReceiver:
         """Have pushes written there."""
         self._out = out
 
-    async def take(self, push: Push, most_bytes: int) -> ErrorCode:
+    async def receive(self, push: Push, most_bytes: int) -> ErrorCode:
         """Take a push: TELEMETRY_TOO_LARGE if it is more than so many bytes, INVALID_RECORD if it is no OTLP."""
         line = await self._decoders.run(push.namespace, partial(_line_or_code, push, most_bytes))
         if isinstance(line, ErrorCode):

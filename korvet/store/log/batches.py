@@ -81,7 +81,7 @@ async def _ask_in_turns(
     asked: list[asyncio.Future[Any]] = []
     queue = log.fair_queue_of(partition)
     for some, size_bytes in _pieces(entries):
-        await queue.take(reader, size_bytes)
+        await queue.acquire(reader, size_bytes)
         asked += [_ask_once(log, partition, entry, is_shared=is_shared) for entry in some]
         # One server sends all of them, in order.
         asked[-1] = queue.under_way(asked[-1], size_bytes)

@@ -64,14 +64,14 @@ class FairQueue:
         """Requested bytes that have not arrived."""
         return self._under_way_bytes
 
-    def try_take(self, size_bytes: int) -> bool:
+    def try_acquire(self, size_bytes: int) -> bool:
         """Take a turn if no reader waits for one."""
         if self._queue or not self._fits(size_bytes):
             return False
         self._under_way_bytes += size_bytes
         return True
 
-    async def take(self, reader: Reader, size_bytes: int) -> None:
+    async def acquire(self, reader: Reader, size_bytes: int) -> None:
         """Wait for a turn to read some bytes; `under_way` or `arrived` ends it."""
         start = max(self._now, reader.finish)
         reader.finish = start + size_bytes

@@ -152,7 +152,7 @@ async def _asked(log: Partitions, questions: Sequence[_Question], room: FetchRoo
     if size_bytes > SMALL_BYTES:
         # The turn belongs to the last read's server, whose reply ends it.
         queue = log.fair_queue_of(questions[-1].want.partition)
-        await queue.take(room.share, size_bytes)
+        await queue.acquire(room.share, size_bytes)
     asked = [_ask(log, question, room, last_id) for question, last_id in zip(questions, last_ids, strict=True)]
     if size_bytes > SMALL_BYTES:
         asked[-1] = asked[-1]._replace(meta=queue.under_way(asked[-1].meta, size_bytes))
@@ -349,7 +349,7 @@ def _read_ahead(log: Partitions, want: Want, rest: Sequence[Entry]) -> bool:
     queue, has_asked = log.fair_queue_of(want.partition), False
     for entry in _fitting(rest, want.max_bytes, must=True):
         if entry.record is None and log.placed.wants(want.partition, entry):
-            if not queue.try_take(entry.size_bytes):
+            if not queue.try_acquire(entry.size_bytes):
                 break
             has_asked = True
             batch = ask_batch(log, want.partition, entry)

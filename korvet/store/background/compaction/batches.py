@@ -61,7 +61,7 @@ class Batches:
         log, partition = self._log, self._partition
         name = partition.keys.log
         while offset < until:
-            await self._lease.keep()
+            await self._lease.renew()
             reply = await log.store.call(
                 Purpose.READ, name, "XRANGE", name, f"{offset + 1}-0", f"{until}-0", "COUNT", STEP
             )

@@ -32,7 +32,7 @@ class Lease:
         self.keys = (*partition.keys, spare_stream(partition.keys.log))
         self._renew_at = 0.0
 
-    async def begin(self, *, is_kept: bool = False) -> bool:
+    async def acquire(self, *, is_kept: bool = False) -> bool:
         """Take the lease; false if another front-end has it.
 
         :param is_kept: only renew it; false also if it was lost meanwhile.
@@ -49,13 +49,13 @@ class Lease:
                 return True
         return False
 
-    async def keep(self) -> None:
+    async def renew(self) -> None:
         """Renew the lease when due.
 
         :raises Lost: another front-end has it.
         :raises StoreUnavailable, StoreError:
         """
-        if self._log.now() >= self._renew_at and not await self.begin(is_kept=True):
+        if self._log.now() >= self._renew_at and not await self.acquire(is_kept=True):
             raise Lost
 
     async def end(self, *, run_id: str | None = None, epoch: int | None = None, cleaned: int | None = None) -> None:

@@ -61,7 +61,7 @@ class NewStream:
         """
         removed_batches = sum(len(chunk.dropped) for chunk in chunks)
         for chunk in chunks:
-            await self._lease.keep()
+            await self._lease.renew()
             dropped = " ".join(map(str, chunk.dropped))
             changes = [argument for pair in chunk.rewritten.items() for argument in await self._change(*pair)]
             _, status, self._copied = await self._log.store.call_function(
@@ -108,7 +108,7 @@ class NewStream:
         keys = (*self._lease.keys, self._partition.transaction_keys.aborted)
         idle = 0
         for _ in range(_MOST_CALLS):
-            await self._lease.keep()
+            await self._lease.renew()
             _, status, self._copied, following = await self._log.store.call_function(
                 Purpose.APPEND,
                 "korvet_log_compaction_swap",

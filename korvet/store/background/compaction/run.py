@@ -56,7 +56,7 @@ async def compact(log: Log, partition: Partition, settings: Compaction, now_ms: 
     if dirty is None:
         return False
     run = _Run(log, partition, settings, dirty, now_ms)
-    if not await run.lease.begin():
+    if not await run.lease.acquire():
         return False
     try:
         return await run.work()
@@ -82,7 +82,7 @@ async def clear_leftover(log: Log, partition: Partition, now_ms: int) -> None:
     if held is None or now_ms < int(held.split()[1]) <= now_ms + LEASE_MS:
         return
     lease = Lease(log, partition)
-    if await lease.begin():
+    if await lease.acquire():
         await lease.end()
 
 
