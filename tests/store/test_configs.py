@@ -1,8 +1,10 @@
 """korvet judges config values as Kafka 4.1.2 does; the messages here are Kafka's answers to CreateTopics."""
 
 import json
+from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 
 from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.groups import GROUP_CONFIGS
@@ -11,6 +13,8 @@ from korvet.configs.types import Kind, normal, parse, problem, topic_problem
 from korvet.configs.values import BrokerValues
 from korvet.errors import ConfigError
 from korvet.patterns import MOST_CHARACTERS
+from korvet.store.catalog.settings import Settings
+from korvet.store.catalog.topic import Topic
 
 
 def _why(**configs: str | None) -> str | None:
@@ -180,3 +184,24 @@ def test_front_end_reads_a_value_as_the_check_does() -> None:
         set_.integer("num.partitions")
     assert BrokerValues({}).integer("socket.request.max.bytes") == 104_857_600
     assert BrokerValues({}).words("sasl.oauthbearer.expected.audience") == ()
+
+
+def test_text_in_redis_of_another_type_counts_as_not_set() -> None:
+    settings = Settings({"log.retention.ms": "5"})
+    settings._take_configs(
+        [
+            (b"log.retention.ms", b"soon"),
+            (b"log.cleaner.backoff.ms", b""),
+            (b"group:g:consumer.session.timeout.ms", b"x"),
+        ]
+    )
+    topic = Topic(name="t", id=UUID(int=1), partitions=1, configs={"retention.ms": "1e3", "max.message.bytes": "7"})
+    with capture_logs() as lines:
+        for _ in range(2):
+            assert settings.integer(topic, "retention.ms") == 5
+            assert settings.integer(topic, "max.message.bytes") == 7
+            assert settings.integer(None, "log.cleaner.backoff.ms") == 15_000
+            assert settings.group_setting("g", "consumer.session.timeout.ms") == "45000"
+    assert [line["config"] for line in lines] == ["retention.ms"] * 2 + [
+        "log.cleaner.backoff.ms", "consumer.session.timeout.ms",
+    ]  # fmt: skip

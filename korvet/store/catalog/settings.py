@@ -6,18 +6,23 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from itertools import dropwhile
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote, unquote
 from uuid import UUID
 
+import structlog
+
 from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.groups import GROUP_CONFIGS
 from korvet.configs.listeners import broker_config, listener_config
 from korvet.configs.topics import TOPIC_CONFIGS
-from korvet.configs.types import Config, Source, normal
+from korvet.configs.types import Config, Source, normal, parse
 from korvet.store.catalog.topic import Topic
+
+log = structlog.get_logger()
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 Owned = Mapping[str, Mapping[str, str]]
@@ -65,6 +70,21 @@ class Effective:
     name: str
     value: str
     source: Source
+
+
+@lru_cache(1024)
+def _is_value(config: Config, text: str) -> bool:
+    """Whether a text is of the config's type. Another one, which no front-end writes, counts as not set.
+
+    Else one text in Redis would end every front-end. Its range is not judged: another version may have another one.
+    """
+    try:
+        parse(config.kind, text)
+    except ValueError as error:
+        event = "a setting in Redis counts as not set; set it anew, or delete it"
+        log.error(event, config=config.name, value=text, reason=str(error))
+        return False
+    return True
 
 
 class Settings:
@@ -122,11 +142,10 @@ class Settings:
 
     def _setting(self, topic: Topic | None, name: str) -> str:
         config = TOPIC_CONFIGS[name] if topic is not None else BROKER_CONFIGS.get(name) or TOPIC_CONFIGS[name]
-        if topic is not None and name in topic.configs:
-            return normal(config.kind, topic.configs[name])
+        own = [] if topic is None or name not in topic.configs else [topic.configs[name]]
         chain = self.broker_values(config.synonym if config.name in TOPIC_CONFIGS else name)
-        set_values = (effective.value for effective in chain if effective.source is not Source.DEFAULT)
-        return normal(config.kind, next(set_values, config.default or ""))
+        texts = [*own, *(effective.value for effective in chain if effective.source is not Source.DEFAULT)]
+        return normal(config.kind, next((text for text in texts if _is_value(config, text)), config.default or ""))
 
     def broker_values(self, name: str | None, own: Mapping[str, str] = NOTHING) -> list[Effective]:
         """Every value of a broker config, the effective one first (kafka.server.ConfigHelper.configSynonyms).
@@ -183,7 +202,7 @@ class Settings:
         :raises KeyError: if korvet knows no config of that name.
         """
         config, own = GROUP_CONFIGS[name], self.own(Owner.GROUP, group_id).get(name)
-        if own:
+        if own and _is_value(config, own):
             return normal(config.kind, own)
         return self.setting(None, config.synonym) if config.synonym else config.default or ""
 
