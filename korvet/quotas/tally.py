@@ -72,17 +72,17 @@ class Tally:
         self._note(name)
         return True
 
-    def come(self, name: str) -> None:
+    def increment(self, name: str) -> None:
         """Count one more."""
         self._own[name] += 1
         self._note(name)
 
-    def welcome(self, name: str, connection: CountedConnection) -> None:
+    def register(self, name: str, connection: CountedConnection) -> None:
         """Remember a counted connection, so that it can be closed if there are too many."""
         if self._note(name):
             self._fresh[name][connection] = None
 
-    def leave(self, name: str, connection: CountedConnection | None = None) -> None:
+    def decrement(self, name: str, connection: CountedConnection | None = None) -> None:
         """Count one less."""
         self._own[name] -= 1
         if not self._own[name]:

@@ -29,7 +29,7 @@ class Bulk:
         self.room = self.room[size_bytes:]
         return not self.room
 
-    def take(self, data: memoryview) -> int:
+    def feed(self, data: memoryview) -> int:
         """Copy the bytes of ``data`` that belong to this string; their number."""
         size_bytes = min(len(data), len(self.room))
         self.room[:size_bytes] = data[:size_bytes]

@@ -258,7 +258,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
             bulk, head_bytes = found
             data = data[head_bytes:]
-            data = data[bulk.take(data) :]
+            data = data[bulk.feed(data) :]
             if bulk.room:
                 self._bulk = bulk
                 return

@@ -11,13 +11,13 @@ class Visitor:
     def __init__(self, tally: Tally, name: str = "a") -> None:
         self.is_closed = False
         self._tally, self._name = tally, name
-        tally.come(name)
-        tally.welcome(name, self)
+        tally.increment(name)
+        tally.register(name, self)
 
     def abort(self) -> None:
         assert not self.is_closed
         self.is_closed = True
-        self._tally.leave(self._name, self)
+        self._tally.decrement(self._name, self)
 
 
 class Clock:

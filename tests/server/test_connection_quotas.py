@@ -60,7 +60,7 @@ class Doors:
                 bound = doors._bound[name] = bind("127.0.0.1", 0)
                 opened.append(Accepting(doors.quotas, name, pytest.fail, tasks, bound, partial(doors._take, name)))
             for one in opened:
-                one.begin(1024)
+                one.listen(1024)
             try:
                 yield doors
             finally:

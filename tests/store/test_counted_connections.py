@@ -53,19 +53,19 @@ async def test_addresses_that_left_during_an_outage_are_neither_kept_nor_counted
     stays, leaves = UnlimitedConnection(), UnlimitedConnection()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(counting.tell)
-        tally.come("stays")
-        tally.come("leaves")
-        tally.welcome("stays", stays)
-        tally.welcome("leaves", leaves)
+        tally.increment("stays")
+        tally.increment("leaves")
+        tally.register("stays", stays)
+        tally.register("leaves", leaves)
         await until(lambda: not tally.has_changes)
         stored.is_away = True
         for number in range(500):
-            tally.come(f"a{number}")
+            tally.increment(f"a{number}")
         calls = stored.calls
         await until(lambda: stored.calls >= calls + 2)
         for number in range(500):
-            tally.leave(f"a{number}")
-        tally.leave("leaves", leaves)
+            tally.decrement(f"a{number}")
+        tally.decrement("leaves", leaves)
         calls = stored.calls
         await until(lambda: stored.calls >= calls + 2)
         # Only those of the first call without an answer may be counted.

@@ -87,7 +87,7 @@ async def test_readers_get_the_answer_budget_in_the_order_of_asking() -> None:
 @pytest.mark.anyio
 async def test_greedy_readers_leave_some_answer_budget_for_others() -> None:
     budget = AnswerBudget(256 * MIB)
-    granted = [await budget.take(55 * MIB) for _ in range(200)]
+    granted = [await budget.acquire(55 * MIB) for _ in range(200)]
     assert granted[0] == 32 * MIB
     assert granted == sorted(granted, reverse=True)
     assert granted[-1] == MIB // 4
@@ -110,10 +110,10 @@ async def test_batch_larger_than_the_answer_budget_is_read_alone() -> None:
 @pytest.mark.anyio
 async def test_cancelled_reader_takes_nothing_of_the_answer_budget() -> None:
     budget = AnswerBudget(MIB)
-    taken = await budget.take(MIB, is_whole=True)
+    taken = await budget.acquire(MIB, is_whole=True)
     for _ in range(3):
         with anyio.move_on_after(0.001):
-            await budget.take(1)
+            await budget.acquire(1)
             raise AssertionError
     budget.give_back(taken)
     assert (budget.free_bytes, budget.missing_bytes) == (MIB, 0)

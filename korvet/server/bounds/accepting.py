@@ -65,7 +65,7 @@ class Accepting:
         self._is_closed = False
         self._rest: asyncio.TimerHandle | None = None
 
-    def begin(self, backlog: int) -> None:
+    def listen(self, backlog: int) -> None:
         """Listen.
 
         :raises OSError: if another socket listens at the same address.

@@ -106,7 +106,7 @@ class _Counted:
             return inf
         return 0.0 if self._bucket is None else self._bucket.wait_s(now)
 
-    def come(self, now: float) -> None:
+    def increment(self, now: float) -> None:
         self.open += 1
         if self._bucket is not None:
             self._bucket.consume(1, now)
@@ -184,8 +184,8 @@ class ConnectionQuotas:
                 self._waiting[one] = None
                 self._wake_in(max(self._process.wait_s(now), listener.wait_s(now)))
                 return False
-        self._process.come(now)
-        listener.come(now)
+        self._process.increment(now)
+        listener.increment(now)
         return True
 
     def failed(self, listener: str) -> None:

@@ -159,7 +159,7 @@ class Connections:
 
         The block names the connection to the function that it gets; then this counts no second time when it opens.
         """
-        self.addresses.come(client)
+        self.addresses.increment(client)
         named: list[OpenConnection] = []
 
         def name(connection: OpenConnection) -> None:
@@ -171,7 +171,7 @@ class Connections:
         finally:
             if not named or named[0] in self._expected:
                 self._expected.difference_update(named)
-                self.addresses.leave(client)
+                self.addresses.decrement(client)
 
     # ------------------------------------------------------------------ called by connections
 
@@ -213,8 +213,8 @@ class Connections:
         if connection in self._expected:
             self._expected.remove(connection)
         else:
-            self.addresses.come(connection.client)
-        self.addresses.welcome(connection.client, connection)
+            self.addresses.increment(connection.client)
+        self.addresses.register(connection.client, connection)
         if self._is_too_many(connection.client):
             connection.abort()
         else:
@@ -233,7 +233,7 @@ class Connections:
 
     def closed(self, connection: OpenConnection) -> None:
         self.kinds[connection.kind] -= 1
-        self.addresses.leave(connection.client, connection)
+        self.addresses.decrement(connection.client, connection)
         self.connection_quotas.left(connection.kind[0])
         self.open_connections.discard(connection)
         self.paused.discard(connection)

@@ -168,7 +168,7 @@ class HttpServer(uvicorn.Server):
     async def main_loop(self) -> None:
         async with anyio.create_task_group() as tasks:
             accepting = Accepting(_Uncounted(), self._name, self._complain, tasks, self._listening, self._open)
-            accepting.begin(_BACKLOG)
+            accepting.listen(_BACKLOG)
             try:
                 await super().main_loop()
             finally:

@@ -141,7 +141,7 @@ class Arrival:
                     return await self._encrypt(header, self._endpoint.tls.context)
                 finally:
                     self._connections.unauthenticated.remove(self._unauthenticated)
-            principal = self._told_principal(header)
+            principal = self._principal_of_balancer(header)
         except MalformedRequest as error:
             self._tell("malformed request; closing", str(error))
             return False
@@ -182,7 +182,7 @@ class Arrival:
             with suppress(BlockingIOError):
                 return self._socket.recv(_PEEKED_BYTES, socket.MSG_PEEK)
 
-    def _told_principal(self, header: ProxyHeader) -> Principal:
+    def _principal_of_balancer(self, header: ProxyHeader) -> Principal:
         """The principal of a client without TLS up to here.
 
         :raises KorvetError: the load balancer does not tell what the listener demands.

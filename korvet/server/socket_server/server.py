@@ -122,7 +122,7 @@ class Server(Connections):
             self.connection_quotas, endpoint.listener.name, self._cannot_accept, self, endpoint.bound, open_
         )
         try:
-            accepting.begin(_BACKLOG)
+            accepting.listen(_BACKLOG)
         except OSError as error:
             where = shown_address(endpoint.listener.host, endpoint.listener.port)
             raise ConfigError(f"cannot listen on {where}: {(error.strerror or str(error)).lower()}") from None

@@ -98,12 +98,12 @@ class _OpenNamespace:
         self.failure: KorvetError | None = None
         self.left_at = now
 
-    def come(self, connection: TenantConnection) -> None:
+    def add(self, connection: TenantConnection) -> None:
         if not self.connections:
             self.emptied = anyio.Event()
         self.connections.add(connection)
 
-    def leave(self, connection: TenantConnection, now: float) -> None:
+    def remove(self, connection: TenantConnection, now: float) -> None:
         self.connections.discard(connection)
         self.left_at = now
         if not self.connections:
@@ -209,7 +209,7 @@ class Namespaces:
     # ------------------------------------------------------------------ connections
 
     async def enter(self, name: str, connection: TenantConnection, tenant_id: str | None = None) -> Frontend:
-        """The front-end of a tenant's namespace, which is opened if it is not open. The connection `leave`s later.
+        """The front-end of a tenant's namespace, which is opened if it is not open. It `leave`s later.
 
         :param tenant_id: of the only tenant to enter; None for any of the name.
         :raises TooMany: the tenant has its connections already, or they come too fast.
@@ -225,10 +225,10 @@ class Namespaces:
             opened = self._begin(tenant)
         if self.tally.is_over(name, more=1):
             raise TooMany(f"tenant {name} has {self.tally.most(name)} connections, as many as its limit allows")
-        opened.come(connection)
+        opened.add(connection)
         self._connections[connection] = opened
-        self.tally.come(name)
-        self.tally.welcome(name, connection)
+        self.tally.increment(name)
+        self.tally.register(name, connection)
         try:
             await opened.settled.wait()
             if opened.failure is not None:
@@ -247,8 +247,8 @@ class Namespaces:
         """Note that a connection has ended, in whichever namespace it is."""
         opened = self._connections.pop(connection, None)
         if opened is not None:
-            opened.leave(connection, anyio.current_time())
-            self.tally.leave(opened.tenant.name, connection)
+            opened.remove(connection, anyio.current_time())
+            self.tally.decrement(opened.tenant.name, connection)
 
     def _most_connections(self, name: str) -> int | None:
         tenant = self.tenants.active(name)

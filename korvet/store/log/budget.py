@@ -49,10 +49,10 @@ class AnswerBudget:
         """The bytes granted or counted and not given back."""
         return self._size_bytes - self.free_bytes
 
-    async def take(self, wanted_bytes: int, *, is_whole: bool = False) -> int:
+    async def acquire(self, wanted_bytes: int, *, is_whole: bool = False) -> int:
         """Take bytes, with ``is_whole`` all wanted ones. Returns their number, which the caller owes to `give_back`."""
         wanted_bytes = min(wanted_bytes, self._size_bytes)
-        if granted := self.try_take(wanted_bytes, is_whole=is_whole):
+        if granted := self.try_acquire(wanted_bytes, is_whole=is_whole):
             return granted
         waiting = _Waiting(wanted_bytes, is_whole, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
@@ -66,8 +66,8 @@ class AnswerBudget:
                 self.give_back(0)
             raise
 
-    def try_take(self, wanted_bytes: int, *, is_whole: bool = False) -> int:
-        """As `take`; returns 0 instead of waiting."""
+    def try_acquire(self, wanted_bytes: int, *, is_whole: bool = False) -> int:
+        """As `acquire`; returns 0 instead of waiting."""
         granted = 0 if self._queue else self._grant(wanted_bytes, is_whole)
         self.free_bytes -= granted
         return granted
@@ -119,13 +119,13 @@ class Share:
 
     async def reserve(self, wanted_bytes: int, *, is_whole: bool = False) -> int:
         """Hold bytes before reading them from Redis; returns the number granted."""
-        granted = await self._budget.take(wanted_bytes, is_whole=is_whole)
+        granted = await self._budget.acquire(wanted_bytes, is_whole=is_whole)
         self.held_bytes += granted
         return granted
 
     def try_reserve(self, wanted_bytes: int) -> int:
         """Hold more bytes without waiting; returns the number granted."""
-        granted = self._budget.try_take(wanted_bytes)
+        granted = self._budget.try_acquire(wanted_bytes)
         self.held_bytes += granted
         return granted
 
