@@ -17,7 +17,7 @@ from tests.security.test_acl import allows, rule
 
 TESTS = Path(__file__).resolve().parents[1]
 PAGE = TESTS.parent / "docs" / "internals.md"
-ATTACKS = 27
+ATTACKS = 28
 
 
 def rows() -> list[str]:
