@@ -48,7 +48,7 @@ class Counting:
             tally.on_change = self._changed.set
         stored.on_loss(self._tell_all_again)
 
-    async def tell(self) -> None:
+    async def publish(self) -> None:
         """Report own counts and read the others' until cancelled, then withdraw the own ones."""
         again_at = anyio.current_time() + _AGAIN_S
         try:
@@ -66,7 +66,7 @@ class Counting:
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_LEAVE_S), suppress(KorvetError):
                 if self._has_told:
-                    await self._stored.tell({}, lease_s=0)
+                    await self._stored.publish({}, lease_s=0)
 
     async def _tell(self) -> bool:
         """Report some changes; without any, renew the lease if counts depend on it.
@@ -82,7 +82,7 @@ class Counting:
         }
         heard = None
         with suppress(KorvetError), anyio.move_on_after(_PATIENCE_S):
-            heard = await self._stored.tell({counter: count for counter, (_, count) in changes.items()})
+            heard = await self._stored.publish({counter: count for counter, (_, count) in changes.items()})
         self._is_away = heard is None
         self._note_parts(1 if heard is not None else max(1, self._front_ends()))
         for tally in self._tallies:

@@ -197,7 +197,7 @@ def test_run_does_not_go_on_behind_a_large_row_if_another_run_did(
             plan(subject, admin, former=job)
         target = second.plan.target
         with Sender(target, 0, 0) as sender, pytest.raises(TakenOver, match="started a second time"):
-            sender.begin()
+            sender.init_transactions()
 
 
 def test_batches_keep_the_lower_bounds_of_the_callers_session(spark: SparkSession) -> None:

@@ -68,11 +68,11 @@ def batch(*offsets: int, large: tuple[int, ...] = ()) -> pa.RecordBatch:
 def test_next_sender_goes_on_behind_the_last_transaction(broker: KorvetServer) -> None:
     target = new_target(broker)
     with Sender(target, 0, 5) as first:
-        first.begin()
+        first.init_transactions()
         assert first.position == 5
         first.send(chunk(5, 10))
     with Sender(target, 0, 5) as second, Positions(target.settings, target.name, target.topic) as positions:
-        second.begin()
+        second.init_transactions()
         assert second.position == 15
         assert second.send(chunk(5, 20)) == 10
         assert second.send(chunk(5, 20)) == 0
@@ -84,9 +84,9 @@ def test_next_sender_goes_on_behind_the_last_transaction(broker: KorvetServer) -
 def test_sender_with_a_successor_is_fenced_and_writes_nothing(broker: KorvetServer, count: int) -> None:
     target = new_target(broker)
     with Sender(target, 0, 0) as old, Sender(target, 0, 0) as new:
-        old.begin()
+        old.init_transactions()
         old.send(chunk(0, 10))
-        new.begin()
+        new.init_transactions()
         with pytest.raises(Fenced):
             old.send(chunk(10, count))
         new.send(chunk(10, 5))
@@ -108,7 +108,7 @@ def test_sender_waits_for_a_position_on_its_way(broker: KorvetServer) -> None:
         pending.begin_transaction()
         note = TopicPartition(target.topic, 0, 7, target.note.to_json())
         pending.send_offsets_to_transaction([note], positions.group)
-        beginning = threading.Thread(target=sender.begin)
+        beginning = threading.Thread(target=sender.init_transactions)
         beginning.start()
         beginning.join(1)
         with Broker(target.settings) as admin:
@@ -137,7 +137,7 @@ class Slow(Sender):
 def test_sender_repeats_a_transaction_that_took_too_long(broker: KorvetServer) -> None:
     target = new_target(broker, timeout_ms=1500)
     with Slow(target, 0, 0) as sender:
-        sender.begin()
+        sender.init_transactions()
         sender.send(chunk(0, 10))
         sender.send(chunk(10, 10))
     assert offsets(broker, target) == list(range(20))
@@ -159,7 +159,7 @@ class Untold(Sender):
 def test_sender_does_not_repeat_a_commit_whose_answer_was_lost(broker: KorvetServer) -> None:
     target = new_target(broker)
     with Untold(target, 0, 0) as sender:
-        sender.begin()
+        sender.init_transactions()
         assert sender.send(chunk(0, 10)) == 10
         sender.send(chunk(10, 10))
     assert offsets(broker, target) == list(range(20))
@@ -178,7 +178,7 @@ class Burdened(Sender):
 def test_transaction_that_takes_too_long_comes_again_in_smaller_ones(broker: KorvetServer) -> None:
     target = new_target(broker, timeout_ms=1500)
     with Burdened(target, 0, 0) as sender:
-        sender.begin()
+        sender.init_transactions()
         assert sender.send(chunk(0, 1000)) == 1000
         assert sender.position == 1000
     assert offsets(broker, target) == list(range(1000))
@@ -201,7 +201,7 @@ class Unlucky(Sender):
 def test_transaction_that_fails_at_once_comes_again_as_large_as_it_was(broker: KorvetServer) -> None:
     target = new_target(broker)
     with Unlucky(target, 0, 0) as sender:
-        sender.begin()
+        sender.init_transactions()
         assert sender.send(chunk(0, 1000)) == 1000
         assert sender.commits == 4
     assert offsets(broker, target) == list(range(1000))
@@ -212,7 +212,7 @@ def test_transaction_fits_whatever_queue_a_client_asks_for(broker: KorvetServer)
     settings = {**target.settings, "queue.buffering.max.messages": "5"}
     target = replace(target, settings=settings, producer=_BUFFER)
     with Sender(target, 0, 0) as sender:
-        sender.begin()
+        sender.init_transactions()
         sender.send(chunk(0, 1000))
     assert offsets(broker, target) == list(range(1000))
 
@@ -220,7 +220,7 @@ def test_transaction_fits_whatever_queue_a_client_asks_for(broker: KorvetServer)
 def test_record_that_the_topic_refuses_leaves_no_open_transaction(broker: KorvetServer) -> None:
     target = new_target(broker, {"message.timestamp.before.max.ms": "1000"})
     with Sender(target, 0, 0) as sender:
-        sender.begin()
+        sender.init_transactions()
         old = Chunk(offsets=[0], keys=[b"k"], values=[b"v"], headers=[None], timestamps=[1000])
         with pytest.raises(PipelineError, match=rf"{target.topic}-0 behind 0 .*message\.timestamp\.before\.max\.ms"):
             sender.send(old)
@@ -234,27 +234,27 @@ def test_record_that_the_topic_refuses_leaves_no_open_transaction(broker: Korvet
 def test_sender_refuses_a_position_below_its_own(broker: KorvetServer) -> None:
     target = new_target(broker)
     with Sender(target, 0, 0) as first, Sender(target, 0, 10) as second:
-        first.begin()
+        first.init_transactions()
         first.send(chunk(0, 3))
         with pytest.raises(PipelineError, match="was replayed up to 10, and its group says 3"):
-            second.begin()
+            second.init_transactions()
 
 
 def test_positions_of_a_group_that_is_no_replays_are_refused(broker: KorvetServer) -> None:
     target = new_target(broker)
     with Sender(target, 0, 100) as sender:
-        sender.begin()
+        sender.init_transactions()
         sender.send(chunk(100, 1))
         with Broker(target.settings) as admin:
             admin.commit(GROUP_PREFIX + target.name, {(target.topic, 0): Position(offset=3, leader_epoch=None)})
         with pytest.raises(PipelineError, match="is not a replay's"):
-            sender.begin()
+            sender.init_transactions()
 
 
 def test_positions_of_a_deleted_topic_do_not_count(broker: KorvetServer) -> None:
     target = new_target(broker)
     with Sender(target, 0, 0) as sender, Positions(target.settings, target.name, target.topic) as positions:
-        sender.begin()
+        sender.init_transactions()
         sender.send(chunk(0, 3))
         assert positions.read([0], target.note.topic_id)[0].offset == 3
         assert positions.read([0], "another") == {}
@@ -264,8 +264,8 @@ def test_fenced_attempt_waits_for_its_successor(broker: KorvetServer) -> None:
     target = new_target(broker)
     plan = task.Plan(target=target, starts={}, ends={}, rate=None, at_once=1)
     with Sender(target, 0, 0) as old, Sender(target, 0, 0) as new:
-        old.begin()
-        new.begin()
+        old.init_transactions()
+        new.init_transactions()
         new.send(chunk(0, 10))
         waiting = threading.Thread(target=task.follow, args=(old, plan, 0, 20))
         waiting.start()
@@ -300,14 +300,14 @@ def test_second_start_of_a_replay_ends_the_first(broker: KorvetServer) -> None:
     plan = task.Plan(target=target, starts={}, ends={}, rate=None, at_once=1)
     second = replace(target, note=replace(target.note, run="second"))
     with Sender(target, 0, 0) as old, Sender(second, 0, 0) as new:
-        old.begin()
-        new.begin()
+        old.init_transactions()
+        new.init_transactions()
         new.send(chunk(0, 10))
         with pytest.raises(TakenOver, match="was started a second time"):
             task.follow(old, plan, 0, 20)
         # The first does not fence the second at a partition that it had not begun.
         with Sender(target, 0, 0) as late, pytest.raises(TakenOver, match=r"goes on with .*-0 behind 10"):
-            late.begin()
+            late.init_transactions()
         new.send(chunk(10, 10))
     assert offsets(broker, target) == list(range(20))
 
@@ -316,9 +316,9 @@ def test_run_goes_on_behind_a_last_write_of_an_earlier_run(broker: KorvetServer)
     target = new_target(broker)
     second = replace(target, note=replace(target.note, run="second"))
     with Sender(target, 0, 0) as old, Sender(second, 0, 0) as new:
-        old.begin()
+        old.init_transactions()
         old.send(chunk(0, 10))
-        new.begin()
+        new.init_transactions()
         new.send(chunk(0, 20))
     assert offsets(broker, target) == list(range(20))
 
@@ -334,17 +334,17 @@ def test_second_replay_of_one_name_is_refused(broker: KorvetServer) -> None:
     target = new_target(broker)
     other = replace(target, note=replace(target.note, job="another"))
     with Sender(target, 0, 0) as first, Sender(other, 0, 10) as second:
-        first.begin()
+        first.init_transactions()
         first.send(chunk(0, 5))
         with pytest.raises(PipelineError, match="also runs with another table or range; choose another name"):
-            second.begin()
+            second.init_transactions()
 
 
 def test_reader_of_positions_waits_while_storage_is_away(tmp_path: Path) -> None:
     with running_broker(directory=tmp_path) as broker:
         target = new_target(broker)
         with Sender(target, 0, 0) as sender, Positions(target.settings, target.name, target.topic) as positions:
-            sender.begin()
+            sender.init_transactions()
             sender.send(chunk(0, 1))
             broker.kill_embedded()
             assert positions.read([0], target.note.topic_id)[0].offset == 1
@@ -358,7 +358,7 @@ def test_unfinished_partitions_share_the_rate(broker: KorvetServer) -> None:
         pace = task.Pace(plan, admin)
         assert pace.most() == 20
         with Sender(target, 1, 0) as other:
-            other.begin()
+            other.init_transactions()
             other.send(chunk(0, 10))
         for _ in range(3):
             assert not pace.is_over()

@@ -25,8 +25,8 @@ class Unanswered(StoredConnections):
     is_away = False
     calls = 0
 
-    async def tell(self, counts: Mapping[Counter, int], lease_s: float = LEASE_S) -> Heard:
-        heard = await super().tell(counts, lease_s)
+    async def publish(self, counts: Mapping[Counter, int], lease_s: float = LEASE_S) -> Heard:
+        heard = await super().publish(counts, lease_s)
         self.calls += 1
         if self.is_away:
             raise StoreUnavailable("the answer is lost", outcome_unknown=True)
@@ -52,7 +52,7 @@ async def test_addresses_that_left_during_an_outage_are_neither_kept_nor_counted
     counting = Counting(stored, [tally], lambda: 1)
     stays, leaves = UnlimitedConnection(), UnlimitedConnection()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(counting.tell)
+        tasks.start_soon(counting.publish)
         tally.increment("stays")
         tally.increment("leaves")
         tally.register("stays", stays)

@@ -8,7 +8,7 @@ import pytest
 
 from korvet.metrics.rounds.pace import Bounded
 from korvet.metrics.rounds.partitions import Seen
-from korvet.metrics.rounds.round import OpenTransactions, Watched, look
+from korvet.metrics.rounds.round import OpenTransactions, Watched, sample
 from korvet.metrics.samples import Samples, Value
 from korvet.redis.client import Purpose
 from korvet.store.catalog.topic import Topic
@@ -53,7 +53,7 @@ async def test_a_round_tells_offsets_sizes_and_lags(one: Front, groups: Groups) 
     await commit(groups, "g", topic, 0, 0)
     await commit(groups, "g", topic, 1, 7)
     seen = watched(one, groups)
-    samples = await look(seen, PLENTY)
+    samples = await sample(seen, PLENTY)
     told = seen.lags.of_group(NAMESPACE.name, "g")
     assert told is not None
     assert told["topics"] == {topic.name: [5]}
@@ -78,7 +78,7 @@ async def test_offsets_far_below_zero_hide_no_figures(one: Front, groups: Groups
         await commit(groups, "far", topic, index, -(2**63))
     await commit(groups, "near", topic, 0, 0)
     seen = watched(one, groups)
-    samples = await look(seen, PLENTY)
+    samples = await sample(seen, PLENTY)
     assert value(samples, "group_lag", "far", topic.name, "1") == 2**63
     assert value(samples, "group_lag", "near", topic.name, "0") == 0
     far, near = (seen.lags.of_group(NAMESPACE.name, group) for group in ("far", "near"))
@@ -90,7 +90,7 @@ async def test_groups_are_told_with_their_states(one: Front, groups: Groups) -> 
     group_id, _ = await stable(groups)
     topic = await one.topic()
     await commit(groups, "of-nobody", topic, 0, 0)
-    samples = await look(watched(one, groups), PLENTY)
+    samples = await sample(watched(one, groups), PLENTY)
     assert value(samples, "group_members", group_id, "classic", "Stable") == 1
     assert value(samples, "group_members", "of-nobody", "classic", "Empty") == 0
     assert value(samples, "groups", "classic", "Stable") == 1
@@ -101,7 +101,7 @@ async def test_an_offset_of_a_deleted_topic_has_no_lag(one: Front, groups: Group
     topic = await one.topic()
     await commit(groups, "g", topic, 0, 0)
     await delete_topic(one.catalog, one.log, topic)
-    samples = await look(watched(one, groups), PLENTY)
+    samples = await sample(watched(one, groups), PLENTY)
     assert "korvet_group_lag" not in samples.values
     assert value(samples, "topics") == 0
 
@@ -116,7 +116,7 @@ async def test_what_cannot_be_read_keeps_nothing_else_from_being_told(one: Front
     group_key = NAMESPACE.group("broken").group
     await groups.index.add("broken")
     await one.store.call(Purpose.COORDINATE, group_key, "SET", group_key, "x", "PX", 60_000)
-    samples = await look(watched(one, groups), PLENTY)
+    samples = await sample(watched(one, groups), PLENTY)
     assert value(samples, "partition_end_offset", whole.name, "0") == 0
     assert value(samples, "partition_end_offset", broken.name, "0") is None
     assert value(samples, "partition_end_offset", odd.name, "0") is None
@@ -129,7 +129,7 @@ async def test_the_archive_lacks_what_it_did_not_commit_in_this_history(one: Fro
         await one.append(one.log.partition(topic, index), batch(2))
     await commit(groups, "korvet.archive", topic, 0, 1)
     await commit(groups, "korvet.archive", topic, 1, 1, epoch=-1)
-    samples = await look(watched(one, groups), PLENTY)
+    samples = await sample(watched(one, groups), PLENTY)
     assert value(samples, "archive_lag", topic.name, "0") == 1
     assert value(samples, "archive_lag", topic.name, "1") == 2
 
@@ -138,13 +138,13 @@ async def test_transactional_ids_are_counted_by_state(one: Front, groups: Groups
     transactions = Transactions(NAMESPACE, one.store, one.catalog, one.log, groups)
     for number in range(30):
         assert (await transactions.init(f"id-{number}", 60_000, -1, -1)).code == 0
-    samples = await look(watched(one, groups), PLENTY)
+    samples = await sample(watched(one, groups), PLENTY)
     assert value(samples, "transactional_ids", "Empty") == 30
 
 
 async def test_series_beyond_the_bound_are_told_of_and_not_told(one: Front, groups: Groups) -> None:
     await one.topic(100)
-    samples = await look(watched(one, groups), 50)
+    samples = await sample(watched(one, groups), 50)
     told = sum(len(values) for name, values in samples.values.items() if name.startswith("korvet_partition_"))
     dropped = samples.values["korvet_metrics_series_dropped"]
     assert told == 50

@@ -87,7 +87,7 @@ class Watched:
     opened: OpenTransactions = field(default_factory=OpenTransactions)
 
 
-async def look(watched: Watched, most: int) -> Samples:
+async def sample(watched: Watched, most: int) -> Samples:
     """Read everything of a namespace, at a pace that Redis hardly notices.
 
     :param most: the largest number of series.

@@ -73,7 +73,7 @@ class Target:
 class Sender:
     """The transactional producer of a partition, a context manager.
 
-    `begin` ends the transaction that another producer of this id left open, and fences that producer.
+    `init_transactions` ends the transaction that another producer of this id left open, and fences that producer.
 
     :raises PipelineError:
     """
@@ -93,7 +93,7 @@ class Sender:
         self._producer = None
         self._positions.__exit__()
 
-    def begin(self) -> None:
+    def init_transactions(self) -> None:
         """Take the partition over, and read its position.
 
         :raises TakenOver: if a later run went on since this one began; this one does not fence it.
@@ -157,7 +157,7 @@ class Sender:
                     most = max(1, most // _SMALLER)
                 time.sleep(_PAUSE_S)
                 # The client does not always report whether it committed. A new producer ends the transaction and knows.
-                self.begin()
+                self.init_transactions()
             chunk = chunk.since(self.position)
         return missing
 

@@ -108,7 +108,7 @@ def _send(plan: Plan, partition: int, rows: Rows, broker: Broker) -> End:
     with Sender(plan.target, partition, plan.starts.get(partition, 0)) as sender:
         if pace.is_over():
             return End.STOPPED
-        sender.begin()
+        sender.init_transactions()
         try:
             for chunk in chunks(rows, pace.most):
                 if pace.is_over():

@@ -38,7 +38,7 @@ class Tasks(Protocol):
 
 
 class Accepting:
-    """A listening socket, from `begin` to `close`.
+    """A listening socket, from `listen` to `close`.
 
     :param listener: the listener's name.
     :param complain: tells the log why no connection can be accepted.

@@ -76,7 +76,7 @@ class LoopLag:
         self.seconds += late_s
 
 
-async def tell(serving: Serving, out: asyncio.WriteTransport) -> None:
+async def write_figures(serving: Serving, out: asyncio.WriteTransport) -> None:
     """Write the process's figures each second, until cancelled."""
     lag, lines = LoopLag(), RateLimitedLog()
     while True:

@@ -223,7 +223,7 @@ def _start_counting(server: Server, opened: Opened) -> None:
     else:
         return
     counting = Counting(StoredConnections(keys, process.store), tallies, lambda: process.front_ends())
-    opened.tasks.start_soon(counting.tell)
+    opened.tasks.start_soon(counting.publish)
 
 
 def _turns(registries: Mapping[str | None, Registry], opened: Opened) -> Mapping[str, bool]:

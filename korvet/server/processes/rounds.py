@@ -14,7 +14,7 @@ from anyio.abc import TaskStatus
 
 from korvet.api.shared.context import Frontend
 from korvet.errors import KorvetError
-from korvet.metrics.rounds.round import Watched, look
+from korvet.metrics.rounds.round import Watched, sample
 from korvet.metrics.samples import Samples
 from korvet.redis.client import Store
 from korvet.server.ground.settings import ServeSettings
@@ -65,7 +65,7 @@ async def _make_rounds(settings: ServeSettings, store: Store, board: Board) -> N
                     if name not in watched:
                         watched[name] = await tasks.start(_keep_open, process, name, board)
                     left = most_series - sum(one.count for one in others.values())
-                    told = {**others, **await _look(watched[name].watched, left)}
+                    told = {**others, **await _sample(watched[name].watched, left)}
                 board.tell_of_redis(told.values())
             await anyio.sleep(_INTERVAL_S if turns else _SOON_S)
 
@@ -100,14 +100,14 @@ async def _opened(process: Process, name: str) -> AsyncIterator[Frontend]:
             yield frontend
 
 
-async def _look(watched: Watched, most: int) -> Mapping[str, Samples]:
+async def _sample(watched: Watched, most: int) -> Mapping[str, Samples]:
     """The figures of a namespace by its name; nothing after an unexpected error, which must not end the broker.
 
     :raises KorvetError: Redis cannot be asked.
     """
     name = watched.namespace.name
     try:
-        return {name: await look(watched, most)}
+        return {name: await sample(watched, most)}
     except KorvetError:
         raise
     except Exception as error:

@@ -23,7 +23,7 @@ from korvet.errors import KorvetError
 from korvet.server.ground.logs import configure_logging
 from korvet.server.ground.settings import ServeSettings
 from korvet.server.ground.sockets import bind
-from korvet.server.processes.figures import Serving, stdout_writer, tell
+from korvet.server.processes.figures import Serving, stdout_writer, write_figures
 from korvet.server.processes.frontend import serve_listeners
 from korvet.server.processes.live import Live
 from korvet.server.processes.stopping import first_korvet_error, stop_on_signals
@@ -47,7 +47,7 @@ async def _work(order: dict[str, Any]) -> None:
         out.write(b"ready\n")
         if served.process.telemetry_receiver is not None:
             served.process.telemetry_receiver.send_to(out)
-            tasks.start_soon(tell, served, out)
+            tasks.start_soon(write_figures, served, out)
 
     out = await stdout_writer()
     with ExitStack() as stack:

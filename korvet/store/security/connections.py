@@ -47,7 +47,7 @@ class StoredConnections:
         if self._lost is not None:
             self._lost()
 
-    async def tell(self, counts: Mapping[Counter, int], lease_s: float = LEASE_S) -> Heard:
+    async def publish(self, counts: Mapping[Counter, int], lease_s: float = LEASE_S) -> Heard:
         """Tell the connections of at most `MOST_AT_ONCE` counters, and keep the lease; 0 ends it."""
         keys = [self._keys.leases, *(self._keys.counter(*one) for one in counts)]
         _, had_lease, others = await self._store.call_function(
