@@ -191,7 +191,8 @@ def test_text_in_redis_of_another_type_counts_as_not_set() -> None:
     settings._take_configs(
         [
             (b"log.retention.ms", b"soon"),
-            (b"log.cleaner.backoff.ms", b""),
+            (b"log.cleaner.backoff.ms", b"\xff"),
+            (b"\xff", b"1"),
             (b"group:g:consumer.session.timeout.ms", b"x"),
         ]
     )

@@ -110,12 +110,12 @@ class Settings:
     def _take_configs(self, fields: Iterable[tuple[bytes, bytes]]) -> None:
         cluster: dict[str, str] = {}
         own: dict[Owner, dict[str, dict[str, str]]] = {owner: {} for owner in Owner}
-        for field, value in fields:
-            first, *others = field.decode().split(":", 2)
+        for field, value in ((name.decode(errors="replace"), text.decode(errors="replace")) for name, text in fields):
+            first, *others = field.split(":", 2)
             if len(others) == 2 and first in _OWNERS:
-                own[Owner(first)].setdefault(unquote(others[0]), {})[others[1]] = value.decode()
+                own[Owner(first)].setdefault(unquote(others[0]), {})[others[1]] = value
             else:
-                cluster[field.decode()] = value.decode()
+                cluster[field] = value
         self._cluster_configs = cluster
         self._own.update((owner, found) for owner, found in own.items() if found != self._own[owner])
         self._effective.clear()
