@@ -68,17 +68,17 @@ class Function:
 
     @property
     def required(self) -> int:
-        """How many of the fixed arguments each call has."""
+        """The number of required fixed arguments."""
         return sum(arg[-1] not in "?." for arg in self.args)
 
     @property
     def repeated(self) -> str:
-        """The argument that may be given any number of times, or an empty text."""
+        """The repeated argument, or an empty text."""
         return self.args[-1].removesuffix("...") if self.args and self.args[-1].endswith("...") else ""
 
     @property
     def most_args(self) -> int:
-        """How many arguments a call may have in all; without a limit where a repeated argument has no bound."""
+        """The most arguments of a call; unlimited if a repeated argument has no bound."""
         if not self.repeated:
             return len(self.args)
         return sys.maxsize if self.bound is None else len(self.args) - 1 + self.bound
@@ -122,7 +122,7 @@ def arguments(function: str, named: Mapping[str, Named]) -> list[Argument]:
         raise TypeError(f"{function} takes an iterable as '{repeated}'")
     further = [*further] if further else []
     if None in values:
-        # An argument can be left out only with all behind it.
+        # An argument can be omitted only with all later ones.
         least = len(fixed) if further else required
         while len(values) > least and values[-1] is None:
             values.pop()
@@ -227,9 +227,9 @@ FUNCTIONS: Final = _read()
 
 _STATED = _CODE.findall(library_files()["0-core/0-library.lua"].decode())
 CODES: Final = MappingProxyType({name: int(number) for name, number, _ in _STATED})
-"""The codes that functions reply, as ``lua/0-core/0-library.lua`` gives them: Kafka's, and below zero korvet's own."""
+"""The codes of functions' replies, from ``lua/0-core/0-library.lua``: Kafka's, and korvet's own below zero."""
 MEANINGS: Final = MappingProxyType({name: meaning for name, number, meaning in _STATED if int(number) < 0})
-"""What korvet's own codes mean."""
+"""The meanings of korvet's own codes."""
 
 RESEND: Final = CODES["RESEND"]
 GONE: Final = CODES["GONE"]

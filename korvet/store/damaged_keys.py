@@ -1,4 +1,4 @@
-"""Keys that somebody deleted, cut or replaced by hand: the type that each must have, and the command that mends it.
+"""Keys deleted, truncated or replaced by hand: the required type of each, and the repairing command.
 
 The next calls heal most of them. The log and `korvet doctor` name the others by these tables.
 """
@@ -23,7 +23,7 @@ _TYPES: Final = {
         r"log:[^:]+": "string",
     },
 }  # fmt: skip
-"""The types of a unit's keys: patterns of units and of the names behind them."""
+"""The types of a unit's keys: patterns of units and of the names after them."""
 _KEY: Final = re.compile(r"korvet:\{(.*?)\}:(.+)")
 _WRONG_TYPE: Final = re.compile(r"WRONGTYPE Operation against (korvet:\S+), which holds")
 """The text by which `lua/0-core/4-calls.lua` and `korvet.redis.error_replies` name a key of another type."""
@@ -45,7 +45,7 @@ def type_of(key: str) -> str | None:
 
 
 def repair_of(reason: str) -> str | None:
-    """The command that mends what an error's text says, or None."""
+    """The command that repairs the damage in an error's text, or None."""
     if wrong := _WRONG_TYPE.search(reason) or _CUT_META.search(reason):
         return f"redis-cli DEL {shlex.quote(wrong[1])}"
     if unreadable := _UNREADABLE.search(reason):

@@ -1,4 +1,4 @@
-"""Steps that are taken again and again: every so often, or whenever one is due."""
+"""Repeated steps: periodic, or whenever one is due."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WITHOUT_FIGURES: Final = str.maketrans("", "", "0123456789")
 
 @dataclass(slots=True)
 class Steps:
-    """The steps of one kind that were taken, those that failed though Redis could be used, and the time of all."""
+    """The number of steps of one kind, of failures while Redis was usable, and the total time."""
 
     taken: int = 0
     failed: int = 0
@@ -35,7 +35,7 @@ class Sweeps(defaultdict[str, Steps]):
 
 
 def kind_of(error: Exception) -> str:
-    """An error's text without figures: errors that differ in ids, times or ports alone are of one kind."""
+    """An error's text without digits: errors that differ only in ids, times or ports are of one kind."""
     return str(error).translate(_WITHOUT_FIGURES)
 
 
@@ -53,16 +53,16 @@ async def every(
     has_told: Callable[[Exception], bool] = _never,
     steps: Steps | None = None,
 ) -> None:
-    """Take a step again and again until cancelled, with a pause before each.
+    """Repeat a step until cancelled, with a pause before each.
 
-    A step that raises a KorvetError is taken again, a second later at the soonest. The log tells of each kind of error
-    once, until a step succeeds. Every other exception ends the loop.
+    A step that raises a KorvetError is retried, a second later at the soonest. The log reports each kind of error once,
+    until a step succeeds. Any other exception ends the loop.
 
     :param interval_s: the pause, or a function that returns the next one.
-    :param complaint: the line of the log about a step that failed.
+    :param complaint: the log line about a failed step.
     :param at_once: take the first step without a pause.
     :param sleep: the function that pauses; it may pause longer (`korvet.store.activity`).
-    :param has_told: whether the log has a line about an error already, as about an outage of Redis.
+    :param has_told: true for an error that the log already reports, such as an outage of Redis.
     :param steps: counts the steps; one that an outage ended does not count as failed.
     """
     told: set[str] = set()

@@ -1,8 +1,8 @@
 """A front-end's copy of a small unit in Redis: users, access rules, quotas, tenants.
 
-The unit has a version, which its channel tells after each change. The copy is read again when the channel says so,
-every so often, and after a change of history. Redis sends nothing but the version if that is the known one. A table
-that somebody deleted by hand is written back from the copy.
+The unit has a version, which Redis publishes on its channel after each change. The copy is read again after such a
+message, periodically, and after a change of history. Redis returns only the version if it is the known one. A table
+deleted by hand is restored from the copy.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Followed(ABC):
         self._version = _UNKNOWN
         self._fields: Sequence[bytes] = ()
         self._secret: bytes | None = None
-        """The unit's when the fields were read. A unit that came after a deleted one has another."""
+        """The unit's secret at the last read. A new unit after a deletion has another."""
         self._read_at, self._since = 0.0, 0
         self._watchers: set[Callable[[], None]] = set()
         store.on_history_change(self._distrust)
@@ -88,7 +88,7 @@ class Followed(ABC):
             await listening.wait(self._refresh_s)
 
     async def refresh(self) -> None:
-        """Read the unit; nothing is transferred if its version is the known one."""
+        """Read the unit; transfers nothing if its version is the known one."""
         known, since = self._version, self._wakeups.subscribed_since(self._table)
         version, fields = await self._read(known)
         if version == 0 < self._version:
@@ -98,7 +98,7 @@ class Followed(ABC):
         if version != known:
             await self._take(fields)
             self._fields, self._secret = fields, None
-            # If history changed meanwhile, the answer may be of the former one: ask for everything again.
+            # If history changed meanwhile, the reply may be of the former one: read everything again.
             self._version = version if self._version == known else _UNKNOWN
             for watcher in list(self._watchers):
                 watcher()
@@ -121,7 +121,7 @@ class Followed(ABC):
         return self._fields
 
     async def _restore(self, since: int) -> None:
-        """Write back the table, which is gone. If its unit is gone, too, or the table was empty, this does nothing.
+        """Restore the lost table. Does nothing if its unit is also gone, or if the table was empty.
 
         :raises StoreError: this front-end was away meanwhile, and may not know the last changes.
         """
@@ -139,26 +139,26 @@ class Followed(ABC):
             log.warning("a table that was deleted in redis is written back", key=self._table)
 
     async def _change(self, function: str, /, **named: Named) -> Any:
-        """The reply of a function that changes the table, which is then read again.
+        """Call a function that changes the table, and read the table again; returns the function's reply.
 
-        :raises StoreUnavailable, StoreFull, StoreError: the change may not count.
+        :raises StoreUnavailable, StoreFull, StoreError: the change may not be made.
         """
         reply = await self._store.call_function(Purpose.COORDINATE, function, [self._table], **named)
         try:
             await self.refresh()
         except KorvetError as error:
-            # The change counts, and `follow` makes up for the lost read.
+            # The change is made, and `follow` makes up for the lost read.
             if not self._store.has_told(error):
                 log.warning("a table was changed, but could not be read again yet", key=self._table, reason=str(error))
         return reply
 
     def _distrust(self) -> None:
-        """Forget the known version: after history went back, it may come again with other contents."""
+        """Forget the known version: after a rollback of history it may recur with other contents."""
         self._version = _UNKNOWN
 
 
 async def read_secret(store: Store, key: str) -> bytes:
-    """The secret of a key, the same at every front-end: the first one that asks makes it.
+    """The secret of a key, the same at every front-end: the first reader creates it.
 
     :raises StoreUnavailable, StoreFull, StoreError:
     """

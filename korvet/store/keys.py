@@ -1,8 +1,8 @@
 """The names of all Redis keys are made here, and nowhere else.
 
 Keys of one unit share a hash tag, so one function may touch them all on Redis Cluster. Ids are percent-encoded, so a
-brace or a colon in a group id cannot break the tag. Behind the namespace stands a topic, or another kind of unit that
-begins with an ``@``. No topic's name can hold that, so rights to the keys of one topic open nothing else.
+brace or a colon in a group id cannot break the tag. After the namespace comes a topic, or another unit with a leading
+``@``. No topic's name can contain that, so rights to one topic's keys grant nothing else.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class InletKeys(NamedTuple):
 
 
 class GroupKeys(NamedTuple):
-    """Keys of one group. A group function gets those that its contract names, in this order."""
+    """Keys of one group. A group function gets the keys in its contract, in this order."""
 
     group: str
     members: str
@@ -69,7 +69,7 @@ class TransactionKeys(NamedTuple):
 
 
 def placed_batch(log: str, place: int | str) -> str:
-    """The key of a placed batch; ``place`` is the offset just past it, or the name that compaction gave it."""
+    """The key of a placed batch; ``place`` is the offset just past it, or a name from compaction."""
     return f"{log}:{place}"
 
 
@@ -141,7 +141,7 @@ class Namespace:
 
     @cached_property
     def prefix(self) -> str:
-        """The beginning of all its keys, and of no other namespace's."""
+        """The prefix of all its keys, and of no other namespace's."""
         return f"korvet:{{{_encoded(self.name)}:"
 
     @property
@@ -210,7 +210,7 @@ class Namespace:
         return f"{self._transaction_shard(shard)}:deadlines"
 
     def quota_bucket(self, name: str) -> str:
-        """The key of a bucket of a quota, which lies in its shard. Long names, as clients make up, are digested."""
+        """The key of a quota's bucket, in its shard. Long names, which clients may invent, are digested."""
         shard, text = crc32(name.encode()) % QUOTA_SHARDS, _encoded(name)
         if len(text) > _MOST_BUCKET_NAME:
             text = sha256(name.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The Lua library as this package has it, and what a server has of it: load, judge, and find a line's file.
+"""This package's Lua library, and a server's: loading, comparing, and finding a line's file.
 
 Judging has no I/O: send `QUESTION` to a primary, give its answer to `judge`, and where `Found.is_to_load` says so send
 `load_command`. `ensure` does that at every primary of a store. The text itself is compared, not only its version, so a
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 QUESTION = ("FUNCTION", "LIST", "LIBRARYNAME", LIBRARY, "WITHCODE")
-"""The command whose answer `judge` takes."""
+"""The command that gets the reply for `judge`."""
 
 _KEEP_S = 5.0
 _VERSION = re.compile(rb"^local korvet = \{ VERSION = '([^']+)' \}$", re.MULTILINE)
@@ -43,7 +43,7 @@ _LINE = re.compile(r"(?:.*\buser_function:)?(\d+)\b.*", re.DOTALL)
 
 
 class State(StrEnum):
-    """How a server's library compares with this package's."""
+    """The comparison of a server's library with this package's."""
 
     ABSENT = "absent"
     OLDER = "older"
@@ -55,14 +55,14 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a server has: ``version`` is empty when the library is absent or names none."""
+    """A server's library: ``version`` is empty if the library is absent or names none."""
 
     state: State
     version: str
 
     @property
     def is_to_load(self) -> bool:
-        """Whether this package's library is to take the place of what is there."""
+        """True if this package's library is to replace the server's."""
         return self.state in (State.ABSENT, State.OLDER, State.CHANGED)
 
 
@@ -100,7 +100,7 @@ def open_store(
 
 
 def library_version() -> str:
-    """The version that this package's library says it has."""
+    """The version in this package's library."""
     return _version_of(library_source())
 
 
@@ -114,12 +114,12 @@ def _order(version: str) -> list[int]:
 
 
 def is_older(version: str) -> bool:
-    """Whether a library of this version is to make room for this package's."""
+    """True if this package's library is to replace one of this version."""
     return _order(version) < _order(library_version())
 
 
 def load_command() -> tuple[str, str, str, bytes]:
-    """The command that puts this package's library on a server."""
+    """The command that loads this package's library."""
     return ("FUNCTION", "LOAD", "REPLACE", library_source())
 
 
@@ -147,9 +147,9 @@ def _field(library: Any, name: str) -> bytes:
 
 
 def refuse_newer(found: Found, node: str) -> None:
-    """Raise KorvetError where a server has a newer library; the text says what to do.
+    """Raise KorvetError, with the remedy, if a server has a newer library.
 
-    :param node: what the server is called in the text.
+    :param node: the server's name in the text.
     """
     if found.state is State.NEWER:
         raise KorvetError(
@@ -183,9 +183,9 @@ def _ask(link: Link, *command: str | bytes) -> asyncio.Future[Any]:
 
 
 async def check(store: Store) -> list[Found]:
-    """What each primary of the store has, in the order of ``store.primaries``.
+    """The library of each primary of the store, in the order of ``store.primaries``.
 
-    :raises StoreError, StoreUnavailable: when one cannot be asked.
+    :raises StoreError, StoreUnavailable: one fails.
     """
     return [judge(await _ask(link, *QUESTION)) for link in store.primaries]
 
@@ -193,8 +193,8 @@ async def check(store: Store) -> list[Found]:
 async def ensure(store: Store) -> None:
     """Load the library at every primary of the store that lacks it, or has an older or changed one.
 
-    :raises KorvetError: when one has a newer library; nothing was loaded then.
-    :raises StoreError, StoreFull, StoreUnavailable: when one cannot be asked, or refuses the library.
+    :raises KorvetError: one has a newer library; nothing is loaded then.
+    :raises StoreError, StoreFull, StoreUnavailable: one fails, or refuses the library.
     """
     primaries = store.primaries
     found = [judge(await _ask(link, *QUESTION)) for link in primaries]
@@ -206,7 +206,7 @@ async def ensure(store: Store) -> None:
 
 
 async def is_current(store: Store) -> bool:
-    """Whether every primary of the store has this package's library, or a newer one; False if one cannot be asked."""
+    """True if every primary of the store has this package's library, or a newer one; false if one fails."""
     try:
         return not any([judge(await _ask(link, *QUESTION)).is_to_load for link in store.primaries])
     except KorvetError:
@@ -214,9 +214,9 @@ async def is_current(store: Store) -> bool:
 
 
 async def _load(link: Link) -> None:
-    """Put this package's library on a server.
+    """Load this package's library on a server.
 
-    :raises StoreFull: when that is at maxmemory; it says what to do.
+    :raises StoreFull: the server is at maxmemory; the text has the remedy.
     :raises StoreError, StoreUnavailable:
     """
     try:
@@ -226,16 +226,16 @@ async def _load(link: Link) -> None:
 
 
 async def keep(store: Store) -> None:
-    """Put this package's library in the place of an older one, wherever one appears. Runs until cancelled.
+    """Replace an older library with this package's, wherever one appears. Runs until cancelled.
 
-    While front-ends of two versions run, either may be the first to load its library where the functions were lost.
-    That a newer one is there is written down once, for this front-end is the one to be replaced then.
+    While front-ends of two versions run, either may first load its library after a loss of the functions. A newer
+    library is logged once, because this front-end then needs the upgrade.
     """
     told = ""
     while True:
         await anyio.sleep(_KEEP_S)
         for link in store.primaries:
-            # A server that cannot be asked, or that is full, is asked again next time.
+            # A server that fails, or is full, is tried again next time.
             with suppress(KorvetError):
                 told = await _keep_at(link, told)
 
@@ -249,7 +249,7 @@ async def _keep_at(link: Link, told: str) -> str:
         except StoreFull as error:
             link.lines.library_refused(str(error))
             return told
-    # Another process may have loaded it where this one was refused.
+    # Another process may have loaded it where the server refused this one.
     link.lines.library_loaded()
     if is_older(version):
         log.warning("korvet's library replaced an older one", server=link.name, version=mine, older=version)

@@ -1,8 +1,8 @@
-"""The memory of Redis's servers, and the reserve that producers do not get.
+"""The memory of Redis's servers, and the reserve that is closed to producers.
 
-A server that is full to the last byte could not make room again. Compaction builds a stream before it drops one, and
-groups and transactions take memory too. So producers wait as soon as less than `RESERVED` of maxmemory is left. When
-nothing is left, Redis itself refuses all calls that add data.
+A completely full server could not make room again: compaction builds a stream before it drops one, and groups and
+transactions take memory too. So producers wait when less than `RESERVED` of maxmemory is left. When nothing is left,
+Redis itself refuses all calls that add data.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ logger = structlog.get_logger()
 
 UNLIMITED = -1
 RESERVED = 1 / 16
-"""The part of maxmemory that producers do not get."""
+"""The share of maxmemory that is closed to producers."""
 _INTERVAL_S = 0.25
 _QUIET_S = 2.0
-"""The interval of the questions while no producer writes here. The first write asks the servers at once."""
+"""Seconds between two queries while no producer writes here. The first write queries the servers at once."""
 _CALM_S = 3.0
 """Refusals within this time count as one shortage."""
 _MEMORY = pack_command(("INFO", "memory"))
@@ -44,7 +44,7 @@ class ServerMemory(NamedTuple):
 
     @property
     def for_producers(self) -> float:
-        """Bytes that producers may take; below zero if they have to wait."""
+        """Bytes that producers may take; negative if they must wait."""
         return math.inf if self.total_bytes == UNLIMITED else self.usable_bytes - self.total_bytes * RESERVED
 
 
@@ -86,32 +86,32 @@ async def _nothing() -> str:
 
 
 class Reserve:
-    """The bytes that producers may write before each server of a store is asked again. `watch` runs with the store.
+    """The bytes that producers may write until the next query of each server. `watch` runs with the store.
 
-    It is half of the memory that is left beyond the reserve, because other front-ends write as well.
+    They are half of the memory left beyond the reserve, because other front-ends write as well.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._left: dict[Link | None, float] = {}
-        """The bytes that producers may write here before the next answer, for each server with a maxmemory."""
+        """The bytes that producers may write before the next reply, for each server with a maxmemory."""
         self._short: set[Link] = set()
         self._shortage = anyio.Event()
         self._asked: dict[Link, asyncio.Future[bytes]] = {}
         self._now = asyncio.get_running_loop().time
         self.by_server: dict[Link, ServerMemory] = {}
-        """The servers' last answers."""
+        """The servers' last replies."""
         self._is_used = False
         self._use = anyio.Event()
         self._refused_at = -math.inf
         self._is_to_tell = False
         self.is_full = False
-        """Whether Redis refused an append for want of memory a moment ago."""
+        """True if Redis has just refused an append for lack of memory."""
         self.largest: Callable[[], Awaitable[str]] = _nothing
-        """Tells the largest topics, in words."""
+        """Returns the largest topics, in words."""
 
     def note_full(self, is_full: bool) -> None:
-        """Note that Redis refused an append for want of memory, or took one. The log tells of each shortage once."""
+        """Note that Redis refused an append for lack of memory, or accepted one. Logs each shortage once."""
         if is_full:
             self._refused_at = self._now()
             self._is_to_tell = self._is_to_tell or not self.is_full
@@ -121,7 +121,7 @@ class Reserve:
             logger.warning("redis takes appends again")
 
     async def _tell(self) -> None:
-        # The server's last answer may be from before it had a maxmemory.
+        # The server's last reply may predate its maxmemory.
         for link in self._store.primaries:
             with suppress(KorvetError):
                 await asyncio.shield(self._ask(link))
@@ -140,7 +140,7 @@ class Reserve:
 
     @property
     def is_short(self) -> bool:
-        """Whether a server had nothing left for producers when it was last asked."""
+        """True if a server had nothing left for producers at its last reply."""
         return bool(self._short)
 
     async def shortage(self) -> None:
@@ -148,12 +148,12 @@ class Reserve:
         await self._shortage.wait()
 
     def is_used_up(self, key: str) -> bool:
-        """Whether producers must wait at a key's server, by its last answer. The caller then calls `ask` first."""
+        """True if producers must wait at a key's server, by its last reply. The caller then calls `ask` first."""
         self._note_use()
         return bool(self._left) and self._left.get(self._store.link(Purpose.COORDINATE, key), 1) <= 0
 
     def take(self, key: str, size_bytes: int) -> bool:
-        """Note bytes that a producer writes to a key's server. False if it must wait; then this notes nothing."""
+        """Reserve bytes that a producer writes to a key's server; false, reserving nothing, if it must wait."""
         self._note_use()
         if not self._left:
             return True
@@ -181,7 +181,7 @@ class Reserve:
             await asyncio.shield(self._ask(link))
 
     async def watch(self) -> None:
-        """Ask every server again and again, until cancelled."""
+        """Query every server periodically, until cancelled."""
         async with anyio.create_task_group() as telling:
             while True:
                 self._is_used, self._use = False, anyio.Event()
@@ -218,6 +218,6 @@ class Reserve:
         if left < math.inf:
             self._left[link] = left
         else:
-            # A server that does not answer takes no appends either. This forgets a server that left a cluster.
+            # A server that does not answer accepts no appends either. This forgets a server that left a cluster.
             self._left.pop(link, None)
             self._asked.pop(link, None)

@@ -1,4 +1,4 @@
-"""Times in which Redis could not be written to, so that no group takes them for its members' silence.
+"""Times without writes to Redis, so that no group takes them for its members' silence.
 
 Every second each server's coordination link calls `korvet_probe`. A server refuses it as it refuses a write, and it
 notes the time. Two answers to any front-ends that are more than `LIMIT_MS` apart, by the server's clock, are an outage
@@ -7,9 +7,8 @@ the others' answers go on, so that is no outage. `Outages.known_at` tells group 
 time between the last answer and their call themselves. A front-end without a recent answer asks for one before it
 calls.
 
-An outage that is claimed wrongly costs little: a member that died expires a session later. An outage that is missed
-expires members that live. So all known outages count if it is not certain which server's time counts: slots move, or a
-replica leads.
+A false outage costs little: a dead member expires a session later. A missed outage expires live members. So all known
+outages count if the server is uncertain: slots move, or a replica leads.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from korvet.redis.resp import pack_command
 from korvet.store.keys import Namespace
 
 LIMIT_MS = 2500
-"""Answers that are further apart are an outage; the group functions have the same number."""
+"""Replies further apart, in ms, are an outage; the group functions have the same number."""
 TAKEN_BACK_MS = 10_000
 """The time whose writes another server may have lost, by replication or by its append-only file. Its deadlines are so
 much older than the deadlines at the former server's last answer."""
@@ -38,7 +37,7 @@ _AFTER_OUTAGE_S = 0.1
 as served."""
 _KEPT = 8
 _TOLD = 4
-"""The outages that `korvet_probe` tells of at most."""
+"""The most outages that `korvet_probe` returns."""
 _KEPT_MS = 3_600_000
 _PROBE = "korvet_probe"
 _MOST_KEYS = 10_000
@@ -52,7 +51,7 @@ class Outage(NamedTuple):
 
 
 class _Probe:
-    """A probe that a front-end sent at a time of the loop's clock."""
+    """A probe sent at a time of the loop's clock."""
 
     __slots__ = ("asked_s", "reply")
 
@@ -118,7 +117,7 @@ class _Server:
 
 
 class Outages:
-    """The outages of a store's servers that one front-end knows. Each `Store` has one, and runs its `watch`.
+    """One front-end's knowledge of the outages of a store's servers. Each `Store` has one, and runs its `watch`.
 
     :param namespace: a namespace whose keys the Redis user may name.
     """
@@ -135,7 +134,7 @@ class Outages:
         self._resumed_s = -_INTERVAL_S
         self._resumes = anyio.Event()
         self.count = self.lasted_ms = 0
-        """The outages that this front-end saw, and their length."""
+        """The number of outages that this front-end saw, and their length."""
         store.on_history_change(self._share)
 
     def known_at(self, key: str) -> str:
@@ -156,7 +155,7 @@ class Outages:
         return None if self._is_old(server) else server.told_of(link.history)
 
     def began(self, text: str) -> None:
-        """Note when a namespace had no front-end, before this one's start: outages of all servers.
+        """Note the times without a front-end before this one's start, as outages of all servers.
 
         :param text: ``from-to from-to …``, Redis times in ms.
         """
@@ -165,7 +164,7 @@ class Outages:
             server.add(self._before)
 
     async def catch_up(self, key: str) -> None:
-        """Ask the server of a key for its time, so that `known_at` is up to date.
+        """Probe the server of a key, so that `known_at` is up to date.
 
         :raises KorvetError: the server does not answer.
         """
@@ -176,7 +175,7 @@ class Outages:
             await asyncio.shield(asked.reply if asked is not None and recent else self._ask(link).reply)
 
     def is_stale(self, key: str) -> bool:
-        """Whether `known_at` tells of a time long past, because this front-end hung or could not reach Redis.
+        """True if `known_at` is outdated, because this front-end hung or could not reach Redis.
 
         A function would take that for an outage, although others may have been served. So callers `catch_up` first.
         """

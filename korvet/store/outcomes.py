@@ -1,4 +1,4 @@
-"""Calls that are made together. A call that fails does not keep the others from their ends."""
+"""Concurrent calls. A failed call does not stop the others."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from korvet.errors import KorvetError
 _AT_ONCE: Final = 500
 
 Failures = list[KorvetError]
-"""The failures of calls, which kept no other call from its end."""
+"""The failures of calls that stopped no other call."""
 
 
 Wanted = Callable[[Sequence[str]], Awaitable[Sequence[str]]]
-"""Chooses among some names those that a list is to look at."""
+"""Selects the names to list."""
 
 
 async def all_of_them(names: Sequence[str]) -> Sequence[str]:
@@ -27,7 +27,7 @@ async def all_of_them(names: Sequence[str]) -> Sequence[str]:
 async def outcomes(calls: Iterable[Callable[[], Awaitable[Any]]]) -> list[Any]:
     """Make calls, some at once. Returns the result or the KorvetError of each, in order.
 
-    :raises BaseException: any other exception of a call, when every call has ended.
+    :raises BaseException: any other exception of a call, after every call has ended.
     """
     left, found = iter(calls), []
     while some := list(islice(left, _AT_ONCE)):
@@ -36,11 +36,11 @@ async def outcomes(calls: Iterable[Callable[[], Awaitable[Any]]]) -> list[Any]:
 
 
 async def settled(calls: Iterable[Awaitable[Any]]) -> list[Any]:
-    """Wait for calls that are under way. Returns the result or the KorvetError of each, in order.
+    """Await calls in flight. Returns the result or the KorvetError of each, in order.
 
-    If the caller is cancelled, so are the calls.
+    Cancelling the caller cancels the calls.
 
-    :raises BaseException: any other exception of a call, when every call has ended.
+    :raises BaseException: any other exception of a call, after every call has ended.
     """
     under_way = [asyncio.ensure_future(call) for call in calls]
     if not under_way:
@@ -62,6 +62,6 @@ async def settled(calls: Iterable[Awaitable[Any]]) -> list[Any]:
 
 
 def _ignored(call: asyncio.Future[Any]) -> None:
-    """Nobody waits for the call any more, so asyncio need not tell of its exception."""
+    """Retrieve the exception of an abandoned call, so that asyncio does not log it."""
     if not call.cancelled():
         call.exception()

@@ -1,10 +1,10 @@
 """The registry of a namespace's live front-ends: node ids for front-ends with own addresses, and the turn to sweep.
 
-A lease in Redis says that a front-end lives. The front-end renews it every second. In an idle namespace
-(`korvet.store.activity`) it renews every two minutes, or a few seconds after a renewal that had no answer. While Redis
-is away the front-end keeps the live front-ends that it knew last. If it could not renew for as long as its lease, it
-sweeps, because it does not know any more whose turn it is. If the registry cannot be used (somebody wrote something
-else there, or a right is missing), the front-end knows of itself alone, and sweeps.
+A live front-end has a lease in Redis and renews it every second. In an idle namespace (`korvet.store.activity`) it
+renews every two minutes, or a few seconds after a renewal without an answer. While Redis is away, the front-end keeps
+its last list of live front-ends. If it could not renew for as long as its lease, it sweeps, because it no longer knows
+whose turn it is. If the registry is unusable (foreign data, or a missing right), the front-end knows only itself, and
+sweeps.
 
 A front-end with several listeners has one node id. The registry holds the address of each listener by the listener's
 name. A client is told only of addresses of the name through which it came. A front-end that tells no names has one
@@ -40,7 +40,7 @@ from korvet.store.outages import Outages
 log = structlog.get_logger()
 
 LEASE_MS: Final = 3000
-"""In an active namespace."""
+"""The lease in an active namespace, in milliseconds."""
 _RENEW_S: Final = 1.0
 _RETRY_S: Final = (1.0, 3.0)
 _IDLE_RENEW_S: Final = (90.0, 120.0)
@@ -52,7 +52,7 @@ _PASSES_EVERY_S: Final = 60.0
 _STAND_IN_IDS: Final = range(10**9, 2 * 10**9)
 _PORTS: Final = range(1, 65536)
 DEFAULT_LISTENER: Final = "default"
-"""The name of a listener without one."""
+"""The name of an unnamed listener."""
 
 Live = tuple[tuple[int, Address], ...]
 """Node ids and addresses, by id."""
@@ -71,13 +71,13 @@ class _Renewed(NamedTuple):
 
 
 class SweepTurn(Protocol):
-    """The turn to sweep, as background work sees it."""
+    """The turn to sweep, for background work."""
 
     async def turn(self) -> None:
         """Return when it is this front-end's turn."""
 
     def pass_turn(self) -> None:
-        """Let another front-end have the turn, because this one cannot reach a node of a cluster."""
+        """Pass the turn to another front-end, because this one cannot reach a node of a cluster."""
 
 
 @asynccontextmanager
@@ -147,7 +147,7 @@ class Registry:
             self._activity.on_client = listening.wake
             while not draining.is_set():
                 if self._activity.is_idle:
-                    # It listens before the renewal that may find the namespace idle, so it hears of later clients.
+                    # It listens before the renewal that may find the namespace idle, so it learns of later clients.
                     await listening.ready()
                 is_renewed = await self._renew_or_stay()
                 if anyio.current_time() - self._renewed_at >= self._lease_s:
@@ -218,7 +218,7 @@ class Registry:
 
     @property
     def has_turn(self) -> bool:
-        """Whether this front-end has the turn to sweep, as far as it knows."""
+        """True if this front-end has the turn to sweep, as far as it knows."""
         return self._turn.is_set()
 
     async def turn(self) -> None:
@@ -226,9 +226,9 @@ class Registry:
         await self._turn.wait()
 
     def pass_turn(self) -> None:
-        """Let another front-end of a cluster have the turn for a few seconds; once a minute, else nothing happens.
+        """Pass the turn to another front-end of a cluster for a few seconds, at most once a minute.
 
-        In an idle namespace the others come seldom, so the turn is free for longer.
+        In an idle namespace the others renew rarely, so the turn is free for longer.
         """
         now = anyio.current_time()
         if self._store.url.kind == "cluster" and self.has_turn and now - self._passed_at >= _PASSES_EVERY_S:
@@ -241,7 +241,7 @@ class Registry:
 
     @property
     def _passes(self) -> bool:
-        """Whether another front-end may have the turn now. A client ends the longer time of an idle namespace."""
+        """True while the turn is passed on. A client ends the longer time of an idle namespace."""
         is_idle = self._activity.is_idle and not self._activity.has_clients
         return anyio.current_time() - self._passed_at < _PASS_S + (_IDLE_RENEW_S[1] if is_idle else 0)
 
@@ -297,7 +297,7 @@ class Registry:
 
 
 def _ignored(done: asyncio.Future[object]) -> None:
-    """A turn that could not be given up ends with its lease."""
+    """Ignore a failure: a turn that could not be passed on ends with its lease."""
     if not done.cancelled():
         done.exception()
 
@@ -312,7 +312,7 @@ def _pairs(flat: list[Any]) -> list[tuple[Any, Any]]:
 
 
 def _listeners_text(addresses: Mapping[str, Address]) -> str:
-    """What a renewal tells of the listeners: JSON from names to addresses, or nothing if the name is no news."""
+    """A renewal's text of the listeners: JSON from names to addresses, or empty for the default name alone."""
     if addresses.keys() <= {DEFAULT_LISTENER}:
         return ""
     return json.dumps({name: str(address) for name, address in addresses.items()})

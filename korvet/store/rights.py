@@ -1,8 +1,8 @@
-"""The rights that korvet needs of a Redis user. Each is tried before anything depends on it.
+"""The rights that korvet needs as a Redis user. Each is tried before anything depends on it.
 
-Functions run with the rights of their callers, so the commands that the Lua library calls count, too. A missing right
-would otherwise be found half-way through an append. A server judges rights before it looks at keys. So every command is
-tried at a key that holds a text with an expiry, and most fail for that; nothing is left behind.
+Functions run with the rights of their callers, so the commands that the Lua library calls count, too. Otherwise an
+append would meet a missing right half-way. A server checks rights before it reads keys. So every command is tried on a
+key that holds a text with an expiry, and most fail on its type; nothing is left over.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from korvet.redis.resp import Argument, pack_command
 from korvet.store.keys import Namespace
 
 _NEVER_AGAIN = 1_000
-"""As the number of attempts: an absent library is no reason to load it."""
+"""A number of attempts so high that the link does not load an absent library."""
 _EXPIRY_MS = 60_000
 _MOST_KEYS = 10_000
 _DENIED = re.compile(r"NOPERM|no permissions", re.IGNORECASE)
@@ -36,7 +36,7 @@ Command = tuple[str | int, ...]
 
 
 class Missing(NamedTuple):
-    """A right that a user lacks: the rule that grants it, empty where the server has no such command, and why."""
+    """A missing right: the rule that grants it, empty if the server lacks the command, and the server's reason."""
 
     rule: str
     reason: str
@@ -51,7 +51,7 @@ def rule_of(command: Command) -> str:
 def commands(key: str, *, is_cluster: bool) -> list[Command]:
     """Everything that korvet sends or its library calls, to be tried in this order.
 
-    :param key: a key that nobody uses; it, and ``key:2``, are gone afterwards.
+    :param key: an unused key; it, and ``key:2``, are gone afterwards.
     """
     other = f"{key}:2"
     return [
@@ -128,7 +128,7 @@ def commands(key: str, *, is_cluster: bool) -> list[Command]:
 
 
 def missing(command: Command, error: str) -> Missing | None:
-    """What an error reply to a command says is missing; None where it fails for another reason."""
+    """The missing right in a command's error reply; None if the command failed for another reason."""
     if _UNKNOWN.search(error):
         return Missing("", f"the server has no {' '.join(map(str, command[:2]))}: {error}")
     if not _DENIED.search(error):
@@ -141,12 +141,12 @@ def missing(command: Command, error: str) -> Missing | None:
 
 
 def throw_away_key(namespace: Namespace) -> str:
-    """A name that nobody else uses, of the kind that the namespace's rights are for."""
+    """An unused key name within the namespace's rights."""
     return namespace.partition(f"rights-{secrets.token_hex(8)}", 0).log
 
 
 def missing_text(lacking: Sequence[Missing]) -> str:
-    """What is missing, as rules to add and in the server's words for the first."""
+    """The missing rights, as rules to add, with the server's words for the first."""
     rules = list(dict.fromkeys(one.rule for one in lacking if one.rule))
     unknown = [one.reason for one in lacking if not one.rule]
     if not rules:
@@ -157,9 +157,9 @@ def missing_text(lacking: Sequence[Missing]) -> str:
 async def require(store: Store, namespace: Namespace, *, loads: bool = True) -> None:
     """Try every right, at every primary.
 
-    :param loads: whether the right to load the library is among them.
-    :raises KorvetError: where one is missing; it names all that are, as ACL rules.
-    :raises StoreUnavailable: where a primary cannot be asked.
+    :param loads: true to include the right to load the library.
+    :raises KorvetError: rights are missing; the text names all of them, as ACL rules.
+    :raises StoreUnavailable: a primary fails.
     """
     if found := await lacking(store, namespace, loads=loads):
         raise KorvetError(f"{store.url}: {missing_text(found)}")
@@ -168,8 +168,8 @@ async def require(store: Store, namespace: Namespace, *, loads: bool = True) -> 
 async def lacking(store: Store, namespace: Namespace, *, loads: bool = True) -> list[Missing]:
     """The rights that are missing at the first primary that lacks any.
 
-    :param loads: whether the right to load the library is among them.
-    :raises StoreUnavailable: where a primary cannot be asked.
+    :param loads: true to include the right to load the library.
+    :raises StoreUnavailable: a primary fails.
     """
     for link, key in _places(store, namespace):
         tried = commands(key, is_cluster=store.url.kind == "cluster")

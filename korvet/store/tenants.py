@@ -1,7 +1,7 @@
 """A front-end's view of the tenants: the namespaces that clients may choose, their states and their limits.
 
-The view has all tenants, so a choice asks Redis nothing: its time tells nobody which tenants there are. It follows the
-channel of the tenants' key.
+The view has all tenants, so a choice makes no call to Redis, and its duration does not reveal which tenants exist. It
+follows the channel of the tenants' key.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 def is_tenant_name(name: str) -> bool:
-    """Whether a tenant may have a name: at most 40 of a-z, 0-9 and '-', and no '-' at its ends."""
+    """True for a valid tenant name: at most 40 of a-z, 0-9 and '-', without '-' at its ends."""
     return _NAME.fullmatch(name) is not None
 
 
 def redis_user_of(name: str) -> str:
-    """The Redis user that reaches the keys of a tenant alone."""
+    """The Redis user with access to one tenant's keys only."""
     return f"korvet-{name}"
 
 
 class State(StrEnum):
-    """A tenant's state; clients get into an active one alone."""
+    """A tenant's state; clients may enter only an active one."""
 
     ACTIVE = "active"
     SUSPENDED = "suspended"
@@ -46,7 +46,7 @@ class State(StrEnum):
 
 
 class TenantLimit(StrEnum):
-    """What a tenant's limits are for."""
+    """The subjects of a tenant's limits."""
 
     TOPICS = "topics"
     PARTITIONS = "partitions"
@@ -73,7 +73,7 @@ RATES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """A tenant as the registry has it. ``id`` tells it from a later one of the same name."""
+    """A tenant of the registry. ``id`` distinguishes it from a later one of the same name."""
 
     name: str
     id: str
@@ -126,7 +126,7 @@ class Tenants(Followed):
         """A secret that is the same at every front-end; empty before `open`."""
 
     def active(self, name: str) -> Tenant | None:
-        """The tenant of a name, if clients may get into it."""
+        """The tenant of a name, if clients may enter it."""
         tenant = self._known.get(name)
         return tenant if tenant is not None and tenant.state is State.ACTIVE else None
 

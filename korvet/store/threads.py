@@ -1,11 +1,10 @@
-"""Threads that the owners of a process's connections share: namespaces, or addresses.
+"""Threads shared by the owners of a process's connections: namespaces, or addresses.
 
-Owners get threads in rotation, one job at a time, so a long queue of one owner does not delay another. The CPU time of
-a thread counts for the request that it works for.
+Owners get threads in rotation, one job at a time, so a long queue of one owner does not delay another. A thread's CPU
+time counts for its request.
 
-A failure leaves its thread as a value without frames, and is raised again in a frame that does not refer to it. Frames
-hold buffers, and a frame on the way of an exception that refers to it, perhaps by a future, is freed by the collector
-alone, which seldom comes.
+An exception leaves its thread as a value without frames, and is raised again in a frame without a reference to it.
+Frames hold buffers, and only the garbage collector, which runs rarely, frees a frame that refers to its own exception.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from korvet.errors import KorvetError, forget_frames
 T = TypeVar("T")
 
 COUNT_CPU_S: Final[ContextVar[Callable[[float], None] | None]] = ContextVar("COUNT_CPU_S", default=None)
-"""Counts the seconds that threads take for the present request; None if nobody wants to know."""
+"""Adds up the threads' seconds for the current request; None if not counted."""
 
 
 class Rotation:
-    """Tasks that wait, by owner. The owners come in rotation, a task at a time."""
+    """Waiting tasks by owner. Owners take turns, a task at a time."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}
-        """The owner that is next comes first."""
+        """The next owner comes first."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -47,7 +46,7 @@ class Rotation:
         return turn
 
     def remove(self, owner: str, turn: asyncio.Future[None]) -> bool:
-        """Forget a task that is cancelled; false if it had its turn already, which its owner then gives back."""
+        """Remove a cancelled task; false if it already had its turn, which the caller must give back."""
         waiting = self._waiting.get(owner, {})
         if turn not in waiting:
             return False
@@ -57,7 +56,7 @@ class Rotation:
         return True
 
     def admit(self, may: Callable[[str], bool] = lambda _: True) -> str | None:
-        """Let the next task go on, of an owner that may. Returns the owner; None if there is none."""
+        """Admit the next task whose owner ``may`` run. Returns the owner; None if there is none."""
         for owner in self._waiting:
             if may(owner):
                 waiting = self._waiting.pop(owner)
@@ -75,8 +74,8 @@ class Rotation:
 class FairThreads:
     """The threads of one event loop.
 
-    :param most: the jobs at once.
-    :param most_of_one: those of one owner. If it is less than ``most``, one busy owner leaves a thread to others.
+    :param most: the most jobs at once.
+    :param most_of_one: the most of one owner. Below ``most``, one busy owner leaves a thread to others.
     """
 
     def __init__(self, most: int, most_of_one: int) -> None:
@@ -86,11 +85,11 @@ class FairThreads:
         self._waiting = Rotation()
 
     async def run(self, owner: str, work: Callable[[], T], *, is_abandoned_on_cancel: bool = False) -> T:
-        """The result of work that blocks.
+        """Run blocking work; returns its result.
 
-        :param is_abandoned_on_cancel: whether a cancelled caller leaves at once. The thread goes on, and counts, until
+        :param is_abandoned_on_cancel: true if a cancelled caller leaves at once. The thread goes on, and counts, until
             the work ends.
-        :raises BaseException: that of the work.
+        :raises BaseException: the work's exception.
         """
         await self._turn(owner)
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -135,7 +134,7 @@ class FairThreads:
         began_s = thread_time()
         outcome = _outcome(work)
         spent_s = thread_time() - began_s
-        # The loop may be closed if nobody waits.
+        # The loop may be closed if no task waits.
         with suppress(RuntimeError):
             done.get_loop().call_soon_threadsafe(self._worked, done, owner, count, spent_s, outcome)
 

@@ -1,8 +1,7 @@
 """A topic's life, as sequences of idempotent steps over the catalog and the partitions.
 
-The catalog's entry comes before the partitions' keys and goes after them. A front-end that dies in between leaves a
-topic whose keys are made on first use, or one that is marked as deleting. Any front-end's `finish_deletions` finishes
-that.
+The catalog's entry is made before the partitions' keys and removed after them. A front-end that dies in between leaves
+a topic that gets its keys on first use, or one marked as deleting, which any front-end's `finish_deletions` finishes.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from korvet.store.log.log import Log
 logger = structlog.get_logger()
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Names that mean something to Kafka's clients; korvet keeps no state in topics."""
+"""Names with a meaning for Kafka's clients; korvet keeps no state in topics."""
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 MAX_NAME_LENGTH: Final = 249
 """The longest name of a topic (org.apache.kafka.common.internals.Topic)."""
@@ -33,7 +32,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def name_problem(name: str) -> str | None:
-    """Why a topic cannot have this name, in Kafka's words, or None (org.apache.kafka.common.internals.Topic)."""
+    """The problem with a topic's name, in Kafka's words, or None (org.apache.kafka.common.internals.Topic)."""
     why = _name_problem(name)
     return None if why is None else f"Topic name is invalid: {why}"
 
@@ -51,7 +50,7 @@ def _name_problem(name: str) -> str | None:
 
 
 def colliding_topics(name: str, unified: Mapping[str, Sequence[str]]) -> list[str]:
-    """Existing topics whose names differ from this one in '.' and '_' only, which metrics cannot tell apart.
+    """Existing topics whose names differ from this one only in '.' and '_', so that metrics would collide.
 
     :param unified: `unified_names` of the existing topics.
     """
@@ -63,7 +62,7 @@ async def create_topic(
 ) -> tuple[ErrorCode, Topic | None]:
     """Create a topic and its partitions' keys. TOPIC_ALREADY_EXISTS, and no topic with it.
 
-    :raises StoreUnavailable, StoreFull, StoreError: if the catalog does not have it, or may not.
+    :raises StoreUnavailable, StoreFull, StoreError: the catalog does not have it, or may not.
     """
     code, topic = await catalog.create(name, uuid4(), partitions, configs)
     if topic is not None:
@@ -91,7 +90,7 @@ async def _make_partitions(log: Log, topic: Topic) -> None:
 async def delete_topic(catalog: Catalog, log: Log, topic: Topic) -> ErrorCode:
     """Delete a topic and all its data. UNKNOWN_TOPIC_OR_PARTITION.
 
-    :raises StoreUnavailable, StoreError: if it is not marked, or may not be.
+    :raises StoreUnavailable, StoreError: the topic is not marked as deleting, or may not be.
     """
     code = await catalog.begin_delete(topic)
     if code == ErrorCode.none:
@@ -105,11 +104,11 @@ async def delete_topic(catalog: Catalog, log: Log, topic: Topic) -> ErrorCode:
 
 
 async def finish_deletions(catalog: Catalog, log: Log) -> None:
-    """Finish the deletions that a front-end began and left. Any front-end may, at any time.
+    """Finish the deletions that a front-end left. Any front-end may, at any time.
 
-    A topic that cannot be removed keeps no other one; nor does a cluster's node that is away keep the data of others.
+    Continues after a topic that cannot be removed, and after a cluster node that is away.
 
-    :raises StoreUnavailable: at the end, if a server cannot be asked, or at once if it is the catalog's.
+    :raises StoreUnavailable: at the end, if a server fails, or at once if it is the catalog's.
     :raises StoreError: the catalog cannot be read.
     """
     await catalog.refresh()

@@ -23,7 +23,7 @@ from korvet.store.log.room import Want
 
 TRUSTED_S = 1.0
 _LEAST = 2
-"""A Fetch that takes the last entry asks Redis, for there may be more behind it."""
+"""The fewest entries to keep: a Fetch that takes the last one reads Redis, which may have more."""
 _MOST = 1000
 """Positions of readers."""
 _MOST_ENTRIES = 32

@@ -1,10 +1,10 @@
 """Acknowledgments by Redis's replicas and by its disk. acks=all waits for replicas if min.insync.replicas is above one,
 and for the disk with korvet.acks.fsync. So does the commit of a transaction.
 
-Redis's WAIT tells how many replicas have the last write of its own connection, and holds up all commands behind it. So
-each server has a connection for WAIT alone, and all appends that wait there share rounds: a tiny write
-(`korvet_log_touch`) and one WAIT. The write comes after the appends were answered, hence behind them in the stream that
-replicas get. min.insync.replicas counts the primary, as Kafka counts the leader.
+Redis's WAIT returns the number of replicas that have the last write of its own connection, and blocks all later
+commands. So each server has a connection for WAIT alone, and all appends that wait there share rounds: a tiny write
+(`korvet_log_touch`) and one WAIT. The write follows the replies to the appends, so it comes after them in the
+replication stream. min.insync.replicas counts the primary, as Kafka counts the leader.
 
 **The disk.** WAITAOF (Redis 7.2, Valkey) tells whether the server has flushed its append-only file, up to the last
 write of its own connection. A round asks it between the touch and WAIT, if an append waits for it. With appendfsync
@@ -42,11 +42,11 @@ from korvet.store.contract import GONE
 from korvet.store.log.partition import Partition
 
 _FRESH_S = 1.0
-"""The age of knowledge from which a front-end asks again."""
+"""The age of knowledge, in seconds, after which a front-end queries again."""
 _KNOWN_S = 5.0
 _SLICE_MS = 200
 SILENT_S = 10
-"""A replica that was silent for so long is not in sync; Redis's min-replicas-max-lag has the same default."""
+"""A replica that was silent for so many seconds is not in sync, as by Redis's default of min-replicas-max-lag."""
 _LONGEST_SLICE_MS = 6400
 _NO_DISK = (
     "the server cannot tell what is on its disk: korvet.acks.fsync needs Redis 7.2 or Valkey, with appendonly yes"
@@ -61,7 +61,7 @@ _UNKNOWN_TARGET = -1
 
 
 class Replication(NamedTuple):
-    """INFO replication: the primary's offset, and for each replica that is online its offset and its silence in s."""
+    """INFO replication: the primary's offset, and each online replica's offset and silence in seconds."""
 
     offset: int
     replicas: tuple[tuple[int, int], ...]
@@ -82,7 +82,7 @@ class Disk(NamedTuple):
     history: str
     is_on: bool
     is_idle: bool
-    """Whether no flush is under way, and none failed."""
+    """True if no flush is in progress and none failed."""
     time_ms: int
     rewrites: int
 
@@ -130,15 +130,15 @@ class UnconfirmedAppend:
         self.touch = touch
         """A command that writes at the key's server without a change."""
         self.copies = copies
-        """1 as soon as enough servers have it."""
+        """Resolves to 1 as soon as enough servers have it."""
         self.awaits_disk = awaits_disk
-        """Whether it waits for WAITAOF."""
+        """True if it waits for WAITAOF."""
         self.awaits_flush = awaits_disk
-        """Whether it waits for the proof of a flush."""
+        """True if it waits for the proof of a flush."""
         self.idle: Disk | None = None
         """A state without a flush, after the append."""
         self.is_due = False
-        """Whether a flush has begun since."""
+        """True if a flush has begun since."""
         self.history = history
         """The history of the server to which the append was sent first."""
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -157,7 +157,7 @@ class UnconfirmedAppend:
             self.is_due = disk.time_ms >= self.idle.time_ms + _FLUSH_MS
 
     def settle(self) -> bool:
-        """Whether nobody waits for it any more; tells the request that waits if it has all."""
+        """Resolve the append if it is complete; true if no request waits for it any more."""
         if not self.future.done() and self.copies <= 1 and not self.awaits_disk and not self.awaits_flush:
             self.future.set_result(None)
         return self.future.done()
@@ -176,7 +176,7 @@ class Replicas:
     # ------------------------------------------------------------------ before the append
 
     def lacking(self, key: str, copies: int, *, on_disk: bool) -> str | None:
-        """Why a key's server cannot have ``copies`` servers, or its disk, acknowledge a batch; empty if it can.
+        """The reason why ``copies`` servers, or the disk, of a key cannot confirm a batch; empty if they can.
 
         The log says so once a minute. None if it is unknown, see `ask`.
         """
@@ -199,9 +199,9 @@ class Replicas:
         return why
 
     async def ask(self, key: str, *, on_disk: bool) -> None:
-        """Ask a key's server for its replicas, and whether it can tell of its disk.
+        """Query a key's server for its replicas, and for its ability to report on its disk.
 
-        :raises StoreUnavailable, StoreError: if it cannot be asked.
+        :raises StoreUnavailable, StoreError: the query failed.
         """
         server = self._server(key)
         asked = None if server is None else self._inform(server, key, on_disk=on_disk)
@@ -209,9 +209,9 @@ class Replicas:
             await asyncio.shield(asked)
 
     async def require_disk(self, keys: Iterable[str]) -> None:
-        """Return if the keys' servers can tell of their disks, or if that is not known.
+        """Check that the keys' servers can report on their disks, as far as known.
 
-        :raises StoreUnavailable: if one cannot.
+        :raises StoreUnavailable: one cannot.
         """
         for key in keys:
             if self.lacking(key, 1, on_disk=True) is None:
@@ -220,7 +220,7 @@ class Replicas:
                 raise StoreUnavailable(why)
 
     def _inform(self, server: _Server, key: str, *, on_disk: bool) -> asyncio.Future[bytes] | None:
-        # On the connection for WAIT the question would wait behind a WAIT.
+        # On the connection for WAIT the query would wait for a WAIT.
         link = self._store.coordination(key)
         return None if link is None else server.inform(link, on_disk=on_disk)
 
@@ -237,7 +237,7 @@ class Replicas:
         return append
 
     async def flushed(self, probe_keys: Iterable[str], timeout_s: float) -> bool:
-        """Wait until the disks of the keys' servers have all that these servers have answered; false after the time.
+        """Wait until the disks of the keys' servers have all writes answered so far; false at the timeout.
 
         :param probe_keys: keys that `korvet_probe` may write.
         :raises StoreUnavailable: with its outcome unknown, if a server was lost or is another one by now.
@@ -266,7 +266,7 @@ class Replicas:
             server.join(append)
 
     async def confirmed(self, append: UnconfirmedAppend, timeout_s: float) -> bool:
-        """Wait until enough servers have an append that was answered with code 0; false if the time is up before.
+        """Wait until enough servers have an append that was answered with code 0; false at the timeout.
 
         :param timeout_s: from its reply on.
         :raises StoreUnavailable: with its outcome unknown, if the server was lost or is another one by now.
@@ -299,7 +299,7 @@ class Replicas:
         return server
 
     def _forget(self) -> None:
-        """Forget the knowledge of all servers, because another server answers and has other replicas."""
+        """Forget what is known of all servers, because another server answers and has other replicas."""
         for server in self._servers.values():
             server.known_at = float("-inf")
 
@@ -311,7 +311,7 @@ class _Server:
     def __init__(self, store: Store, link: Link) -> None:
         self.in_sync = 0
         self.no_disk: str | None = None
-        """Why the server cannot tell of its disk; empty if it can, None if nobody asked."""
+        """The reason why the server cannot report on its disk; empty if it can, None if unknown."""
         self.known_at = float("-inf")
         self._store = store
         self._link = link
@@ -322,7 +322,7 @@ class _Server:
         self._waiting: list[UnconfirmedAppend] = []
         """The appends for the next round."""
         self._round: list[UnconfirmedAppend] = []
-        """The appends of the round that is under way; empty if there is none."""
+        """The appends of the round in progress; empty if there is none."""
         self._disk_slice_ms = _SLICE_MS
         """It doubles while flushes last longer: the touch of each round is a later write, for a later flush."""
         self._unproved: set[UnconfirmedAppend] = set()
@@ -332,11 +332,11 @@ class _Server:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether an append waits here."""
+        """True if an append waits here."""
         return bool(self._waiting or self._round or self._unproved)
 
     def inform(self, link: Link, *, on_disk: bool) -> asyncio.Future[bytes]:
-        """Ask for the replicas, or join a question that is under way. The answer is noted when it comes."""
+        """Query the replicas, or join a query in flight. The reply is stored when it arrives."""
         if self._informed is None or self._informed.done() or (on_disk and not self._informs_of_disk):
             self._informs_of_disk = on_disk
             self._informed = self._loop.create_future()
@@ -363,7 +363,7 @@ class _Server:
         self.known_at = self._loop.time()
 
     def join(self, append: UnconfirmedAppend) -> None:
-        """Take part in the next round. Appends that are answered in one turn of the loop share it."""
+        """Join the next round. Appends that are answered in one turn of the loop share it."""
         self._waiting.append(append)
         self._schedule()
 
@@ -497,7 +497,7 @@ class _Server:
         self._begin_again()
 
     def _settle(self, acknowledged: Callable[[UnconfirmedAppend], int]) -> None:
-        """Release the appends that enough servers have, and the appends for which no request waits any more.
+        """Release the appends that enough servers have, and those without a waiting request.
 
         An append that waits only for the proof of a flush needs no further round.
         """

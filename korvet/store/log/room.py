@@ -1,4 +1,4 @@
-"""The room of a Fetch: the bytes that its client asked for, that are reserved for it, and that may be under way.
+"""The room of a Fetch: its limit in bytes, the reserved bytes, and the bytes that may be in flight.
 
 A read estimates its bytes, and reserves them before it asks Redis if they are more than `SMALL_BYTES`. If less is
 granted, the answer is cut short there (`PartitionRead.is_cut`), and the client's next Fetch goes on.
@@ -17,7 +17,7 @@ from korvet.store.log.partition import Partition
 _MOST_ENTRIES = 1000
 _SMALLEST_COUNT_BYTES = 64
 _SPARE_ENTRIES = 2
-"""A read asks for so many more than should fill the limit, because batches differ in size."""
+"""The entries to read beyond the estimate that fills the limit, because batches differ in size."""
 _SPARE_PLACED_ENTRIES = 16
 """The same if the batches are placed: further reads take these entries (`korvet.store.log.known_entries`)."""
 _UNHEARD_ENTRIES = 64
@@ -29,7 +29,7 @@ _INDEX_BYTES = 160
 
 @dataclass(slots=True)
 class Want:
-    """A reader's question to a partition; epochs are -1 if it does not know or care."""
+    """A read of one partition; epochs are -1 if not given."""
 
     partition: Partition
     offset: int
@@ -37,11 +37,11 @@ class Want:
     leader_epoch: int = -1
     last_fetched_epoch: int = -1
     is_committed: bool = False
-    """Whether only committed records are wanted."""
+    """True for read_committed."""
 
 
 class Expected(NamedTuple):
-    """An estimate of entries: how many to ask for, the bytes of their batches, and of the entries themselves."""
+    """An estimate of entries to read: their number, the bytes of their batches, and of the entries themselves."""
 
     entries: int
     size_bytes: int
@@ -51,7 +51,7 @@ class Expected(NamedTuple):
 def expected(partition: Partition, offset: int, limit: int, end: int) -> Expected:
     """Estimate the entries from an offset on, up to a limit in bytes and the last known end, -1 if none is known.
 
-    A read asks for entries that hold their batches in slices.
+    A read gets entries that hold their batches in slices.
     """
     mean = max(_SMALLEST_COUNT_BYTES, partition.mean_bytes)
     is_placed = mean >= _PLACED_MEAN_BYTES
@@ -75,9 +75,9 @@ class FetchRoom:
         self.share = share
         self.is_empty = is_empty
         self.is_cut = False
-        """Whether less was granted than wanted."""
+        """True if less was granted than wanted."""
         self.asks_ahead = False
-        """Whether batches were asked for that the reader's next Fetch will take."""
+        """True if batches for the reader's next Fetch were read ahead."""
         self.taken_bytes = 0
         """The bytes of the batches in the answer."""
         self._granted_bytes = 0
@@ -113,9 +113,9 @@ class FetchRoom:
                 self.left_bytes = self._granted_bytes
 
     async def fit(self, sizes: Sequence[int]) -> int:
-        """How many batches of these sizes may be read; the first of all always.
+        """The number of batches of these sizes that may be read; the first of all always may.
 
-        An answer that holds something already does not wait, or all answers would wait for each other.
+        An answer that already holds something does not wait, or all answers would wait for each other.
         """
         total = self.taken_bytes + sum(sizes)
         if total <= max(self._granted_bytes, SMALL_BYTES):

@@ -9,7 +9,7 @@ from korvet.store.catalog.topic import Topic
 
 
 def rules_of(catalog: Catalog, topic: Topic) -> str:
-    """The rules as ``lua/2-log/3-records.lua`` reads them; empty if nothing may be added."""
+    """The rules in the format of ``lua/2-log/3-records.lua``; empty if no record may be added."""
     if catalog.setting(topic, "korvet.storage") != "record":
         return ""
     flags = (

@@ -1,4 +1,4 @@
-"""What the logs of all namespaces of a process share: the bounds of memory, and what is known of Redis's servers."""
+"""State shared by the logs of all namespaces of a process: bounds of memory, and the state of Redis's servers."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from korvet.store.threads import FairThreads
 DEFAULT_CACHE_BYTES: Final = 192 << 20
 """The batches that are kept for readers: a third for `RecentBatches`, the others for `PlacedBatches`."""
 _DECODERS: Final = 3
-"""Batches that are opened at once; each may take `korvet.wire.records.MOST_BYTES`, and twice that for a moment."""
+"""The most batches opened at once; each may take `korvet.wire.records.MOST_BYTES`, and twice that for a moment."""
 _MOST_DECODERS_OF_ONE: Final = 2
-"""Those of one namespace, so that one whose batches take long leaves others a thread."""
+"""The most of one namespace, so that a slow one leaves a thread to others."""
 
 
 @dataclass(slots=True)
 class Reads:
-    """The number of partitions that were read, by what answered.
+    """The number of partition reads by the source of the answer.
 
-    ``entries`` were known in memory and lacked only batches; ``redis`` was asked for the entries, too.
+    ``entries``: entries from memory, batches from Redis; ``redis``: both from Redis.
     """
 
     memory: int = 0

@@ -38,7 +38,7 @@ async def offset_for_time(log: Partitions, partition: Partition, timestamp: int)
     `NOTHING` if there is none; None if the topic is gone.
 
     :raises StoreUnavailable:
-    :raises DamagedLog: if an entry on the way cannot be read.
+    :raises DamagedLog: an entry on the way cannot be read.
     """
     try:
         return await _offset_for_time(log, partition, timestamp)
@@ -72,13 +72,13 @@ async def _offset_for_time(log: Partitions, partition: Partition, timestamp: int
             found = None if read is None else await _found(log, *read, timestamp, log_start)
             if found is not None:
                 return found
-            # A trim removed the batch meanwhile, or it reaches the time only below the log start: look behind it.
+            # A trim removed the batch meanwhile, or only records below the log start match: continue after it.
             cursor = -1 if read is None else position
     raise StoreError(f"{partition.keys.log} changes again and again")
 
 
 async def _found(log: Partitions, entry: Entry, data: bytes, timestamp: int, log_start: int) -> Timed | None:
-    """As `_in_batch`, beside the loop if it may take long."""
+    """As `_in_batch`, in a thread if it may take long."""
     is_compressed = Batch._make(HEADER.unpack_from(data)).attributes & CODEC_MASK
     if not is_compressed and len(data) < _LONG_BYTES:
         return _in_batch(entry, data, timestamp, log_start)
@@ -86,7 +86,7 @@ async def _found(log: Partitions, entry: Entry, data: bytes, timestamp: int, log
 
 
 def _in_batch(entry: Entry, data: bytes, timestamp: int, log_start: int) -> Timed | None:
-    """The record; None if all that are new enough lie below the log start.
+    """The record; None if all new enough records are below the log start.
 
     The newest record counts even if it lies below, as in Kafka.
     """
@@ -97,7 +97,7 @@ def _in_batch(entry: Entry, data: bytes, timestamp: int, log_start: int) -> Time
     try:
         found = first_at_or_after(batch, data, batch.max_timestamp if is_max else timestamp, from_delta)
     except UndecodableRecords:
-        # Nobody can read these records. The batch is the closest answer.
+        # These records are unreadable. The batch is the closest answer.
         found = (from_delta, batch.max_timestamp)
     if found is None:
         return None

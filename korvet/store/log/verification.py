@@ -1,4 +1,4 @@
-"""The verification of transactional batches that came together: one question to their coordinator for all of them."""
+"""The verification of one request's transactional batches by a single call to their coordinator."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from korvet.store.log.membership import Membership
 
 
 async def verify_together(appendings: Sequence[Appending]) -> None:
-    """Ask once for all batches that Redis answered with VERIFY, and send them again in one turn.
+    """Verify all batches that Redis answered with VERIFY by one call, and send them again in one turn.
 
     :param appendings: one request's batches that belong to a transaction, at least one.
 
-    Raises nothing: a failure is the outcome of its batch. A batch that gets VERIFY again asks by itself.
+    Raises nothing: a failure is the outcome of its batch. A batch that gets VERIFY again is verified alone.
     """
     await asyncio.wait([one.reply for one in appendings])
     asking: dict[Membership, list[Appending]] = {}

@@ -1,4 +1,4 @@
-"""The numbers of connections in Redis, by address or tenant, of all front-ends that have a lease."""
+"""The connection counts in Redis, by address or tenant, of all front-ends with a lease."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class StoredConnections:
         self._lost: Callable[[], None] | None = None
 
     def on_loss(self, lost: Callable[[], None]) -> None:
-        """Call ``lost`` when Redis may have lost what was told."""
+        """Call ``lost`` when Redis may have lost this front-end's counts."""
         self._lost = lost
 
     def _begin_again(self) -> None:
-        """Take another name: what the former one told ends with its lease."""
+        """Take another name: the former one's counts expire with its lease."""
         self._front_end = token_hex(16)
         if self._lost is not None:
             self._lost()
 
     async def publish(self, counts: Mapping[Counter, int], lease_s: float = LEASE_S) -> Heard:
-        """Tell the connections of at most `MOST_AT_ONCE` counters, and keep the lease; 0 ends it."""
+        """Report at most `MOST_AT_ONCE` counters, and renew the lease; ``lease_s`` of 0 ends it."""
         keys = [self._keys.leases, *(self._keys.counter(*one) for one in counts)]
         _, had_lease, others = await self._store.call_function(
             Purpose.COORDINATE, "korvet_connections_count", keys,

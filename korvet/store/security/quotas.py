@@ -1,4 +1,4 @@
-"""The buckets of a namespace's quotas in Redis, which all front-ends take from."""
+"""The buckets of a namespace's quotas in Redis, shared by all front-ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BUCKETS_A_CALL: Final = 100
 
 
 class Use(NamedTuple):
-    """What a front-end took from a bucket; ``rate`` is a second's."""
+    """A front-end's use of a bucket; ``rate`` is per second."""
 
     bucket: str
     amount: float
@@ -33,7 +33,7 @@ class StoredBuckets:
         self._store = store
 
     async def use(self, uses: Sequence[Use]) -> Mapping[str, float]:
-        """Take from buckets. Returns what each has left for all front-ends together.
+        """Take from buckets. Returns each one's level for all front-ends together.
 
         A bucket is left out if its shard failed.
 

@@ -1,7 +1,7 @@
 """A front-end's view of the SCRAM credentials of a namespace, and the calls that change them.
 
-The view has all credentials, so a login asks Redis nothing: its time tells nobody which users there are. The view
-follows the channel of the credentials' key. `korvet.security.scram` knows what credentials mean.
+The view has all credentials, so a login makes no call to Redis, and its duration does not reveal which users exist. The
+view follows the channel of the credentials' key. `korvet.security.scram` interprets credentials.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CredentialKey(NamedTuple):
 
 
 class Credential(NamedTuple):
-    """What a server keeps of a password (RFC 5802): neither it nor its salted form can be found from this."""
+    """A server's record of a password (RFC 5802): neither the password nor its salted form can be derived from it."""
 
     salt: bytes
     stored_key: bytes

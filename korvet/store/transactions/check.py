@@ -1,10 +1,9 @@
-"""The check before a commit: is the transaction still whole?
+"""The check before a commit that the transaction is still whole.
 
-Redis may lose its last writes when it dies, and nobody knows which writes. But history changes then: a member of a
-transaction is under another replication id than when it came in. So the coordinator keeps each member with that id.
-Before the decision a front-end asks each member two questions. Does its server still write under that id? Is the
-producer's open transaction there, if any, wholly this one? Writes that are lost after that answer are lost as if after
-the commit.
+A dying Redis may lose its last writes, and which ones is unknown. But its history then changes: a member of the
+transaction has another replication id than when it joined. So the coordinator stores that id with each member. Before
+the decision, a front-end checks each member: its server must still have that id, and the producer's open transaction
+there, if any, must be wholly this one. Writes lost after the check are lost as if after the commit.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _PARTITION: Final = "p"
 
 
 class Check:
-    """Questions to the members of one open transaction."""
+    """The check of one open transaction's members."""
 
     def __init__(self, catalog: Catalog, log: Log, groups: Groups, producer_id: int, ordinal: int) -> None:
         self._catalog = catalog
@@ -40,10 +39,10 @@ class Check:
         self._ordinal = ordinal
 
     async def lost(self, members: Mapping[bytes, bytes]) -> str:
-        """The name of a member that may have lost something; empty if there is none.
+        """The name of a member that may have lost writes; empty if there is none.
 
-        :param members: the text that the coordinator keeps of each member, by its name, as in korvet_txn_members.
-        :raises StoreUnavailable: a member cannot be asked.
+        :param members: the coordinator's text for each member, by name, as in korvet_txn_members.
+        :raises StoreUnavailable: a member's server fails.
         """
         calls: list[tuple[str, Callable[[], Awaitable[int]]]] = []
         for name, kept in members.items():
@@ -64,7 +63,7 @@ class Check:
         return ""
 
     async def _ask_partition(self, name: TopicPartition, topic_id: str, joined: str) -> int:
-        """A partition's code; 0 if it was deleted, because nobody misses its part of the transaction.
+        """A partition's code; 0 if it was deleted, because its part of the transaction no longer matters.
 
         If its topic was made again since it came in, its history then tells nothing.
         """

@@ -1,6 +1,6 @@
-"""The carrying-out of decisions: each partition gets a marker, each group its offsets, and the shard notes it.
+"""Carrying out decisions: each partition gets a marker, each group its offsets, and the shard records both.
 
-Anybody may repeat each step. Each step carries the transaction's ordinal, so none touches a later transaction.
+Any front-end may repeat each step. Each carries the transaction's ordinal, so none affects a later transaction.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Complete(Protocol):
 
 
 class Decisions:
-    """The decisions of one namespace, as one front-end carries them out."""
+    """Carries out the decisions of one namespace."""
 
     def __init__(self, complete: Complete, catalog: Catalog, log: Log, groups: Groups) -> None:
         self._complete = complete
@@ -45,7 +45,7 @@ class Decisions:
         """By transactional id, the last failure to finish it; the oldest first."""
 
     async def try_to_finish(self, transactional_id: str, decision: Decision) -> bool:
-        """Finish a decision. If Redis fails, the log says so, and the sweep goes on with it."""
+        """Finish a decision; true if done. If Redis fails, this logs it, and the sweep continues."""
         try:
             await self.finish(transactional_id, decision)
         except KorvetError as error:
@@ -54,7 +54,7 @@ class Decisions:
         return True
 
     def note_failure(self, transactional_id: str, error: KorvetError) -> None:
-        """Write to the log that a transaction could not be ended; not again for the same reason."""
+        """Log that a transaction could not be ended, once for each reason."""
         reason = str(error)
         if self._failures.get(transactional_id) != reason:
             log.warning("a transaction cannot be ended yet", transactional_id=transactional_id, reason=reason)
@@ -63,7 +63,7 @@ class Decisions:
             self._failures.popitem(last=False)
 
     async def finish(self, transactional_id: str, decision: Decision) -> None:
-        """Finish a decision: markers, offsets, completion. A member that cannot be written holds up no other one.
+        """Finish a decision: markers, offsets, completion. A member that cannot be written does not delay others.
 
         :raises StoreUnavailable, StoreFull, StoreError: a step failed; the decision stands.
         """
@@ -95,8 +95,8 @@ class Decisions:
         return done, [outcome for _, outcome in found if isinstance(outcome, KorvetError)]
 
     async def _mark(self, name: str, index: int, ending: Ending) -> None:
-        """End the transaction in a partition, if there is one. As in Kafka that is the partition of this name, also if
-        its topic was deleted and made again."""
+        """End the transaction in a partition, if it exists: as in Kafka by its name, even if its topic was deleted and
+        made again."""
         for is_fresh in (False, True):
             topic = self._catalog.topic(name)
             if topic is None or index >= topic.partitions:
@@ -107,7 +107,7 @@ class Decisions:
             await self._catalog.refresh()
 
     async def _know(self, partitions: Sequence[tuple[TopicPartition, str]]) -> None:
-        """Read the catalog if its cache has not the topics that came into the transaction."""
+        """Read the catalog if its cache lacks topics of the transaction."""
         for (name, index), topic_id in partitions:
             topic = self._catalog.topic(name)
             if topic is None or topic.id.hex != topic_id or index >= topic.partitions:

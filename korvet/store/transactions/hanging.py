@@ -1,8 +1,8 @@
-"""Transactions that are open in a partition or a group, and over or unknown at their coordinator.
+"""Hanging transactions: open in a partition or a group, but over or unknown at their coordinator.
 
-They remain after a history that went back. A partition shows one by a last stable offset below its end, a group by the
-number of open transactions in its hash. If the coordinator says how that very transaction ended, it is ended so here
-too. If the coordinator knows nothing of it, it is aborted.
+They remain after a rollback of history. A partition shows one by a last stable offset below its end, a group by the
+number of open transactions in its hash. If the coordinator knows how the transaction ended, it ends the same way here;
+if not, it is aborted.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ log = structlog.get_logger()
 
 _COMMITTED: Final = "CompleteCommit"
 _AT_ONCE: Final = 200
-"""Partitions that are asked for together."""
+"""The number of partitions to read together."""
 _ENDED: Final = frozenset({"Empty", _COMMITTED, "CompleteAbort"})
 
 
 Describe = Callable[[str], Awaitable[TransactionDescription | None]]
-"""Asks the coordinator of a transactional id."""
+"""Reads a transactional id at its coordinator."""
 
 
 class Hanging:
-    """One look at all partitions and groups of a namespace.
+    """One search of all partitions and groups of a namespace.
 
-    A failure of one partition or group keeps no other one from being closed.
+    It continues after a failure of one partition or group.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class Hanging:
         self._failures: Failures = []
 
     async def close(self) -> None:
-        """Close the hanging transactions. One log line tells of all unreadable partitions and groups.
+        """Close the hanging transactions. One log line reports all unreadable partitions and groups.
 
         :raises StoreUnavailable, StoreFull: at the end.
         """
         topics = tuple(self._catalog.topics())
         left = (self._log.partition(topic, index) for topic in topics for index in range(topic.partitions))
-        # A question for each topic alone would cost a round trip, which is most of its price.
+        # A read for each topic alone would cost a round trip, which is most of its price.
         while some := list(islice(left, _AT_ONCE)):
             for partition in await self._open(some):
                 await self._try(self._close_in_partition(partition))
@@ -105,15 +105,15 @@ class Hanging:
                 await self._groups.held_offsets.release(group_id, held.producer_id, held.ordinal, is_commit=is_commit)
 
     async def _outcome(self, transactional_id: str, ordinal: int) -> bool | None:
-        """Whether a transaction was committed; None while it is open at its coordinator.
+        """True if a transaction was committed; None while it is open at its coordinator.
 
-        The caller has seen it in a partition or group before, because the coordinator knows of it first.
+        Call this after finding it in a partition or group, because the coordinator knows of it first.
         """
         known = await self._describe(transactional_id)
         if known is None or known.ordinal != ordinal:
             return False
         if known.state in _ENDED:
             return known.state == _COMMITTED
-        # Its shard may have lost its deadline, by somebody's hand. Then no sweep would find it.
+        # Its shard may have lost its deadline to an edit by hand. Then no sweep would find it.
         await self._tend(transactional_id)
         return None

@@ -23,10 +23,10 @@ Found = tuple[Sequence[Listed], Mapping[str, StoreError]]
 async def listed(namespace: Namespace, store: Store, wanted: Wanted) -> Found:
     """Every transactional id, and the errors of the unreadable ones.
 
-    Each shard is read by a thousand ids at a time, in the order of deadlines. In a larger shard, an id whose deadline
-    moves meanwhile may be left out.
+    Each shard is read in pages of a thousand ids, by deadline. In a larger shard, an id may be missed if its deadline
+    moves meanwhile.
 
-    :param wanted: chooses among some ids those to look at.
+    :param wanted: selects the ids to read.
     :raises StoreUnavailable, StoreError: a shard cannot be read.
     """
     shards = await asyncio.gather(*(_in_shard(namespace, store, shard, wanted) for shard in range(TRANSACTION_SHARDS)))

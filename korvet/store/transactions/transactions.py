@@ -1,9 +1,8 @@
 """Transactions: the library's functions as typed calls.
 
-A transaction's state lies in its transactional id's shard. Its end is a sequence: the shard decides, and the decision
-is carried out (`korvet.store.transactions.decisions`). The front-end that asked for the decision finishes it before it
-answers the client. If that fails or is cut short, the sweep of any front-end finishes it
-(`korvet.store.background.transaction_sweep`).
+A transaction's state lies in its transactional id's shard. Its end is a sequence: the shard decides, and the front-end
+that requested the decision carries it out before it answers the client (`korvet.store.transactions.decisions`). After
+a failure or interruption, any front-end's sweep finishes it (`korvet.store.background.transaction_sweep`).
 """
 
 from __future__ import annotations
@@ -49,23 +48,23 @@ _KEYS_KEPT: Final = 10_000
 _MOST_DUE: Final = 100
 _DISK_WITHIN_S: Final = 10.0
 _MOST_MEMBERS: Final = 1000
-"""Arguments of one call; two for each member that comes into a transaction."""
+"""The most arguments of one call; two for each member that joins a transaction."""
 
 
 class Member(NamedTuple):
-    """A producer's transaction, for the batches that it sends (`korvet.store.log.membership.Membership`)."""
+    """A producer's transaction, for its batches (`korvet.store.log.membership.Membership`)."""
 
     transactions: Transactions
     transactional_id: str
     producer_id: int
     producer_epoch: int
     joins: bool
-    """Whether partitions come into the transaction by its batches."""
+    """True if batches add their partitions to the transaction."""
 
     async def ordinals(self, partitions: Sequence[Partition]) -> Sequence[tuple[int, int]]:
-        """For each partition a code, and the ordinal of the transaction that it is in.
+        """For each partition a code, and the ordinal of its transaction.
 
-        As in Kafka, this waits a while for the end of the transaction before.
+        As in Kafka, this waits a while for the end of the previous transaction.
         """
         for pause_s in (*_PAUSES_S, None):
             added = await self.transactions.add(
@@ -90,10 +89,10 @@ class Transactions:
         self._groups = groups
         self._keys = lru_cache(_KEYS_KEPT)(namespace.transaction)
         self.seen_us: dict[str, float] = {}
-        """The last time of the server of each shard, by the shard's deadlines."""
+        """The last known time of each shard's server, by the shard's key of deadlines."""
         self._lines = RateLimitedLog()
         self._synced = -1, False
-        """Whether a topic has korvet.acks.fsync, and the catalog's generation when that was found."""
+        """True if a topic has korvet.acks.fsync, with the catalog's generation at the check."""
         self._decisions = Decisions(self._complete, catalog, log, groups)
 
     def _call(self, function: str, transactional_id: str, **named: Named) -> Awaitable[Any]:
@@ -110,7 +109,7 @@ class Transactions:
         return self._catalog.integer(None, "transactional.id.expiration.ms")
 
     async def fresh_id(self) -> int:
-        """A producer id that was never given out."""
+        """A new producer id."""
         _, producer_id = await self._store.call_function(
             Purpose.COORDINATE, "korvet_producer_id", self._namespace.catalog
         )
@@ -123,9 +122,9 @@ class Transactions:
     # ------------------------------------------------------------------ requests of producers
 
     async def init(self, transactional_id: str, timeout_ms: int, producer_id: int, producer_epoch: int) -> ProducerId:
-        """Give a transactional id's producer its producer id and epoch. All producers before it are fenced.
+        """Give a transactional id's producer its producer id and epoch, and fence all earlier producers.
 
-        :param producer_id: the producer id and epoch that the producer has; -1 if it has none.
+        :param producer_id: the producer's current id; -1 if it has none; likewise ``producer_epoch``.
         """
 
         def init(fresh_id: int) -> Awaitable[Any]:
@@ -150,8 +149,8 @@ class Transactions:
     ) -> ProducerId:
         """Decide how a transaction ends, and finish the decision. With version 2 the answer has the next epoch.
 
-        :raises StoreUnavailable: also if a commit may not be on the disk yet, for which `korvet.acks.fsync` waits, or
-            if a server cannot tell of its disk.
+        :raises StoreUnavailable: also if, with `korvet.acks.fsync`, a commit may not be on disk yet, or a server cannot
+            report on its disk.
         """
         if is_commit and self._awaits_disk:
             await self._log.replicas.require_disk(self._groups.outages.probe_keys())
@@ -170,7 +169,7 @@ class Transactions:
                 fresh_id=fresh_id,
                 checked=checked,
             )
-            # After a restart of Redis only this call knows that it asked the members of this very transaction.
+            # After a restart of Redis only this call knows that it checked the members of this very transaction.
             reply = await (types.insist(call) if checked else call())
             if reply[0] == CHECK:
                 checked = await self._checked(transactional_id, producer_id, *reply[3])
@@ -186,8 +185,8 @@ class Transactions:
     async def _reach_the_disk(self) -> None:
         """Wait for the disks of all servers, if a topic has korvet.acks.fsync.
 
-        The members of a transaction that was committed before are not known any more. So a repeated call waits for all
-        servers, and so does the first one.
+        The members of a committed transaction are no longer known. So a repeated call waits for all servers, as does
+        the first one.
         """
         if self._awaits_disk and not await self._log.replicas.flushed(
             self._groups.outages.probe_keys(), _DISK_WITHIN_S
@@ -206,7 +205,7 @@ class Transactions:
     async def _checked(
         self, transactional_id: str, producer_id: int, ordinal: int, size: int, cursor: bytes, flat: Sequence[bytes]
     ) -> str:
-        """The argument ``checked`` of korvet_txn_end, when the members of an open transaction were asked."""
+        """The argument ``checked`` of korvet_txn_end, after the check of an open transaction's members."""
         check = Check(self._catalog, self._log, self._groups, producer_id, ordinal)
         while True:
             if lost := await check.lost(dict(zip(flat[::2], flat[1::2], strict=True))):
@@ -222,7 +221,7 @@ class Transactions:
                 return ""
 
     async def _ended(self, transactional_id: str, call: Callable[[int], Awaitable[Any]]) -> ProducerId:
-        """Make a call, again if it needs a fresh producer id or if a decision has to be finished before."""
+        """Make a call; repeat it if it needs a new producer id, or a decision must be finished first."""
         fresh_id, answer = NO_ID, ProducerId(CONCURRENT_TRANSACTIONS)
         for _ in range(_ATTEMPTS):
             code, producer_id, epoch, *decided = await call(fresh_id)
@@ -249,9 +248,9 @@ class Transactions:
         *,
         is_verified: bool = False,
     ) -> Added:
-        """Take partitions and groups into the producer's open transaction.
+        """Add partitions and groups to the producer's open transaction.
 
-        :param is_verified: take no member in; tell which are in the transaction.
+        :param is_verified: add none; return which are in the transaction.
         """
         replid, group_keys = self._store.replid, self._namespace.group
         flat = [
@@ -274,7 +273,7 @@ class Transactions:
             if some.code != 0:
                 return some
             if at > 0 and some.ordinal != added.ordinal:
-                # The transaction that took in the first members is over.
+                # The transaction that the first members joined is over.
                 return Added(CONCURRENT_TRANSACTIONS)
             added = Added(0, some.ordinal, [*added.codes, *some.codes])
         return added
@@ -293,7 +292,7 @@ class Transactions:
     ) -> int:
         """Hold offsets until the transaction ends; the code is for all of them.
 
-        :param joins: whether the group comes into the transaction by this.
+        :param joins: true to add the group to the transaction.
         """
         added = await self.add(
             transactional_id, producer_id, producer_epoch, groups=[request.group_id], is_verified=not joins
@@ -320,7 +319,7 @@ class Transactions:
     # ------------------------------------------------------------------ called by the sweep
 
     def note_failure(self, transactional_id: str, error: KorvetError) -> None:
-        """Write to the log that a transaction could not be ended; not again for the same reason."""
+        """Log that a transaction could not be ended, once for each reason."""
         self._decisions.note_failure(transactional_id, error)
 
     async def tend(self, transactional_id: str) -> None:
@@ -333,13 +332,13 @@ class Transactions:
             await self._decisions.finish(transactional_id, types.decision(*decided))
 
     async def shards_in_use(self) -> Sequence[int]:
-        """The shards that hold a transactional id, and the shards that could not be asked."""
+        """The shards that hold a transactional id, and the shards that failed."""
         keys = [self._namespace.transaction_deadlines(shard) for shard in range(TRANSACTION_SHARDS)]
         is_cluster = self._store.url.kind == "cluster"
         if not is_cluster and not await self._store.call(Purpose.COORDINATE, keys[0], "EXISTS", *keys):
             return ()
         there = await settled(self._store.call(Purpose.COORDINATE, key, "EXISTS", key) for key in keys)
-        # One node's failure keeps no other node's shards from being swept.
+        # One node's failure must not stop the sweep of other nodes' shards.
         return [shard for shard, outcome in enumerate(there) if outcome != 0]
 
     async def due(self, shard: int) -> Sequence[str]:
@@ -354,7 +353,7 @@ class Transactions:
         return [text(transactional_id) for transactional_id in found]
 
     async def _went_back(self, deadlines: str) -> bool:
-        """Whether the clock of a shard's server went back since the last call, or since the newest transaction."""
+        """True if the clock of a shard's server went back since the last call, or since the newest transaction."""
         seconds, microseconds = await self._store.call(Purpose.COORDINATE, deadlines, "TIME")
         now_us, seen_us = int(seconds) * 1_000_000 + int(microseconds), self.seen_us.get(deadlines)
         if seen_us is None:
@@ -373,7 +372,7 @@ class Transactions:
         return (min(first_ms) - await self.now_ms()) / 1000 if first_ms else inf
 
     async def close_hanging(self) -> None:
-        """Close transactions that are open in partitions and groups, and over or unknown at their coordinator.
+        """Close transactions that are open in partitions or groups, but over or unknown at their coordinator.
 
         :raises StoreUnavailable, StoreFull:
         """
@@ -403,14 +402,14 @@ class Transactions:
         return types.described(transactional_id, values), values["cursor"]
 
     async def all(self, wanted: Wanted = all_of_them) -> Sequence[Listed]:
-        """Every transactional id that is wanted; see `korvet.store.transactions.listing.listed`."""
+        """Every wanted transactional id; see `korvet.store.transactions.listing.listed`."""
         found, unreadable = await listed(self._namespace, self._store, wanted)
         for transactional_id, error in unreadable.items():
             self._decisions.note_failure(transactional_id, error)
         return found
 
     async def now_ms(self) -> int:
-        """The time by Redis, in ms since 1970."""
+        """Redis's time, in ms since 1970."""
         meta = self._namespace.catalog.meta
         seconds, microseconds = await self._store.call(Purpose.COORDINATE, meta, "TIME")
         return int(seconds) * 1000 + int(microseconds) // 1000

@@ -17,7 +17,7 @@ _INSISTED_PAUSE_S: Final = 0.25
 
 
 class Decision(NamedTuple):
-    """A commit or abort that all members of a transaction have to carry out.
+    """A commit or abort for all members of a transaction to carry out.
 
     The producer id and epoch are those of the markers. ``partitions`` come with their topics' ids in hex. ``now_ms`` is
     the coordinator's time, for the markers. A decision about many members comes in parts.
@@ -41,7 +41,7 @@ class ProducerId(NamedTuple):
 
 
 class Added(NamedTuple):
-    """The answer to members that come into a transaction. Each has one of ``codes`` if ``code`` is none."""
+    """The answer to members that join a transaction. Each has one of ``codes`` if ``code`` is none."""
 
     code: int
     ordinal: int = -1
@@ -59,7 +59,7 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionDescription:
-    """A transactional id as an administrator sees it; times are ms since 1970, -1 if there is none."""
+    """A transactional id, for administrators; times are ms since 1970, -1 if there is none."""
 
     transactional_id: str
     state: str
@@ -73,7 +73,7 @@ class TransactionDescription:
 
 
 def decision(told: Any, now_ms: int) -> Decision:
-    """A decision as the library's functions tell it.
+    """A decision from a reply of the library's functions.
 
     :param now_ms: the coordinator's time.
     """
@@ -102,7 +102,7 @@ def _partitions(flat: Sequence[bytes]) -> Sequence[tuple[TopicPartition, str]]:
 
 
 async def insist(call: Callable[[], Awaitable[Any]]) -> Any:
-    """Make a call that may be repeated, again and again while Redis is away, for some seconds."""
+    """Make a repeatable call, and retry it for some seconds while Redis is away."""
     for _ in range(_INSISTED):
         try:
             return await call()
