@@ -38,7 +38,7 @@ def seldom(at_once: int) -> Bound:
     return Bound(rate=RateLimit("new", SELDOM, at_once))
 
 
-class Doors:
+class AcceptingSockets:
     """Listening sockets by their listeners' names, and clients of theirs."""
 
     def __init__(self, quotas: ConnectionQuotas) -> None:
@@ -52,21 +52,21 @@ class Doors:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, bounds: Bounds, *names: str) -> AsyncIterator[Doors]:
+    async def open(cls, bounds: Bounds, *names: str) -> AsyncIterator[AcceptingSockets]:
         async with anyio.create_task_group() as tasks:
-            doors = cls(ConnectionQuotas(bounds))
+            sockets = cls(ConnectionQuotas(bounds))
             opened = []
             for name in names:
-                bound = doors._bound[name] = bind("127.0.0.1", 0)
-                opened.append(Accepting(doors.quotas, name, pytest.fail, tasks, bound, partial(doors._take, name)))
+                bound = sockets._bound[name] = bind("127.0.0.1", 0)
+                opened.append(Accepting(sockets.quotas, name, pytest.fail, tasks, bound, partial(sockets._take, name)))
             for one in opened:
                 one.listen(1024)
             try:
-                yield doors
+                yield sockets
             finally:
                 for one in opened:
                     one.close()
-                doors._kept.close()
+                sockets._kept.close()
 
     async def _take(self, name: str, accepted: socket.socket) -> None:
         self._kept.enter_context(accepted)
@@ -90,11 +90,11 @@ class Doors:
 @pytest.mark.anyio
 async def test_all_connections_are_accepted_without_bounds() -> None:
     with capture_logs() as lines:
-        async with Doors.open(bounds_of({}), "a", "b") as doors:
-            doors.connect("a", 100)
-            doors.connect("b", 100)
-            await doors.has_accepted(200)
-            assert doors.quotas.open == 200
+        async with AcceptingSockets.open(bounds_of({}), "a", "b") as sockets:
+            sockets.connect("a", 100)
+            sockets.connect("b", 100)
+            await sockets.has_accepted(200)
+            assert sockets.quotas.open == 200
     assert not lines
 
 
@@ -103,13 +103,13 @@ async def test_all_connections_are_accepted_without_bounds() -> None:
 async def test_connection_beyond_the_process_waits_at_each_listener() -> None:
     bounds = bounds_of({"max.connections": "3"})
     with capture_logs() as lines:
-        async with Doors.open(bounds, "a", "b") as doors:
-            doors.connect("a", 3)
-            await doors.has_accepted(3)
-            doors.connect("b")
-            await doors.has_accepted(3)
-            doors.quotas.left("a")
-            await doors.has_accepted(4)
+        async with AcceptingSockets.open(bounds, "a", "b") as sockets:
+            sockets.connect("a", 3)
+            await sockets.has_accepted(3)
+            sockets.connect("b")
+            await sockets.has_accepted(3)
+            sockets.quotas.left("a")
+            await sockets.has_accepted(4)
     assert [(line["event"], line["connections"]) for line in lines] == [
         ("no more connections are accepted until others leave", 3)
     ]
@@ -124,28 +124,28 @@ async def test_connection_beyond_its_listener_waits_and_others_get_in() -> None:
         "listener.name.b.max.connections": "1",
     }
     with capture_logs() as lines:
-        async with Doors.open(bounds_of(settings), "A", "b", "c") as doors:
-            doors.connect("A", 4)
-            doors.connect("b", 2)
-            await doors.has_accepted(3)
-            doors.connect("c", 5)
-            await doors.has_accepted(8)
-            doors.quotas.left("c")
-            await doors.has_accepted(8)
-            doors.quotas.left("A")
-            await doors.has_accepted(9)
-            assert (doors.accepted.count("A"), doors.accepted.count("b"), doors.quotas.open) == (3, 1, 7)
+        async with AcceptingSockets.open(bounds_of(settings), "A", "b", "c") as sockets:
+            sockets.connect("A", 4)
+            sockets.connect("b", 2)
+            await sockets.has_accepted(3)
+            sockets.connect("c", 5)
+            await sockets.has_accepted(8)
+            sockets.quotas.left("c")
+            await sockets.has_accepted(8)
+            sockets.quotas.left("A")
+            await sockets.has_accepted(9)
+            assert (sockets.accepted.count("A"), sockets.accepted.count("b"), sockets.quotas.open) == (3, 1, 7)
     assert sorted(line["listener"] for line in lines) == ["A", "b"]
 
 
 @kafka("ConnectionQuotasTest.testListenerConnectionRateLimitWhenActualRateAboveLimit")
 @pytest.mark.anyio
 async def test_connections_beyond_the_rate_of_a_listener_wait() -> None:
-    async with Doors.open(Bounds(listeners={"a": seldom(4)}), "a", "b") as doors:
-        doors.connect("a", 20)
-        doors.connect("b", 20)
-        await doors.has_accepted(25)
-        assert doors.accepted.count("a") == 5
+    async with AcceptingSockets.open(Bounds(listeners={"a": seldom(4)}), "a", "b") as sockets:
+        sockets.connect("a", 20)
+        sockets.connect("b", 20)
+        await sockets.has_accepted(25)
+        assert sockets.accepted.count("a") == 5
 
 
 @kafka("ConnectionQuotasTest.testListenerConnectionRateLimitWhenActualRateBelowLimit")
@@ -153,62 +153,62 @@ async def test_connections_beyond_the_rate_of_a_listener_wait() -> None:
 @pytest.mark.anyio
 async def test_socket_goes_on_once_the_rates_allow_it() -> None:
     often = Bound(rate=RateLimit("new", OFTEN, 0))
-    async with Doors.open(Bounds(process=often, listeners={"a": often}), "a") as doors:
-        doors.connect("a", 50)
-        await doors.has_accepted(50)
+    async with AcceptingSockets.open(Bounds(process=often, listeners={"a": often}), "a") as sockets:
+        sockets.connect("a", 50)
+        await sockets.has_accepted(50)
 
 
 @kafka("ConnectionQuotasTest.testNonDefaultConnectionCountLimitAndRateLimit")
 @pytest.mark.anyio
 async def test_number_and_rate_of_connections_count_together() -> None:
     bound = Bound(most=10, rate=RateLimit("new", SELDOM, 11))
-    async with Doors.open(Bounds(process=bound), "a") as doors:
-        doors.connect("a", 20)
-        await doors.has_accepted(10)
-        doors.quotas.left("a")
-        await doors.has_accepted(11)
+    async with AcceptingSockets.open(Bounds(process=bound), "a") as sockets:
+        sockets.connect("a", 20)
+        await sockets.has_accepted(10)
+        sockets.quotas.left("a")
+        await sockets.has_accepted(11)
         # Two more have room, but one of them comes too fast.
-        doors.quotas.left("a")
-        doors.quotas.left("a")
-        await doors.has_accepted(12)
+        sockets.quotas.left("a")
+        sockets.quotas.left("a")
+        await sockets.has_accepted(12)
 
 
 @kafka("ConnectionQuotasTest.testMaxListenerConnectionRateReconfiguration")
 @pytest.mark.anyio
 async def test_bound_that_ends_or_begins_counts_at_once() -> None:
-    async with Doors.open(Bounds(listeners={"a": seldom(0)}), "a") as doors:
-        doors.connect("a", 30)
-        await doors.has_accepted(1)
-        doors.quotas.configure(Bounds())
-        await doors.has_accepted(30)
-        doors.quotas.configure(Bounds(listeners={"a": seldom(4)}))
-        doors.connect("a", 30)
-        await doors.has_accepted(35)
+    async with AcceptingSockets.open(Bounds(listeners={"a": seldom(0)}), "a") as sockets:
+        sockets.connect("a", 30)
+        await sockets.has_accepted(1)
+        sockets.quotas.configure(Bounds())
+        await sockets.has_accepted(30)
+        sockets.quotas.configure(Bounds(listeners={"a": seldom(4)}))
+        sockets.connect("a", 30)
+        await sockets.has_accepted(35)
 
 
 @kafka("ConnectionQuotasTest.testMaxBrokerConnectionRateReconfiguration")
 @pytest.mark.anyio
 async def test_other_rate_of_the_process_keeps_what_was_used() -> None:
-    async with Doors.open(Bounds(process=seldom(4)), "a") as doors:
-        doors.connect("a", 30)
-        await doors.has_accepted(5)
-        doors.quotas.configure(Bounds(process=seldom(100)))
-        await doors.has_accepted(5)
-        doors.quotas.configure(Bounds(process=Bound(rate=RateLimit("new", OFTEN, 100))))
-        await doors.has_accepted(30)
+    async with AcceptingSockets.open(Bounds(process=seldom(4)), "a") as sockets:
+        sockets.connect("a", 30)
+        await sockets.has_accepted(5)
+        sockets.quotas.configure(Bounds(process=seldom(100)))
+        await sockets.has_accepted(5)
+        sockets.quotas.configure(Bounds(process=Bound(rate=RateLimit("new", OFTEN, 100))))
+        await sockets.has_accepted(30)
 
 
 @kafka("ConnectionQuotasTest.testRejectedIpConnectionUnrecordedFromConnectionRateQuotas")
 @pytest.mark.anyio
 async def test_connection_that_its_address_may_not_make_uses_up_no_rate() -> None:
     both = Bounds(process=seldom(0), listeners={"a": seldom(0)})
-    async with Doors.open(both, "a") as doors:
-        doors.connect("a", 4)
+    async with AcceptingSockets.open(both, "a") as sockets:
+        sockets.connect("a", 4)
         for count in range(1, 4):
-            await doors.has_accepted(count)
-            doors.quotas.forget_new("a")
-            doors.quotas.left("a")
-        await doors.has_accepted(4)
+            await sockets.has_accepted(count)
+            sockets.quotas.forget_new("a")
+            sockets.quotas.left("a")
+        await sockets.has_accepted(4)
 
 
 @kafka("ConnectionQuotasTest.testIpConnectionRateWithListenerConnectionRate")
@@ -218,7 +218,7 @@ async def test_rate_of_a_listener_counts_beside_those_of_addresses(takes_turns: 
     """Each address may make 26 and the listener take 36. So one address at most meets its own bound."""
     rates = Rules({Entity(ip=DEFAULT): {CONNECTION: 25 * SELDOM}}, WINDOWS._replace(num=2, size_s=int(1 / SELDOM)))
     meters = Meters(rates, lambda: None)
-    async with Doors.open(Bounds(listeners={"a": seldom(35)}), "a") as doors:
+    async with AcceptingSockets.open(Bounds(listeners={"a": seldom(35)}), "a") as sockets:
         hosts = ["10.0.0.1", "10.0.0.2"] * 35 if takes_turns else ["10.0.0.1"] * 35 + ["10.0.0.2"] * 35
         let_in: list[str] = []
         refused: list[str] = []
@@ -227,12 +227,12 @@ async def test_rate_of_a_listener_counts_beside_those_of_addresses(takes_turns: 
             host = hosts[len(let_in) + len(refused)]
             if meters.connection_wait_s(host):
                 refused.append(host)
-                doors.quotas.forget_new(name)
+                sockets.quotas.forget_new(name)
             else:
                 let_in.append(host)
 
-        doors.judge = judge
-        doors.connect("a", 70)
+        sockets.judge = judge
+        sockets.connect("a", 70)
         await until(lambda: len(let_in) >= 36)
         for _ in range(20):
             await anyio.sleep(0.001)
@@ -244,27 +244,27 @@ async def test_rate_of_a_listener_counts_beside_those_of_addresses(takes_turns: 
 @pytest.mark.anyio
 async def test_flood_at_one_listener_shuts_no_other_out() -> None:
     """Attack: so many connections to one listener that one of them always waits for the process."""
-    async with Doors.open(Bounds(process=Bound(most=1)), "flooded", "quiet", "idle") as doors:
-        doors.connect("flooded", 50)
-        await doors.has_accepted(1)
-        doors.connect("quiet", 3)
+    async with AcceptingSockets.open(Bounds(process=Bound(most=1)), "flooded", "quiet", "idle") as sockets:
+        sockets.connect("flooded", 50)
+        await sockets.has_accepted(1)
+        sockets.connect("quiet", 3)
         for count in range(2, 8):
-            doors.quotas.left(doors.accepted[-1])
-            await doors.has_accepted(count)
-        assert doors.accepted[1:] == ["flooded", "quiet"] * 3
+            sockets.quotas.left(sockets.accepted[-1])
+            await sockets.has_accepted(count)
+        assert sockets.accepted[1:] == ["flooded", "quiet"] * 3
 
 
 @pytest.mark.anyio
 async def test_full_listener_keeps_no_other_one_waiting() -> None:
     full, slow = {"full": Bound(most=0)}, Bound(rate=RateLimit("new", 5, 0))
-    async with Doors.open(Bounds(process=seldom(0), listeners=full), "full", "free") as doors:
-        doors.connect("full")
-        await doors.has_accepted(0)
-        doors.connect("free", 2)
-        await doors.has_accepted(1)
+    async with AcceptingSockets.open(Bounds(process=seldom(0), listeners=full), "full", "free") as sockets:
+        sockets.connect("full")
+        await sockets.has_accepted(0)
+        sockets.connect("free", 2)
+        await sockets.has_accepted(1)
         # The full one is looked at first, and while the process still has to wait.
-        doors.quotas.configure(Bounds(process=slow, listeners=full))
-        await doors.has_accepted(2)
+        sockets.quotas.configure(Bounds(process=slow, listeners=full))
+        await sockets.has_accepted(2)
 
 
 @pytest.mark.anyio
