@@ -1,4 +1,4 @@
-"""Groups as an administrator and the sweep see them: described, listed and deleted."""
+"""Describing, listing and deleting groups, for administrators and the sweep."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Administration:
     async def list(self, wanted: Wanted = all_of_them) -> Sequence[ListedGroup]:
         """Every group whose keys can be read.
 
-        :param wanted: chooses among some ids those of the groups to look at.
+        :param wanted: selects the ids of the groups to read.
         :raises StoreUnavailable: a server fails.
         """
         groups: list[ListedGroup] = []
@@ -85,9 +85,9 @@ class Administration:
         return replies.named(reply) if reply[0] == 0 else None
 
     async def _states(self, group_ids: Sequence[str], failures: Failures) -> Mapping[str, Mapping[str, Any] | None]:
-        """The reply of korvet_group_state by its names for each group, None if there is no such group.
+        """Each group's reply of korvet_group_state by its names, None if there is no such group.
 
-        Groups that cannot be read are left out, and so are those whose server fails, which is added to ``failures``.
+        Leaves out unreadable groups, and groups on a failing server, whose failure is added to ``failures``.
         """
         asked = (self._calls.call("korvet_group_state", group_id) for group_id in group_ids)
         states: dict[str, Mapping[str, Any] | None] = {}
@@ -129,7 +129,7 @@ class Administration:
     # ------------------------------------------------------------------ the sweep
 
     async def neglected(self, failures: Failures) -> Neglected:
-        """The abandoned groups on each server that answers; the other servers' failures are added to ``failures``."""
+        """The abandoned groups on each server that answers; adds the other servers' failures to ``failures``."""
         dead: set[str] = set()
         missing: set[str] = set()
         for some in await self._calls.index.group_ids():
@@ -139,12 +139,12 @@ class Administration:
             keys = [self._calls.keys(group_id).group for group_id in empty]
             lives = await settled(self._store.call(Purpose.COORDINATE, key, "PTTL", key) for key in keys)
             failures += [left_ms for left_ms in lives if isinstance(left_ms, KorvetError)]
-            # A group that became Empty by time alone, with no call that wrote so, has no expiry yet.
+            # A group that became Empty only by time, without a call that recorded it, has no expiry yet.
             dead.update(group_id for group_id, left_ms in zip(empty, lives, strict=True) if left_ms == _NO_EXPIRY)
         return Neglected(dead, missing)
 
     async def tend(self, group_id: str) -> None:
-        """Have a group do its due work. If there is no such group, remove its remains."""
+        """Do a group's due work; without such a group, remove its remains."""
         code, _ = await self._offsets.delete(group_id, ())
         if code == GROUP_ID_NOT_FOUND:
             (outcome,) = await self._delete([group_id], only_expired=True)

@@ -1,10 +1,9 @@
 """The archived offset of a partition: the group `ARCHIVE_GROUP` commits it, and the log's history bounds it.
 
 With ``korvet.retention=archived`` retention removes nothing at or above that offset. A committed offset belongs to the
-history of its leader epoch. If Redis lost acknowledged records, other records have their offsets by now, and these are
-not archived. So a commit counts up to the end of its epoch. A commit without an epoch, or with one that the log does
-not know, counts for nothing: the histories may have parted anywhere. After a commit that expired or was deleted,
-nothing counts as archived.
+history of its leader epoch. If Redis lost acknowledged records, other, unarchived records may have their offsets. So a
+commit counts up to the end of its epoch. A commit without an epoch, or with one unknown to the log, counts for nothing:
+the histories may have diverged anywhere. After a commit expired or was deleted, nothing counts as archived.
 
 Source: LeaderEpochFileCache.endOffsetFor, RemoteLogManager (records below highestOffsetInRemoteStorage may go)
 """
@@ -24,13 +23,13 @@ from korvet.store.log.epochs import end_of_epoch, parse_epochs
 from korvet.store.log.partition import Meta
 
 ARCHIVE_GROUP: Final = "korvet.archive"
-"""The group whose committed offsets say that everything below them is archived."""
+"""The group of the archive: everything below its committed offsets is archived."""
 
 
 async def archived_offsets(
     namespace: Namespace, store: Store, topic: Topic, indexes: Iterable[int]
 ) -> Mapping[int, Offset]:
-    """The offsets that the archive committed for some partitions, without those of a former topic of the same name.
+    """The archive's committed offsets of some partitions, without those of a former topic of the same name.
 
     :raises StoreUnavailable, StoreError:
     """
@@ -46,7 +45,7 @@ async def archived_offsets(
 
 
 def archived_end(meta: Meta, committed: Offset | None) -> int:
-    """The offset below which all of a log is archived; the log's start if that is not known."""
+    """The offset below which all of a log is archived; the log's start if unknown."""
     if committed is None:
         return meta.start
     epoch_end = end_of_epoch(parse_epochs(meta.epochs), committed.leader_epoch, meta.end)

@@ -1,5 +1,5 @@
-"""One way to call a group's functions. A function's contract says which of the group's keys it gets. It also says
-whether the function may make the group, which must be in the index first. `korvet.store.calls` tells the rest.
+"""Calls of a group's functions. The function's contract lists the group's keys that it gets, and says whether it may
+make the group, which must be in the index first. `korvet.store.calls` has the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 def _chooser(keys: Sequence[str]) -> Callable[[GroupKeys], Sequence[str]]:
-    """The function that takes the keys that a contract names out of a group's keys."""
+    """A function that selects a contract's keys from a group's keys."""
     first, *others = (GroupKeys._fields.index(key.removesuffix("?")) for key in keys if not key.endswith("..."))
     return itemgetter(first, *others) if others else lambda of: (of[first],)
 
@@ -39,7 +39,7 @@ _MAY_MAKE: Final = frozenset(name for name in _KEYS if "UNINDEXED" in FUNCTIONS[
 def keys_of(function: str, keys: GroupKeys, *, has_optional_keys: bool = True) -> Sequence[str]:
     """The keys of a group that a function gets.
 
-    :param has_optional_keys: whether the function gets the keys that its contract calls optional.
+    :param has_optional_keys: true to include the keys that its contract calls optional.
     """
     return (_KEYS if has_optional_keys else _REQUIRED_KEYS)[function](keys)
 
@@ -61,7 +61,7 @@ class GroupCalls:
         most_groups: Callable[[], int],
         room: StateRoom | None = None,
     ) -> None:
-        # A group's keys are judged when they are made, and not again at each call.
+        # A group's keys are checked when they are made, and not again at each call.
         self._calls = Calls(store.whole, outages, room or StateRoom())
         self.index = GroupIndex(namespace, store, most_groups)
         self.keys = lru_cache(_KEYS_KEPT)(partial(_judged, store, namespace))
@@ -78,8 +78,8 @@ class GroupCalls:
     ) -> Awaitable[Any]:
         """Call one of a group's functions; see `Calls.call`.
 
-        :param has_optional_keys: whether the function gets the keys that its contract calls optional.
-        :raises TooMany: the call would make a group, and there are as many as there may be.
+        :param has_optional_keys: true to include the keys that the contract calls optional.
+        :raises TooMany: the call would make a group beyond the bound.
         """
         keys = keys_of(function, self.keys(group_id), has_optional_keys=has_optional_keys)
         if function in _MAY_MAKE:
@@ -96,7 +96,7 @@ class GroupCalls:
             return reply
         named.update(await self.index.admit(group_id))
         reply = await self._calls.call(function, keys, named, is_awaited=is_awaited, is_counted=True)
-        # A deletion meanwhile may have taken the group out.
+        # A deletion meanwhile may have removed the group from the index.
         await self.index.add(group_id)
         return reply
 
@@ -105,12 +105,12 @@ class GroupCalls:
     ) -> asyncio.Future[Any] | None:
         """Call one of a group's functions once, with its arguments in order; see `Calls.begin`.
 
-        The group is not made if it is not there.
+        Never makes the group.
         """
         return self._calls.begin(function, keys_of(function, self.keys(group_id)), *args, is_awaited=is_awaited)
 
     def beat(self, function: str, group_id: str, *args: Argument) -> Awaitable[Any]:
-        """Call one of the two heartbeats, which are called most often; see `Calls.beat`."""
+        """Call one of the two heartbeats, the most frequent calls; see `Calls.beat`."""
         return self._calls.beat(function, keys_of(function, self.keys(group_id)), *args)
 
 

@@ -28,15 +28,15 @@ from korvet.store.groups.types import Joined, JoinRequest, Synced, SyncRequest
 _HEARTBEAT: Final = "korvet_group_heartbeat"
 _JOIN_STATUS: Final = 2
 _SYNC_STATUS: Final = 1
-"""The index of the status in a reply of group_join and of group_sync; the time to wait comes next."""
+"""The index of the status in a reply of group_join and of group_sync; the time to wait follows."""
 _CALLS: Final = 5
-"""The calls for one join or heartbeat in a group of both protocols, whose target may change again and again."""
+"""The most calls for one join or heartbeat in a group of both protocols, because its target may change repeatedly."""
 _ANY_ROUND: Final = -1
 """The number of the round of all parked joins: the next generation answers them, whatever its number."""
 _PATIENCE_S: Final = 35.0
-"""A join is parked at least this long, unless its group's deadlines end it earlier."""
+"""The least time that a join is parked, unless its group's deadlines end it earlier."""
 _GRACE_S: Final = 5.0
-"""Clients wait this much longer than their rebalance timeout for the answer of a join."""
+"""The time that clients wait for a join's answer beyond their rebalance timeout."""
 _LEAVING_AT_ONCE: Final = 200
 _MOST_ASSIGNED: Final = 10_000
 """The members that a leader can assign to: the largest group.max.size."""
@@ -104,7 +104,7 @@ class ClassicGroups:
         return self._calls.call("korvet_group_await", group_id, members=list(chain.from_iterable(members)))
 
     async def sync(self, request: SyncRequest, draining: anyio.Event) -> Synced:
-        """Hand in the leader's assignments, or wait for the member's own; when the front-end drains, as `join`."""
+        """Submit the leader's assignments, or wait for the member's own; while draining, as `join`."""
         if len(request.assignments) > _MOST_ASSIGNED:
             return Synced(code=UNKNOWN_SERVER_ERROR)
         group_id, generation = request.group_id, request.generation
@@ -135,8 +135,8 @@ class ClassicGroups:
     async def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> int:
         """The code of a heartbeat.
 
-        A group of the consumer protocol may have classic members alone. So their heartbeats have its target follow the
-        catalog.
+        A group of the consumer protocol may have only classic members. So their heartbeats also update its target from
+        the catalog.
         """
         beat = partial(self._calls.beat, _HEARTBEAT, group_id, member_id, instance_id or "", generation)
         for _ in range(_CALLS):
@@ -150,9 +150,9 @@ class ClassicGroups:
     def begin_heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> asyncio.Future[int] | None:
-        """Make the first call of a heartbeat; None if something must be learnt before it.
+        """Make the first call of a heartbeat; None if outages must be read first.
 
-        The call's code RETRY asks for `heartbeat`.
+        The call's code RETRY requires `heartbeat`.
         """
         digest = self._catalog.topics_digest
         return self._calls.begin(_HEARTBEAT, group_id, member_id, instance_id or "", generation, digest)
@@ -167,5 +167,5 @@ class ClassicGroups:
 
 
 def _needs_target(reply: Any) -> bool:
-    """Whether a classic member joined a group of the consumer protocol whose target is yet to be made."""
+    """True if a classic member joined a group of the consumer protocol that still needs a target."""
     return len(reply) > _JOIN_STATUS and reply[_JOIN_STATUS] == b"target"

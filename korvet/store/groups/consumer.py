@@ -1,8 +1,8 @@
 """Groups of the consumer protocol (KIP-848): heartbeats, and the targets that front-ends compute for them.
 
-Redis reconciles members step by step. A front-end only makes a new target out of a snapshot. It looks up the subscribed
-topics in the catalog, has an assignor deal out their partitions, and installs the result. Redis takes it if nobody
-installed another target meanwhile. A heartbeat that finds a target due has it made, and is called again.
+Redis reconciles members step by step. A front-end only computes a new target from a snapshot. It looks up the
+subscribed topics in the catalog, runs an assignor, and installs the result. Redis accepts it unless another target was
+installed meanwhile. A heartbeat that finds a target due computes one first, and is then repeated.
 
 Sources: KIP-848, GroupMetadataManager.consumerGroupHeartbeat, TargetAssignmentBuilder.
 """
@@ -42,14 +42,14 @@ SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 _READY, _TOPICS = b"ready", b"topics"
 MOST_NAMES: Final = 10_000
-"""The topics to which a member subscribes by their names."""
+"""The most topics to which a member subscribes by name."""
 _TOO_MANY_NAMES: Final = f"A member subscribes to at most {MOST_NAMES} topics by their names."
 _BEAT: Final = "korvet_group_beat"
 _CALLS: Final = 8
-"""The calls for one heartbeat. The last ones take the target as it is: so each is answered in a storm of joins."""
+"""The most calls for one heartbeat. The last ones accept the current target, so that a storm of joins ends."""
 _PATIENT_CALLS: Final = 4
 _SMALL: Final = 500
-"""The members and partitions of a group whose target the loop computes itself, within some milliseconds."""
+"""The most members and partitions of a group for which the loop itself computes a target, in some milliseconds."""
 
 
 class ConsumerGroups:
@@ -63,20 +63,20 @@ class ConsumerGroups:
         self._computing = FairThreads(1, 1)
 
     def assignors(self) -> tuple[str, ...]:
-        """The assignors that members may ask for; the first one is the default."""
+        """The assignors that members may choose; the first one is the default."""
         return split(self._catalog.setting(None, "group.consumer.assignors"))
 
     def assignor_of(self, asked: Iterable[str | None]) -> str:
-        """The assignor that most members ask for, else the default."""
+        """The assignor that most members prefer, else the default."""
         names = [name for name in asked if name is not None]
         return preferred(names) if names else self.assignors()[0]
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """The interval of the heartbeats that a group's members are told to send."""
+        """The heartbeat interval of a group's members."""
         return int(self._catalog.group_setting(group_id, HEARTBEAT_INTERVAL))
 
     def beat(self, group_id: str, member_id: str, member_epoch: int, instance_id: str | None) -> Awaitable[int]:
-        """Answer a heartbeat that says nothing new. Returns 1 if there is no news, 0 if `heartbeat` has to answer.
+        """Answer a heartbeat without changes. Returns 1 if there is no news, 0 if `heartbeat` must answer.
 
         :raises StoreUnavailable, StoreFull, StoreError:
         """
@@ -85,7 +85,7 @@ class ConsumerGroups:
     def begin_beat(
         self, group_id: str, member_id: str, member_epoch: int, instance_id: str | None
     ) -> asyncio.Future[int] | None:
-        """As `beat`; None if something must be learnt first."""
+        """As `beat`; None if outages must be read first."""
         return self._calls.begin(_BEAT, group_id, *self._of_beat(group_id, member_id, member_epoch, instance_id))
 
     def _of_beat(self, group_id: str, member_id: str, member_epoch: int, instance_id: str | None) -> Sequence[Argument]:
@@ -93,7 +93,7 @@ class ConsumerGroups:
         return self._catalog.topics_digest, member_id, member_epoch, instance_id or "", session_timeout_ms
 
     async def heartbeat(self, request: HeartbeatRequest) -> Heartbeaten:
-        """Join, stay in or leave a group. The answer has the member's assignment if that is news.
+        """Join, stay in or leave a group. The answer has the member's assignment if it is new.
 
         :raises StoreUnavailable, StoreFull, StoreError:
         """
@@ -123,7 +123,7 @@ class ConsumerGroups:
         return self._calls.call(
             "korvet_group_consume",
             request.group_id,
-            # A client that leaves does not wait for the answer. A late claim of owned partitions may end a revocation.
+            # A leaving client does not wait for the answer. A late claim of owned partitions may end a revocation.
             is_awaited=request.owned is not None,
             catalog_version=self._catalog.topics_digest,
             member_id=member_id,
@@ -159,7 +159,7 @@ class ConsumerGroups:
     # ------------------------------------------------------------------ targets
 
     async def follow_catalog(self, group_id: str) -> None:
-        """Read the catalog and, if nothing changed in it, make a target of it. The caller asks again.
+        """Read the catalog and, if unchanged, make a target from it. The caller then retries.
 
         :raises StoreUnavailable, StoreFull, StoreError:
         """
@@ -169,10 +169,10 @@ class ConsumerGroups:
             await self.bring_up_to_date(group_id)
 
     async def bring_up_to_date(self, group_id: str) -> None:
-        """Make a target for the group as it is now, once for all heartbeats that ask meanwhile.
+        """Make a target for the group's current state, once for all heartbeats that request it meanwhile.
 
-        One of the asking tasks makes it, and the next one if that task is cancelled; so it takes no other task. Another
-        front-end may be quicker, which is as good.
+        One of the requesting tasks makes it, and the next one if that task is cancelled; so no other task is needed.
+        Another front-end may be faster, which is as good.
 
         :raises StoreUnavailable, StoreFull, StoreError:
         """
@@ -181,13 +181,13 @@ class ConsumerGroups:
         turns.asking += 1
         try:
             async with turns.lock:
-                # A turn that began before this task asked may not have seen the change that this task knows of.
+                # A turn that began before this task's request may have missed the change behind the request.
                 if turns.done <= asked:
                     turns.begun = begun = turns.begun + 1
                     try:
                         await self._make_target(group_id)
                     except StoreUnavailable:
-                        # The other tasks learn of it by their own next calls, all at once.
+                        # The other tasks learn of it from their own next calls, all at once.
                         turns.done = begun
                         raise
                     turns.done = begun
@@ -201,7 +201,7 @@ class ConsumerGroups:
         if snapshot is None:
             return
         if snapshot.catalog_version != self._catalog.topics_digest:
-            # The front-end that noted the version may know more topics, and these must not be lost again.
+            # The front-end that recorded the version may know more topics, and these must not be lost again.
             await self._catalog.refresh()
         await self._match(group_id, snapshot)
         digest = self._catalog.topics_digest
@@ -226,15 +226,15 @@ class ConsumerGroups:
         )
 
     async def _match(self, group_id: str, snapshot: Snapshot) -> None:
-        """Try regular expressions on names in a thread: some take milliseconds for each name."""
+        """Match regular expressions on names in a thread: some take milliseconds for each name."""
         regexes = {one.regex for one in snapshot.members if one.regex}
         if self._subscriptions.untried(regexes):
             await self._computing.run(group_id, partial(self._subscriptions.match, regexes))
 
     async def _snapshot(self, group_id: str) -> Snapshot | None:
-        """The group as its target is made; None if there is no such group of this protocol any more.
+        """The state of a group for a new target; None if it is no longer a group of this protocol.
 
-        Redis tells a large group in pages, and the group may change between them. The epoch is the first page's, so
+        Redis returns a large group in pages, and the group may change between them. The epoch is the first page's, so
         another target follows this one. Redis refuses this one if another was installed meanwhile.
         """
         first = page = await self._page(group_id, b"0")
@@ -264,7 +264,7 @@ class ConsumerGroups:
 
 @dataclass(slots=True)
 class _TargetRequests:
-    """The tasks that want one group's target made: how many ask, and the numbers of the last turns begun and done."""
+    """The requests for one group's target: the number of tasks, and the numbers of the last turns begun and done."""
 
     lock: anyio.Lock = field(default_factory=anyio.Lock)
     asking: int = 0

@@ -35,7 +35,7 @@ class HeartbeatRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeaten:
-    """The answer to a heartbeat; ``assignment`` is None if the member has it already."""
+    """The answer to a heartbeat; ``assignment`` is None if the member already has it."""
 
     code: int
     member_id: str
@@ -45,7 +45,7 @@ class Heartbeaten:
 
 
 class Subscriber(NamedTuple):
-    """A member as its target is made: its subscription, and its present target as text."""
+    """A member in a snapshot: its subscription, and its present target as text."""
 
     id: str
     instance_id: str | None
@@ -58,7 +58,7 @@ class Subscriber(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A group as its target is made.
+    """The state of a group for a new target.
 
     ``topics`` are the topics of the last target, as `Subscribed.text`. They were looked up in the catalog whose
     `topics_digest` is ``catalog_version``.
@@ -73,10 +73,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMember:
-    """A member as an administrator sees it.
+    """A member, for administrators.
 
-    A regex of '' is none. The member reads ``owned``, has yet to give up ``revoking``, and has ``target`` in the end.
-    ``is_classic`` says that it speaks the classic protocol.
+    A regex of '' is none. The member reads ``owned``, must still revoke ``revoking``, and moves towards ``target``.
+    ``is_classic`` is true if it speaks the classic protocol.
     """
 
     id: str
@@ -98,7 +98,7 @@ class ConsumerMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerDescription:
-    """A group of this protocol as an administrator sees it."""
+    """A group of this protocol, for administrators."""
 
     epoch: int
     target_epoch: int

@@ -1,7 +1,7 @@
 """The index of groups: a set of group ids, in shards, beside the catalog.
 
-A group is put in before it is written and taken out after it is deleted. An entry without a group means nothing. Only a
-function that is about to make a group asks for the entry, so every other call about groups is one call.
+A group is added before it is written and removed after it is deleted. An entry without a group means nothing. Only a
+function that is about to make a group needs the entry, so every other operation on groups is one call.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class GroupIndex:
         self._lines = RateLimitedLog()
 
     async def group_ids(self) -> Iterable[Sequence[str]]:
-        """The ids in order, in chunks for calls that are made at once."""
+        """The ids in order, in chunks for concurrent calls."""
         shards = [self._namespace.group_index(shard) for shard in range(GROUP_INDEX_SHARDS)]
         found = await asyncio.gather(*(self._store.call(Purpose.COORDINATE, key, "SMEMBERS", key) for key in shards))
         group_ids = sorted(group_id.decode() for shard in found for group_id in shard)
         return (group_ids[at : at + _AT_ONCE] for at in range(0, len(group_ids), _AT_ONCE))
 
     async def admit(self, group_id: str) -> Mapping[str, str]:
-        """Put in a group that is about to be made. Returns its id and locator.
+        """Add a group that is about to be made. Returns its id and locator.
 
-        :raises TooMany: there are as many groups as there may be.
+        :raises TooMany: the number of groups is at its bound.
         :raises StoreFull: the group is new and Redis is at maxmemory.
         """
         index, most = self._namespace.group_index_of(group_id), self._most()
@@ -57,14 +57,14 @@ class GroupIndex:
         return {"id": f"cgp_{ULID()}", "locator": locator}
 
     async def add(self, group_id: str) -> None:
-        """Put in a group that exists, also at maxmemory."""
+        """Add an existing group, even at maxmemory."""
         index = self._namespace.group_index_of(group_id)
         await self._store.call_function(Purpose.COORDINATE, "korvet_group_index", [index], group_id=group_id)
 
     async def take_out(self, group_id: str, exists: Callable[[str], Awaitable[bool]]) -> None:
-        """Take out a group that is gone; ``exists`` tells whether it was made again.
+        """Remove a deleted group; ``exists`` returns true if it was made again.
 
-        This goes on if the caller leaves meanwhile, or a group that exists would be missing from all lists.
+        This continues if the caller leaves meanwhile, or an existing group would be missing from all lists.
         """
         index = self._namespace.group_index_of(group_id)
         with anyio.move_on_after(_PATIENCE_S, shield=True):

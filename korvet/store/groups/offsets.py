@@ -22,19 +22,19 @@ log = structlog.get_logger()
 _COMMIT: Final = "korvet_group_commit"
 _UNSTABLE: Final = b"unstable"
 _AT_ONCE: Final = 1000
-"""The offsets of one call; Redis takes one or two milliseconds for a thousand."""
+"""The most offsets of one call; Redis takes one or two milliseconds for a thousand."""
 _MINUTE_MS: Final = 60_000
 
 
 def retention_ms(catalog: Catalog) -> int:
-    """The time for which Redis keeps the offsets of a group without members."""
+    """Milliseconds for which Redis keeps the offsets of a group without members."""
     return catalog.integer(None, "offsets.retention.minutes") * _MINUTE_MS
 
 
 async def in_turn(request: CommitRequest, call: Callable[[Sequence[str]], Awaitable[int]]) -> int:
-    """Make a request's calls one after the other, until one is refused; one call if the request names no offset.
+    """Make a request's calls in sequence until one is refused; one call if the request names no offset.
 
-    The last offset of a partition that is named twice counts, as in Kafka.
+    As in Kafka, the last offset of a repeated partition counts.
     """
     flat = _texts(request)
     code = 0
@@ -46,7 +46,7 @@ async def in_turn(request: CommitRequest, call: Callable[[Sequence[str]], Awaita
 
 
 def _texts(request: CommitRequest) -> list[str]:
-    """Each partition of a commit, and behind it the text of its last offset."""
+    """Each partition of a commit, followed by the text of its last offset."""
     texts = {
         name_of(partition): f"{offset.offset} {offset.leader_epoch} {offset.topic_id.hex} {offset.metadata}"
         for partition, offset in request.offsets
@@ -64,7 +64,7 @@ class Offsets:
         self._on_commit: dict[str, Callable[[Iterable[TopicPartition]], None]] = {}
 
     async def commit(self, request: CommitRequest) -> int:
-        """Commit offsets; the code is for all of them. If it is not 0, a part of very many may be committed."""
+        """Commit offsets; returns one code for all. If not 0, a part of very many may be committed."""
 
         def commit(some: Sequence[str]) -> Awaitable[int]:
             return self._calls.call(
@@ -85,7 +85,7 @@ class Offsets:
         return code
 
     def begin_commit(self, request: CommitRequest) -> asyncio.Future[int] | None:
-        """Make the call of a short commit; None if something must be waited for first.
+        """Make the call of a short commit; None if the caller must use `commit`, which may wait first.
 
         The codes UNINDEXED and LATE ask for `commit`. After the code 0 the caller tells `committed`.
         """
@@ -158,7 +158,7 @@ class Offsets:
     async def delete(
         self, group_id: str, partitions: Sequence[tuple[TopicPartition, str]]
     ) -> tuple[int, Sequence[int]]:
-        """Forget committed offsets, also those that transactions hold, and detach their Redis groups.
+        """Delete committed offsets, including pending ones of transactions, and detach their Redis groups.
 
         :param partitions: each with its topic's id in hex.
         :returns: a code for all, and if that is none, one for each.
@@ -173,7 +173,7 @@ class Offsets:
                 break
         return code, codes
 
-    # ------------------------------------------------------------------ topics that are gone
+    # ------------------------------------------------------------------ deleted topics
 
     async def topic_ids(self) -> Set[UUID]:
         """The ids of all topics."""
@@ -181,9 +181,9 @@ class Offsets:
         return frozenset(topic.id for topic in self._catalog.topics())
 
     async def forget_former_topics(self, failures: Failures) -> None:
-        """Forget the offsets that were committed for topics that are gone, or made again since.
+        """Delete committed offsets of topics that were deleted, or made again since.
 
-        A group whose server fails is left out, and the failure is added to ``failures``.
+        Leaves out groups on a failing server, and adds the failure to ``failures``.
         """
         for some in await self._calls.index.group_ids():
             for group_id in some:
@@ -197,7 +197,7 @@ class Offsets:
     async def _forget_former_topics(self, group_id: str) -> None:
         committed = await self.fetch(group_id, None)
         if self._former(committed):
-            # The cache of the catalog may lack new topics. After this it has each topic of the commits above.
+            # The cache of the catalog may lack new topics. After this read it has each topic of the commits above.
             await self._catalog.refresh()
         former = [part for partition, id in self._former(committed) for part in (name_of(partition), id.hex)]
         for some in chunks(former, _AT_ONCE):

@@ -1,9 +1,9 @@
-"""Parked members wait here. A front-end asks for all members of one group's round together.
+"""Parked members wait here. A front-end polls Redis for all members of one group's round together.
 
-It asks Redis when the group's channel moves, and at the time that the last reply named. One of the parked members asks
-for all. When that member is answered or cancelled, the next one goes on. So the members need no other task, and a round
-ends with its last member. Asking for a member also holds its session. Nobody asks for a member whose connection is
-gone, so its session ends in time.
+It polls when the group's channel has a message, and at the time in the last reply. The task of one parked member polls
+for all. When that member is answered or cancelled, the next one continues. So the members need no other task, and a
+round ends with its last member. Polling for a member also keeps its session. A member without a connection is not
+polled, so its session expires.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from korvet.redis.wakeup import Listening, Wakeups
 Member = tuple[str, str]
 """A member id, and its instance id or ''."""
 Asking = Callable[[Sequence[Member]], Awaitable[Sequence[Any]]]
-"""The call that asks Redis: a reply for each member."""
+"""The call that polls Redis: a reply for each member."""
 
 _AT_ONCE: Final = 200
-"""The members of one call, during which that Redis serves nobody else."""
+"""The most members of one call, which blocks Redis."""
 
 
 class _Parked:
@@ -37,7 +37,7 @@ class _Parked:
         self.error: Exception | None = None
         self.is_done = False
         self.due_s: float | None = None
-        """The time to ask for it again, by the loop's clock; None before the first time."""
+        """The loop's time of its next poll; None before the first."""
         self.called = asyncio.Event()
 
     def release(self) -> None:
@@ -46,7 +46,7 @@ class _Parked:
 
 
 class _Round:
-    """Members that wait for the same answers. A reply has its status at ``status_at``, and the wait behind it."""
+    """Members that wait for the same answers. A reply has its status at ``status_at``, followed by the wait."""
 
     def __init__(self, wakeups: Wakeups, channel: str, status_at: int, ask: Asking) -> None:
         self._wakeups = wakeups
@@ -82,7 +82,7 @@ class _Round:
                     self._asker.called.set()
 
     async def _serve(self, asker: _Parked, draining: anyio.Event) -> None:
-        """Ask for all members until the asker has its answer."""
+        """Poll for all members until the asker has its answer."""
         with self._wakeups.listen([self._channel]) as listening:
             self._listening = listening
             try:
@@ -99,12 +99,12 @@ class _Round:
                 self._listening = None
 
     def _patience_s(self) -> float:
-        """The time until the next call for a member."""
+        """Seconds until the next poll."""
         now_s = asyncio.get_running_loop().time()
         return max(min(one.due_s or 0.0 for one in self._parked) - now_s, 0.0)
 
     def _due(self) -> Sequence[_Parked]:
-        """The members whose time has come, and the new ones: the channel may have moved before they came."""
+        """The members due for a poll, and the new ones: a message may have preceded them."""
         now_s = asyncio.get_running_loop().time()
         return [one for one in self._parked if (one.due_s or 0.0) <= now_s]
 
@@ -144,8 +144,8 @@ class ParkedMembers:
     ) -> Any:
         """Wait for the answer of a member whose last reply is parked.
 
-        :param number: the number of the answer's round in the group. The same ``ask`` asks for all members of one
-            channel and number.
+        :param number: the number of the answer's round in the group. One ``ask`` polls for all members of a channel
+            and number.
         :returns: a reply that is not parked; at drain the last one.
         :raises KorvetError: ``ask`` raised it.
         """
@@ -170,5 +170,5 @@ class ParkedMembers:
 
 
 def is_parked(reply: Any, status_at: int) -> bool:
-    """Whether a reply tells to wait; a refusal is too short to have a status."""
+    """True if a reply's status is to wait; a refusal is too short to have a status."""
     return len(reply) > status_at and reply[status_at] == b"parked"

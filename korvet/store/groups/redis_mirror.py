@@ -2,8 +2,8 @@
 
 The committed offsets are the authority, and the Redis groups mirror them. The mirror attaches (makes) a Redis group at
 the first Fetch of a group's member, or after the first commit. It moves the Redis group within a second of a commit,
-and detaches (destroys) it with its group. A Fetch waits once for at most three round trips of this. A commit does not
-wait for it. Neither fails with it.
+and detaches (destroys) it with its group. A Fetch waits once, for at most three round trips; a commit never waits.
+Neither fails if the mirror fails.
 
 A group remembers a Redis group before it is attached, and the mirror looks at the group again afterwards. So the last
 of two front-ends is right, and Redis groups of a group that was deleted meanwhile are detached. Any step may be
@@ -31,7 +31,7 @@ from korvet.store.groups.types import TopicPartition, name_of, partition_of
 from korvet.store.outcomes import settled
 
 INTERVAL_S: Final = 1.0
-"""The mirror works at most this often, after commits and after failures."""
+"""The least pause of the mirror, after commits and after failures."""
 MOST_PENDING: Final = 50_000
 """The partitions that may wait for the mirror. A further one drops the one that waits longest. That loses time only:
 its next commit, or the first Fetch of any connection there, is mirrored again."""
@@ -53,12 +53,12 @@ class RedisMirror:
         self._flushing = anyio.Lock()
 
     def committed(self, group_id: str, partitions: Iterable[tuple[TopicPartition, str]]) -> None:
-        """Note a commit, which `run` mirrors soon. Each partition comes with its topic's id in hex."""
+        """Note a commit for `run` to mirror soon. Each partition has its topic's id in hex."""
         for partition, topic_id in partitions:
             self.await_mirroring(group_id, partition, topic_id)
 
     async def uncommitted(self, group_id: str, partitions: Sequence[tuple[TopicPartition, str]]) -> None:
-        """Detach Redis groups of offsets that were deleted. Never raises.
+        """Detach the Redis groups of deleted offsets. Never raises.
 
         If an offset was committed again meanwhile, its Redis group is attached again.
         """
@@ -82,12 +82,12 @@ class RedisMirror:
         self._due = anyio.Event()
 
     async def drain(self) -> None:
-        """Mirror the commits that wait, for at most a second."""
+        """Mirror the waiting commits, for at most a second."""
         with anyio.move_on_after(PATIENCE_S):
             await self.flush()
 
     async def flush(self) -> None:
-        """Mirror all commits that wait. A commit whose server is away waits on. Never raises."""
+        """Mirror all waiting commits, except those on servers that are away. Never raises."""
         async with self._flushing:
             if self._is_redis_away():
                 self._due.set()
@@ -97,11 +97,11 @@ class RedisMirror:
                 await self._mirror(portions)
 
     def _is_redis_away(self) -> bool:
-        """Whether all of Redis is away; false for a cluster, because some of its nodes may be there."""
+        """True if all of Redis is away; false for a cluster, because some of its nodes may be up."""
         return self._store.url.kind != "cluster" and not self._store.is_connected()
 
     async def _mirror(self, portions: Sequence[Portion]) -> None:
-        """Move Redis groups until their groups tell the positions that they were moved to."""
+        """Move Redis groups until they are at their groups' current offsets."""
         for _ in range(_ROUNDS):
             moves: list[tuple[Portion, str, str, bytes]] = []
             gone: list[Portion] = []
@@ -124,7 +124,7 @@ class RedisMirror:
     def _moves(
         self, portion: Portion, was_last: int, offsets: Sequence[bytes]
     ) -> Iterator[tuple[Portion, str, str, bytes]]:
-        """The Redis groups that may not stand at their offsets, for example because another front-end moved them."""
+        """The Redis groups that may not be at their offsets, for example because another front-end moved them."""
         if not was_last:
             self.forget(portion.group_id)
         known = self._mirrored.of(portion.group_id)
@@ -148,9 +148,9 @@ class RedisMirror:
         return list(moved.values())
 
     async def detach_gone(self, portions: Sequence[Portion]) -> None:
-        """Detach the Redis groups of groups that are gone.
+        """Detach the Redis groups of deleted groups.
 
-        A group that was made again may have lost its Redis groups by this: it is mirrored anew.
+        A group that was made again may lose its Redis groups here, so it is mirrored again.
         """
         gone = [(portion, partition, topic_id) for portion in portions for partition, topic_id in portion.partitions]
         for portion in portions:
@@ -166,7 +166,7 @@ class RedisMirror:
                 self.put_back([portion])
 
     def _postpone(self, portions: Sequence[Portion], error: BaseException) -> None:
-        """Try again if that may help. The positions of these Redis groups are not certain any more."""
+        """Retry if that may help. The positions of these Redis groups are no longer certain."""
         self._calls.failed(error)
         for portion in portions:
             self.forget(portion.group_id)

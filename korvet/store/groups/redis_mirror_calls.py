@@ -37,7 +37,7 @@ class RedisGroupCalls:
         return self._store.call_function(Purpose.COORDINATE, function, keys, **named)
 
     def remember(self, portion: Portion, mirror: str) -> Awaitable[Any]:
-        """Have the group remember the partitions. The reply tells the offsets for their Redis groups."""
+        """Record the partitions in the group. The reply has the offsets for their Redis groups."""
         flat = list(chain.from_iterable(portion.partitions))
         return self._groups.call("korvet_group_attach", portion.group_id, mirror=mirror, partitions=flat)
 

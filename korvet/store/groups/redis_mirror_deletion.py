@@ -29,10 +29,10 @@ class Deletion:
     async def delete(self, group_ids: Sequence[str], *, only_expired: bool = False) -> list[int | KorvetError]:
         """Destroy the Redis groups of groups without members, then the groups; a code or the store's failure for each.
 
-        May be repeated at any point. COORDINATOR_NOT_AVAILABLE if other front-ends attach Redis groups faster than this
+        Repeatable at any point. COORDINATOR_NOT_AVAILABLE if other front-ends attach Redis groups faster than this
         detaches them.
 
-        :param only_expired: delete expired groups alone; another group gets NON_EMPTY_GROUP, also without members.
+        :param only_expired: delete only expired groups; any other gets NON_EMPTY_GROUP, even without members.
         """
         outcomes: dict[str, int | KorvetError] = dict.fromkeys(group_ids, COORDINATOR_NOT_AVAILABLE)
         for some in chunks(list(outcomes), AT_ONCE):
@@ -52,7 +52,7 @@ class Deletion:
     async def _delete(
         self, group_ids: Sequence[str], which: str, forgotten: list[Portion]
     ) -> dict[str, int | KorvetError]:
-        """One round. It destroys some Redis groups of a group that has very many, and has the group forget these."""
+        """One round: destroys some Redis groups of a group with very many, and removes these from the group."""
         outcomes: dict[str, int | KorvetError] = {}
         attached: dict[str, list[bytes]] = {}
         calls = (self._groups.call("korvet_group_attached", group_id) for group_id in group_ids)
@@ -80,7 +80,7 @@ class Deletion:
     async def _forget(
         self, group_ids: Sequence[str], attached: dict[str, list[bytes]], forgotten: list[Portion]
     ) -> dict[str, int | KorvetError]:
-        """Have groups forget destroyed Redis groups; RETRY, for they may have further ones."""
+        """Remove destroyed Redis groups from groups; returns RETRY, because they may have more."""
         calls = (self._groups.call("korvet_group_detach", one, partitions=attached[one]) for one in group_ids)
         told = zip(group_ids, await settled(calls), strict=True)
         forgotten += [Portion(group_id, list(pairs(attached[group_id]))) for group_id in group_ids]

@@ -11,7 +11,7 @@ from korvet.store.groups.call import chunks
 from korvet.store.groups.types import TopicPartition, name_of
 
 AT_ONCE: Final = 500
-"""The partitions that are asked for, moved or destroyed together; more would hold up other requests."""
+"""The most partitions to read, move or destroy together; more would delay other requests."""
 
 _MOST_MIRRORED: Final = 100_000
 

@@ -1,4 +1,4 @@
-"""The Redis groups that a Fetch needs. A Fetch names no group, so a front-end notes for which group a client reads."""
+"""The Redis groups that a Fetch needs. A Fetch names no group, so a front-end records each client's group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from korvet.store.log.room import Want
 from korvet.store.outcomes import settled
 
 NOTE_MS: Final = 600_000
-"""The time for which Redis remembers the groups of a reader."""
+"""Milliseconds for which Redis keeps a reader's groups."""
 MOST_NOTED_BYTES: Final = 8 << 20
 """The bytes that a front-end notes of a namespace's readers within `NOTE_MS`, about. A reader beyond them gets its
 Redis groups at its first commit."""
@@ -42,20 +42,20 @@ class Readers:
         self._rests_until = 0.0
         self._room = room
         self._noted: set[int] = set()
-        """The hashes of the notes that were made since `_noted_at`."""
+        """The hashes of the notes since `_noted_at`."""
         self._noted_at = self._now()
         self._noted_bytes = 0
 
     @property
     def noted_bytes(self) -> int:
-        """The bytes of the notes that this front-end made within `NOTE_MS`, about."""
+        """The approximate bytes of this front-end's notes within `NOTE_MS`."""
         if self._now() - self._noted_at > NOTE_MS / 1000:
             self._noted.clear()
             self._noted_at, self._noted_bytes = self._now(), 0
         return self._noted_bytes
 
     def _may_note(self, key: str, group_id: str, names: Sequence[str]) -> bool:
-        """Whether there is room for a note. One that is made again takes none."""
+        """True if there is room for a note; a repeated one takes none."""
         note = hash((key, group_id, *names))
         size_bytes = _KEY_BYTES + len(key) + sum(map(len, names)) + len(names) * (_PARTITION_BYTES + len(group_id))
         if self.noted_bytes and note in self._noted:
@@ -83,9 +83,9 @@ class Readers:
     async def attach(self, client_id: str, client_host: str, wants: Sequence[Want]) -> list[Partition]:
         """Make the Redis groups that a client needs before its first Fetch of partitions.
 
-        Never raises. After a failure it rests a while, so that no Fetch is held up again and again.
+        Never raises. After a failure it pauses, so that it does not delay Fetches repeatedly.
 
-        :returns: the partitions that need no further call of this.
+        :returns: the partitions that need no further call.
         """
         if self._now() < self._rests_until:
             return []
@@ -114,7 +114,7 @@ class Readers:
         return done
 
     async def _make(self, reads: dict[str, list[Want]]) -> list[Partition]:
-        """Make the Redis groups that are missing, but none for a group that does not exist."""
+        """Make missing Redis groups, except for a group that does not exist."""
         asked = [(group_id, some) for group_id, wants in reads.items() for some in chunks(wants, AT_ONCE)]
         portions = [
             Portion(group_id, [(name_of(_where(want)), want.partition.topic_id) for want in wants])
@@ -135,14 +135,14 @@ class Readers:
         try:
             codes = replies(await settled(calls))
         except BaseException:
-            # Redis may have made them all the same, for groups that are gone by now.
+            # Redis may nevertheless have made them, for groups deleted by now.
             for group_id, want in making:
                 self._mirror.await_mirroring(group_id, _where(want), want.partition.topic_id)
             raise
         for (group_id, want), (code,) in zip(making, codes, strict=True):
             if code == 0:
                 done.append(want.partition)
-                # The Redis group may be new, or old and at another offset. Its group may be gone by now.
+                # The Redis group may be new, or old and at another offset. Its group may be deleted by now.
                 self._mirror.forget(group_id)
                 self._mirror.await_mirroring(group_id, _where(want), want.partition.topic_id)
         return done

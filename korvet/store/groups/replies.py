@@ -29,7 +29,7 @@ def text(value: bytes) -> str:
 
 
 def named(reply: Any) -> dict[str, Any]:
-    """The names and values behind a reply's code."""
+    """The names and values after a reply's code."""
     return {text(name): value for name, value in zip(reply[1::2], reply[2::2], strict=True)}
 
 
@@ -60,7 +60,7 @@ def synced(reply: Any) -> Synced:
 
 
 def described(found: Mapping[str, Any]) -> GroupDescription:
-    """The group that a reply describes. A member that pages name twice counts once."""
+    """The group in a reply. A member repeated across pages counts once."""
     is_consumer = type_of(found) == CONSUMER
     members = {member["member_id"]: member for member in (named((0, *told)) for told in found["members"])}
     return GroupDescription(

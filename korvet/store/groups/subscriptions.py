@@ -13,7 +13,7 @@ from korvet.store.catalog.topic import Topic
 
 _MOST_PATTERNS: Final = 1000
 _MOST_GONE: Final = 1000
-"""The names of deleted topics that may be kept, beside as many as there are topics."""
+"""The most names of deleted topics to keep, plus the number of topics."""
 _UNTRIED: Final[tuple[int, frozenset[str]]] = (0, frozenset())
 
 # RE2's words, and RE2J's in Kafka's messages if these differ.
@@ -85,7 +85,7 @@ class Subscriptions:
         self._names = _Names()
 
     def resolved(self, members: Iterable[tuple[str, Sequence[str], str]]) -> Subscribed:
-        """The topics that members subscribe to, as the catalog was last read; no I/O.
+        """The topics that members subscribe to, by the catalog as last read; no I/O.
 
         :param members: id, names, and regular expression or '' of each.
         """
@@ -111,14 +111,14 @@ class Subscriptions:
         return b"\n".join(name + b" - 0" if topic is None else _line(topic).encode() for name, topic in found)
 
     def untried(self, regexes: Collection[str]) -> int:
-        """The number of names that expressions have yet to try, in all; no I/O."""
+        """The total number of names that expressions have not tried yet; no I/O."""
         names = self._known_names()
         return sum(map(names.untried, regexes))
 
     def match(self, regexes: Collection[str]) -> None:
-        """Try the names that `untried` counted: some microseconds a name, or milliseconds by a hostile expression.
+        """Try the names counted by `untried`: some microseconds a name, or milliseconds for a hostile expression.
 
-        May be called in a thread.
+        May run in a thread.
         """
         names = self._names
         for regex in regexes:
@@ -144,7 +144,7 @@ def _line(topic: Topic) -> str:
 
 
 def regex_problem(regex: str) -> str | None:
-    """The reason why a member cannot subscribe by an expression, in Kafka's words, or None.
+    """The problem with a regular expression for a subscription, in Kafka's words, or None.
 
     Source: Utils.throwIfRegularExpressionIsInvalid
     """

@@ -113,7 +113,7 @@ class CommitRequest(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """A member as an administrator sees it. ``is_awaited``: it has yet to join the rebalance, or to sync."""
+    """A member, for administrators. ``is_awaited`` is true until it joins the rebalance, or syncs."""
 
     id: str
     instance_id: str | None
@@ -126,10 +126,10 @@ class GroupMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """A group as an administrator sees it; ``id`` never changes, ``locator`` says whose group it is.
+    """A group, for administrators; ``id`` never changes, ``locator`` says whose group it is.
 
-    A group of the consumer protocol has its state here and the rest in ``consumer``. In a classic group ``pending`` are
-    ids that have yet to join, and ``is_initial`` says that a first rebalance waits for further members.
+    A group of the consumer protocol has its state here and the rest in ``consumer``. In a classic group ``pending`` has
+    the ids that must still join, and ``is_initial`` is true while a first rebalance waits for further members.
     """
 
     id: str

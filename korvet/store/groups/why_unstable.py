@@ -1,4 +1,4 @@
-"""Sentences that say why a group is not Stable: the member that has to act, until when, and the member that waits."""
+"""Sentences that explain why a group is not Stable: the member that must act, by when, and the waiting member."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _AWAY: Final = -2
 
 
 def waits(group: GroupDescription, name_of: NameOf) -> list[str]:
-    """A sentence for each thing that the group waits for; none if it waits for nothing.
+    """A sentence for each cause of the group's wait; none without one.
 
     :param name_of: a topic's name, for people.
     """
