@@ -23,7 +23,7 @@ from korvet.store.log.fair_queue import Reader, passed_on
 from korvet.store.log.partition import Partition
 
 AHEAD_SHARE = 4
-"""The share of the budget for batches read ahead and not yet fetched."""
+"""Batches read ahead and not yet fetched may take one part in so many of the budget."""
 KEPT_S = 5.0
 """Seconds after which a reader is not expected soon."""
 

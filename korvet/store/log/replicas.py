@@ -130,7 +130,7 @@ class UnconfirmedAppend:
         self.touch = touch
         """A command that writes at the key's server without a change."""
         self.copies = copies
-        """Resolves to 1 as soon as enough servers have it."""
+        """Set to 1 as soon as enough servers have it."""
         self.awaits_disk = awaits_disk
         """True if it waits for WAITAOF."""
         self.awaits_flush = awaits_disk

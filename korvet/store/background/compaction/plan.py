@@ -51,7 +51,7 @@ class Transactions:
     def __init__(self, aborted: Iterable[Aborted]) -> None:
         self._to_come = sorted(aborted, reverse=True)
         self._aborted: dict[int, bool] = {}
-        """True for each producer with records in the walk."""
+        """By producer: true if the walk has met records of it."""
         self._committed: set[int] = set()
 
     def _reach(self, last_offset: int) -> None:
