@@ -30,7 +30,7 @@ _LEAVE_S: Final = 1.0
 
 
 class Counting:
-    """The tallies of a front-end; `tell` reports them to the others while it runs.
+    """The tallies of a front-end; `publish` reports them to the others while it runs.
 
     :param front_ends: returns the last known number of front-ends.
     """
