@@ -50,7 +50,7 @@ def opened(batch: Batch, data: bytes) -> tuple[bytes, list[Record]]:
             records.append(record)
             at, last = record.end, record.offset_delta
         if at != len(plain):
-            raise ValueError(f"{len(plain) - at} bytes behind the records")
+            raise ValueError(f"{len(plain) - at} bytes after the records")
     except _UNDECODABLE as error:
         raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
     return plain, records
@@ -95,7 +95,7 @@ def keyless(batch: Batch, data: bytes | memoryview) -> Iterator[int]:
             if record.key is None:
                 yield index
         if at != len(plain):
-            raise ValueError(f"{len(plain) - at} bytes behind the records")
+            raise ValueError(f"{len(plain) - at} bytes after the records")
     except _UNDECODABLE as error:
         raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
 

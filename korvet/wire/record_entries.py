@@ -71,7 +71,7 @@ def split(batch: Batch, data: bytes | memoryview, *, is_json: bool) -> list[Spli
             arguments += len(record.fields) + 5
             records.append(record)
         if at != len(plain):
-            raise ValueError(f"{len(plain) - at} bytes behind the records")
+            raise ValueError(f"{len(plain) - at} bytes after the records")
     except (IndexError, ValueError) as error:
         raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
     if arguments > MOST_ARGUMENTS:

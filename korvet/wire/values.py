@@ -27,7 +27,7 @@ def values(batch: Batch, data: bytes | memoryview) -> Iterator[memoryview | None
             value, at = _value(plain, view, at, index)
             yield value
         if at != len(plain):
-            raise ValueError(f"{len(plain) - at} bytes behind the records")
+            raise ValueError(f"{len(plain) - at} bytes after the records")
     except (IndexError, ValueError) as error:
         raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
 
