@@ -31,8 +31,8 @@ _ROOM_BYTES = 64 << 20
 _MOST_KEY_BYTES = 4096
 _KEY_AT = 4
 _FIRST_KEY_AT = 8
-"""In a packed command, behind the numbers of words and bytes, the command and the bytes of the key; in that of a call
-of a function behind its name and the number of keys, too."""
+"""In a packed command, after the numbers of words and bytes, the command and the bytes of the key; in a function call,
+also after the function's name and the number of keys."""
 _OF_FUNCTION = "@user_function:"
 _NON_LOCAL = "attempted to access a non local key"
 """The error of a function that derives a key in a slot which is on its way to another server; Valkey begins with a
