@@ -3,8 +3,8 @@
 Every second each server's coordination link calls `korvet_probe`. A server refuses it as it refuses a write, and it
 notes the time. Two answers to any front-ends that are more than `LIMIT_MS` apart, by the server's clock, are an outage
 of that server. It was frozen or away, it refused writes, or its successor was not there yet. If one front-end hangs,
-the others' answers go on, so that is no outage. `Outages.known_at` tells group functions of outages. They compute the
-time between the last answer and their call themselves. A front-end without a recent answer asks for one before it
+the others' answers go on, so that is no outage. `Outages.known_at` passes outages to group functions, which compute the
+time between the last answer and their call themselves. A front-end without a recent answer gets one before it
 calls.
 
 A false outage costs little: a dead member expires a session later. A missed outage expires live members. So all known
@@ -286,7 +286,7 @@ def _merged(outages: list[Outage]) -> tuple[Outage, ...]:
     """The outages of the last hour, the oldest first, at most `_KEPT`; outages that overlap become one.
 
     If there are more, the closest two become one that is as long as both, so the time between them counts as served.
-    The newest, which Redis tells of as well, stay as they are.
+    The newest, which Redis also reports, stay as they are.
     """
     merged: list[Outage] = []
     for outage in sorted(outages):

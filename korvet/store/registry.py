@@ -7,7 +7,7 @@ whose turn it is. If the registry is unusable (foreign data, or a missing right)
 sweeps.
 
 A front-end with several listeners has one node id. The registry holds the address of each listener by the listener's
-name. A client is told only of addresses of the name through which it came. A front-end that tells no names has one
+name. A client gets only addresses of its own listener's name. A front-end without names has one
 listener, called ``default``.
 
 If the front-end with the turn cannot reach each node of a cluster, it passes the turn on, because another front-end may
@@ -126,7 +126,7 @@ class Registry:
         self._live: Mapping[str, Live] = _NOBODY
 
     async def open(self, outages: Outages | None) -> None:
-        """Renew for the first time, before any client is served, and tell ``outages`` when no front-end was there.
+        """Renew for the first time, before any client is served, and report times without a front-end to ``outages``.
 
         :param outages: None for a namespace that is opened for its first client: its rest was no outage.
         :raises StoreUnavailable: Redis cannot be asked.
@@ -267,7 +267,7 @@ class Registry:
             self._live = live
 
     def _live_at(self, name: str, own: Address, others: list[tuple[int, Mapping[str, Address | None]]]) -> Live:
-        """The front-ends with such a listener. Only one at a loopback address tells clients of loopback addresses."""
+        """The front-ends with such a listener. Only one at a loopback address returns loopback addresses."""
         found = {self.own_id: own}
         for node_id, addresses in others:
             address = addresses.get(name)

@@ -87,7 +87,7 @@ class Offsets:
     def begin_commit(self, request: CommitRequest) -> asyncio.Future[int] | None:
         """Make the call of a short commit; None if the caller must use `commit`, which may wait first.
 
-        The codes UNINDEXED and LATE ask for `commit`. After the code 0 the caller tells `committed`.
+        The codes UNINDEXED and LATE require `commit`. After the code 0 the caller calls `committed`.
         """
         offsets = _texts(request)
         if len(offsets) > 2 * _AT_ONCE:
@@ -140,7 +140,7 @@ class Offsets:
     async def _read(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, *, with_held: bool
     ) -> AsyncIterator[Sequence[bytes]]:
-        """Partitions and offsets, as many at a time as one call tells."""
+        """Partitions and offsets, as many at a time as one call returns."""
         if partitions is None:
             cursor = b"0"
             while True:

@@ -3,7 +3,7 @@
 A read requests more entries than it uses if their batches are placed, because such entries are small. The reader's next
 Fetches find theirs here, and read only batches from Redis.
 
-Entries are trusted as long as the partition's channel is subscribed and tells nothing that makes them void
+Entries are trusted as long as the partition's channel is subscribed and has no message that makes them void
 (`Wakeups.since`): no trim, no compaction, no deletion. They are void too if the log begins another leader epoch, and
 after `TRUSTED_S`. So the stream stays the authority, as it was a moment ago. An answer out of them has the newest ends
 that this front-end knows. They serve only a Fetch that they fill, so that no answer is shorter for them.
@@ -31,7 +31,7 @@ _MOST_ENTRIES = 32
 
 
 class Known(NamedTuple):
-    """Entries from a reader's position on, up to the end that it may read, and the meta hash read behind them."""
+    """Entries from a reader's position on, up to the end that it may read, and the meta hash read after them."""
 
     entries: Sequence[Entry]
     meta: Meta
@@ -39,7 +39,7 @@ class Known(NamedTuple):
     """`Wakeups.since` at the question."""
     asked_at: float
     may_last: bool
-    """Whether `KnownEntries` may keep them."""
+    """True if `KnownEntries` may keep them."""
 
 
 class KnownEntries:

@@ -19,7 +19,7 @@ _CALLS: Final = 10_000
 class Ending(NamedTuple):
     """How a transaction ends: its ordinal, and the producer, epoch and time of its control batches.
 
-    If ``timestamp_ms`` is -1, the partition's server tells the time.
+    If ``timestamp_ms`` is -1, the partition's server sets the time.
     """
 
     ordinal: int

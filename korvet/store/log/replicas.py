@@ -6,22 +6,22 @@ commands. So each server has a connection for WAIT alone, and all appends that w
 (`korvet_log_touch`) and one WAIT. The write follows the replies to the appends, so it comes after them in the
 replication stream. min.insync.replicas counts the primary, as Kafka counts the leader.
 
-**The disk.** WAITAOF (Redis 7.2, Valkey) tells whether the server has flushed its append-only file, up to the last
+**The disk.** WAITAOF (Redis 7.2, Valkey) reports if the server has flushed its append-only file, up to the last
 write of its own connection. A round asks it between the touch and WAIT, if an append waits for it. With appendfsync
 everysec the answer comes with the next flush, so that all appends of a second share it.
 
 **Joining.** An append joins when its reply arrives, not when its request asks for the outcome. So pipelined requests of
 a connection wait together.
 
-**Another server.** A WAIT's answer is true of the server behind its connection. An append fails with its outcome
+**Another server.** A WAIT's reply is true for the server of its connection. An append fails with its outcome
 unknown if it was sent to a server with another history. It also does if the connection is lost while it waits. It is
 stored in some history, and its producer sends it again.
 
 **A replica that lags.** A WAIT lasts a fifth of a second at most. So an append does not wait long behind one that waits
 in vain. But each further round is a later write, which a replica that always lags so far would never have. So an append
-that did not get enough replicas keeps the primary's offset of that time, and INFO tells which replicas have reached it.
+that did not get enough replicas keeps the primary's offset of that time, and INFO shows which replicas have reached it.
 
-INFO also tells how many replicas there are; that knowledge is at most `_KNOWN_S` old.
+INFO also has the number of replicas, which is at most `_KNOWN_S` old here.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _SPARE_ENTRIES = 2
 _SPARE_PLACED_ENTRIES = 16
 """The same if the batches are placed: further reads take these entries (`korvet.store.log.known_entries`)."""
 _UNHEARD_ENTRIES = 64
-"""A read asks for so many beyond the last known end, and reserves nothing for them."""
+"""The entries to read beyond the last known end, without a reservation."""
 _PLACED_MEAN_BYTES = 8 << 10
 _INDEX_BYTES = 160
 """Of an entry whose batch is placed."""

@@ -18,7 +18,7 @@ Counter = tuple[str, str]
 
 
 class Heard(NamedTuple):
-    """The connections of all other front-ends. Without ``had_lease`` what this one told earlier may be lost."""
+    """The connections of all other front-ends. Without ``had_lease`` this one's earlier counts may be lost."""
 
     had_lease: bool
     others: Mapping[Counter, int]

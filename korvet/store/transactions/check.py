@@ -65,7 +65,7 @@ class Check:
     async def _ask_partition(self, name: TopicPartition, topic_id: str, joined: str) -> int:
         """A partition's code; 0 if it was deleted, because its part of the transaction no longer matters.
 
-        If its topic was made again since it came in, its history then tells nothing.
+        If its topic was made again since it joined, its history at that time proves nothing.
         """
         for is_fresh in (False, True):
             topic = self._catalog.topic(name[0])
