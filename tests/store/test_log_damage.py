@@ -325,6 +325,17 @@ async def test_compaction_logs_a_lost_batch_and_rests(one: Front) -> None:
     assert offsets(await one.read(partition, 0)) == [1, 2]
 
 
+@pytest.mark.parametrize("size", [LARGE - 1, 10])
+async def test_placed_batch_that_somebody_cut_is_no_batch(one: Front, size: int) -> None:
+    partition = await one.partition()
+    await one.append(partition, batch(1, size=LARGE))
+    key = f"{partition.keys.log}:1"
+    whole = await command(one, "GET", key)
+    await command(one, "SET", key, whole[:size])
+    partition.recent.clear()
+    assert codes([await one.read(partition, 0)]) == [CORRUPT]
+
+
 async def test_batch_of_a_failed_append_is_freed_when_the_failure_is_told(one: Front) -> None:
     """Before, it stayed until a collection of cycles, which seldom comes in a front-end."""
     topic = await one.topic(1)

@@ -90,7 +90,7 @@ COMMIT: Final = (
     _commit_script(
         "unknown topic and partition",
         *new_topic(),
-        _commit(_row(0), _row(5), errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+        _commit(_row(0), _row(1), _row(5), errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
         _commit(_row(0), name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
         READ,
     ),
