@@ -37,7 +37,9 @@ class Location(NamedTuple):
 
 def versions() -> list[tuple[int, int]]:
     """All served versions of all APIs."""
-    return [(api.key, version) for _, api in sorted(registry().items()) for version in range(api.lowest, api.highest + 1)]
+    return [
+        (api.key, version) for _, api in sorted(registry().items()) for version in range(api.lowest, api.highest + 1)
+    ]
 
 
 def locations(key: int, version: int) -> Iterator[Location]:
