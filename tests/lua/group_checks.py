@@ -179,6 +179,7 @@ class Checked(RuleBasedStateMachine):
                 needed = max([0, *(one.rebalance for one in model.members.values())])
                 assert min(expected, model.now + needed) <= written <= model.prolonged(expected, model.longest)
             setattr(model, name, written)
+        model.resumed = int(self._fields().get("resumed", 0))
         model.longest = numbers.get("rebalance_timeout", 0)
         model.shortest = numbers.get("session_timeout") or SHORTEST_SESSION
         expires_at = numbers.get("expires_at")

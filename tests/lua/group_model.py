@@ -98,13 +98,17 @@ class Model:
     """The longest rebalance timeout; the library may also count members that left since the last generation."""
     shortest: int = SHORTEST_SESSION
     outages: tuple[tuple[int, int], ...] = ()
+    resumed: int = 0
+    """The end of the last outage that the deadlines count already."""
 
     # ------------------------------------------------------------------ time
 
     def prolonged(self, deadline: int, timeout: int) -> int:
         """The first outage since a deadline was set gives the whole timeout, and a further one its own length."""
-        resumed = 0
+        resumed = self.resumed
         for begin, end in self.outages:
+            if end <= self.resumed:
+                continue
             was_set = deadline - timeout
             if deadline > begin and was_set < end:
                 deadline = end + timeout if was_set > resumed else deadline + end - begin

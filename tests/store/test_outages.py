@@ -354,3 +354,13 @@ async def test_node_that_takes_slots_over_has_the_outages_of_their_former_node()
 def _holds(cluster: Cluster, store: Store, key: str, number: int) -> bool:
     with cluster.nodes[number].client() as client:
         return store.run_id(key) == str(client.info("server")["run_id"])
+
+
+async def test_outage_that_redis_still_reports_is_not_merged_twice() -> None:
+    """Reported again after it was merged, it would swallow the time in which members were served."""
+    server = module._Server(10_000_000, ())
+    starts = [*range(20_000_000, 20_800_000, 100_000), 20_705_000]
+    outages = [module.Outage(start, start + 4_000) for start in starts]
+    server.add(outages)
+    server.add(outages[-4:])
+    assert sum(end - start for start, end in spans(server.text)) == 9 * 4_000
