@@ -12,6 +12,9 @@ import pytest
 
 from korvet import __version__
 from korvet.cli import korvet
+from korvet.configs.brokers import BROKER_CONFIGS
+from korvet.configs.groups import GROUP_CONFIGS
+from korvet.configs.topics import TOPIC_CONFIGS
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^    (?:.*\\\n)*.*", re.MULTILINE)
@@ -52,6 +55,21 @@ def test_words_of_a_page_are_those_of_the_command_line(page: str, words: str) ->
     assert rest == [] or context.allow_extra_args
     required = [one for one in command.params if one.required]
     assert [one.name for one in required if one.name is None or given.get(one.name) is None] == []
+
+
+def test_table_of_commands_has_each_command_and_verb() -> None:
+    table, _, _ = (ROOT / "docs/cli.md").read_text().partition("\n## ")
+    rows = re.findall(r"^\| `(\w+) ?(\S*)` \|", table, re.MULTILINE)
+    shown = {(name, verb) for name, verbs in rows for verb in verbs.split("\\|")}
+    groups = {name: one.commands for name, one in korvet.commands.items() if isinstance(one, click.Group)}
+    assert {name for name, _ in shown} == korvet.commands.keys()
+    assert {one for one in shown if one[0] in groups} == {(name, verb) for name in groups for verb in groups[name]}
+
+
+def test_configuration_page_names_each_setting_of_korvets_own() -> None:
+    page = (ROOT / "docs/configuration.md").read_text()
+    own = [name for name in (*TOPIC_CONFIGS, *BROKER_CONFIGS, *GROUP_CONFIGS) if name.startswith("korvet.")]
+    assert [name for name in own if not re.search(rf"`{re.escape(name)}[`=]", page)] == []
 
 
 def test_pages_have_the_commands() -> None:

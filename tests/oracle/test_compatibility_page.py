@@ -20,10 +20,6 @@ def _advertised(address: str) -> dict[int, tuple[int, int]]:
     return {row["api_key"]: (row["min_version"], row["max_version"]) for row in answer.outcome["api_keys"]}
 
 
-def test_every_supported_api_has_a_script() -> None:
-    assert {script.api for script in SCRIPTS} == set(ADVERTISED) == set(API_KEYS)
-
-
 def test_script_names_are_unique() -> None:
     names = [script.name for script in SCRIPTS]
     assert len(set(names)) == len(names)

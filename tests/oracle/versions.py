@@ -10,25 +10,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-from tests.support.broker import ROOT
+from kio.schema.index import api_key_map
 
-API_KEYS: Final = {
-    "produce": 0, "fetch": 1, "list_offsets": 2, "metadata": 3, "offset_commit": 8, "offset_fetch": 9,
-    "find_coordinator": 10, "join_group": 11, "heartbeat": 12, "leave_group": 13, "sync_group": 14,
-    "describe_groups": 15, "list_groups": 16, "api_versions": 18, "create_topics": 19, "delete_topics": 20,
-    "delete_records": 21, "init_producer_id": 22, "offset_for_leader_epoch": 23, "describe_configs": 32,
-    "alter_configs": 33, "describe_log_dirs": 35, "create_partitions": 37, "delete_groups": 42,
-    "incremental_alter_configs": 44, "offset_delete": 47, "describe_cluster": 60, "describe_topic_partitions": 75,
-    "add_partitions_to_txn": 24, "add_offsets_to_txn": 25, "end_txn": 26, "txn_offset_commit": 28,
-    "describe_producers": 61, "describe_transactions": 65, "list_transactions": 66,
-    "write_txn_markers": 27, "consumer_group_heartbeat": 68, "consumer_group_describe": 69,
-    "list_config_resources": 74, "alter_replica_log_dirs": 34, "elect_leaders": 43,
-    "alter_partition_reassignments": 45, "list_partition_reassignments": 46, "describe_client_quotas": 48,
-    "alter_client_quotas": 49,
-    "describe_user_scram_credentials": 50, "describe_quorum": 55, "describe_acls": 29, "create_acls": 30,
-    "delete_acls": 31, "alter_user_scram_credentials": 51, "sasl_handshake": 17, "sasl_authenticate": 36,
-    "get_telemetry_subscriptions": 71, "push_telemetry": 72,
-}  # fmt: skip
+from tests.support.broker import ROOT
 
 # Produce and SaslHandshake are advertised from 0, because librdkafka looks for that. As in Kafka, 0 to 2 of Produce
 # have no schema any more. SaslHandshake 0 is refused.
@@ -52,6 +36,8 @@ ADVERTISED: Final = {
     "alter_user_scram_credentials": (0, 0), "sasl_handshake": (0, 1), "sasl_authenticate": (0, 2),
     "get_telemetry_subscriptions": (0, 0), "push_telemetry": (0, 0),
 }  # fmt: skip
+
+API_KEYS: Final = {name: key for key, name in api_key_map.items() if name in ADVERTISED}
 
 TOLD_TO_A_RECEIVER: Final = ("get_telemetry_subscriptions", "push_telemetry")
 """Both brokers serve these always, and advertise them only if metrics that clients push go somewhere."""
