@@ -29,7 +29,7 @@ def _failed(_request: Any, failure: Failure) -> Fields:
 async def handle(ctx: Context, request: Any) -> Fields:
     asked, authorizer = asked_filter(request), ctx.frontend.authorizer
     if authorizer is None:
-        return _failed(request, DISABLED)
+        return _failed(request, (DISABLED[0], "No Authorizer is configured on the broker"))
     try:
         await authorizer.refresh()
     except KorvetError as error:

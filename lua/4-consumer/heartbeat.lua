@@ -128,7 +128,7 @@ function consumer.group_refusal(g, request)
   if group.is_consumer(g) then
     return nil
   elseif request.epoch ~= 0 and group.exists(g) then
-    local why = 'Group {group} is not a consumer group'
+    local why = 'Group {group} is not a consumer group.'
     return consumer.may_come_back(g, request) and code.UNKNOWN_MEMBER_ID or code.GROUP_ID_NOT_FOUND, why
   elseif request.epoch ~= 0 then
     -- Kafka's GROUP_ID_NOT_FOUND ends clients for good. Redis may lose a group, and then its members must join again.

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
 from korvet.api import registry
-from korvet.security.acl import Operation, PatternType, Permission, ResourceType
+from korvet.security.acl import Operation, PatternType, ResourceType
 from korvet.store.contract import FUNCTIONS
 from tests.api.acls import TURNED_ON, everything, on_cluster, rule, set_rules, whole_budget
 from tests.api.data import connected, records
-from tests.api.raw import ask, create_topics, created, unique
+from tests.api.raw import ask, created, unique
+from tests.api.transactions import producer
 from tests.oracle.versions import API_KEYS, supported
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
@@ -253,103 +254,12 @@ def test_refused_requests_of_all_apis_send_nothing_that_writes(broker: KorvetSer
     assert len(sent) == 1 and "korvet_log_append" in sent[0]
 
 
-def topic_code(answer: Any) -> str:
-    return str(answer["topics"][0]["error_code"])
-
-
 def put(broker: KorvetServer, topic: str, transactional_id: str | None = None) -> str:
     """The code of a produced batch."""
     data = [{"name": topic, "partition_data": [{"index": 0, "records": records(1, 10)}]}]
     values = {"transactional_id": transactional_id, "acks": -1, "timeout": 1000, "topic_data": data}
     (topic_answer,) = ask(broker.port, "produce", 9, **values)["responses"]
     return str(topic_answer["partition_responses"][0]["error_code"])
-
-
-@pytest.mark.parametrize("topics", [[SECRET, "open"], ["open", SECRET]])
-def test_a_request_for_several_topics_serves_those_that_are_allowed(
-    broker: KorvetServer, secret_id: UUID, topics: list[str]
-) -> None:
-    set_rules(broker, rule(TOPIC, "open", Operation.ALL))
-    if ask(broker.port, "metadata", 12, topics=[{"name": "open"}])["topics"][0]["error_code"] != "NONE":
-        created(broker.port, "open")
-    data = [{"name": name, "partition_data": [{"index": 0, "records": records(1, 10)}]} for name in topics]
-    answer = ask(broker.port, "produce", 9, acks=-1, timeout=1000, topic_data=data, transactional_id=None)
-    produced = {one["name"]: one["partition_responses"][0]["error_code"] for one in answer["responses"]}
-    assert produced == {SECRET: T29, "open": "NONE"}
-    asked = [
-        {"topic": name, "partitions": [{"partition": 0, "partition_max_bytes": 1000, "fetch_offset": 0}]}
-        for name in topics
-    ]
-    answer = ask(
-        broker.port, "fetch", 12, replica_id=-1, max_wait=100, min_bytes=1, max_bytes=9999, session_epoch=-1,
-        topics=asked,
-    )  # fmt: skip
-    read = {one["topic"]: one["partitions"][0] for one in answer["responses"]}
-    assert {name: one["error_code"] for name, one in read.items()} == {SECRET: T29, "open": "NONE"}
-    assert not read[SECRET]["records"] and read["open"]["records"]
-
-
-@kafka("AuthorizerIntegrationTest.testListGroupApiWithAndWithoutListGroupAcls")
-def test_lists_leave_out_what_the_client_may_not_see(broker: KorvetServer, secret_id: UUID) -> None:
-    set_rules(broker, *everything())
-    for group in ("mine", "theirs"):
-        ask(
-            broker.port, "offset_commit", 8, group_id=group, generation_id_or_member_epoch=-1, member_id="",
-            topics=[{"name": SECRET, "partitions": [{"partition_index": 0, "committed_offset": 0}]}],
-        )  # fmt: skip
-    set_rules(broker, rule(GROUP, "mi", DESCRIBE, pattern=PatternType.PREFIXED))
-    listed = {group["group_id"] for group in ask(broker.port, "list_groups", 5)["groups"]}
-    assert listed == {"mine"}
-    assert ask(broker.port, "metadata", 12, topics=None)["topics"] == []
-    (mine,) = ask(broker.port, "offset_fetch", 8, groups=[{"group_id": "mine", "topics": None}])["groups"]
-    assert (mine["error_code"], mine["topics"]) == ("NONE", [])
-    set_rules(broker, on_cluster(DESCRIBE))
-    assert {"mine", "theirs"} <= {group["group_id"] for group in ask(broker.port, "list_groups", 5)["groups"]}
-
-
-@kafka(
-    "AuthorizerIntegrationTest.testMetadataClusterAuthorizedOperationsWithoutDescribeCluster",
-    "AuthorizerIntegrationTest.testMetadataClusterAuthorizedOperationsWithDescribeAndAlterCluster",
-    "DescribeAuthorizedOperationsTest.testDescribeCluster",
-    "DescribeAuthorizedOperationsTest.testDescribeTopics",
-)
-def test_authorized_operations_are_those_that_the_rules_allow(broker: KorvetServer, secret_id: UUID) -> None:
-    def operations(api: str, version: int, field: str, **values: Any) -> int:
-        answer = ask(broker.port, api, version, include_cluster_authorized_operations=True, **values)
-        return int(answer[field])
-
-    cluster = "cluster_authorized_operations"
-    set_rules(broker, on_cluster(Operation.ALTER_CONFIGS), rule(TOPIC, SECRET, READ))
-    assert operations("describe_cluster", 0, cluster) == 0
-    (topic,) = ask(broker.port, "metadata", 12, topics=[{"name": SECRET}], include_topic_authorized_operations=True)[
-        "topics"
-    ]
-    assert topic["topic_authorized_operations"] == 1 << READ | 1 << DESCRIBE
-    set_rules(broker, on_cluster(Operation.ALTER))
-    assert operations("describe_cluster", 0, cluster) == 1 << Operation.ALTER | 1 << DESCRIBE
-    assert operations("metadata", 10, cluster, topics=[]) == 1 << Operation.ALTER | 1 << DESCRIBE
-
-
-@kafka(
-    "AuthorizerIntegrationTest.testTransactionalProducerInitTransactionsNoWriteTransactionalIdAcl",
-    "AuthorizerIntegrationTest.testIdempotentProducerNoIdempotentWriteAclInInitProducerId",
-)
-def test_a_producer_id_needs_some_topic_to_write_to_or_the_transactional_id(
-    broker: KorvetServer, secret_id: UUID
-) -> None:
-    def code(transactional_id: str | None = None) -> str:
-        answer = ask(
-            broker.port, "init_producer_id", 4, transactional_id=transactional_id, transaction_timeout=1000,
-            producer_id=-1, producer_epoch=-1,
-        )  # fmt: skip
-        return str(answer["error_code"])
-
-    set_rules(broker, rule(TOPIC, "whatever", WRITE))
-    assert (code(), code("x")) == ("NONE", X53)
-    set_rules(broker, rule(TOPIC, "what", WRITE, Permission.DENY, PatternType.PREFIXED), rule(TOPIC, "whatever", WRITE))
-    assert code() == C31
-    set_rules(broker, on_cluster(Operation.IDEMPOTENT_WRITE), rule(TRANSACTIONAL_ID, "x", WRITE))
-    assert (code(), code("x")) == ("NONE", "NONE")
 
 
 def test_a_taken_right_ends_a_fetch_that_waits_without_records(broker: KorvetServer, secret_id: UUID) -> None:
@@ -367,29 +277,6 @@ def test_a_taken_right_ends_a_fetch_that_waits_without_records(broker: KorvetSer
         assert put(broker, topic) == "NONE"
         (answered,) = connection.receive()["responses"][0]["partitions"]
     assert (answered["error_code"], answered["records"]) == (T29, b"")
-
-
-@kafka("AuthorizerIntegrationTest.testCreateTopicAuthorizationWithClusterCreate")
-def test_a_created_topic_is_shown_without_its_configs_to_a_client_that_may_not_see_them(
-    broker: KorvetServer, secret_id: UUID
-) -> None:
-    name = unique("blind")
-    set_rules(broker, on_cluster(Operation.CREATE))
-    (result,) = create_topics(broker.port, {"name": name})
-    assert result["error_code"] == "NONE"
-    assert (result["num_partitions"], result["replication_factor"], result["configs"]) == (-1, -1, [])
-    assert result["topic_config_error_code"] == 29
-
-
-def test_add_partitions_attempts_none_if_one_topic_is_forbidden(broker: KorvetServer, secret_id: UUID) -> None:
-    set_rules(broker, rule(TRANSACTIONAL_ID, "x", WRITE), rule(TOPIC, "open", WRITE))
-    asked = [{"name": name, "partitions": [0]} for name in ("open", SECRET)]
-    answer = ask(broker.port, "add_partitions_to_txn", 3, v3_and_below_transactional_id="x", v3_and_below_topics=asked)
-    codes_by_topic = {
-        topic["name"]: topic["results_by_partition"][0]["partition_error_code"]
-        for topic in answer["results_by_topic_v3_and_below"]
-    }
-    assert codes_by_topic == {"open": "OPERATION_NOT_ATTEMPTED", SECRET: T29}
 
 
 def test_the_archives_group_takes_offsets_only_from_clients_that_may_delete_it(
@@ -414,17 +301,6 @@ def test_the_archives_group_takes_offsets_only_from_clients_that_may_delete_it(
     assert commit("korvet.archive") == {G30} and commit("korvet.archive2") == {"NONE"}
     set_rules(broker, *reads, rule(GROUP, "korvet.archive", Operation.DELETE))
     assert commit("korvet.archive") == {"NONE"}
-
-
-def test_a_deleted_topic_and_a_forbidden_one_look_alike(broker: KorvetServer, secret_id: UUID) -> None:
-    set_rules(broker)
-    topics = [{"name": SECRET}, {"name": NOBODYS}]
-    for api, version in (("metadata", 12), ("describe_topic_partitions", 0)):
-        seen = ask(broker.port, api, version, topics=topics)["topics"]
-        first, second = ({**one, "name": ""} for one in seen)
-        assert first == second
-    deleted = ask(broker.port, "delete_topics", 6, topics=[{"topic_id": secret_id}, *topics])["responses"]
-    assert {(one["name"], one["error_code"]) for one in deleted} == {(None, T29), (SECRET, T29), (NOBODYS, T29)}
 
 
 def test_a_refused_request_is_no_change_in_the_audit_log(broker: KorvetServer, secret_id: UUID) -> None:
@@ -462,3 +338,100 @@ def test_resources_without_rules_are_open_if_the_setting_says_so() -> None:
         assert put(running, topic) == "NONE"
         set_rules(running, rule(TOPIC, topic, READ, principal="User:bob"), rule(GROUP, "*", DESCRIBE))
         assert put(running, topic) == T29
+
+
+@kafka(
+    "AuthorizerIntegrationTest.testCreatePermissionMetadataRequestAutoCreate",
+    "AuthorizerIntegrationTest.testCreatePermissionOnTopicToReadFromNonExistentTopic",
+    "AuthorizerIntegrationTest.testCreatePermissionOnTopicToWriteToNonExistentTopic",
+    "AuthorizerIntegrationTest.testCreatePermissionOnClusterToReadFromNonExistentTopic",
+    "AuthorizerIntegrationTest.testCreatePermissionOnClusterToWriteToNonExistentTopic",
+)
+@pytest.mark.parametrize("is_of_cluster", [False, True])
+def test_metadata_creates_a_topic_only_for_a_client_that_may_create_it(
+    broker: KorvetServer, is_of_cluster: bool
+) -> None:
+    name = unique()
+    right = on_cluster(Operation.CREATE) if is_of_cluster else rule(TOPIC, name, Operation.CREATE)
+    for rules, expected in (([], T29), ([right], "NONE")):
+        set_rules(broker, rule(TOPIC, name, READ), *rules)
+        assert codes(ask(broker.port, "metadata", 12, topics=[{"name": name}])) == {expected}
+
+
+@kafka(
+    "AuthorizerIntegrationTest.testConsumerGroupHeartbeatWithGroupReadAndTopicDescribeAcl",
+    "AuthorizerIntegrationTest.testConsumerGroupDescribeWithGroupDescribeAndTopicDescribeAcl",
+    "AuthorizerIntegrationTest.testConsumerGroupDescribeWithoutTopicDescribeAcl",
+)
+def test_a_group_is_described_only_to_a_client_that_may_describe_its_topics(
+    broker: KorvetServer, secret_id: UUID
+) -> None:
+    group = unique("g")
+    set_rules(broker, rule(GROUP, group, READ), rule(TOPIC, SECRET, DESCRIBE))
+    for _ in range(2):
+        member = {"group_id": group, "member_id": "m", "member_epoch": 0, "rebalance_timeout": 1000}
+        asked = {**member, "topic_partitions": [], "subscribed_topic_names": [SECRET]}
+        assert codes(ask(broker.port, "consumer_group_heartbeat", 1, **asked)) == {"NONE"}
+    assert codes(ask(broker.port, "consumer_group_describe", 1, group_ids=[group])) == {"NONE"}
+    set_rules(broker, rule(GROUP, group, DESCRIBE))
+    assert codes(ask(broker.port, "consumer_group_describe", 1, group_ids=[group])) == {T29}
+
+
+@kafka(
+    "AuthorizerIntegrationTest.testListTransactionsAuthorization",
+    "AuthorizerIntegrationTest.shouldNotIncludeUnauthorizedTopicsInDescribeTransactionsResponse",
+)
+def test_a_transaction_is_shown_with_the_topics_that_the_client_may_describe(
+    broker: KorvetServer, secret_id: UUID
+) -> None:
+    name = unique("txn")
+    own, topic = rule(TRANSACTIONAL_ID, name, WRITE), rule(TOPIC, SECRET, WRITE)
+    set_rules(broker, own, topic)
+    mine = producer(broker.port, 1, name)
+    assert mine.add(SECRET) == ["NONE"]
+
+    def seen() -> tuple[list[str], set[str], list[str]]:
+        listed = ask(broker.port, "list_transactions", 0)["transaction_states"]
+        (state,) = ask(broker.port, "describe_transactions", 0, transactional_ids=[name])["transaction_states"]
+        return [one["transactional_id"] for one in listed], codes(state), [one["topic"] for one in state["topics"]]
+
+    assert seen() == ([name], {"NONE"}, [SECRET])
+    set_rules(broker, own)
+    assert seen() == ([name], {"NONE"}, [])
+    set_rules(broker, topic)
+    assert seen() == ([], {X53}, [])
+    set_rules(broker, own)
+    assert mine.end(commit=False, version=3) == "NONE"
+
+
+@kafka("AuthorizerIntegrationTest.testTopicIdAuthorization")
+@pytest.mark.parametrize("operations", [[], [DESCRIBE]])
+def test_an_id_tells_of_its_topic_only_to_a_client_that_may_describe_it(
+    broker: KorvetServer, secret_id: UUID, operations: list[Operation]
+) -> None:
+    set_rules(broker, *(rule(TOPIC, SECRET, operation) for operation in operations))
+    for asked, expected in ((secret_id, T29), (uuid4(), "UNKNOWN_TOPIC_ID")):
+        (deleted,) = ask(broker.port, "delete_topics", 6, topics=[{"topic_id": asked}], timeout=1000)["responses"]
+        shown = SECRET if asked == secret_id and operations else None
+        assert (deleted["error_code"], deleted["name"]) == (expected, shown)
+
+
+@kafka("AuthorizerIntegrationTest.testIncrementalAlterConfigsRequestRequiresClusterPermissionForBrokerLogger")
+def test_configs_of_a_logger_need_another_right_than_those_of_a_broker(broker: KorvetServer) -> None:
+    set_rules(broker, on_cluster(Operation.ALTER_CONFIGS))
+    for kind, expected in ((4, {"NONE"}), (8, {C31})):
+        resources = [{"resource_type": kind, "resource_name": "1", "configs": []}]
+        asked = {"resources": resources, "validate_only": True}
+        assert codes(ask(broker.port, "incremental_alter_configs", 1, **asked)) == expected
+
+
+@kafka(
+    "AuthorizerIntegrationTest."
+    "testEmptyTopicNameForFetchVersionFromOldestTo12 testZeroTopicIdForFetchVersionFrom13ToNewest"
+)
+def test_fetch_of_a_topic_without_a_name_or_an_id_has_the_code_of_its_version(broker: KorvetServer) -> None:
+    set_rules(broker)
+    for version in supported("fetch"):
+        topics = [{"topic": "", "topic_id": None, "partitions": [{"partition": 0, "partition_max_bytes": 1000}]}]
+        answer = ask(broker.port, "fetch", version, replica_id=-1, max_wait=0, session_epoch=-1, topics=topics)
+        assert codes(answer) - {"NONE"} == {T29 if version < 13 else "UNKNOWN_TOPIC_ID"}

@@ -498,7 +498,7 @@ def test_session_timeout_of_the_group_counts_from_the_next_heartbeat(consumers: 
 @kafka("GroupMetadataManagerTest.testConsumerGroupHeartbeatWithNonEmptyClassicGroup")
 def test_heartbeat_of_a_member_epoch_to_a_classic_group_is_refused(consumers: ConsumerGroup, group: Group) -> None:
     group.stable()
-    why = "Group {group} is not a consumer group"
+    why = "Group {group} is not a consumer group."
     consumers.policy = "disabled"
     assert consumers.consume("m", 1, "foo") == Beat(GROUP_ID_NOT_FOUND, "m", why=why)
     assert consumers.part("m") == Beat(GROUP_ID_NOT_FOUND, "m", why="Group {group} is not a consumer group.")

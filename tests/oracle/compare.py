@@ -1,5 +1,6 @@
 """Compare two transcripts of a script field by field, without the fields that may differ."""
 
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -19,6 +20,7 @@ _OWN_ONLY: Final = {("list_groups", "groups"): "group_id", ("metadata", "topics"
                     ("list_config_resources", "config_resources"): "resource_name",
                     ("list_transactions", "transaction_states"): "transactional_id",
                     ("elect_leaders", "replica_election_results"): "topic"}  # fmt: skip
+_MESSAGES: Final = ("error_message", "batch_index_error_message")
 _ABSENT: Final = "(absent)"
 
 
@@ -61,9 +63,19 @@ class _Normalizer:
             return self._names[value]
         if _COMPARED.get(name) == "presence":
             return _presence(value)
+        if name in _MESSAGES:
+            return self.message(value)
         if isinstance(value, list):
             return sorted((self.tree(item, f"{path}[]") for item in self.own(value, path)), key=_order)
         return value
+
+    def message(self, value: str | None) -> str:
+        """The text with names for the variables in it; the absence of a message has no form of its own."""
+        for variable, name in self._names.items():
+            value = value and value.replace(str(variable), name)
+        # To a client without rights Kafka's controller shows its own copy of the request.
+        value = re.sub(r"^Request Request\(.* needs \w+ permission\.$", "Cluster authorization failed.", value or "")
+        return "" if value == "NONE" else value
 
     def own(self, values: list[Any], path: str) -> list[Any]:
         if (self._api, path) in _OWN_ONLY:

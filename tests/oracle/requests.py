@@ -33,6 +33,7 @@ def _produced(transactional_id: str | None = None, attributes: int = 0) -> dict[
         {"name": "$t", "topic_id": "$t_id", "partition_data": parts},
         {"name": "$w", "topic_id": "$w_id", "partition_data": parts},
         {"name": "$u", "topic_id": "$no_id", "partition_data": parts},
+        {"name": "", "topic_id": None, "partition_data": parts},
     ]
     return {"transactional_id": transactional_id, "acks": -1, "timeout": 5000, "topic_data": topics}
 
@@ -86,10 +87,12 @@ REQUESTS: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
     ("metadata", {"topics": _topics(), "include_topic_authorized_operations": True,
                   "include_cluster_authorized_operations": True}),
     ("metadata", {"topics": None, "include_topic_authorized_operations": True}),
+    ("metadata", {"topics": []}),
     ("offset_commit", {"group_id": "$g", "generation_id_or_member_epoch": -1, "member_id": "",
                        "topics": _parts(**_OFFSETS)}),
     ("offset_fetch", {"group_id": "$g", "topics": _indexes("partition_indexes"),
-                      "groups": [{"group_id": "$g", "member_epoch": -1, "topics": _indexes("partition_indexes")}]}),
+                      "groups": [{"group_id": group, "member_epoch": -1, "topics": _indexes("partition_indexes")}
+                                 for group in ("$g", "$h", "$u")]}),
     ("offset_fetch", {"group_id": "$g", "topics": None,
                       "groups": [{"group_id": "$g", "member_epoch": -1, "topics": None}]}),
 
@@ -131,7 +134,7 @@ REQUESTS: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
     ("alter_replica_log_dirs", {"dirs": [{"path": "/none/such", "topics": _indexes()}]}),
     ("describe_log_dirs", {"topics": [{"topic": "$t", "partitions": [0]}]}),
     ("create_partitions", {"topics": _topics(count=1, assignments=None), "timeout": 5000, "validate_only": True}),
-    ("delete_groups", {"groups_names": ["$h"]}),
+    ("delete_groups", {"groups_names": ["$u", "$h"]}),
     ("elect_leaders", {"election_type": 0, "timeout": 5000, "topic_partitions": _indexes(name="topic")}),
     ("alter_partition_reassignments", {"timeout": 5000, "topics": [
         {"name": "$u", "partitions": [{"partition_index": 0, "replicas": [1]}]}]}),

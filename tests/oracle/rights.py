@@ -1,7 +1,7 @@
 """Clients with different rights.
 
 Each client has names of its own, so that no client's requests change what another one is answered: a topic, a name
-without a topic, and a name of a group and of a transactional id. One topic and one name more belong to nobody.
+of no topic and no group, and a name of a group and of a transactional id. One topic and one name more belong to nobody.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Rules:
 
     def own(self, kind: ResourceType, operation: Operation, permission: Permission = ALLOW) -> tuple[Acl, ...]:
         """A right to the client's own things of a type, by their names."""
-        words = {TOPIC: "tu", GROUP: "g", TRANSACTIONAL_ID: "g"}
+        words = {TOPIC: "tu", GROUP: "gu", TRANSACTIONAL_ID: "g"}
         names = [CLUSTER_NAME] if kind is CLUSTER else [self.prefix + word for word in words[kind]]
         return tuple(self.rule(kind, name, operation, permission) for name in names)
 

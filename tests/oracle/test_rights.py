@@ -18,6 +18,7 @@ from tests.oracle.requests import REQUESTS
 from tests.oracle.rights import CLIENTS, SECRET, Client
 from tests.oracle.secured import Secured
 from tests.oracle.versions import ADVERTISED
+from tests.support.ported import kafka
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +34,12 @@ class Prepared:
 
 
 @pytest.fixture(scope="module")
-def kafka(secured_kafka: Secured) -> Prepared:
+def at_kafka(secured_kafka: Secured) -> Prepared:
     return prepared(secured_kafka)
 
 
 @pytest.fixture(scope="module")
-def korvet(secured_korvet: Secured) -> Prepared:
+def at_korvet(secured_korvet: Secured) -> Prepared:
     return prepared(secured_korvet)
 
 
@@ -100,8 +101,59 @@ def test_clients_ask_each_api_that_looks_at_rights() -> None:
     assert {api for api, _ in REQUESTS} == set(ADVERTISED) - {"api_versions", "sasl_handshake", "sasl_authenticate"}
 
 
+@kafka(
+    "AuthorizerIntegrationTest.shouldInitTransactionsWhenAclSet shouldSendSuccessfullyWhenIdempotentAndHasCorrectACL "
+    "shouldSuccessfullyAbortTransactionAfterTopicAuthorizationException "
+    "shouldThrowTransactionalIdAuthorizationExceptionWhenNoTransactionAccessDuringSend "
+    "shouldThrowTransactionalIdAuthorizationExceptionWhenNoTransactionAccessOnEndTransaction "
+    "shouldThrowTransactionalIdAuthorizationExceptionWhenNoTransactionAccessOnSendOffsetsToTxn "
+    "testAuthorizationFetchVersionFromOldestTo12 testAuthorizationProduceVersionFromOldestTo12 "
+    "testAuthorizeByResourceTypeDenyTakesPrecedence "
+    "testAuthorizeByResourceTypeIsolationUnrelatedDenyWontDominateAllow "
+    "testAuthorizeByResourceTypeMultipleAddAndRemove testAuthorizeByResourceTypePrefixedResourceDenyDominate "
+    "testAuthorizeByResourceTypeWildcardResourceDenyDominate testClusterId testCommitWithNoAccess "
+    "testCommitWithNoGroupAccess testCommitWithNoTopicAccess testCommitWithTopicAndGroupRead "
+    "testCommitWithTopicDescribe testCommitWithTopicWrite testConsumeUsingAssignWithNoAccess "
+    "testConsumeWithTopicAndGroupRead testConsumeWithTopicDescribe testConsumeWithTopicWrite "
+    "testConsumerGroupDescribeWithOperationAll testConsumerGroupDescribeWithoutGroupDescribeAcl "
+    "testConsumerGroupDescribeWithoutGroupDescribeOrTopicDescribeAcl testConsumerGroupHeartbeatWithOperationAll "
+    "testConsumerGroupHeartbeatWithRegex testConsumerGroupHeartbeatWithoutGroupReadAcl "
+    "testConsumerGroupHeartbeatWithoutGroupReadOrTopicDescribeAcl testConsumerGroupHeartbeatWithoutTopicDescribeAcl "
+    "testCreatePartitionsWithWildCardAuth testCreateTopicAuthorizationWithClusterCreate "
+    "testDeleteGroupApiWithDeleteGroupAcl testDeleteGroupApiWithNoDeleteGroupAcl "
+    "testDeleteGroupApiWithNoDeleteGroupAcl2 testDeleteGroupOffsetsWithAcl "
+    "testDeleteGroupOffsetsWithDeleteAclWithoutTopicAcl testDeleteGroupOffsetsWithNoAcl "
+    "testDeleteGroupOffsetsWithoutDeleteAcl testDeleteRecordsWithWildCardAuth testDeleteTopicsWithWildCardAuth "
+    "testDescribeClusterClusterAuthorizedOperationsWithDescribeAndAlterCluster "
+    "testDescribeClusterClusterAuthorizedOperationsWithoutDescribeCluster testDescribeGroupApiWithGroupDescribe "
+    "testDescribeGroupApiWithNoGroupAcl testDescribeGroupConfigsWithDescribeAcl "
+    "testDescribeGroupConfigsWithOperationAll testDescribeGroupConfigsWithoutDescribeAcl "
+    "testDescribeTopicAclWithOperationAll testDescribeTopicConfigsAclWithOperationAll "
+    "testEmptyTopicNameForProduceVersionFromOldestTo12 testFetchFollowerRequest testHostAddressBasedAcls "
+    "testIdempotentProducerNoIdempotentWriteAclInInitProducerId testIdempotentProducerNoIdempotentWriteAclInProduce "
+    "testIncrementalAlterGroupConfigsWithAlterAcl testIncrementalAlterGroupConfigsWithOperationAll "
+    "testIncrementalAlterGroupConfigsWithoutAlterAcl testListGroupApiWithAndWithoutListGroupAcls "
+    "testListOffsetsWithNoTopicAccess testListOffsetsWithTopicDescribe "
+    "testMetadataClusterAuthorizedOperationsWithDescribeAndAlterCluster "
+    "testMetadataClusterAuthorizedOperationsWithoutDescribeCluster testMetadataWithNoTopicAccess "
+    "testMetadataWithTopicDescribe testOffsetFetchAllTopicPartitionsAuthorization "
+    "testOffsetFetchMultipleGroupsAuthorization testOffsetFetchTopicDescribe testOffsetFetchWithNoAccess "
+    "testOffsetFetchWithNoGroupAccess testOffsetFetchWithNoTopicAccess testOffsetFetchWithTopicAndGroupRead "
+    "testOffsetsForLeaderEpochClusterPermission testPrefixAcls testProduceWithNoTopicAccess "
+    "testProduceWithTopicDescribe testProduceWithTopicRead testProduceWithTopicWrite "
+    "testRetryProducerInitializationAfterPermissionFix testSendOffsetsWithNoConsumerGroupDescribeAccess "
+    "testSendOffsetsWithNoConsumerGroupWriteAccess testSimpleConsumeWithExplicitSeekAndNoGroupAccess "
+    "testSimpleConsumeWithOffsetLookupAndNoGroupAccess "
+    "testTransactionalProducerInitTransactionsNoDescribeTransactionalIdAcl "
+    "testTransactionalProducerInitTransactionsNoWriteTransactionalIdAcl "
+    "testTransactionalProducerTopicAuthorizationExceptionInSendCallback testUnauthorizedCreatePartitions "
+    "testUnauthorizedDeleteRecordsWithDescribe testUnauthorizedDeleteRecordsWithoutDescribe "
+    "testUnauthorizedDeleteTopicsWithDescribe testUnauthorizedDeleteTopicsWithoutDescribe "
+    "testZeroTopicIdForProduceVersionFrom13ToNewest",
+    "DescribeAuthorizedOperationsTest.testDescribeCluster testDescribeTopics",
+)
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.title.replace(" ", "-"))
-def test_korvet_answers_a_client_as_kafka(client: Client, kafka: Prepared, korvet: Prepared) -> None:
-    with closing(kafka.connected(client)) as theirs, closing(korvet.connected(client)) as ours:
+def test_korvet_answers_a_client_as_kafka(client: Client, at_kafka: Prepared, at_korvet: Prepared) -> None:
+    with closing(at_kafka.connected(client)) as theirs, closing(at_korvet.connected(client)) as ours:
         found = differences(theirs, ours)
     assert not found, "\n" + "\n".join(found)

@@ -1,4 +1,7 @@
-"""The tests that repeat cases of Kafka's own tests: ``@kafka("Class.method", …)`` names these cases at a test."""
+"""The tests that repeat cases of Kafka's own tests: ``@kafka("Class.method", …)`` names these cases at a test.
+
+After a class there may be several methods, with spaces between them.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,14 @@ class Ported(NamedTuple):
     test: str
 
 
-def _named(node: ast.AST) -> Iterator[str]:
+def _named(node: ast.AST) -> Iterator[tuple[str, str]]:
     """The cases that a function's decorators name, on the function or on one of its parameters."""
     for call in ast.walk(node):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "kafka":
             for arg in call.args:
                 assert isinstance(arg, ast.Constant) and isinstance(arg.value, str), ast.dump(arg)
-                yield arg.value
+                class_name, methods = arg.value.split(".")
+                yield from ((class_name, method) for method in methods.split())
 
 
 @cache
@@ -41,5 +45,5 @@ def ported() -> list[Ported]:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 test = f"{path.relative_to(TESTS)}::{node.name}"
                 names = [name for decorator in node.decorator_list for name in _named(decorator)]
-                found += [Ported._make((*name.split("."), test)) for name in names]
+                found += [Ported(*name, test) for name in names]
     return sorted(found)
