@@ -3,9 +3,22 @@
 from collections.abc import Iterable
 from typing import Any
 
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+
 from korvet.store.groups.call import keys_of
 from korvet.store.keys import Namespace
 from scripts.chaosrun.checks import GroupState
+
+
+def begin(admin: AdminClient, group: str, topics: Iterable[str], partitions: int) -> None:
+    """Commit offset 0 of every partition before a group of librdkafka has members.
+
+    librdkafka then looks up no start of a log. If it loses a partition during that, it fetches it unassigned, from 0,
+    and may hand out such records when it gets the partition again (docs/chaos.md).
+    """
+    starts = [TopicPartition(topic, partition, 0) for topic in topics for partition in range(partitions)]
+    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, starts)])[group].result(30)
 
 
 def _named(values: list[Any]) -> dict[str, Any]:

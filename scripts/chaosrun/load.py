@@ -115,6 +115,8 @@ class Load:
             made.result(30)
         self._configure_groups(admin)
         for group in self.groups.values():
+            if group.client == "confluent":
+                groups.begin(admin, group.name, TOPICS, PARTITIONS)
             for number in range(group.processes):
                 self.add_members(group.name, group.names(number), group.protocol(number))
         self.await_settled()

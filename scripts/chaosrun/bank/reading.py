@@ -25,7 +25,7 @@ from scripts.chaosrun.bank.books import (
     Order,
     Posted,
 )
-from scripts.chaosrun.groups import described
+from scripts.chaosrun.groups import begin, described
 from scripts.chaosrun.journal import Partition
 from scripts.chaosrun.load import WITHIN_S, LoadError
 from scripts.chaosrun.stage import Stage
@@ -53,12 +53,13 @@ class Auditor:
         self._admin: Any = AdminClient({"bootstrap.servers": stage.bootstrap})
 
     def make_topics(self) -> None:
-        """The bank's topics; balances are compacted."""
+        """Make the bank's topics, of which balances are compacted, and let the clerks begin at 0."""
         topics = [NewTopic(topic, PARTITIONS, 1) for topic in (ORDERS, LEDGER)]
         compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
         topics.append(NewTopic(BALANCES, PARTITIONS, 1, config=compacted))
         for made in self._admin.create_topics(topics).values():
             made.result(30)
+        begin(self._admin, CLERKS, [ORDERS], PARTITIONS)
 
     def ends(self, *topics: str, is_committed: bool = False) -> dict[Partition, int]:
         """The ends of the topics' partitions, or their last stable offsets."""
