@@ -14,7 +14,7 @@ from tests.api.consumers import (
     refusal,
 )
 from tests.api.groups import commit
-from tests.api.raw import ask, created, unique
+from tests.api.raw import created, unique
 from tests.support.broker import KorvetServer
 from tests.support.ported import kafka
 
@@ -123,9 +123,3 @@ def test_heartbeats_of_unknown_members_are_refused_in_kafkas_words(broker: Korve
         "UNKNOWN_MEMBER_ID",
         f"Member m is not a member of group {group}.",
     )
-
-
-def test_the_protocol_is_announced_as_a_finalized_feature(broker: KorvetServer) -> None:
-    answer = ask(broker.port, "api_versions", 4, client_software_name="a", client_software_version="1")
-    assert {"name": "group.version", "min_version": 0, "max_version": 1} in answer["supported_features"]
-    assert {"name": "group.version", "min_version_level": 1, "max_version_level": 1} in answer["finalized_features"]

@@ -65,8 +65,8 @@ READ = {request: fields for request, *fields in names_in(FIELDS)}
 """Request -> the fields of its answer that tools read."""
 
 
-def api_versions(broker: KorvetServer) -> Any:
-    return ask(broker.port, "api_versions", 4, client_software_name="tools", client_software_version="1")
+def api_versions(broker: KorvetServer, version: int = 4) -> Any:
+    return ask(broker.port, "api_versions", version, client_software_name="tools", client_software_version="1")
 
 
 def test_every_api_that_tools_ask_for_is_served(broker: KorvetServer) -> None:
@@ -76,10 +76,19 @@ def test_every_api_that_tools_ask_for_is_served(broker: KorvetServer) -> None:
     assert {name for name in wanted if API_KEYS[name] not in served} == set()
 
 
-def test_feature_tells_tools_the_version_of_kafka(broker: KorvetServer) -> None:
-    levels = {entry["name"]: entry["max_version_level"] for entry in api_versions(broker)["finalized_features"]}
-    # MetadataVersion.IBP_4_1_IV1, Kafka 4.1's own.
-    assert levels["metadata.version"] == 27
+@pytest.mark.parametrize(
+    ("version", "supported"),
+    [(3, {"metadata.version"}), (4, {"group.version", "metadata.version", "transaction.version"})],
+)
+def test_features_are_finalized_and_those_of_level_0_are_supported_only_from_version_4_on(
+    broker: KorvetServer, version: int, supported: set[str]
+) -> None:
+    answer = api_versions(broker, version)
+    assert {entry["name"] for entry in answer["supported_features"]} == supported
+    levels = {entry["name"]: entry["max_version_level"] for entry in answer["finalized_features"]}
+    # MetadataVersion.IBP_4_1_IV1 is Kafka 4.1's own.
+    assert levels == {"group.version": 1, "metadata.version": 27, "transaction.version": 2}
+    assert answer["finalized_features_epoch"] >= 0
 
 
 @pytest.fixture(scope="module")

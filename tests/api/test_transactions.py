@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from korvet.api.shared.produced import _code_for_version
+from korvet.codes import CONCURRENT_TRANSACTIONS, NOT_ENOUGH_REPLICAS
 from tests.api.data import (
     batches_of,
     connected,
@@ -385,13 +387,12 @@ def test_producers_of_a_partition_are_described(broker: KorvetServer) -> None:
     assert second["error_code"] == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
-def test_transaction_feature_is_announced(broker: KorvetServer) -> None:
-    answer = ask(broker.port, "api_versions", 4, client_software_name="test", client_software_version="1")
-    assert {"name": "transaction.version", "min_version": 0, "max_version": 2} in answer["supported_features"]
-    assert {"name": "transaction.version", "max_version_level": 2, "min_version_level": 2} in answer[
-        "finalized_features"
-    ]
-    assert answer["finalized_features_epoch"] >= 0
+@pytest.mark.parametrize(("version", "code"), [(11, NOT_ENOUGH_REPLICAS), (12, CONCURRENT_TRANSACTIONS)])
+def test_batch_after_an_unfinished_transaction_gets_a_code_that_its_clients_try_again_on(
+    version: int, code: int
+) -> None:
+    # ReplicaManager.handleProduceAppend. Front-ends finish the transaction and try again, so they rarely answer this.
+    assert _code_for_version(version, CONCURRENT_TRANSACTIONS)[0] == code
 
 
 @kafka("AddPartitionsToTxnRequestServerTest.testVerifyOnly")

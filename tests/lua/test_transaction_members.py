@@ -147,3 +147,16 @@ def test_no_member_is_verified_if_no_transaction_is_open(app: Transactional) -> 
     producer = app.ended(version=1)
     assert app.add(producer, PARTITION, mode="verify") == (NONE, -1, [TRANSACTION_ABORTABLE], None)
     assert app.state == "CompleteCommit"
+
+
+@pytest.mark.parametrize(("groups", "state"), [([], "CompleteCommit"), (["g"], "PrepareCommit")])
+def test_front_end_that_names_no_members_finishes_a_decision_whose_reply_named_all(
+    app: Transactional, groups: list[str], state: str
+) -> None:
+    most = 500
+    producer, _ = app.begun(*(f"t:{number}" for number in range(most)))
+    app.add(producer, groups=groups)
+    decision = app.end(producer).decision
+    assert decision is not None
+    app.complete(decision.ordinal)
+    assert app.state == state

@@ -143,14 +143,25 @@ async def test_reader_that_received_few_bytes_goes_before_one_that_received_many
 
 
 @pytest.mark.anyio
-async def test_cancelled_reader_takes_no_turn() -> None:
+async def test_cancelled_read_takes_no_turn_and_holds_up_no_other() -> None:
     turns, reader = FairQueue(10), AnswerBudget().share()
-    await turns.acquire(reader, 10)
-    with anyio.move_on_after(0.001):
-        await turns.acquire(reader, 1)
-        raise AssertionError
-    turns.arrived(10)
-    assert turns.under_way_bytes == 0
+    await turns.acquire(reader, 6)
+
+    async def leave(scope: anyio.CancelScope) -> None:
+        with scope:
+            await turns.acquire(reader, 6)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(leave, scope := anyio.CancelScope())
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(turns.acquire, reader, 4)
+        await anyio.wait_all_tasks_blocked()
+        assert turns.under_way_bytes == 6
+        scope.cancel()
+        await anyio.wait_all_tasks_blocked()
+        assert turns.under_way_bytes == 10
+    turns.arrived(6)
+    turns.arrived(4)
     assert turns.try_acquire(10)
 
 

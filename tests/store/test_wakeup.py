@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from korvet.errors import StoreRefusing
 from korvet.redis import connecting, wakeup
 from korvet.redis.client import Purpose, Store
+from korvet.redis.resp import pack_command
 from korvet.redis.wakeup import Wakeups
 from korvet.store.library import open_store
 from tests.support.redis import Server
@@ -109,6 +110,20 @@ async def test_other_message_than_the_expected_one_counts(redis_server: Server, 
             assert (wakeups.since(A) != since) == (other == "-1 -1")
             await _told(store, wakeups, "0 2")
             assert await listening.wait(WITHIN_S) == {A}
+
+
+async def test_channel_that_its_server_stops_serving_is_subscribed_again(redis_server: Server) -> None:
+    async with open_store(redis_server.url) as store:
+        wakeups = Wakeups(store)
+        with wakeups.listen([A]) as listening:
+            await listening.ready()
+            # The reply is what a server sends if a slot moves away, and the slot may be back at once.
+            link = store.subscriber(A)
+            assert link is not None
+            link.send_unanswered(pack_command(("SUNSUBSCRIBE", A)))
+            assert await listening.wait(WITHIN_S) == {A}
+            await listening.ready()
+            assert await store.call(Purpose.APPEND, A, "SPUBLISH", A, "0 1") == 1
 
 
 async def test_lost_subscription_ends_what_is_expected(redis_server: Server) -> None:
