@@ -213,8 +213,8 @@ def _topic(ctx: Context, asked: Any) -> tuple[str | UUID, Topic | None]:
 
 def _is_follower(request: Any) -> bool:
     """Whether the client says it is a follower. Korvet's partitions have none, so it gets nothing."""
-    state = getattr(request, "replica_state", None)
-    return bool((request.replica_id if state is None else state.replica_id) >= 0)
+    # Each version has one of the two fields; the default of the other is -1.
+    return bool(max(request.replica_id, request.replica_state.replica_id) >= 0)
 
 
 def _shown(name: str | UUID, topic: Topic | None) -> str | None:

@@ -67,7 +67,8 @@ def _request(ctx: Context, request: Any, protocols: Mapping[str, bytes]) -> Join
         client_id=ctx.client_id or "",
         client_host=f"/{ctx.client_host}",
         session_timeout_ms=milliseconds(request.session_timeout),
-        rebalance_timeout_ms=milliseconds(getattr(request, "rebalance_timeout", request.session_timeout)),
+        # Version 0 has one timeout for both.
+        rebalance_timeout_ms=milliseconds(request.rebalance_timeout if ctx.version > 0 else request.session_timeout),
         protocol_type=request.protocol_type,
         protocols=list(protocols.items()),
         version=ctx.version,

@@ -1,8 +1,7 @@
 """Requests between bytes and Python, by kio's schemas.
 
-A handler reads a request as kio's entity of the request's own version. It lacks the fields of other versions:
-``getattr(request, "topic_id", None)``. It answers by the newest version's field names (`korvet.wire.writer`). So one
-handler serves all versions.
+A handler reads a request as the type of all its versions (`korvet.wire.requests`), and answers by the newest version's
+field names (`korvet.wire.writer`). So one handler serves all versions.
 """
 
 from __future__ import annotations

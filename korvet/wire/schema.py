@@ -10,6 +10,8 @@ from typing import Any, Final, get_args, get_origin
 
 from kio.index import UnknownEntity, load_request_schema, load_response_schema
 
+from korvet.wire import requests
+
 API_VERSIONS_KEY: Final = 18
 PRODUCE_KEY: Final = 0
 FETCH_KEY: Final = 1
@@ -46,8 +48,21 @@ def _without_none(kind: Any) -> Any:
 
 @cache
 def request_schema(api_key: int, version: int) -> Any:
-    """kio's entity class of a request."""
-    return load_request_schema(api_key, version)
+    """kio's entity class of a request. It has the fields of other versions, with their defaults, as in Kafka."""
+    schema = load_request_schema(api_key, version)
+    _complete(schema)
+    return schema
+
+
+def _complete(schema: Any) -> None:
+    """Give a class the defaults of the fields that its version lacks. They cost a request nothing."""
+    whole = getattr(requests, schema.__name__, requests.Entity)
+    for name in whole.__annotations__:
+        if hasattr(whole, name) and not hasattr(schema, name):
+            setattr(schema, name, getattr(whole, name))
+    for field in fields(schema):
+        if (element := element_of(field.type)) is not None:
+            _complete(element)
 
 
 @cache
