@@ -7,7 +7,7 @@ Source: KafkaApis.handleAddOffsetsToTxnRequest, TransactionCoordinator.handleAdd
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from korvet.api import Answer, api
 from korvet.api.shared import needs
@@ -17,12 +17,13 @@ from korvet.api.shared.transaction_failures import code_for_version
 from korvet.codes import GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
+from korvet.wire import requests
 
 _ABORTABLE_SINCE: Final = 4
 _FENCED_SINCE: Final = 2
 
 
-def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+def _check(_ctx: Context, rights: Rights, request: requests.AddOffsetsToTxnRequest) -> needs.Narrowed | None:
     if not rights.allows(needs.WRITE, needs.TRANSACTIONAL_ID, request.transactional_id):
         return needs.refusal({"error_code": TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
     if not rights.allows(needs.READ, needs.GROUP, request.group_id):
@@ -31,7 +32,7 @@ def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None
 
 
 @api(25, 0, 4, needs=_check)
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.AddOffsetsToTxnRequest) -> Answer:
     """The transaction's code, or the group's."""
     if not request.transactional_id:
         return {"error_code": INVALID_REQUEST}

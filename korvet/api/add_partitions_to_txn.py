@@ -13,7 +13,7 @@ handleVerifyPartitionsInTransaction
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -36,6 +36,7 @@ from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.groups.types import TopicPartition
 from korvet.store.topics import INTERNAL_TOPICS
+from korvet.wire import requests
 
 _BATCHED_SINCE: Final = 4
 _ABORTABLE_SINCE: Final = 4
@@ -44,7 +45,7 @@ _FENCED_SINCE: Final = 2
 Codes = Mapping[TopicPartition, int]
 
 
-def _check(ctx: Context, rights: Rights, request: Any) -> needs.Steps:
+def _check(ctx: Context, rights: Rights, request: requests.AddPartitionsToTxnRequest) -> needs.Steps:
     if ctx.version >= _BATCHED_SINCE:
         if rights.allows_on_cluster(needs.CLUSTER_ACTION):
             return None
@@ -76,7 +77,7 @@ def _refusal(codes: Codes) -> needs.Narrowed:
 
 
 @api(24, 0, 5, needs=_check)
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.AddPartitionsToTxnRequest) -> Answer:
     """A code for each partition."""
     if ctx.version < _BATCHED_SINCE:
         codes = await _codes(
@@ -91,7 +92,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     return {"error_code": 0, "results_by_transaction": results}
 
 
-async def _transaction(ctx: Context, asked: Any) -> dict[str, Any]:
+async def _transaction(ctx: Context, asked: requests.AddPartitionsToTxnTransaction) -> dict[str, Any]:
     codes = await _codes(
         ctx,
         asked.transactional_id,
@@ -104,10 +105,16 @@ async def _transaction(ctx: Context, asked: Any) -> dict[str, Any]:
 
 
 async def _codes(
-    ctx: Context, transactional_id: str, producer_id: int, epoch: int, asked: Any, *, is_verified: bool = False
+    ctx: Context,
+    transactional_id: str,
+    producer_id: int,
+    epoch: int,
+    asked: Sequence[requests.AddPartitionsToTxnTopic],
+    *,
+    is_verified: bool = False,
 ) -> Codes:
     partitions = list(dict.fromkeys((topic.name, index) for topic in asked for index in topic.partitions))
-    known = await _known(ctx, asked)
+    known = await known_topics(ctx, [(topic.name, topic.partitions) for topic in asked])
     missing = {partition: code for partition in partitions if (code := _missing(known, partition)) != 0}
     if missing:
         return {partition: missing.get(partition, OPERATION_NOT_ATTEMPTED) for partition in partitions}
@@ -129,10 +136,6 @@ async def _codes(
         partition: code_for_version(code, ctx.version, _FENCED_SINCE, _ABORTABLE_SINCE)
         for partition, code in zip(partitions, codes, strict=True)
     }
-
-
-async def _known(ctx: Context, topics: Any) -> Mapping[str, Topic | int]:
-    return await known_topics(ctx, topics, indexes=lambda topic: topic.partitions)
 
 
 def _missing(known: Mapping[str, Topic | int], partition: TopicPartition) -> int:

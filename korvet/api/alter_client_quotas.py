@@ -11,7 +11,6 @@ Source: ClientQuotaControlManager.alterClientQuotas; KIP-546, KIP-612.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16
@@ -24,6 +23,7 @@ from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
 from korvet.quotas.entity import Entity, entity_of, field_of, number_text, value_problem
 from korvet.store.security.quotas import MOST_AT_ONCE
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 Parts = tuple[tuple[str, str | None], ...]
@@ -34,13 +34,13 @@ _TOO_MANY = (ErrorCode.policy_violation, f"A request may alter at most {MOST_AT_
 _NO_ROOM = "The namespace has as many quotas as it may, or a name is too long"
 
 
-def _refused(_ctx: Context, request: Any) -> Fields:
+def _refused(_ctx: Context, request: requests.AlterClientQuotasRequest) -> Fields:
     problem = needs.CODES[needs.CLUSTER], needs.MESSAGES[needs.CLUSTER]
     return _answer({_parts(entry): problem for entry in request.entries})
 
 
 @api(49, 0, 1, needs=needs.cluster(needs.ALTER_CONFIGS, refused=_refused))
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.AlterClientQuotasRequest) -> Fields:
     outcomes: dict[Parts, Problem | None] = {}
     changes: Changes = {}
     async for entry in ctx.paced(request.entries):
@@ -74,11 +74,11 @@ async def _changed(ctx: Context, changes: Changes) -> Problem | None:
     return (ErrorCode(i16(code)), _NO_ROOM) if code else None
 
 
-def _parts(entry: Any) -> Parts:
+def _parts(entry: requests.EntryData) -> Parts:
     return tuple(sorted({part.entity_type: part.entity_name for part in entry.entity}.items()))
 
 
-def _judged(parts: Parts, ops: Iterable[Any]) -> Changes | str:
+def _judged(parts: Parts, ops: Iterable[requests.OpData]) -> Changes | str:
     """The changes of an entity, or the problem with one of them."""
     entity = entity_of(dict(parts))
     if isinstance(entity, str):

@@ -11,7 +11,7 @@ Source: ControllerApis.handleAlterPartitionReassignments, ReplicationControlMana
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
@@ -21,6 +21,7 @@ from korvet.api.shared.admin import node_ids, read_failure
 from korvet.api.shared.assignments import replicas_problem
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 Outcome = tuple[ErrorCode, str | None]
@@ -28,18 +29,18 @@ _DONE: Final[Outcome] = ErrorCode.none, None
 _NOTHING_TO_STOP: Final[Outcome] = ErrorCode.no_reassignment_in_progress, None
 
 
-def _all_refused(_ctx: Context, request: Any) -> Fields:
+def _all_refused(_ctx: Context, request: requests.AlterPartitionReassignmentsRequest) -> Fields:
     code, message = ErrorCode.cluster_authorization_failed, needs.MESSAGES[needs.CLUSTER]
     responses = [
         {"name": asked.name, "partitions": [_result(part, (code, message)) for part in asked.partitions]}
         for asked in request.topics
     ]
-    return _answer(getattr(request, "allow_replication_factor_change", True), responses, code, message)
+    return _answer(request.allow_replication_factor_change, responses, code, message)
 
 
 @api(45, 0, 1, needs=needs.cluster(needs.ALTER, refused=_all_refused))
-async def handle(ctx: Context, request: Any) -> Fields:
-    may_change = getattr(request, "allow_replication_factor_change", True)
+async def handle(ctx: Context, request: requests.AlterPartitionReassignmentsRequest) -> Fields:
+    may_change = request.allow_replication_factor_change
     try:
         await ctx.frontend.catalog.refresh()
     except KorvetError as error:
@@ -58,7 +59,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
     return _answer(may_change, responses)
 
 
-def _outcome(ctx: Context, name: str, part: Any, known: list[int]) -> Outcome:
+def _outcome(ctx: Context, name: str, part: requests.ReassignablePartition, known: list[int]) -> Outcome:
     topic, index = ctx.frontend.catalog.topic(name), part.partition_index
     if topic is None:
         return ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {name}."
@@ -89,6 +90,6 @@ def _answer(
     }
 
 
-def _result(part: Any, outcome: Outcome) -> Fields:
+def _result(part: requests.ReassignablePartition, outcome: Outcome) -> Fields:
     code, message = outcome
     return {"partition_index": part.partition_index, "error_code": code, "error_message": message}

@@ -9,8 +9,6 @@ Source: KafkaApis.handleAlterReplicaLogDirsRequest, ReplicaManager.alterReplicaL
 
 from __future__ import annotations
 
-from typing import Any
-
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
@@ -18,10 +16,11 @@ from korvet.api.shared import needs
 from korvet.api.shared.admin import log_directory, read_failure
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 
-def _all_refused(_ctx: Context, request: Any) -> Fields:
+def _all_refused(_ctx: Context, request: requests.AlterReplicaLogDirsRequest) -> Fields:
     code = ErrorCode.cluster_authorization_failed
     return {
         "results": [
@@ -36,7 +35,7 @@ def _all_refused(_ctx: Context, request: Any) -> Fields:
 
 
 @api(34, 1, 2, needs=needs.cluster(needs.ALTER, refused=_all_refused))
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.AlterReplicaLogDirsRequest) -> Fields:
     # As in Kafka, the last directory named for a partition counts, and each partition is answered once.
     asked: dict[str, dict[int, str]] = {}
     for directory in request.dirs:

@@ -9,7 +9,7 @@ Source: ScramControlManager.alterCredentials; KIP-554.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16
@@ -21,6 +21,7 @@ from korvet.api.shared.context import Context
 from korvet.security.salted import MIN_ITERATIONS
 from korvet.security.scram import MAX_ITERATIONS, TYPES, derive_credential
 from korvet.store.security.users import MOST_AT_ONCE, Credential, CredentialKey
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 _LONGEST_NAME_BYTES = 512
@@ -34,25 +35,32 @@ class _Problem(NamedTuple):
     message: str
 
 
+_Asked = tuple[str, int, requests.ScramCredentialUpsertion | None]
+"""A user, the number of a mechanism, and what they get; None if their password is to be deleted."""
 _Change = tuple[CredentialKey, Credential | None]
 
 
-def _refused(_ctx: Context, request: Any) -> Fields:
-    names = dict.fromkeys(asked.name for asked in (*request.deletions, *request.upsertions))
+def _asked(request: requests.AlterUserScramCredentialsRequest) -> list[_Asked]:
+    deletions: list[_Asked] = [(one.name, one.mechanism, None) for one in request.deletions]
+    return deletions + [(one.name, one.mechanism, one) for one in request.upsertions]
+
+
+def _refused(_ctx: Context, request: requests.AlterUserScramCredentialsRequest) -> Fields:
+    names = dict.fromkeys(name for name, _, _ in _asked(request))
     problem = _Problem(needs.CODES[needs.CLUSTER], needs.MESSAGES[needs.CLUSTER])
     return {"results": [_result(name, problem) for name in names]}
 
 
 @api(51, 0, 0, needs=needs.cluster(needs.ALTER, refused=_refused))
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.AlterUserScramCredentialsRequest) -> Fields:
     judged: dict[str, _Change | _Problem] = {}
     if request.deletions:
         await ctx.frontend.users.refresh()
-    async for asked in ctx.paced([*request.deletions, *request.upsertions]):
-        if asked.name not in judged:
-            judged[asked.name] = _judged(asked, ctx.frontend.users.credentials)
-        elif not isinstance(judged[asked.name], _Problem):
-            judged[asked.name] = _Problem(ErrorCode.duplicate_resource, _TWICE)
+    async for name, mechanism, upsertion in ctx.paced(_asked(request)):
+        if name not in judged:
+            judged[name] = _judged(name, mechanism, upsertion, ctx.frontend.users.credentials)
+        elif not isinstance(judged[name], _Problem):
+            judged[name] = _Problem(ErrorCode.duplicate_resource, _TWICE)
     changes = dict(one for one in judged.values() if not isinstance(one, _Problem))
     outcomes = {name: one for name, one in judged.items() if isinstance(one, _Problem)}
     if len(changes) > MOST_AT_ONCE:
@@ -67,26 +75,28 @@ async def handle(ctx: Context, request: Any) -> Fields:
     return {"results": [_result(name, outcomes.get(name)) for name in judged]}
 
 
-def _judged(asked: Any, known: Container[CredentialKey]) -> _Change | _Problem:
+def _judged(
+    name: str, number: int, upsertion: requests.ScramCredentialUpsertion | None, known: Container[CredentialKey]
+) -> _Change | _Problem:
     """The change that a deletion or an upsertion asks for.
 
     A deletion of nothing is told before an upsertion of the same user, and Redis judges each deletion again.
     """
-    mechanism = TYPES.get(asked.mechanism)
-    if not asked.name:
+    mechanism = TYPES.get(number)
+    if not name:
         return _Problem(ErrorCode.unacceptable_credential, "Username must not be empty")
     if mechanism is None:
         return _Problem(ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism")
-    key = CredentialKey(mechanism, asked.name)
-    if not hasattr(asked, "iterations"):
+    key = CredentialKey(mechanism, name)
+    if upsertion is None:
         return (key, None) if key in known else _Problem(ErrorCode.resource_not_found, _NOT_FOUND)
-    if asked.iterations < MIN_ITERATIONS:
+    if upsertion.iterations < MIN_ITERATIONS:
         return _Problem(ErrorCode.unacceptable_credential, "Too few iterations")
-    if asked.iterations > MAX_ITERATIONS:
+    if upsertion.iterations > MAX_ITERATIONS:
         return _Problem(ErrorCode.unacceptable_credential, "Too many iterations")
-    if len(asked.name.encode()) > _LONGEST_NAME_BYTES or len(asked.salt) > _LONGEST_SALT_BYTES:
+    if len(name.encode()) > _LONGEST_NAME_BYTES or len(upsertion.salt) > _LONGEST_SALT_BYTES:
         return _Problem(ErrorCode.unacceptable_credential, "The user's name or the salt is too long")
-    return key, derive_credential(mechanism, asked.salted_password, asked.salt, asked.iterations)
+    return key, derive_credential(mechanism, upsertion.salted_password, upsertion.salt, upsertion.iterations)
 
 
 def _problems(changes: Iterable[CredentialKey], code: int, codes: Iterable[int]) -> dict[str, _Problem]:

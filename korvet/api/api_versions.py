@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
@@ -21,6 +21,7 @@ from korvet.api import Answer, api, registry
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.telemetry import MOST_SOFTWARE_CHARACTERS, Peer
+from korvet.wire import requests
 from korvet.wire.schema import API_VERSIONS_KEY
 from korvet.wire.writer import Fields
 
@@ -42,7 +43,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 @api(API_VERSIONS_KEY, 0, HIGHEST, needs=needs.nothing)
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.ApiVersionsRequest) -> Answer:
     if ctx.version >= _SOFTWARE_SINCE and not _names_its_software(request):
         if ctx.login is not None:
             ctx.login.asks_versions_again()
@@ -103,5 +104,5 @@ def supported(error_code: ErrorCode) -> Fields:
     }
 
 
-def _names_its_software(request: Any) -> bool:
+def _names_its_software(request: requests.ApiVersionsRequest) -> bool:
     return all(_SOFTWARE.fullmatch(name) for name in (request.client_software_name, request.client_software_version))

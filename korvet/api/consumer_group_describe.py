@@ -24,6 +24,11 @@ from korvet.errors import KorvetError
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.groups.consumer_types import ConsumerMember
 from korvet.store.groups.types import GroupDescription
+from korvet.wire import requests
+
+
+def _refused(group_id: str) -> dict[str, Any]:
+    return _without_group(group_id, ErrorCode.group_authorization_failed, None)
 
 
 @api(
@@ -35,10 +40,10 @@ from korvet.store.groups.types import GroupDescription
         needs.DESCRIBE,
         field="group_ids",
         answered="groups",
-        refused=lambda group_id: _without_group(group_id, ErrorCode.group_authorization_failed, None),
+        refused=_refused,
     ),
 )
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.ConsumerGroupDescribeRequest) -> Answer:
     """Epochs and members of each group, with their assignments and targets."""
     try:
         await ctx.frontend.catalog.refresh()
@@ -49,7 +54,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     return {"groups": [{"authorized_operations": _operations(ctx, request, group), **group} for group in groups]}
 
 
-def _operations(ctx: Context, request: Any, group: Mapping[str, Any]) -> int:
+def _operations(ctx: Context, request: requests.ConsumerGroupDescribeRequest, group: Mapping[str, Any]) -> int:
     if not request.include_authorized_operations:
         return NOT_ASKED
     return needs.operations(ctx, needs.GROUP, group["group_id"], GROUP_OPERATIONS)

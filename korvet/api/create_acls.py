@@ -9,7 +9,7 @@ Source: AclApis.handleCreateAcls, AclControlManager.createAcls, validateNewAcl; 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
@@ -23,6 +23,7 @@ from korvet.errors import Disconnect, KorvetError
 from korvet.security.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from korvet.security.authorizer import Authorizer
 from korvet.security.stored_rules import MOST_CALL_BYTES, MOST_RULES
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 _DONE: Final[tuple[ErrorCode, str | None]] = ErrorCode.none, None
@@ -32,7 +33,7 @@ _TOO_MUCH: Final = (
 )
 
 
-def _failed(request: Any, failure: Failure) -> Fields:
+def _failed(request: requests.CreateAclsRequest, failure: Failure) -> Fields:
     return {"results": [_result(*failure) for _ in request.creations]}
 
 
@@ -41,7 +42,7 @@ def _result(code: ErrorCode, message: str | None) -> Fields:
 
 
 @api(30, 1, 3, needs=needs_cluster(needs.ALTER, _failed))
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.CreateAclsRequest) -> Fields:
     problems, acls = [], dict[Acl, None]()
     async for asked in ctx.paced(request.creations):
         if _is_unknown(asked):
@@ -70,7 +71,7 @@ async def _add(ctx: Context, authorizer: Authorizer, acls: list[Acl]) -> tuple[E
     return code, _TOO_MUCH if code is ErrorCode.policy_violation else "The rule is not valid."
 
 
-def _is_unknown(asked: Any) -> bool:
+def _is_unknown(asked: requests.AclCreation) -> bool:
     numbers = (
         (asked.resource_type, ResourceType),
         (asked.resource_pattern_type, PatternType),
@@ -80,7 +81,7 @@ def _is_unknown(asked: Any) -> bool:
     return any(not 0 < number <= max(kind) for number, kind in numbers)
 
 
-def _problem(asked: Any) -> Failure | None:
+def _problem(asked: requests.AclCreation) -> Failure | None:
     """Why a rule cannot be; None if it can."""
     kind, how, by = ResourceType(asked.resource_type), PatternType(asked.resource_pattern_type), asked.operation
     why = None
@@ -106,7 +107,7 @@ def _problem(asked: Any) -> Failure | None:
     return None if why is None else (ErrorCode.invalid_request, why)
 
 
-def _acl(asked: Any) -> Acl:
+def _acl(asked: requests.AclCreation) -> Acl:
     return Acl(
         ResourceType(asked.resource_type),
         PatternType(asked.resource_pattern_type),

@@ -10,8 +10,6 @@ Source: ControllerApis.createPartitions, ReplicationControlManager.createPartiti
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
-from typing import Any
 
 from kio.schema.errors import ErrorCode
 
@@ -26,6 +24,7 @@ from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import grow_topic
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 Outcome = tuple[ErrorCode, str | None]
@@ -34,7 +33,7 @@ _DONE: Outcome = (ErrorCode.none, None)
 _UNKNOWN: Outcome = (ErrorCode.unknown_topic_or_partition, None)
 
 
-def _check(ctx: Context, rights: Rights, request: Any) -> needs.Steps:
+def _check(ctx: Context, rights: Rights, request: requests.CreatePartitionsRequest) -> needs.Steps:
     times = Counter(topic.name for topic in request.topics)
     # Kafka judges names that are given twice before the rights.
     once = [name for name, count in times.items() if count == 1]
@@ -43,17 +42,17 @@ def _check(ctx: Context, rights: Rights, request: Any) -> needs.Steps:
         return None
     kept, refused = yield from needs.parted(ctx, request.topics, denied, lambda topic: topic.name, _forbidden)
     return needs.Narrowed(
-        replace(request, topics=tuple(kept)) if kept else None,
+        needs.left(request, "topics", kept),
         lambda answer: {"results": [*(answer["results"] if answer else ()), *refused]},
     )
 
 
-def _forbidden(topic: Any) -> Fields:
+def _forbidden(topic: requests.CreatePartitionsTopic) -> Fields:
     return _result(topic.name, (ErrorCode.topic_authorization_failed, None))
 
 
 @api(37, 0, 3, needs=_check)
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.CreatePartitionsRequest) -> Fields:
     try:
         await ctx.frontend.catalog.refresh()
     except KorvetError as error:
@@ -71,7 +70,9 @@ async def handle(ctx: Context, request: Any) -> Fields:
     return {"results": refused + grown, "throttle_time": mutations.throttle_ms}
 
 
-async def _grow(ctx: Context, asked: Any, validate_only: bool, mutations: Mutations) -> Outcome:
+async def _grow(
+    ctx: Context, asked: requests.CreatePartitionsTopic, validate_only: bool, mutations: Mutations
+) -> Outcome:
     frontend = ctx.frontend
     topic = frontend.catalog.topic(asked.name)
     if topic is None:
@@ -91,7 +92,7 @@ async def _grow(ctx: Context, asked: Any, validate_only: bool, mutations: Mutati
     return code, TENANT_IS_FULL if code is ErrorCode.policy_violation else None
 
 
-def _problem(ctx: Context, topic: Topic, asked: Any) -> Outcome | None:
+def _problem(ctx: Context, topic: Topic, asked: requests.CreatePartitionsTopic) -> Outcome | None:
     invalid = ErrorCode.invalid_partitions
     if asked.count == topic.partitions:
         return invalid, f"Topic already has {topic.partitions} partition(s)."

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
 from uuid import uuid4
 
 from kio.schema.errors import ErrorCode
@@ -39,6 +37,7 @@ from korvet.store.topics import (
     create_topic,
     name_problem,
 )
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 AT_ONCE = 20
@@ -47,7 +46,7 @@ _STRICT_SINCE = 6
 Problem = tuple[ErrorCode, str]
 
 
-def _check(ctx: Context, rights: Rights, request: Any) -> needs.Steps:
+def _check(ctx: Context, rights: Rights, request: requests.CreateTopicsRequest) -> needs.Steps:
     if rights.quiet.allows_on_cluster(needs.CREATE):
         return None
     times = Counter(topic.name for topic in request.topics)
@@ -58,17 +57,17 @@ def _check(ctx: Context, rights: Rights, request: Any) -> needs.Steps:
         return None
     kept, refused = yield from needs.parted(ctx, request.topics, denied, lambda topic: topic.name, _forbidden)
     return needs.Narrowed(
-        replace(request, topics=tuple(kept)) if kept else None,
+        needs.left(request, "topics", kept),
         lambda answer: {"topics": [*(answer["topics"] if answer else ()), *refused]},
     )
 
 
-def _forbidden(topic: Any) -> Fields:
+def _forbidden(topic: requests.CreatableTopic) -> Fields:
     return _refused(topic.name, (ErrorCode.topic_authorization_failed, "Authorization failed."))
 
 
 @api(19, 2, 7, needs=_check)
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.CreateTopicsRequest) -> Fields:
     catalog = ctx.frontend.catalog
     try:
         await catalog.refresh()
@@ -96,7 +95,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
     }
 
 
-async def _problem(ctx: Context, catalog: Catalog, asked: Any) -> Problem | None:
+async def _problem(ctx: Context, catalog: Catalog, asked: requests.CreatableTopic) -> Problem | None:
     name = asked.name
     if name == CLUSTER_METADATA_TOPIC:
         return ErrorCode.invalid_request, f"Creation of internal topic {name} is prohibited."
@@ -123,18 +122,18 @@ def _exists(name: str) -> Problem:
     return ErrorCode.topic_already_exists, f"Topic '{name}' already exists."
 
 
-def _partitions(catalog: Catalog, asked: Any) -> int:
+def _partitions(catalog: Catalog, asked: requests.CreatableTopic) -> int:
     if asked.assignments:
         return len(asked.assignments)
-    return catalog.integer(None, "num.partitions") if asked.num_partitions == -1 else int(asked.num_partitions)
+    return catalog.integer(None, "num.partitions") if asked.num_partitions == -1 else asked.num_partitions
 
 
-async def _create(ctx: Context, asked: Any, validate_only: bool, mutations: Mutations) -> Fields:
+async def _create(ctx: Context, asked: requests.CreatableTopic, validate_only: bool, mutations: Mutations) -> Fields:
     frontend = ctx.frontend
     partitions = _partitions(frontend.catalog, asked)
     if not mutations.take(partitions):
         return _refused(asked.name, EXCEEDED)
-    configs = {config.name: config.value for config in asked.configs}
+    configs = {config.name: config.value or "" for config in asked.configs}
     if validate_only:
         return _created(ctx, Topic(name=asked.name, id=uuid4(), partitions=partitions, configs=configs))
     try:

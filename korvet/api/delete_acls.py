@@ -11,7 +11,7 @@ Source: AclApis.handleDeleteAcls, AclControlManager.deleteAcls; KIP-140, KIP-290
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
@@ -33,6 +33,7 @@ from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
 from korvet.security.acl import Acl, AclFilter, PatternType
 from korvet.security.stored_rules import MOST_CALL_BYTES, MOST_RULES
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 _TOO_MANY: Final[Failure] = (
@@ -41,7 +42,7 @@ _TOO_MANY: Final[Failure] = (
 )
 
 
-def _failed(request: Any, failure: Failure) -> Fields:
+def _failed(request: requests.DeleteAclsRequest, failure: Failure) -> Fields:
     code, message = failure
     return {
         "filter_results": [{"error_code": code, "error_message": message, "matching_acls": ()} for _ in request.filters]
@@ -49,7 +50,7 @@ def _failed(request: Any, failure: Failure) -> Fields:
 
 
 @api(31, 1, 3, needs=needs_cluster(needs.ALTER, _failed))
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.DeleteAclsRequest) -> Fields:
     filters = [asked_filter(one) async for one in ctx.paced(request.filters)]
     authorizer = ctx.frontend.authorizer
     if authorizer is None:

@@ -5,8 +5,6 @@ Source: KafkaApis.handleDeleteGroupsRequest, GroupCoordinatorShard.deleteGroups
 
 from __future__ import annotations
 
-from typing import Any
-
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
@@ -14,6 +12,7 @@ from korvet.api.shared import needs
 from korvet.api.shared.context import AT_ONCE, Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.errors import KorvetError
+from korvet.wire import requests
 
 
 @api(
@@ -28,7 +27,7 @@ from korvet.errors import KorvetError
         refused=lambda group_id: {"group_id": group_id, "error_code": ErrorCode.group_authorization_failed},
     ),
 )
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.DeleteGroupsRequest) -> Answer:
     """Remove the groups that have no members, several at a time; a group that is named twice is answered once."""
     group_ids = list(dict.fromkeys(request.groups_names))
     outcomes: list[int | KorvetError] = []

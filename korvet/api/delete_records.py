@@ -16,7 +16,7 @@ from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import failure_code
-from korvet.api.shared.topic_lookup import known_topics
+from korvet.api.shared.topic_lookup import indexed, known_topics
 from korvet.codes import (
     FENCED_LEADER_EPOCH,
     NOT_LEADER_OR_FOLLOWER,
@@ -32,13 +32,14 @@ from korvet.store.contract import GONE
 from korvet.store.groups.archived import archived_end, archived_offsets
 from korvet.store.groups.types import Offset
 from korvet.store.log.partition import Partition
+from korvet.wire import requests
 
 log = structlog.get_logger()
 
 _NO_WATERMARK: Final = -1
 
 
-def _refused(topic: Any) -> dict[str, Any]:
+def _refused(topic: requests.DeleteRecordsTopic) -> dict[str, Any]:
     entries = [
         {
             "partition_index": part.partition_index,
@@ -51,10 +52,10 @@ def _refused(topic: Any) -> dict[str, Any]:
 
 
 @api(21, 0, 2, needs=needs.topics(needs.DELETE, _refused))
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.DeleteRecordsRequest) -> Answer:
     """Trim each partition to its offset, -1 for its end; if a partition is named twice, the last offset counts."""
-    topics = await known_topics(ctx, request.topics)
-    asked: dict[str, dict[int, Any]] = {}
+    topics = await known_topics(ctx, indexed(request.topics))
+    asked: dict[str, dict[int, requests.DeleteRecordsPartition]] = {}
     for topic in request.topics:
         asked.setdefault(topic.name, {}).update((part.partition_index, part) for part in topic.partitions)
     return {
@@ -68,7 +69,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     }
 
 
-async def _trimmed(ctx: Context, topic: Topic | int | None, part: Any) -> dict[str, int]:
+async def _trimmed(ctx: Context, topic: Topic | int | None, part: requests.DeleteRecordsPartition) -> dict[str, int]:
     code, start = await _trim(ctx, topic, part.partition_index, part.offset)
     return {
         "partition_index": part.partition_index,

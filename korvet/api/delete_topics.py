@@ -9,7 +9,6 @@ Source: ControllerApis.deleteTopics.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -23,6 +22,7 @@ from korvet.api.shared.mutations import EXCEEDED, Mutations
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import delete_topic
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 _UNKNOWN = (ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
@@ -33,7 +33,7 @@ Asked = tuple[str | None, UUID | None]
 
 
 @api(20, 1, 6, needs=needs.by_handler)
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.DeleteTopicsRequest) -> Fields:
     asked = _asked(request)
     try:
         await ctx.frontend.catalog.refresh()
@@ -48,10 +48,11 @@ async def handle(ctx: Context, request: Any) -> Fields:
     return {"responses": refused + deleted, "throttle_time": mutations.throttle_ms}
 
 
-def _asked(request: Any) -> list[Asked]:
-    if hasattr(request, "topics"):
-        return [(topic.name, topic.topic_id) for topic in request.topics]
-    return [(name, None) for name in request.topic_names]
+def _asked(request: requests.DeleteTopicsRequest) -> list[Asked]:
+    return [
+        *((topic.name, topic.topic_id) for topic in request.topics),
+        *((name, None) for name in request.topic_names),
+    ]
 
 
 async def _resolve(ctx: Context, asked: list[Asked]) -> tuple[list[Fields], list[Topic]]:

@@ -7,8 +7,6 @@ Source: AclApis.handleDescribeAcls, StandardAuthorizerData.acls; KIP-140, KIP-29
 
 from __future__ import annotations
 
-from typing import Any
-
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
@@ -17,16 +15,17 @@ from korvet.api.shared.acl_entries import DISABLED, Failure, asked_filter, entry
 from korvet.api.shared.admin import read_failure
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 
-def _failed(_request: Any, failure: Failure) -> Fields:
+def _failed(_request: requests.DescribeAclsRequest, failure: Failure) -> Fields:
     code, message = failure
     return {"error_code": code, "error_message": message, "resources": ()}
 
 
 @api(29, 1, 3, needs=needs_cluster(needs.DESCRIBE, _failed))
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.DescribeAclsRequest) -> Fields:
     asked, authorizer = asked_filter(request), ctx.frontend.authorizer
     if authorizer is None:
         return _failed(request, (DISABLED[0], "No Authorizer is configured on the broker"))

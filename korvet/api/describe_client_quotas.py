@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
@@ -19,6 +19,7 @@ from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.quotas.entity import DEFAULT, IP, TYPES, Entity
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 
@@ -46,7 +47,7 @@ _MATCH_TYPES: Final = frozenset(MatchType)
         },
     ),
 )
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.DescribeClientQuotasRequest) -> Fields:
     problem = _filter_problem(request.components)
     if problem is not None:
         code, message = problem
@@ -75,14 +76,14 @@ def _described(entity: Entity, quotas: Mapping[str, float]) -> Fields:
     }
 
 
-def _matches(entity: Entity, components: Sequence[Any], *, is_strict: bool) -> bool:
+def _matches(entity: Entity, components: Sequence[requests.ComponentData], *, is_strict: bool) -> bool:
     parts = dict(entity.parts)
     if is_strict and len(parts) != len(components):
         return False
     return all(one.entity_type in parts and _is_match(one, parts[one.entity_type]) for one in components)
 
 
-def _is_match(component: Any, name: str) -> bool:
+def _is_match(component: requests.ComponentData, name: str) -> bool:
     match MatchType(component.match_type):
         case MatchType.EXACT:
             return bool(name == component.match != DEFAULT)
@@ -92,7 +93,7 @@ def _is_match(component: Any, name: str) -> bool:
             return True
 
 
-def _filter_problem(components: Iterable[Any]) -> tuple[ErrorCode, str] | None:
+def _filter_problem(components: Iterable[requests.ComponentData]) -> tuple[ErrorCode, str] | None:
     seen: set[str] = set()
     for component in components:
         kind = component.entity_type
@@ -114,7 +115,7 @@ def _filter_problem(components: Iterable[Any]) -> tuple[ErrorCode, str] | None:
     return None
 
 
-def _match_problem(component: Any) -> str | None:
+def _match_problem(component: requests.ComponentData) -> str | None:
     if component.match_type not in _MATCH_TYPES:
         return f"Unknown match type {component.match_type}"
     match_type = MatchType(component.match_type)

@@ -8,14 +8,13 @@ Source: KafkaApis.handleDescribeCluster, AuthHelper.computeDescribeClusterRespon
 
 from __future__ import annotations
 
-from typing import Any
-
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.admin import CLUSTER_OPERATIONS, NOT_ASKED, brokers
 from korvet.api.shared.context import Context
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 _BROKERS = 1
@@ -23,8 +22,8 @@ _CONTROLLERS = 2
 
 
 @api(60, 0, 2, needs=needs.nothing)
-async def handle(ctx: Context, request: Any) -> Fields:
-    wanted = getattr(request, "endpoint_type", _BROKERS)
+async def handle(ctx: Context, request: requests.DescribeClusterRequest) -> Fields:
+    wanted = request.endpoint_type
     if wanted == _CONTROLLERS:
         return _refusal(
             ErrorCode.mismatched_endpoint_type,

@@ -10,8 +10,6 @@ Source: kafka.server.ConfigHelper.describeConfigs.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
@@ -24,25 +22,33 @@ from korvet.api.shared.config_entries import (
     group_entries,
     topic_entries,
 )
-from korvet.api.shared.config_resources import RESOURCE_TYPES, ResourceType, config_needs, unsupported
+from korvet.api.shared.config_resources import (
+    RESOURCE_TYPES,
+    Resource,
+    ResourceType,
+    config_needs,
+    refused_change,
+    unsupported,
+)
 from korvet.api.shared.context import Context
 from korvet.api.shared.nodes import Node
 from korvet.configs.types import is_integer
 from korvet.errors import KorvetError
 from korvet.security.acl import Operation
 from korvet.store.topics import name_problem
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 AT_ONCE = 20
 """Resources that are described in one turn; a topic has forty configs."""
 
 
-def _refused_config(resource: Any, code: ErrorCode, message: str) -> Fields:
-    return _refused(resource, code, message)
+def _refused(resource: Resource, code: ErrorCode, message: str) -> Fields:
+    return {**refused_change(resource, code, message), "configs": ()}
 
 
-@api(32, 1, 4, needs=config_needs(Operation.DESCRIBE_CONFIGS, "results", _refused_config))
-async def handle(ctx: Context, request: Any) -> Fields:
+@api(32, 1, 4, needs=config_needs(Operation.DESCRIBE_CONFIGS, "results", _refused))
+async def handle(ctx: Context, request: requests.DescribeConfigsRequest) -> Fields:
     if any(resource.resource_type not in RESOURCE_TYPES for resource in request.resources):
         malformed = ErrorCode.invalid_request, MALFORMED_MESSAGE
         return {"results": [_refused(resource, *malformed) for resource in request.resources]}
@@ -59,7 +65,9 @@ async def handle(ctx: Context, request: Any) -> Fields:
         return {"results": [_refused(resource, code, str(error)) for resource in request.resources]}
 
 
-async def _describe(ctx: Context, request: Any, resource: Any) -> Fields:
+async def _describe(
+    ctx: Context, request: requests.DescribeConfigsRequest, resource: requests.DescribeConfigsResource
+) -> Fields:
     found = await _entries(ctx, resource)
     if not isinstance(found, list):
         return _refused(resource, *found)
@@ -67,7 +75,7 @@ async def _describe(ctx: Context, request: Any, resource: Any) -> Fields:
     # Java's older clients send an empty list for "all".
     entries = [entry for entry in found if not wanted or entry["name"] in wanted]
     hidden: dict[str, object] = {} if request.include_synonyms else {"synonyms": ()}
-    if not getattr(request, "include_documentation", False):
+    if not request.include_documentation:
         hidden["documentation"] = None
     return {
         "error_code": ErrorCode.none,
@@ -78,7 +86,7 @@ async def _describe(ctx: Context, request: Any, resource: Any) -> Fields:
     }
 
 
-async def _entries(ctx: Context, resource: Any) -> list[Entry] | tuple[ErrorCode, str]:
+async def _entries(ctx: Context, resource: requests.DescribeConfigsResource) -> list[Entry] | tuple[ErrorCode, str]:
     catalog, name = ctx.frontend.catalog, resource.resource_name
     if resource.resource_type == ResourceType.TOPIC:
         illegal = name_problem(name)
@@ -112,13 +120,3 @@ def _broker(ctx: Context, name: str) -> Node | str:
     if int(name) not in nodes:
         return f"Unexpected broker id, expected {' or '.join(map(str, nodes))} or empty string, but received {name}"
     return nodes[int(name)]
-
-
-def _refused(resource: Any, code: ErrorCode, message: str) -> Fields:
-    return {
-        "error_code": code,
-        "error_message": message,
-        "resource_type": resource.resource_type,
-        "resource_name": resource.resource_name,
-        "configs": (),
-    }

@@ -23,8 +23,13 @@ from korvet.api.shared.group_failures import failure_code
 from korvet.api.shared.loop_turns import with_few_repeats
 from korvet.errors import KorvetError
 from korvet.store.groups.types import GroupDescription
+from korvet.wire import requests
 
 _NOT_FOUND_SINCE: Final = 6
+
+
+def _refused(group_id: str) -> dict[str, Any]:
+    return _without_group(group_id, "", ErrorCode.group_authorization_failed, None)
 
 
 @api(
@@ -36,12 +41,12 @@ _NOT_FOUND_SINCE: Final = 6
         needs.DESCRIBE,
         field="groups",
         answered="groups",
-        refused=lambda group_id: _without_group(group_id, "", ErrorCode.group_authorization_failed, None),
+        refused=_refused,
     ),
 )
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.DescribeGroupsRequest) -> Answer:
     """State and members of each group."""
-    is_asked = getattr(request, "include_authorized_operations", False)
+    is_asked = request.include_authorized_operations
     groups = await ctx.gathered(with_few_repeats(request.groups), partial(_described, ctx))
     return {
         "groups": [

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
@@ -24,6 +24,7 @@ from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
 from korvet.store.capacity import log_bytes, memory_of_primaries
 from korvet.store.log.partition import Partition
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 _NO_LAG: Final = 0
@@ -35,7 +36,7 @@ _NO_LAG: Final = 0
     4,
     needs=needs.cluster(needs.DESCRIBE, refused=needs.failed(needs.CLUSTER, results=())),
 )
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.DescribeLogDirsRequest) -> Fields:
     directory = log_directory(ctx)
     store = ctx.frontend.store
     try:
@@ -56,7 +57,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
     return {"error_code": 0, "results": [result]}
 
 
-def _wanted(ctx: Context, topics: Any) -> set[Partition]:
+def _wanted(ctx: Context, topics: Iterable[requests.DescribableLogDirTopic] | None) -> set[Partition]:
     """The existing partitions of this node among the given topics; None means all topics."""
     catalog, log, nodes = ctx.frontend.catalog, ctx.frontend.log, ctx.listener.nodes
     asked = (

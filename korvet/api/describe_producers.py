@@ -16,6 +16,7 @@ from korvet.codes import INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED, UN
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import name_problem
+from korvet.wire import requests
 from korvet.wire.markers import COORDINATOR_EPOCH
 
 _NO_EPOCH: Final = -1
@@ -25,15 +26,15 @@ _WHY: Final = {
 }
 
 
-def _refused(topic: Any) -> dict[str, Any]:
+def _refused(topic: requests.TopicRequest) -> dict[str, Any]:
     code = TOPIC_AUTHORIZATION_FAILED
     return {"name": topic.name, "partitions": [_answer(index, code) for index in topic.partition_indexes]}
 
 
 @api(61, 0, 0, needs=needs.topics(needs.READ, _refused))
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.DescribeProducersRequest) -> Answer:
     """The active producers of each partition, once for each."""
-    known = await known_topics(ctx, request.topics, indexes=lambda topic: topic.partition_indexes)
+    known = await known_topics(ctx, [(topic.name, topic.partition_indexes) for topic in request.topics])
     asked: dict[str, list[int]] = {}
     for topic in request.topics:
         asked.setdefault(topic.name, []).extend(topic.partition_indexes)

@@ -11,8 +11,9 @@ Source: KafkaRaftClient.handleDescribeQuorumRequest, DescribeQuorumRequest.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -23,6 +24,7 @@ from korvet.api.shared.admin import read_failure
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
 from korvet.store.topics import CLUSTER_METADATA_TOPIC
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 _LEADER_EPOCH: Final = 1
@@ -45,7 +47,7 @@ _UNKNOWN: Final = (ErrorCode.unknown_topic_or_partition, "This server does not h
         },
     ),
 )
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.DescribeQuorumRequest) -> Fields:
     if not _asks_for_metadata(request.topics):
         return _answer(
             [
@@ -70,7 +72,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
     }
 
 
-def _asks_for_metadata(topics: Any) -> bool:
+def _asks_for_metadata(topics: Sequence[requests.TopicData]) -> bool:
     """Whether the request names the one partition of the metadata, and nothing else."""
     asked = [(topic.topic_name, part.partition_index) for topic in topics for part in topic.partitions]
     return len(topics) == 1 and asked == [(CLUSTER_METADATA_TOPIC, 0)]

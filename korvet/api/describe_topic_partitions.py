@@ -8,7 +8,6 @@ Source: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.describeTopicR
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from kio.schema.errors import ErrorCode
 
@@ -21,10 +20,11 @@ from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import INTERNAL_TOPICS, name_problem
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 
-def _check(ctx: Context, rights: Rights, request: Any) -> needs.Steps:
+def _check(ctx: Context, rights: Rights, request: requests.DescribeTopicPartitionsRequest) -> needs.Steps:
     asked = sorted({topic.name for topic in request.topics})
     denied = yield from needs.denied_names(ctx, rights, needs.DESCRIBE, needs.TOPIC, asked)
     if not denied:
@@ -46,7 +46,7 @@ def _forbidden(name: str) -> Fields:
 
 
 @api(75, 0, 0, needs=_check)
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.DescribeTopicPartitionsRequest) -> Fields:
     catalog = ctx.frontend.catalog
     cursor = request.cursor
     first_name = "" if cursor is None else cursor.topic_name
@@ -136,5 +136,5 @@ def _unknown(ctx: Context, name: str) -> Fields:
     }
 
 
-def _failed(request: Any, code: ErrorCode) -> Fields:
+def _failed(request: requests.DescribeTopicPartitionsRequest, code: ErrorCode) -> Fields:
     return {"topics": [{"error_code": code, "name": topic.name, "partitions": ()} for topic in request.topics]}

@@ -15,6 +15,11 @@ from korvet.api.shared.group_failures import failure_code
 from korvet.codes import INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_NOT_FOUND
 from korvet.errors import KorvetError
 from korvet.store.transactions.types import TransactionDescription
+from korvet.wire import requests
+
+
+def _refused(transactional_id: str) -> dict[str, Any]:
+    return _without(transactional_id, TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
 @api(
@@ -26,10 +31,10 @@ from korvet.store.transactions.types import TransactionDescription
         needs.DESCRIBE,
         field="transactional_ids",
         answered="transaction_states",
-        refused=lambda one: _without(one, TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        refused=_refused,
     ),
 )
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.DescribeTransactionsRequest) -> Answer:
     """State, producer and partitions of each transactional id."""
     ids = list(dict.fromkeys(request.transactional_ids))
     return {"transaction_states": await ctx.gathered(ids, partial(_described, ctx))}

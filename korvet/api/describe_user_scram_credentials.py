@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from kio.schema.errors import ErrorCode
 
@@ -15,6 +14,7 @@ from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.security.scram import TYPES
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 Infos = Sequence[Fields]
@@ -41,7 +41,7 @@ _NUMBERS = {name: number for number, name in TYPES.items()}
         },
     ),
 )
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.DescribeUserScramCredentialsRequest) -> Fields:
     users = ctx.frontend.users
     await users.refresh()
     infos: dict[str, list[Fields]] = {}

@@ -11,7 +11,7 @@ Source: ControllerApis.handleElectLeaders, ReplicationControlManager.electLeader
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
@@ -20,6 +20,7 @@ from korvet.api.shared import needs
 from korvet.api.shared.admin import read_failure
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 _PREFERRED: Final = 0
@@ -29,13 +30,13 @@ Outcome = tuple[ErrorCode, str | None]
 _NOT_NEEDED: Final[Outcome] = ErrorCode.election_not_needed, "Leader election not needed for topic partition."
 
 
-def _forbidden(_ctx: Context, request: Any) -> Fields:
+def _forbidden(_ctx: Context, request: requests.ElectLeadersRequest) -> Fields:
     return _refused(request, needs.CODES[needs.CLUSTER], needs.MESSAGES[needs.CLUSTER])
 
 
 @api(43, 0, 2, needs=needs.cluster(needs.ALTER, refused=_forbidden))
-async def handle(ctx: Context, request: Any) -> Fields:
-    election_type = getattr(request, "election_type", _PREFERRED)
+async def handle(ctx: Context, request: requests.ElectLeadersRequest) -> Fields:
+    election_type = request.election_type
     if election_type not in _ELECTION_TYPES:
         return _refused(request, ErrorCode.invalid_request, f"Unknown election type {election_type}")
     catalog = ctx.frontend.catalog
@@ -67,7 +68,7 @@ def _outcome(ctx: Context, name: str, index: int) -> Outcome:
     return _NOT_NEEDED
 
 
-def _refused(request: Any, code: ErrorCode, message: str) -> Fields:
+def _refused(request: requests.ElectLeadersRequest, code: ErrorCode, message: str) -> Fields:
     results = [
         {"topic": asked.topic, "partition_result": [_result(index, (code, message)) for index in asked.partitions]}
         for asked in request.topic_partitions or ()

@@ -21,6 +21,7 @@ from korvet.api.shared.transaction_failures import code_for_version
 from korvet.codes import INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
+from korvet.wire import requests
 
 _ABORTABLE_SINCE: Final = 4
 _FENCED_SINCE: Final = 2
@@ -28,14 +29,14 @@ _RAISES_EPOCH_SINCE: Final = 5
 _NONE: Final = -1
 
 
-def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+def _check(_ctx: Context, rights: Rights, request: requests.EndTxnRequest) -> needs.Narrowed | None:
     if rights.allows(needs.WRITE, needs.TRANSACTIONAL_ID, request.transactional_id):
         return None
     return needs.refusal(_refused(TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
 
 
 @api(26, 0, 5, needs=_check)
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.EndTxnRequest) -> Answer:
     """A code, and with version 5 the producer's next id and epoch."""
     if not request.transactional_id:
         return _refused(INVALID_REQUEST)

@@ -17,6 +17,7 @@ from kio.schema.errors import ErrorCode
 from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
+from korvet.wire import requests
 
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
@@ -29,9 +30,9 @@ _NOWHERE: Final = {"node_id": -1, "host": "", "port": -1}
 
 
 @api(10, 0, 6, needs=needs.by_handler)
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.FindCoordinatorRequest) -> Answer:
     """A node for each group or transactional id of the request."""
-    key_type = getattr(request, "key_type", _GROUP)
+    key_type = request.key_type
     if ctx.version < _BATCHED_SINCE:
         return _find(ctx, key_type, request.key)
     return {

@@ -9,7 +9,7 @@ Source: ClientMetricsManager.processGetTelemetrySubscriptionRequest
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 from kio.schema.errors import ErrorCode
@@ -18,6 +18,7 @@ from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.telemetry import ASKS_AGAIN
+from korvet.wire import requests
 from korvet.wire.batch import GZIP, LZ4, SNAPPY, ZSTD
 from korvet.wire.writer import Fields
 
@@ -29,7 +30,7 @@ _NOTHING: Final[Fields] = {
 
 
 @api(71, 0, 0, needs=needs.nothing)
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.GetTelemetrySubscriptionsRequest) -> Fields:
     telemetry, id = ctx.frontend.telemetry, request.client_instance_id or uuid4()
     instance = telemetry.instance(ctx.peer, ctx.traits(id), id)
     if not instance.may_get() and instance.last_error not in ASKS_AGAIN:

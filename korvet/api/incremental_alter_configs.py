@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any
 
 from kio.schema.errors import ErrorCode
 
@@ -18,6 +17,7 @@ from korvet.api.shared.context import Context
 from korvet.configs.types import Kind
 from korvet.security import acl
 from korvet.store.catalog.settings import ConfigChange
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 
@@ -34,11 +34,13 @@ _OPERATIONS = frozenset(Operation)
 
 
 @api(44, 0, 1, needs=config_needs(acl.Operation.ALTER_CONFIGS, "responses", refused_change))
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.IncrementalAlterConfigsRequest) -> Fields:
     return await alter(ctx, request, _change)
 
 
-def _change(resource: Any, current: Mapping[str, str], known: Known) -> ConfigChange | Outcome:
+def _change(
+    resource: requests.AlterConfigsResource, current: Mapping[str, str], known: Known
+) -> ConfigChange | Outcome:
     new: dict[str, str] = {}
     dropped: list[str] = []
     for config in resource.configs:
@@ -48,7 +50,7 @@ def _change(resource: Any, current: Mapping[str, str], known: Known) -> ConfigCh
         if operation is Operation.DELETE:
             dropped.append(config.name)
         elif operation is Operation.SET:
-            new[config.name] = config.value
+            new[config.name] = config.value or ""
         else:
             definition = known.get(config.name)
             if definition is None or definition.kind is not Kind.LIST:
@@ -56,7 +58,7 @@ def _change(resource: Any, current: Mapping[str, str], known: Known) -> ConfigCh
                     f"Can't {operation.name} to key {config.name} because its type is not LIST."
                 )
             now = _parts(current.get(config.name, definition.default or ""))
-            new[config.name] = ",".join(_edited(now, _parts(config.value), operation))
+            new[config.name] = ",".join(_edited(now, _parts(config.value or ""), operation))
     return ConfigChange(set=new, delete=dropped)
 
 

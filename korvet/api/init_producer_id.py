@@ -23,6 +23,7 @@ from korvet.api.shared.transaction_failures import code_for_version
 from korvet.errors import KorvetError, StoreError
 from korvet.security.acl import Operation
 from korvet.security.rights import Rights
+from korvet.wire import requests
 
 _NONE: Final = -1
 _ABORTABLE_SINCE: Final = 0
@@ -30,7 +31,7 @@ _ABORTABLE_SINCE: Final = 0
 _FENCED_SINCE: Final = 4
 
 
-def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+def _check(_ctx: Context, rights: Rights, request: requests.InitProducerIdRequest) -> needs.Narrowed | None:
     if request.transactional_id is not None:
         if rights.allows(needs.WRITE, needs.TRANSACTIONAL_ID, request.transactional_id):
             return None
@@ -41,9 +42,9 @@ def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None
 
 
 @api(22, 0, 5, needs=_check)
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.InitProducerIdRequest) -> Answer:
     """A producer id and an epoch."""
-    producer_id, producer_epoch = getattr(request, "producer_id", _NONE), getattr(request, "producer_epoch", _NONE)
+    producer_id, producer_epoch = request.producer_id, request.producer_epoch
     if request.transactional_id == "" or (producer_id == _NONE) != (producer_epoch == _NONE):
         return _refused(ErrorCode.invalid_request)
     if request.transactional_id is None:

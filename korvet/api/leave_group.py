@@ -8,7 +8,7 @@ Source: KafkaApis.handleLeaveGroupRequest, GroupCoordinatorService.leaveGroup
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from korvet.api import Answer, api
 from korvet.api.shared import needs
@@ -16,12 +16,13 @@ from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.codes import GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID
 from korvet.errors import KorvetError
+from korvet.wire import requests
 
 _SEVERAL_SINCE: Final = 3
 
 
 @api(13, 0, 5, needs=needs.group(needs.READ, lambda *_: {"error_code": GROUP_AUTHORIZATION_FAILED, "members": ()}))
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.LeaveGroupRequest) -> Answer:
     """Take the members out of the group; before v3 the one member's code is the answer's."""
     members = _members(ctx, request)
     if not request.group_id:
@@ -41,7 +42,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     }
 
 
-def _members(ctx: Context, request: Any) -> Sequence[tuple[str, str | None]]:
+def _members(ctx: Context, request: requests.LeaveGroupRequest) -> Sequence[tuple[str, str | None]]:
     if ctx.version < _SEVERAL_SINCE:
         return [(request.member_id, None)]
     return [(member.member_id, member.group_instance_id) for member in request.members]

@@ -11,7 +11,7 @@ Source: KafkaApis.handleListConfigResources
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
@@ -22,6 +22,7 @@ from korvet.api.shared.config_resources import RESOURCE_TYPES, ResourceType
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
 from korvet.store.catalog.settings import Owner
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 _TYPES_SINCE: Final = 1
@@ -36,7 +37,7 @@ _TYPES_SINCE: Final = 1
         refused=needs.failed(needs.CLUSTER, config_resources=()),
     ),
 )
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.ListConfigResourcesRequest) -> Fields:
     named = request.resource_types if ctx.version >= _TYPES_SINCE else (ResourceType.CLIENT_METRICS,)
     chosen = named or tuple(ResourceType)
     if not RESOURCE_TYPES.issuperset(chosen):

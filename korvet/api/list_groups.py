@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.errors import KorvetError
+from korvet.wire import requests
 
 
 @api(16, 0, 5, needs=needs.by_handler)
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.ListGroupsRequest) -> Answer:
     """This node's groups that have one of the states and one of the types given; upper and lower case count alike."""
-    states = {state.lower() for state in getattr(request, "states_filter", ())}
-    types = {type_.lower() for type_ in getattr(request, "types_filter", ())}
+    states = {state.lower() for state in request.states_filter}
+    types = {type_.lower() for type_ in request.types_filter}
     try:
         groups = await ctx.frontend.groups.administration.list(partial(_shown, ctx))
     except KorvetError as error:

@@ -21,13 +21,14 @@ from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import read_failure_code
-from korvet.api.shared.topic_lookup import known_topics
+from korvet.api.shared.topic_lookup import indexed, known_topics
 from korvet.codes import INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION
 from korvet.errors import KorvetError
 from korvet.store.log.epochs import check_leader_epoch, epoch_of_offset, parse_epochs
 from korvet.store.log.log import Log
 from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.times import MAX_TIMESTAMP, NOTHING, Timed
+from korvet.wire import requests
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -41,18 +42,18 @@ _READ_COMMITTED: Final = 1
 Entry = dict[str, Any]
 
 
-def _refused(topic: Any) -> Entry:
+def _refused(topic: requests.ListOffsetsTopic) -> Entry:
     entries = [{**_entry(part.partition_index), "error_code": TOPIC_AUTHORIZATION_FAILED} for part in topic.partitions]
     return {"name": topic.name, "partitions": entries}
 
 
 @api(2, 1, 10, needs=needs.topics(needs.DESCRIBE, _refused))
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.ListOffsetsRequest) -> Answer:
     """Answer each partition; one that is named twice is INVALID_REQUEST, answered once."""
-    topics = await known_topics(ctx, request.topics)
+    topics = await known_topics(ctx, indexed(request.topics))
     asked = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
     answered: list[Entry] = []
-    readable: list[tuple[Entry, Partition, Any]] = []
+    readable: list[tuple[Entry, Partition, requests.ListOffsetsPartition]] = []
     async for topic in ctx.paced(request.topics):
         parts = list({part.partition_index: part for part in topic.partitions}.values())
         entries = [_entry(part.partition_index) for part in parts]
@@ -70,7 +71,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
                 entry["error_code"] = UNKNOWN_TOPIC_OR_PARTITION
             else:
                 readable.append((entry, ctx.frontend.log.partition(known, index), part))
-    is_committed = getattr(request, "isolation_level", 0) == _READ_COMMITTED
+    is_committed = request.isolation_level == _READ_COMMITTED
     async for some in ctx.sliced(readable):
         await _answer_all(ctx.frontend.log, some, is_committed)
     return {"topics": answered}
@@ -80,7 +81,9 @@ def _entry(index: int) -> Entry:
     return {"partition_index": index, "error_code": 0, "timestamp": -1, "offset": -1, "leader_epoch": -1}
 
 
-async def _answer_all(log: Log, readable: Sequence[tuple[Entry, Partition, Any]], is_committed: bool) -> None:
+async def _answer_all(
+    log: Log, readable: Sequence[tuple[Entry, Partition, requests.ListOffsetsPartition]], is_committed: bool
+) -> None:
     metas = await log.metas([partition for _, partition, _ in readable])
     for (entry, partition, part), meta in zip(readable, metas, strict=True):
         try:
@@ -90,14 +93,18 @@ async def _answer_all(log: Log, readable: Sequence[tuple[Entry, Partition, Any]]
 
 
 async def _answer(
-    log: Log, partition: Partition, part: Any, meta: Meta | KorvetError | None, is_committed: bool
+    log: Log,
+    partition: Partition,
+    part: requests.ListOffsetsPartition,
+    meta: Meta | KorvetError | None,
+    is_committed: bool,
 ) -> Entry:
     """:raises KorvetError: if the partition cannot be read."""
     if isinstance(meta, KorvetError):
         raise meta
     if meta is None:
         return {"error_code": UNKNOWN_TOPIC_OR_PARTITION}
-    if (code := check_leader_epoch(getattr(part, "current_leader_epoch", -1), meta.epoch)) != 0:
+    if (code := check_leader_epoch(part.current_leader_epoch, meta.epoch)) != 0:
         return {"error_code": code}
     found = _without_reading(part.timestamp, meta, is_committed)
     if found is None:

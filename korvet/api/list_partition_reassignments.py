@@ -8,13 +8,12 @@ Source: ReplicationControlManager.listPartitionReassignments; KIP-455.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 
@@ -31,11 +30,11 @@ from korvet.wire.writer import Fields
         },
     ),
 )
-async def handle(_ctx: Context, _request: Any) -> Fields:
+async def handle(_ctx: Context, _request: requests.ListPartitionReassignmentsRequest) -> Fields:
     return {"error_code": 0, "error_message": None, "topics": ()}
 
 
-def _named(topic: Any) -> Fields:
+def _named(topic: requests.ListPartitionReassignmentsTopics) -> Fields:
     """A topic of the request, as Kafka's refusal has it."""
     nowhere = {"replicas": (), "adding_replicas": (), "removing_replicas": ()}
     return {"name": topic.name, "partitions": [{"partition_index": at, **nowhere} for at in topic.partition_indexes]}

@@ -20,6 +20,7 @@ from korvet.api.shared.group_failures import failure_code
 from korvet.errors import KorvetError
 from korvet.patterns import compiled
 from korvet.store.transactions.types import Listed
+from korvet.wire import requests
 
 STATES: Final = frozenset(
     {
@@ -27,16 +28,15 @@ STATES: Final = frozenset(
         "PrepareEpochFence",
     }
 )  # fmt: skip
-_ANY_DURATION: Final = -1
 Matches = Callable[[str], Any]
 
 
 @api(66, 0, 2, needs=needs.by_handler)
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.ListTransactionsRequest) -> Answer:
     """The transactional ids that pass every filter given, and the given states that do not exist."""
     unknown = [state for state in request.state_filters if state not in STATES]
     answer: dict[str, Any] = {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": ()}
-    pattern = getattr(request, "transactional_id_pattern", None)
+    pattern = request.transactional_id_pattern
     matches: Matches | None = None
     try:
         if pattern:
@@ -69,8 +69,8 @@ async def _shown(ctx: Context, matches: Matches | None, ids: Sequence[str]) -> S
     return await ctx.frontend.log.in_thread(lambda: list(filter(matches, seen)))
 
 
-def _is_wanted(request: Any, one: Listed, now_ms: int) -> bool:
-    duration_ms = getattr(request, "duration_filter", _ANY_DURATION)
+def _is_wanted(request: requests.ListTransactionsRequest, one: Listed, now_ms: int) -> bool:
+    duration_ms = request.duration_filter
     if request.producer_id_filters and one.producer_id not in request.producer_id_filters:
         return False
     if request.state_filters and one.state not in request.state_filters:

@@ -20,7 +20,6 @@ Source: KafkaApis.handleTopicMetadataRequest, KRaftMetadataCache.getTopicMetadat
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 from uuid import UUID
 
 import anyio
@@ -37,6 +36,7 @@ from korvet.codes import INVALID_REQUEST, LEADER_NOT_AVAILABLE, TOPIC_AUTHORIZAT
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import INTERNAL_TOPICS, colliding_topics, create_topic, name_problem
+from korvet.wire import requests
 from korvet.wire.writer import Fields, Rows
 
 _NULL_MEANS_ALL_SINCE = 1
@@ -47,11 +47,11 @@ Found = Topic | Fields
 
 
 @api(3, 0, 13, needs=needs.by_handler)
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.MetadataRequest) -> Answer:
     if not _is_valid(ctx, request):
         return _refused(request)
     found = await _find(ctx, request)
-    tells_operations = getattr(request, "include_topic_authorized_operations", False)
+    tells_operations = request.include_topic_authorized_operations
     known = [topic for topic in found if isinstance(topic, Topic)]
     epochs = await leader_epochs(ctx, [(topic, range(topic.partitions)) for topic in known])
     if any(known.error == LEADER_NOT_AVAILABLE for known in epochs.values()) or any(
@@ -64,7 +64,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
         "cluster_id": ctx.frontend.catalog.cluster_id,
         "controller_id": ctx.listener.nodes.own_id,
         "cluster_authorized_operations": needs.cluster_operations(ctx, CLUSTER_OPERATIONS)
-        if getattr(request, "include_cluster_authorized_operations", False)
+        if request.include_cluster_authorized_operations
         else NOT_ASKED,
         "topics": Rows(
             len(found),
@@ -125,19 +125,18 @@ def _partition(ctx: Context, topic: Topic, index: int, known: LeaderEpoch) -> Fi
     }
 
 
-def _is_valid(ctx: Context, request: Any) -> bool:
+def _is_valid(ctx: Context, request: requests.MetadataRequest) -> bool:
     """Whether the request names each topic in a way that the version knows (MetadataRequest, KAFKA-10547)."""
     for topic in request.topics or ():
-        topic_id = getattr(topic, "topic_id", None)
-        if topic.name is None and topic_id is None:
+        if topic.name is None and topic.topic_id is None:
             return False
-        if ctx.version < _BY_ID_SINCE and (topic.name is None or topic_id is not None):
+        if ctx.version < _BY_ID_SINCE and (topic.name is None or topic.topic_id is not None):
             return False
     return True
 
 
-def _refused(request: Any) -> Answer:
-    topics = [_without(INVALID_REQUEST, topic.name or "", topic.topic_id) for topic in request.topics]
+def _refused(request: requests.MetadataRequest) -> Answer:
+    topics = [_without(INVALID_REQUEST, topic.name or "", topic.topic_id) for topic in request.topics or ()]
     return {
         "brokers": (),
         "cluster_id": None,
@@ -148,7 +147,7 @@ def _refused(request: Any) -> Answer:
     }
 
 
-async def _find(ctx: Context, request: Any) -> Sequence[Found]:
+async def _find(ctx: Context, request: requests.MetadataRequest) -> Sequence[Found]:
     catalog = ctx.frontend.catalog
     try:
         await catalog.refresh()
@@ -157,21 +156,19 @@ async def _find(ctx: Context, request: Any) -> Sequence[Found]:
     if _wants_all(ctx, request):
         return await _seen(ctx)
     found: dict[object, Found] = {}
-    may_create = getattr(request, "allow_auto_topic_creation", True)
-    by_id = any(getattr(asked, "topic_id", None) is not None for asked in request.topics)
-    async for asked in ctx.paced(request.topics):
-        topic_id = getattr(asked, "topic_id", None)
-        if topic_id is None and by_id:
-            # As in Kafka: if a request names one topic by its id, topics named by name are left out.
-            continue
+    topics = request.topics or ()
+    # As in Kafka: if a request names one topic by its id, topics named by name are left out.
+    by_id = any(asked.topic_id is not None for asked in topics)
+    async for asked in ctx.paced(topics):
+        topic_id, name = asked.topic_id, asked.name
         if topic_id is not None:
             topic = catalog.topic_by_id(topic_id)
             if topic is not None and not _may_describe(ctx, topic.name):
                 found[topic_id] = _without(TOPIC_AUTHORIZATION_FAILED, None, topic_id)
             else:
                 found[topic_id if topic is None else topic.name] = topic or _without(UNKNOWN_TOPIC_ID, None, topic_id)
-        elif asked.name not in found:
-            found[asked.name] = await _named(ctx, asked.name, may_create)
+        elif name is not None and not by_id and name not in found:
+            found[name] = await _named(ctx, name, request.allow_auto_topic_creation)
     return list(found.values())
 
 
@@ -208,7 +205,7 @@ def _creates(ctx: Context) -> bool:
     return ctx.frontend.catalog.boolean(None, "auto.create.topics.enable")
 
 
-def _wants_all(ctx: Context, request: Any) -> bool:
+def _wants_all(ctx: Context, request: requests.MetadataRequest) -> bool:
     if ctx.version < _NULL_MEANS_ALL_SINCE:
         return not request.topics
     return request.topics is None
@@ -251,7 +248,7 @@ def _without(code: int, name: str | None, topic_id: UUID | None = None) -> Field
     }
 
 
-async def _unreadable(ctx: Context, request: Any, code: ErrorCode) -> Sequence[Found]:
+async def _unreadable(ctx: Context, request: requests.MetadataRequest, code: ErrorCode) -> Sequence[Found]:
     """The topics as they were last read; a topic not in the cache gets an error on which the client asks again.
 
     Topics keep their partitions: a group's leader would take a topic without any for deleted, and rebalance.
@@ -260,16 +257,16 @@ async def _unreadable(ctx: Context, request: Any, code: ErrorCode) -> Sequence[F
     if _wants_all(ctx, request):
         return await _seen(ctx)
     unread: list[Found] = []
-    async for asked in ctx.paced(request.topics):
-        topic_id = getattr(asked, "topic_id", None)
+    async for asked in ctx.paced(request.topics or ()):
+        topic_id, name = asked.topic_id, asked.name or ""
         if topic_id is not None:
             topic = catalog.topic_by_id(topic_id)
             if topic is not None and not _may_describe(ctx, topic.name):
                 unread.append(_without(TOPIC_AUTHORIZATION_FAILED, None, topic_id))
             else:
                 unread.append(topic or _without(code, None, topic_id))
-        elif not _may_describe(ctx, asked.name):
-            unread.append(_unknown(asked.name, TOPIC_AUTHORIZATION_FAILED))
+        elif not _may_describe(ctx, name):
+            unread.append(_unknown(name, TOPIC_AUTHORIZATION_FAILED))
         else:
-            unread.append(catalog.topic(asked.name) or _without(code, asked.name))
+            unread.append(catalog.topic(name) or _without(code, name))
     return unread

@@ -25,7 +25,7 @@ from korvet.api.shared.sorted_offsets import (
     sort_few_offsets,
     sort_offsets,
 )
-from korvet.api.shared.topic_lookup import known_topics, topics_at_hand
+from korvet.api.shared.topic_lookup import indexed, known_topics, topics_at_hand
 from korvet.codes import GROUP_AUTHORIZATION_FAILED
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
@@ -67,7 +67,7 @@ def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None
 @api(8, 2, 9, begin=begin, needs=_check)
 async def handle(ctx: Context, request: Any) -> Answer:
     """Commit offsets; partitions that do not exist are refused before the group is asked."""
-    sorted_ = await sort_offsets(ctx, request, await known_topics(ctx, request.topics))
+    sorted_ = await sort_offsets(ctx, request, await known_topics(ctx, indexed(request.topics)))
     if not sorted_.asked:
         return _answer(sorted_, 0)
     try:

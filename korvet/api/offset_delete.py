@@ -11,7 +11,7 @@ from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.api.shared.topic_lookup import known_topics
+from korvet.api.shared.topic_lookup import indexed, known_topics
 from korvet.codes import (
     COORDINATOR_NOT_AVAILABLE,
     GROUP_AUTHORIZATION_FAILED,
@@ -21,15 +21,16 @@ from korvet.codes import (
 )
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
+from korvet.wire import requests
 
 Entry = dict[str, Any]
 
 
-def _group_refused(*_: Any) -> Entry:
+def _group_refused(*_: object) -> Entry:
     return {"error_code": GROUP_AUTHORIZATION_FAILED, "topics": ()}
 
 
-def _refused(topic: Any) -> Entry:
+def _refused(topic: requests.OffsetDeleteRequestTopic) -> Entry:
     entries = [
         {"partition_index": part.partition_index, "error_code": TOPIC_AUTHORIZATION_FAILED} for part in topic.partitions
     ]
@@ -37,11 +38,11 @@ def _refused(topic: Any) -> Entry:
 
 
 @api(47, 0, 0, needs=needs.every(needs.group(needs.DELETE, _group_refused), needs.topics(needs.READ, _refused)))
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.OffsetDeleteRequest) -> Answer:
     """Delete the committed offsets of partitions whose topic no member of the group subscribes to."""
     if not request.group_id:
         return {"error_code": INVALID_GROUP_ID, "topics": ()}
-    known = await known_topics(ctx, request.topics)
+    known = await known_topics(ctx, indexed(request.topics))
     answered = [
         (topic.name, [_entry(part, known.get(topic.name)) for part in topic.partitions]) for topic in request.topics
     ]
@@ -59,7 +60,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     return {"error_code": 0, "topics": [{"name": name, "partitions": entries} for name, entries in answered]}
 
 
-def _entry(part: Any, topic: Topic | int | None) -> Entry:
+def _entry(part: requests.OffsetDeleteRequestPartition, topic: Topic | int | None) -> Entry:
     index = part.partition_index
     if isinstance(topic, int):
         code = COORDINATOR_NOT_AVAILABLE

@@ -15,9 +15,8 @@ Source: KafkaApis.handleOffsetFetchRequest, OffsetMetadataManager.fetchOffsets
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -31,33 +30,49 @@ from korvet.store.catalog.catalog import Catalog
 from korvet.store.groups.consumer import ConsumerGroups
 from korvet.store.groups.types import Offset, TopicPartition
 from korvet.store.topics import MAX_NAME_LENGTH
+from korvet.wire import requests
 
 _BATCHED_SINCE: Final = 8
+_Topics = Sequence[tuple[str, Sequence[int]]]
+"""The names of topics, each with the indexes of its partitions."""
+
+
+class _Asked(NamedTuple):
+    """What a request asks of a group; None stands for all topics."""
+
+    group_id: str
+    topics: _Topics | None
+    member_id: str | None = None
+    member_epoch: int = -1
+
+
+def _named(
+    topics: Iterable[requests.OffsetFetchRequestTopic | requests.OffsetFetchRequestTopics] | None,
+) -> _Topics | None:
+    return None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
+
+
 _UNSTABLE_OFFSET_COMMIT: Final = ErrorCode.unstable_offset_commit
 _NOTHING: Final = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
 
 
 @api(9, 1, 9, needs=needs.by_handler)
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.OffsetFetchRequest) -> Answer:
     """The committed offsets of one group, or of several."""
-    is_stable = getattr(request, "require_stable", False)
     if ctx.version >= _BATCHED_SINCE:
         # A group whose topics are all asked for is answered once, however often the request names it.
         groups = list({one.group_id if one.topics is None else one: one for one in request.groups}.values())
-        answers = await ctx.gathered(groups, lambda asked: _answer(ctx, asked, is_stable))
-        return {
-            "groups": [{"group_id": asked.group_id, **answer} for asked, answer in zip(groups, answers, strict=True)]
-        }
-    answer = await _answer(ctx, request, is_stable)
+        asked = [_Asked(one.group_id, _named(one.topics), one.member_id, one.member_epoch) for one in groups]
+        answers = await ctx.gathered(asked, lambda one: _answer(ctx, one, request.require_stable))
+        return {"groups": [{"group_id": one.group_id, **answer} for one, answer in zip(groups, answers, strict=True)]}
+    topics = _named(request.topics)
+    answer = await _answer(ctx, _Asked(request.group_id, topics), request.require_stable)
     if (code := answer["error_code"]) != 0:
-        answer["topics"] = [
-            {"name": topic.name, "partitions": [_unread(index, code) for index in topic.partition_indexes]}
-            for topic in request.topics or ()
-        ]
+        answer["topics"] = _refused(topics or (), code)
     return answer
 
 
-async def _answer(ctx: Context, asked: Any, is_stable: bool) -> dict[str, Any]:
+async def _answer(ctx: Context, asked: _Asked, is_stable: bool) -> dict[str, Any]:
     rights = ctx.rights
     if rights is None:
         return await _allowed(ctx, asked, is_stable)
@@ -67,30 +82,23 @@ async def _answer(ctx: Context, asked: Any, is_stable: bool) -> dict[str, Any]:
         answer = await _allowed(ctx, asked, is_stable)
         unseen = await needs.unseen(ctx, needs.TOPIC, (topic["name"] for topic in answer["topics"]))
         return {**answer, "topics": [topic for topic in answer["topics"] if topic["name"] not in unseen]}
-    names = (topic.name for topic in asked.topics)
+    names = (name for name, _ in asked.topics)
     denied = await ctx.frontend.turns.result(needs.denied_names(ctx, rights, needs.DESCRIBE, needs.TOPIC, names))
     if not denied:
         return await _allowed(ctx, asked, is_stable)
-    left = replace(asked, topics=tuple(topic for topic in asked.topics if topic.name not in denied))
-    answer = await _allowed(ctx, left, is_stable)
-    code = ErrorCode.topic_authorization_failed
-    refused = [
-        {"name": topic.name, "partitions": [_unread(index, code) for index in topic.partition_indexes]}
-        for topic in asked.topics
-        if topic.name in denied
-    ]
+    left = [(name, indexes) for name, indexes in asked.topics if name not in denied]
+    answer = await _allowed(ctx, asked._replace(topics=left), is_stable)
+    others = [(name, indexes) for name, indexes in asked.topics if name in denied]
+    refused = _refused(others, ErrorCode.topic_authorization_failed)
     return {**answer, "topics": [*answer["topics"], *(refused if answer["error_code"] == 0 else ())]}
 
 
-async def _allowed(ctx: Context, asked: Any, is_stable: bool) -> dict[str, Any]:
+async def _allowed(ctx: Context, asked: _Asked, is_stable: bool) -> dict[str, Any]:
     partitions = None
     if asked.topics is not None:
         partitions = list(
             dict.fromkeys(
-                (topic.name, index)
-                for topic in asked.topics
-                if len(topic.name) <= MAX_NAME_LENGTH
-                for index in topic.partition_indexes
+                (name, index) for name, indexes in asked.topics if len(name) <= MAX_NAME_LENGTH for index in indexes
             )
         )
     groups = ctx.frontend.groups
@@ -105,13 +113,14 @@ async def _allowed(ctx: Context, asked: Any, is_stable: bool) -> dict[str, Any]:
         committed = await _of_present_topics(ctx.frontend.catalog, found)
     except KorvetError as error:
         return {"error_code": failure_code(error, "offset_fetch"), "topics": []}
-    if partitions is None:
+    topics: Iterable[tuple[str, Iterable[int]]]
+    if asked.topics is None:
         by_topic: dict[str, list[int]] = {}
         for name, index in sorted({*committed, *unstable}):
             by_topic.setdefault(name, []).append(index)
-        topics: Iterable[tuple[str, Iterable[int]]] = by_topic.items()
+        topics = by_topic.items()
     else:
-        topics = [(topic.name, topic.partition_indexes) for topic in asked.topics]
+        topics = asked.topics
     return {
         "error_code": 0,
         "topics": [
@@ -124,11 +133,10 @@ async def _allowed(ctx: Context, asked: Any, is_stable: bool) -> dict[str, Any]:
     }
 
 
-async def _refusal(consumers: ConsumerGroups, asked: Any) -> int:
-    member_id, epoch = getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1)
-    if member_id is None and epoch < 0:
+async def _refusal(consumers: ConsumerGroups, asked: _Asked) -> int:
+    if asked.member_id is None and asked.member_epoch < 0:
         return 0
-    return await consumers.fetch_refusal(asked.group_id, member_id, epoch)
+    return await consumers.fetch_refusal(asked.group_id, asked.member_id, asked.member_epoch)
 
 
 async def _of_present_topics(
@@ -145,6 +153,10 @@ async def _of_present_topics(
 def _present(catalog: Catalog, found: Mapping[TopicPartition, Offset]) -> Mapping[TopicPartition, Offset]:
     ids = {name: topic.id for name in {name for name, _ in found} if (topic := catalog.topic(name)) is not None}
     return {partition: offset for partition, offset in found.items() if ids.get(partition[0]) == offset.topic_id}
+
+
+def _refused(topics: _Topics, code: int) -> list[dict[str, Any]]:
+    return [{"name": name, "partitions": [_unread(index, code) for index in indexes]} for name, indexes in topics]
 
 
 def _unread(index: int, code: int) -> dict[str, Any]:

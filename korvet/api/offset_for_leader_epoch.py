@@ -22,11 +22,12 @@ from korvet.security.rights import Rights
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, parse_epochs
 from korvet.store.log.log import Log
 from korvet.store.log.partition import Meta, Partition
+from korvet.wire import requests
 
 Entry = dict[str, Any]
 
 
-def _refused(topic: Any) -> Entry:
+def _refused(topic: requests.OffsetForLeaderTopic) -> Entry:
     entries = [
         {"partition": part.partition, "error_code": TOPIC_AUTHORIZATION_FAILED, "leader_epoch": -1, "end_offset": -1}
         for part in topic.partitions
@@ -37,16 +38,19 @@ def _refused(topic: Any) -> Entry:
 _describes = needs.topics(needs.DESCRIBE, _refused, name="topic")
 
 
-def _check(ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | needs.Steps | None:
+def _check(
+    ctx: Context, rights: Rights, request: requests.OffsetForLeaderEpochRequest
+) -> needs.Narrowed | needs.Steps | None:
     return None if rights.quiet.allows_on_cluster(needs.CLUSTER_ACTION) else _describes(ctx, rights, request)
 
 
 @api(23, 2, 4, needs=_check)
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.OffsetForLeaderEpochRequest) -> Answer:
     """Answer each partition with the end of the epoch given, or of the last one before it."""
-    topics = await known_topics(ctx, request.topics, field="topic")
+    indexes = [(topic.topic, [part.partition for part in topic.partitions]) for topic in request.topics]
+    topics = await known_topics(ctx, indexes)
     answered: list[Entry] = []
-    readable: list[tuple[Entry, Partition, Any]] = []
+    readable: list[tuple[Entry, Partition, requests.OffsetForLeaderPartition]] = []
     async for topic in ctx.paced(request.topics):
         known = topics.get(topic.topic)
         entries = []
@@ -65,7 +69,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     return {"topics": answered}
 
 
-async def _answer_all(log: Log, readable: Sequence[tuple[Entry, Partition, Any]]) -> None:
+async def _answer_all(log: Log, readable: Sequence[tuple[Entry, Partition, requests.OffsetForLeaderPartition]]) -> None:
     partitions = list(dict.fromkeys(partition for _, partition, _ in readable))
     metas = dict(zip(partitions, await log.metas(partitions), strict=True))
     for entry, partition, part in readable:
@@ -75,7 +79,7 @@ async def _answer_all(log: Log, readable: Sequence[tuple[Entry, Partition, Any]]
             entry["error_code"] = read_failure_code(error, "offset_for_leader_epoch")
 
 
-def _answer(part: Any, meta: Meta | KorvetError | None) -> Entry:
+def _answer(part: requests.OffsetForLeaderPartition, meta: Meta | KorvetError | None) -> Entry:
     """:raises KorvetError: if the partition cannot be read."""
     if isinstance(meta, KorvetError):
         raise meta

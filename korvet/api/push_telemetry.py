@@ -6,7 +6,7 @@ Source: ClientMetricsManager.processPushTelemetryRequest
 from __future__ import annotations
 
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
@@ -14,6 +14,7 @@ from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.telemetry import Instance, Push
+from korvet.wire import requests
 from korvet.wire.batch import ZSTD
 from korvet.wire.writer import Fields
 
@@ -22,7 +23,7 @@ _RESERVED_ID: Final = 1
 
 
 @api(72, 0, 0, needs=needs.nothing)
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.PushTelemetryRequest) -> Fields:
     telemetry, id = ctx.frontend.telemetry, request.client_instance_id
     if id is None or id.int == _RESERVED_ID:
         return {"error_code": ErrorCode.invalid_request}
@@ -45,7 +46,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
     return {"error_code": code}
 
 
-def _refusal(instance: Instance, request: Any, most_bytes: int) -> ErrorCode:
+def _refusal(instance: Instance, request: requests.PushTelemetryRequest, most_bytes: int) -> ErrorCode:
     """The reason why a push is not taken, in the order of Kafka's checks."""
     if instance.is_terminating:
         return ErrorCode.invalid_request

@@ -10,8 +10,6 @@ Source: SaslServerAuthenticator.handleSaslToken; KIP-152, KIP-368.
 
 from __future__ import annotations
 
-from typing import Any
-
 import anyio
 from kio.schema.errors import ErrorCode
 
@@ -19,11 +17,12 @@ from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.security.sasl import State
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 
 @api(36, 0, 2, needs=needs.nothing)
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.SaslAuthenticateRequest) -> Fields:
     login = ctx.login
     if login is None:
         return {

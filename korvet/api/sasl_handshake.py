@@ -10,18 +10,17 @@ Source: SaslServerAuthenticator.handleHandshakeRequest; KIP-43, KIP-152.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 
 @api(17, 1, 1, needs=needs.nothing, advertised_lowest=0)
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: requests.SaslHandshakeRequest) -> Fields:
     login = ctx.login
     if login is None:
         return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": ()}

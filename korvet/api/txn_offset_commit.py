@@ -16,7 +16,7 @@ from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.api.shared.sorted_offsets import SortedOffsets, may_commit, refused_offsets, sort_offsets
-from korvet.api.shared.topic_lookup import known_topics
+from korvet.api.shared.topic_lookup import indexed, known_topics
 from korvet.codes import (
     CONCURRENT_TRANSACTIONS,
     COORDINATOR_LOAD_IN_PROGRESS,
@@ -32,13 +32,13 @@ from korvet.codes import (
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.groups.types import CommitRequest
+from korvet.wire import requests
 
 _ABORTABLE_SINCE: Final = 4
 _JOINS_SINCE: Final = 5
-_NO_GENERATION: Final = -1
 
 
-def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+def _check(_ctx: Context, rights: Rights, request: requests.TxnOffsetCommitRequest) -> needs.Narrowed | None:
     if not rights.allows(needs.WRITE, needs.TRANSACTIONAL_ID, request.transactional_id):
         return needs.refusal(refused_offsets(request, TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     if not may_commit(rights, request.group_id):
@@ -47,24 +47,24 @@ def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None
 
 
 @api(28, 0, 5, needs=_check)
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.TxnOffsetCommitRequest) -> Answer:
     """Keep offsets for the transaction; partitions that do not exist are refused before the group is asked."""
-    sorted_ = await sort_offsets(ctx, request, await known_topics(ctx, request.topics))
+    sorted_ = await sort_offsets(ctx, request, await known_topics(ctx, indexed(request.topics)))
     if not sorted_.asked:
         return _answer(sorted_, 0)
     return _answer(sorted_, await _hold(ctx, request, sorted_))
 
 
-async def _hold(ctx: Context, request: Any, sorted_: SortedOffsets) -> int:
+async def _hold(ctx: Context, request: requests.TxnOffsetCommitRequest, sorted_: SortedOffsets) -> int:
     if not request.group_id:
         return INVALID_GROUP_ID
     if not request.transactional_id:
         return INVALID_REQUEST
     asked = CommitRequest(
         group_id=request.group_id,
-        member_id=getattr(request, "member_id", ""),
-        instance_id=getattr(request, "group_instance_id", None),
-        generation=getattr(request, "generation_id", _NO_GENERATION),
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id,
         version=ctx.version,
         offsets=list(sorted_.offsets.items()),
     )

@@ -24,9 +24,10 @@ from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 from korvet.store.contract import GONE
 from korvet.store.log.markers import Ending
+from korvet.wire import requests
 
 
-def _all_refused(_ctx: Context, request: Any) -> dict[str, Any]:
+def _all_refused(_ctx: Context, request: requests.WriteTxnMarkersRequest) -> dict[str, Any]:
     code = CLUSTER_AUTHORIZATION_FAILED
     return {
         "markers": [
@@ -46,13 +47,13 @@ def _all_refused(_ctx: Context, request: Any) -> dict[str, Any]:
 
 
 @api(27, 1, 1, needs=needs.cluster(needs.ALTER, needs.CLUSTER_ACTION, refused=_all_refused))
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.WriteTxnMarkersRequest) -> Answer:
     """A code for each partition of each marker."""
     return {"markers": [await _written(ctx, marker) async for marker in ctx.paced(request.markers)]}
 
 
-async def _written(ctx: Context, marker: Any) -> dict[str, Any]:
-    known = await known_topics(ctx, marker.topics, indexes=lambda topic: topic.partition_indexes)
+async def _written(ctx: Context, marker: requests.WritableTxnMarker) -> dict[str, Any]:
+    known = await known_topics(ctx, [(topic.name, topic.partition_indexes) for topic in marker.topics])
     return {
         "producer_id": marker.producer_id,
         "topics": [
@@ -68,7 +69,7 @@ async def _written(ctx: Context, marker: Any) -> dict[str, Any]:
     }
 
 
-async def _code(ctx: Context, topic: Topic | int | None, index: int, marker: Any) -> int:
+async def _code(ctx: Context, topic: Topic | int | None, index: int, marker: requests.WritableTxnMarker) -> int:
     if isinstance(topic, int):
         return topic
     if topic is None or not 0 <= index < topic.partitions:
@@ -81,7 +82,7 @@ async def _code(ctx: Context, topic: Topic | int | None, index: int, marker: Any
     return UNKNOWN_TOPIC_OR_PARTITION if code == GONE else code
 
 
-async def _end(ctx: Context, topic: Topic, index: int, marker: Any) -> int:
+async def _end(ctx: Context, topic: Topic, index: int, marker: requests.WritableTxnMarker) -> int:
     log = ctx.frontend.log
     partition = log.partition(topic, index)
     producers = await log.producers(partition, marker.producer_id)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
 from korvet.api.shared.context import Context
-from korvet.api.shared.needs import Narrowed, Needs, refusal
+from korvet.api.shared.needs import Check, Narrowed, R, refusal
 from korvet.errors import Disconnect
 from korvet.security.acl import Acl, AclFilter, Operation
 from korvet.security.rights import Rights
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 Failure = tuple[ErrorCode, str]
@@ -19,16 +20,16 @@ DISABLED: Final[Failure] = ErrorCode.security_disabled, "No Authorizer is config
 FORBIDDEN: Final[Failure] = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
 
 
-def needs_cluster(operation: Operation, failed: Callable[[Any, Failure], Fields]) -> Needs:
+def needs_cluster(operation: Operation, failed: Callable[[R, Failure], Fields]) -> Check[R]:
     """The check of the right to describe or change access rules."""
 
-    def check(_ctx: Context, rights: Rights, request: Any) -> Narrowed | None:
+    def check(_ctx: Context, rights: Rights, request: R) -> Narrowed | None:
         return None if rights.allows_on_cluster(operation) else refusal(failed(request, FORBIDDEN))
 
     return check
 
 
-def asked_filter(asked: Any) -> AclFilter:
+def asked_filter(asked: requests.DescribeAclsRequest | requests.DeleteAclsFilter) -> AclFilter:
     """The filter of a DescribeAcls request, or of one element of DeleteAcls.
 
     :raises Disconnect: if it has a number that Kafka does not know; Kafka closes the connection, too.

@@ -6,9 +6,10 @@ Source: ReplicationControlManager.createTopic and validateManualPartitionAssignm
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from kio.schema.errors import ErrorCode
+
+from korvet.wire import requests
 
 Problem = tuple[ErrorCode, str]
 
@@ -31,7 +32,7 @@ def count_problem(partitions: int, replicas: int) -> Problem | None:
     return None
 
 
-def manual_problem(asked: Any, node_ids: Collection[int]) -> Problem | None:
+def manual_problem(asked: requests.CreatableTopic, node_ids: Collection[int]) -> Problem | None:
     """The reason why a new topic's assignments (CreatableTopic) cannot be followed, or None."""
     if asked.replication_factor != -1:
         return (

@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16
 
 from korvet.api.shared.context import Context
+from korvet.wire.requests import Entity
 from korvet.wire.writer import Fields
 
 _ADMINISTRATIVE: Final = {
@@ -66,7 +67,7 @@ def noted(ctx: Context, names: Sequence[str], *, is_security: bool = False) -> G
             ctx.rights.note_change(names, change.outcome, is_kept=is_kept, **errors)
 
 
-def things_of(api_key: int, request: Any) -> list[str]:
+def things_of(api_key: int, request: Entity) -> list[str]:
     """The names of what a request of topics, groups or settings is to change; none if it changes nothing."""
     field = _ADMINISTRATIVE.get(api_key)
     if field is None or getattr(request, "validate_only", False):
@@ -75,7 +76,7 @@ def things_of(api_key: int, request: Any) -> list[str]:
     return [thing if isinstance(thing, str) else _named(thing) for thing in things]
 
 
-def _named(thing: Any) -> str:
+def _named(thing: Entity) -> str:
     return next((str(found) for name in _NAMES if (found := getattr(thing, name, None)) is not None), "")
 
 

@@ -9,18 +9,17 @@ Source: kafka.server.ConfigAdminManager, ConfigurationControlManager.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
 from korvet.api.shared.admin import change_failure, node_ids
 from korvet.api.shared.context import Context
 from korvet.api.shared.loop_turns import SLICE
-from korvet.api.shared.needs import CODES, MESSAGES, Narrowed, Needs, Steps
+from korvet.api.shared.needs import CODES, MESSAGES, Narrowed, Needs, Steps, left
 from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.client_metrics import UnknownConfig, subscription
 from korvet.configs.groups import GROUP_CONFIGS
@@ -34,6 +33,7 @@ from korvet.security.acl import Operation
 from korvet.security.rights import Rights
 from korvet.store.catalog.settings import ConfigChange, Owner
 from korvet.store.topics import name_problem
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 Outcome = tuple[ErrorCode, str | None]
@@ -55,7 +55,9 @@ MOST_OWNERS: Final[Mapping[Owner, int]] = {Owner.GROUP: 1000, Owner.CLIENT_METRI
 """The most resources of a kind with configs of their own: each change of one reads and writes all, and front-ends keep
 them. Each new connection of a client is matched against all subscriptions of client metrics."""
 Known = Mapping[str, Config]
-MakeChange = Callable[[Any, Mapping[str, str], Known], ConfigChange | Outcome]
+Resource = requests.AlterConfigsResource | requests.DescribeConfigsResource
+AlterRequest = requests.AlterConfigsRequest | requests.IncrementalAlterConfigsRequest
+MakeChange = Callable[[requests.AlterConfigsResource, Mapping[str, str], Known], ConfigChange | Outcome]
 """(resource of the request, configs set now, table of its configs) -> the change, or the reason why there is none."""
 
 
@@ -71,11 +73,11 @@ KINDS: Final[Mapping[int, security.ResourceType]] = {
 """The kinds of resources with rights of their own; the rights to all others are the cluster's."""
 
 
-def config_needs(operation: Operation, answered: str, refused: Callable[[Any, ErrorCode, str], Fields]) -> Needs:
+def config_needs(operation: Operation, answered: str, refused: Callable[[Resource, ErrorCode, str], Fields]) -> Needs:
     """The check of each resource whose configs are asked for, or changed."""
 
-    def check(ctx: Context, rights: Rights, request: Any) -> Steps:
-        kept, others = [], []
+    def check(ctx: Context, rights: Rights, request: AlterRequest | requests.DescribeConfigsRequest) -> Steps:
+        kept, others = list[Resource](), list[Fields]()
         for resource in request.resources:
             if ctx.frontend.turns.is_due(max(1, SLICE // rights.weight)):
                 yield
@@ -86,13 +88,15 @@ def config_needs(operation: Operation, answered: str, refused: Callable[[Any, Er
                 others.append(refused(resource, CODES[kind], MESSAGES[kind]))
         if not others:
             return None
-        left = replace(request, resources=tuple(kept)) if kept else None
-        return Narrowed(left, lambda answer: {answered: [*(answer[answered] if answer else ()), *others]})
+        return Narrowed(
+            left(request, "resources", kept),
+            lambda answer: {answered: [*(answer[answered] if answer else ()), *others]},
+        )
 
     return check
 
 
-def _denied_kind(rights: Rights, operation: Operation, resource: Any) -> security.ResourceType | None:
+def _denied_kind(rights: Rights, operation: Operation, resource: Resource) -> security.ResourceType | None:
     """The type of the resource on which the operation is not allowed; None if it is allowed."""
     kind = KINDS.get(resource.resource_type)
     if kind is not None:
@@ -102,14 +106,14 @@ def _denied_kind(rights: Rights, operation: Operation, resource: Any) -> securit
     return None if rights.allows_on_cluster(operation) else security.ResourceType.CLUSTER
 
 
-def refused_change(resource: Any, code: ErrorCode, message: str) -> Fields:
+def refused_change(resource: Resource, code: ErrorCode, message: str) -> Fields:
     """The answer for a resource whose change is not allowed."""
     return _response(resource, (code, message))
 
 
-async def alter(ctx: Context, request: Any, make_change: MakeChange) -> Fields:
+async def alter(ctx: Context, request: AlterRequest, make_change: MakeChange) -> Fields:
     """The answer to a request of either API."""
-    resources: Sequence[Any] = request.resources
+    resources = request.resources
     try:
         await ctx.frontend.catalog.refresh()
     except KorvetError as error:
@@ -126,7 +130,7 @@ async def alter(ctx: Context, request: Any, make_change: MakeChange) -> Fields:
     return {"responses": responses}
 
 
-def _malformed(resource: Any) -> Outcome | None:
+def _malformed(resource: requests.AlterConfigsResource) -> Outcome | None:
     names = [config.name for config in resource.configs]
     if len(set(names)) < len(names):
         return ErrorCode.invalid_request, "Error due to duplicate config keys"
@@ -136,11 +140,13 @@ def _malformed(resource: Any) -> Outcome | None:
     return None
 
 
-def _is_delete(config: Any) -> bool:
-    return getattr(config, "config_operation", None) == 1
+def _is_delete(config: requests.AlterableConfig) -> bool:
+    return config.config_operation == 1
 
 
-async def _alter(ctx: Context, resource: Any, make_change: MakeChange, validate_only: bool) -> Outcome:
+async def _alter(
+    ctx: Context, resource: requests.AlterConfigsResource, make_change: MakeChange, validate_only: bool
+) -> Outcome:
     if resource.resource_type == ResourceType.TOPIC:
         return await _alter_topic(ctx, resource, make_change, validate_only)
     if resource.resource_type == ResourceType.BROKER:
@@ -154,7 +160,9 @@ async def _alter(ctx: Context, resource: Any, make_change: MakeChange, validate_
     return ErrorCode.invalid_request, f"Unknown resource type {resource.resource_type}"
 
 
-async def _alter_topic(ctx: Context, resource: Any, make_change: MakeChange, validate_only: bool) -> Outcome:
+async def _alter_topic(
+    ctx: Context, resource: requests.AlterConfigsResource, make_change: MakeChange, validate_only: bool
+) -> Outcome:
     catalog, name = ctx.frontend.catalog, resource.resource_name
     if not name:
         return ErrorCode.invalid_request, "Default topic resources are not allowed."
@@ -189,7 +197,9 @@ async def topic_misconfigured(ctx: Context, configs: Mapping[str, str | None], s
     return topic_problem(configs, TOPIC_CONFIGS, stored)
 
 
-async def _alter_group(ctx: Context, resource: Any, make_change: MakeChange, validate_only: bool) -> Outcome:
+async def _alter_group(
+    ctx: Context, resource: requests.AlterConfigsResource, make_change: MakeChange, validate_only: bool
+) -> Outcome:
     catalog, name = ctx.frontend.catalog, resource.resource_name
     if not name:
         return ErrorCode.invalid_request, "Default group resources are not allowed."
@@ -203,7 +213,9 @@ async def _alter_group(ctx: Context, resource: Any, make_change: MakeChange, val
     return await _apply_own(ctx, Owner.GROUP, name, change, validate_only)
 
 
-async def _alter_client_metrics(ctx: Context, resource: Any, make_change: MakeChange, validate_only: bool) -> Outcome:
+async def _alter_client_metrics(
+    ctx: Context, resource: requests.AlterConfigsResource, make_change: MakeChange, validate_only: bool
+) -> Outcome:
     catalog, name = ctx.frontend.catalog, resource.resource_name
     if not name:
         return ErrorCode.invalid_request, "Subscription name can't be empty"
@@ -233,7 +245,9 @@ async def _apply_own(ctx: Context, owner: Owner, name: str, change: ConfigChange
     return code, None
 
 
-async def _alter_broker(ctx: Context, resource: Any, make_change: MakeChange, validate_only: bool) -> Outcome:
+async def _alter_broker(
+    ctx: Context, resource: requests.AlterConfigsResource, make_change: MakeChange, validate_only: bool
+) -> Outcome:
     """Change what is set for all brokers, or for one: that is kept and shown, and counts nowhere."""
     catalog, name, known = ctx.frontend.catalog, resource.resource_name, node_ids(ctx)
     if name and not is_integer(name):
@@ -274,7 +288,7 @@ def _broker_problem(change: ConfigChange) -> str | None:
     return None
 
 
-def _response(resource: Any, outcome: Outcome) -> Fields:
+def _response(resource: Resource, outcome: Outcome) -> Fields:
     code, message = outcome
     return {
         "error_code": code,

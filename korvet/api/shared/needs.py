@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Set
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from kio.schema.errors import ErrorCode
 
@@ -22,8 +22,10 @@ from korvet.api.shared.context import Context
 from korvet.api.shared.loop_turns import SLICE
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.security.rights import Rights
+from korvet.wire.requests import Entity
 from korvet.wire.writer import Fields
 
+R = TypeVar("R", bound=Entity)
 T = TypeVar("T")
 
 ALTER: Final = Operation.ALTER
@@ -61,20 +63,29 @@ Served = Fields | None
 class Narrowed(NamedTuple):
     """What is left of a request, None if nothing is; ``complete`` makes the answer of the handler's, or of nothing."""
 
-    request: Any
-    complete: Callable[[Any], Served]
+    request: Entity | None
+    complete: Callable[[Served], Served]
 
 
 Steps = Generator[None, None, Narrowed | None]
-Needs = Callable[[Context, Rights, Any], Narrowed | Steps | None]
+Check = Callable[[Context, Rights, R], Narrowed | Steps | None]
+Needs = Check[Any]
+"""The check of some API; it gets requests of this API alone."""
 
 
-def nothing(_ctx: Context, _rights: Rights, _request: Any) -> Narrowed | None:
+class OfGroup(Protocol):
+    """A request that names one group."""
+
+    @property
+    def group_id(self) -> str: ...
+
+
+def nothing(_ctx: Context, _rights: Rights, _request: Entity) -> Narrowed | None:
     """The check of an API that everybody may use."""
     return None
 
 
-def by_handler(_ctx: Context, _rights: Rights, _request: Any) -> Narrowed | None:
+def by_handler(_ctx: Context, _rights: Rights, _request: Entity) -> Narrowed | None:
     """The check of an API whose handler asks ``ctx.rights`` about each thing of the request."""
     return None
 
@@ -89,19 +100,19 @@ def failed(kind: ResourceType, **fields: object) -> Callable[..., Fields]:
     return lambda *_: {"error_code": CODES[kind], "error_message": MESSAGES[kind], **fields}
 
 
-def cluster(*operations: Operation, refused: Callable[[Context, Any], Fields]) -> Needs:
+def cluster(*operations: Operation, refused: Callable[[Context, R], Fields]) -> Check[R]:
     """A check that one of some operations on the cluster is allowed."""
 
-    def check(ctx: Context, rights: Rights, request: Any) -> Narrowed | None:
+    def check(ctx: Context, rights: Rights, request: R) -> Narrowed | None:
         return None if rights.allows_on_cluster(*operations) else refusal(refused(ctx, request))
 
     return check
 
 
-def group(operation: Operation, refused: Callable[[Context, Any], Served]) -> Needs:
+def group(operation: Operation, refused: Callable[[Context, OfGroup], Served]) -> Needs:
     """A check of the one group that a request names in ``group_id``."""
 
-    def check(ctx: Context, rights: Rights, request: Any) -> Narrowed | None:
+    def check(ctx: Context, rights: Rights, request: OfGroup) -> Narrowed | None:
         if rights.allows(operation, GROUP, request.group_id):
             return None
         return refusal(refused(ctx, request))
@@ -115,8 +126,8 @@ def items(
     *,
     field: str,
     answered: str,
-    refused: Callable[[Any], Fields],
-    name: Callable[[Any], str] = str,
+    refused: Callable[[T], Fields],
+    name: Callable[[T], str] = str,
 ) -> Needs:
     """A check of each thing in a field of the request; refused ones are answered behind the others.
 
@@ -124,16 +135,21 @@ def items(
     :param refused: the answer of a thing that is not allowed.
     """
 
-    def check(ctx: Context, rights: Rights, request: Any) -> Steps:
+    def check(ctx: Context, rights: Rights, request: Entity) -> Steps:
         asked = getattr(request, field) or ()
         denied = yield from denied_names(ctx, rights, operation, kind, map(name, asked))
         if not denied:
             return None
         kept, others = yield from parted(ctx, asked, denied, name, refused)
-        left = replace(request, **{field: tuple(kept)}) if kept else None
-        return Narrowed(left, lambda answer: _extended(answer, answered, others))
+        return Narrowed(left(request, field, kept), lambda answer: _extended(answer, answered, others))
 
     return check
+
+
+def left(request: Entity, field: str, kept: Iterable[Entity | str]) -> Entity | None:
+    """What is left of a request with only these things in a field; None if there are none."""
+    things = tuple(kept)
+    return replace(request, **{field: things}) if things else None
 
 
 def _extended(answer: Fields | None, field: str, others: list[Fields]) -> Fields:
@@ -141,9 +157,7 @@ def _extended(answer: Fields | None, field: str, others: list[Fields]) -> Fields
     return {**found, field: [*found.get(field, ()), *others]}
 
 
-def topics(
-    operation: Operation, refused: Callable[[Any], Fields], *, field: str = "topics", name: str = "name"
-) -> Needs:
+def topics(operation: Operation, refused: Callable[[T], Fields], *, field: str = "topics", name: str = "name") -> Needs:
     """A check of each topic that the request names."""
     return items(TOPIC, operation, field=field, answered="topics", refused=refused, name=lambda one: getattr(one, name))
 
@@ -151,7 +165,7 @@ def topics(
 def every(*checks: Needs) -> Needs:
     """Checks one after the other; each but the last refuses the whole request or nothing."""
 
-    def check(ctx: Context, rights: Rights, request: Any) -> Steps:
+    def check(ctx: Context, rights: Rights, request: Entity) -> Steps:
         for one in checks:
             found = one(ctx, rights, request)
             if isinstance(found, Generator):

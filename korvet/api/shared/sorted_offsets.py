@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
-from typing import Any
+from collections.abc import Mapping, Set
 
 from korvet.api.shared.context import Context
 from korvet.api.shared.needs import DELETE, GROUP, READ, TOPIC, denied_names
@@ -17,8 +16,11 @@ from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.groups.archived import ARCHIVE_GROUP
 from korvet.store.groups.types import Offset, TopicPartition
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
+Commit = requests.OffsetCommitRequest | requests.TxnOffsetCommitRequest
+_Part = requests.OffsetCommitRequestPartition | requests.TxnOffsetCommitRequestPartition
 Entries = dict[str, list[tuple[int, int]]]
 """Topic -> partitions, each with its code."""
 
@@ -59,7 +61,7 @@ class SortedOffsets:
         return topics
 
 
-def sort_few_offsets(ctx: Context, request: Any, topics: Any) -> SortedOffsets:
+def sort_few_offsets(ctx: Context, request: Commit, topics: Mapping[str, Topic | int]) -> SortedOffsets:
     """As `sort_offsets`, without a turn for other requests; for a few hundred partitions that the client may read."""
     longest = _longest(ctx)
     result = SortedOffsets()
@@ -69,7 +71,7 @@ def sort_few_offsets(ctx: Context, request: Any, topics: Any) -> SortedOffsets:
     return result
 
 
-async def sort_offsets(ctx: Context, request: Any, topics: Any) -> SortedOffsets:
+async def sort_offsets(ctx: Context, request: Commit, topics: Mapping[str, Topic | int]) -> SortedOffsets:
     """Sort the partitions of an OffsetCommit or TxnOffsetCommit into refused ones and ones for the group.
 
     Unknown partitions are refused. Too long metadata has its code among the group's partitions, and no offset. If a
@@ -90,12 +92,12 @@ def _longest(ctx: Context) -> int:
     return ctx.frontend.catalog.integer(None, "offset.metadata.max.bytes")
 
 
-def reads_all(ctx: Context, request: Any) -> bool:
+def reads_all(ctx: Context, request: Commit) -> bool:
     """Whether the client may read all topics of a short request; no refusal is noted."""
     return ctx.rights is None or all(ctx.rights.sees(READ, TOPIC, wanted.name) for wanted in request.topics)
 
 
-async def _denied(ctx: Context, request: Any) -> Set[str]:
+async def _denied(ctx: Context, request: Commit) -> Set[str]:
     """The topics that the client may not read."""
     if ctx.rights is None:
         return frozenset()
@@ -103,7 +105,7 @@ async def _denied(ctx: Context, request: Any) -> Set[str]:
     return await ctx.frontend.turns.result(denied_names(ctx, ctx.rights, READ, TOPIC, names))
 
 
-def refused_offsets(request: Any, code: int) -> Fields:
+def refused_offsets(request: Commit, code: int) -> Fields:
     """The answer to an OffsetCommit or TxnOffsetCommit of which every partition has the same code."""
     return {
         "topics": [
@@ -119,7 +121,7 @@ def refused_offsets(request: Any, code: int) -> Fields:
 
 
 def _sort(
-    result: SortedOffsets, name: str, topic: Topic | int | None, part: Any, longest: int, denied: Set[str]
+    result: SortedOffsets, name: str, topic: Topic | int | None, part: _Part, longest: int, denied: Set[str]
 ) -> None:
     index = part.partition_index
     if name in denied:
@@ -132,8 +134,9 @@ def _sort(
         result.asked.setdefault(name, []).append((index, OFFSET_METADATA_TOO_LARGE))
     else:
         result.asked.setdefault(name, []).append((index, 0))
-        epoch = getattr(part, "committed_leader_epoch", -1)
-        result.offsets[name, index] = Offset(part.committed_offset, epoch, topic.id, part.committed_metadata or "")
+        result.offsets[name, index] = Offset(
+            part.committed_offset, part.committed_leader_epoch, topic.id, part.committed_metadata or ""
+        )
 
 
 def _utf16_length(text: str) -> int:
