@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
 from time import time_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import anyio
 import anyio.to_thread
@@ -26,6 +26,7 @@ import korvet
 from korvet.api import Api
 from korvet.errors import ConfigError
 from korvet.rate_limited_log import RateLimitedLog
+from korvet.wire import requests
 from korvet.wire.first_record import first_header
 from korvet.wire.schema import FETCH_KEY, PRODUCE_KEY
 
@@ -94,12 +95,12 @@ class Tracing:
         self._failed = Status(StatusCode.ERROR)
         self._context_of = TraceContextTextMapPropagator().extract
 
-    def answered(self, trace: Trace, api: Api | None, context: Context | None, request: Any) -> None:
+    def answered(self, trace: Trace, api: Api | None, context: Context | None, request: requests.Entity) -> None:
         """Make the span of an answered request, if the sampler wants it."""
         if api is None or context is None:
             return
         name, kind = _OPERATIONS.get(api.key, (api.name, ""))
-        parent = self._parent(request) if api.key == PRODUCE_KEY else None
+        parent = self._parent(cast(requests.ProduceRequest, request)) if api.key == PRODUCE_KEY else None
         span = self._tracer.start_span(name, parent, self._kind, start_time=trace.began_ns)
         if span.is_recording():
             topic, partition = _destination(api.key, context, request)
@@ -123,7 +124,7 @@ class Tracing:
                 span.set_status(self._failed)
         span.end()
 
-    def _parent(self, request: Any) -> Parent | None:
+    def _parent(self, request: requests.ProduceRequest) -> Parent | None:
         """The trace of a Produce's first record; None if it has none."""
         for topic in request.topic_data[:1]:
             for part in topic.partition_data[:1]:
@@ -203,20 +204,21 @@ def _reported(exporter: SpanExporter, where: str) -> SpanExporter:
     return Reported()
 
 
-def _destination(api_key: int, context: Context, request: Any) -> tuple[str, str]:
+def _destination(api_key: int, context: Context, request: requests.Entity) -> tuple[str, str]:
     """The topic of a Produce or a Fetch, and its partition; empty if there are several, or none."""
-    topics: Sequence[Any] = getattr(request, "topic_data", None) or getattr(request, "topics", None) or ()
-    if api_key not in _OPERATIONS or len(topics) != 1:
+    if api_key == PRODUCE_KEY:
+        produced = cast(requests.ProduceRequest, request).topic_data[:2]
+        topics = [(one.topic_id, one.name, [part.index for part in one.partition_data[:2]]) for one in produced]
+    elif api_key == FETCH_KEY:
+        fetched = cast(requests.FetchRequest, request).topics[:2]
+        topics = [(one.topic_id, one.topic, [part.partition for part in one.partitions[:2]]) for one in fetched]
+    else:
         return "", ""
-    (one,) = topics
-    id = getattr(one, "topic_id", None)
-    known = None if id is None else context.frontend.catalog.topic_by_id(id)
-    name = known.name if known is not None else getattr(one, "name", "") or getattr(one, "topic", "")
-    parts: Sequence[Any] = getattr(one, "partition_data", None) or getattr(one, "partitions", None) or ()
-    if len(parts) != 1:
-        return name, ""
-    (part,) = parts
-    return name, str(getattr(part, "index", getattr(part, "partition", "")))
+    if len(topics) != 1:
+        return "", ""
+    ((topic_id, name, indexes),) = topics
+    known = None if topic_id is None else context.frontend.catalog.topic_by_id(topic_id)
+    return name if known is None else known.name, str(indexes[0]) if len(indexes) == 1 else ""
 
 
 def _error_name(code: int) -> str:
