@@ -78,9 +78,9 @@ async def handle(ctx: Context, request: requests.AlterUserScramCredentialsReques
 def _judged(
     name: str, number: int, upsertion: requests.ScramCredentialUpsertion | None, known: Container[CredentialKey]
 ) -> _Change | _Problem:
-    """The change that a deletion or an upsertion asks for.
+    """The change by a deletion or an upsertion.
 
-    A deletion of nothing is told before an upsertion of the same user, and Redis judges each deletion again.
+    A deletion of a missing credential fails before an upsertion of the same user. Redis judges each deletion again.
     """
     mechanism = TYPES.get(number)
     if not name:

@@ -35,7 +35,7 @@ FEATURES_EPOCH: Final = 3
 _FEATURES_SINCE: Final = 3
 _SOFTWARE_SINCE: Final = 3
 _TELEMETRY: Final = (71, 72)
-"""These APIs are told of only if somebody looks at what clients push. They are served in any case."""
+"""The answer lists these APIs only if clients' pushes have a receiver. They are served in any case."""
 _LEVEL_0_SINCE: Final = 4
 _JAVA: Final = "apache-kafka-java"
 _RDKAFKA: Final = "rdkafka"
@@ -63,7 +63,7 @@ def _dates_batches(peer: Peer) -> bool:
 
 @cache
 def _shown(version: int, *, has_telemetry: bool) -> Fields:
-    """The answer: every connection asks for it first, and it is always the same."""
+    """The answer, which is the same for every connection."""
     features = _features(version) if version >= _FEATURES_SINCE else {}
     answer = {**supported(ErrorCode.none), **features}
     if not has_telemetry:

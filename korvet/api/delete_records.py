@@ -116,7 +116,7 @@ async def _trim_as_seen(ctx: Context, partition: Partition, offset: int) -> tupl
         )  # fmt: skip
         return POLICY_VIOLATION, _NO_WATERMARK
     code, start = await partitions.trim(partition, wanted, meta.epoch)
-    # Another history has begun; clients ask again.
+    # Another history has begun; clients retry.
     return (NOT_LEADER_OR_FOLLOWER if code == FENCED_LEADER_EPOCH else code), start
 
 

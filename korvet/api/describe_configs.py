@@ -2,7 +2,7 @@
 
 - 1: sources and synonyms (KIP-226); 3: types and documentation (KIP-569)
 
-The configs that count for a broker are the cluster's. A group also has facts that korvet tells (GROUP_FACTS).
+The configs that count for a broker are the cluster's. A group also has facts that only korvet reports (GROUP_FACTS).
 Korvet has no configs of broker loggers: such a resource is answered with INVALID_REQUEST.
 
 Source: kafka.server.ConfigHelper.describeConfigs.

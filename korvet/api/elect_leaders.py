@@ -1,4 +1,4 @@
-"""ElectLeaders (43), versions 0 to 2: let the preferred replica lead partitions, or a replica that is behind.
+"""ElectLeaders (43), versions 0 to 2: let the preferred replica lead partitions, or a replica that lags.
 
 - 1: the kind of election, and an error of the whole answer (KIP-460)   - 2: flexible
 

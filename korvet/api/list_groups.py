@@ -43,7 +43,7 @@ async def handle(ctx: Context, request: requests.ListGroupsRequest) -> Answer:
 
 
 async def _shown(ctx: Context, group_ids: Sequence[str]) -> Sequence[str]:
-    """This node's groups of which the client may know: the others' states are not asked for."""
+    """This node's groups that the client may describe. The states of others are not read."""
     own = [group_id async for group_id in ctx.paced(group_ids) if ctx.listener.nodes.lists(group_id, ctx.target)]
     if ctx.rights is not None and ctx.rights.quiet.allows_on_cluster(needs.DESCRIBE):
         return own

@@ -59,7 +59,7 @@ async def handle(ctx: Context, request: requests.ListTransactionsRequest) -> Ans
 
 
 async def _shown(ctx: Context, matches: Matches | None, ids: Sequence[str]) -> Sequence[str]:
-    """This node's ids of which the client may know, and which match; the others' states are not asked for."""
+    """This node's ids that the client may describe, and that match. The states of others are not read."""
     own = [one async for one in ctx.paced(ids) if ctx.listener.nodes.lists(one, ctx.target)]
     unseen = await needs.unseen(ctx, needs.TRANSACTIONAL_ID, own)
     seen = [one for one in own if one not in unseen]

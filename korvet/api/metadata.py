@@ -51,7 +51,7 @@ async def handle(ctx: Context, request: requests.MetadataRequest) -> Answer:
     if not _is_valid(ctx, request):
         return _refused(request)
     found = await _find(ctx, request)
-    tells_operations = request.include_topic_authorized_operations
+    with_operations = request.include_topic_authorized_operations
     known = [topic for topic in found if isinstance(topic, Topic)]
     epochs = await leader_epochs(ctx, [(topic, range(topic.partitions)) for topic in known])
     if any(known.error == LEADER_NOT_AVAILABLE for known in epochs.values()) or any(
@@ -69,9 +69,9 @@ async def handle(ctx: Context, request: requests.MetadataRequest) -> Answer:
         "topics": Rows(
             len(found),
             lambda: (
-                _described(ctx, topic, epochs, tells_operations)
+                _described(ctx, topic, epochs, with_operations)
                 if isinstance(topic, Topic)
-                else _missed(ctx, topic, tells_operations)
+                else _missed(ctx, topic, with_operations)
                 for topic in found
             ),
         ),
@@ -79,7 +79,7 @@ async def handle(ctx: Context, request: requests.MetadataRequest) -> Answer:
 
 
 def _described(
-    ctx: Context, topic: Topic, epochs: Mapping[tuple[str, int], LeaderEpoch], tells_operations: bool
+    ctx: Context, topic: Topic, epochs: Mapping[tuple[str, int], LeaderEpoch], with_operations: bool
 ) -> Fields:
     return {
         "error_code": 0,
@@ -87,7 +87,7 @@ def _described(
         "topic_id": topic.id,
         "is_internal": topic.name in INTERNAL_TOPICS,
         "topic_authorized_operations": needs.operations(ctx, needs.TOPIC, topic.name, TOPIC_OPERATIONS)
-        if tells_operations
+        if with_operations
         else NOT_ASKED,
         "partitions": Rows(
             topic.partitions,
@@ -96,17 +96,17 @@ def _described(
     }
 
 
-def _missed(ctx: Context, topic: Fields, tells_operations: bool) -> Fields:
+def _missed(ctx: Context, topic: Fields, with_operations: bool) -> Fields:
     """The answer for a topic that cannot be described, with the operations on a name that the client may know of."""
     name = topic["name"]
-    if not tells_operations or name is None or topic["error_code"] == TOPIC_AUTHORIZATION_FAILED:
+    if not with_operations or name is None or topic["error_code"] == TOPIC_AUTHORIZATION_FAILED:
         return _named_for(ctx, topic)
     operations = needs.operations(ctx, needs.TOPIC, name, TOPIC_OPERATIONS)
     return {**_named_for(ctx, topic), "topic_authorized_operations": operations}
 
 
 def _named_for(ctx: Context, topic: Fields) -> Fields:
-    """The answer with a name that the version can write: before topic ids were asked for, none may be null."""
+    """The answer with a name that the version can write: before requests by topic id, no name may be null."""
     return topic if topic["name"] is not None or ctx.version >= _BY_ID_SINCE else {**topic, "name": ""}
 
 
@@ -173,7 +173,7 @@ async def _find(ctx: Context, request: requests.MetadataRequest) -> Sequence[Fou
 
 
 async def _named(ctx: Context, name: str, may_create: bool) -> Found:
-    """The topic of a name. A client without rights is told the same whether it exists or not."""
+    """The topic of a name. A client without rights gets the same answer whether it exists or not."""
     if not _may_describe(ctx, name):
         return _unknown(name, TOPIC_AUTHORIZATION_FAILED)
     topic = ctx.frontend.catalog.topic(name)
@@ -249,7 +249,7 @@ def _without(code: int, name: str | None, topic_id: UUID | None = None) -> Field
 
 
 async def _unreadable(ctx: Context, request: requests.MetadataRequest, code: ErrorCode) -> Sequence[Found]:
-    """The topics as they were last read; a topic not in the cache gets an error on which the client asks again.
+    """The topics as they were last read; a topic not in the cache gets a retriable error.
 
     Topics keep their partitions: a group's leader would take a topic without any for deleted, and rebalance.
     """

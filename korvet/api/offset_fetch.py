@@ -60,7 +60,7 @@ _NOTHING: Final = {"committed_offset": -1, "committed_leader_epoch": -1, "metada
 async def handle(ctx: Context, request: requests.OffsetFetchRequest) -> Answer:
     """The committed offsets of one group, or of several."""
     if ctx.version >= _BATCHED_SINCE:
-        # A group whose topics are all asked for is answered once, however often the request names it.
+        # A request for all topics of a group is answered once, however often the request names it.
         groups = list({one.group_id if one.topics is None else one: one for one in request.groups}.values())
         asked = [_Asked(one.group_id, _named(one.topics), one.member_id, one.member_epoch) for one in groups]
         answers = await ctx.gathered(asked, lambda one: _answer(ctx, one, request.require_stable))

@@ -1,4 +1,4 @@
-"""The number of partitions and the brokers for them that a client may ask for: a partition has one replica.
+"""The number of partitions and the brokers for them that a client may request: a partition has one replica.
 
 Source: ReplicationControlManager.createTopic and validateManualPartitionAssignment.
 """

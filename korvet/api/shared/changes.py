@@ -1,7 +1,7 @@
-"""Administrative requests as the audit log tells of them: what they were to change, and what came of it.
+"""Administrative requests in the audit log: the changes, and their outcomes.
 
-A line is written when the outcome is known, also if the client has left meanwhile. A change whose outcome nobody waited
-for is told as unknown.
+A line is written when the outcome is known, also if the client has left meanwhile. If nobody waited for the outcome, it
+is ``unknown``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ADMINISTRATIVE: Final = {
 }  # fmt: skip
 """The APIs that change topics, groups and settings, each with the field of the things that it changes.
 
-DeleteTopics and those that change rules, users and quotas tell their changes themselves.
+DeleteTopics and the APIs of rules, users and quotas note their changes themselves.
 """
 _MOST_LOOKED_AT: Final = 1000
 """The elements of an answer among which errors are looked for."""

@@ -74,7 +74,7 @@ KINDS: Final[Mapping[int, security.ResourceType]] = {
 
 
 def config_needs(operation: Operation, answered: str, refused: Callable[[Resource, ErrorCode, str], Fields]) -> Needs:
-    """The check of each resource whose configs are asked for, or changed."""
+    """The check of each resource that a request describes or changes."""
 
     def check(ctx: Context, rights: Rights, request: AlterRequest | requests.DescribeConfigsRequest) -> Steps:
         kept, others = list[Resource](), list[Fields]()

@@ -41,7 +41,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 AT_ONCE: Final = 50
-"""Groups or transactions that a request asks for at the same time."""
+"""The groups or transactions of one request that are handled at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

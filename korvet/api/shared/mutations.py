@@ -47,5 +47,5 @@ class Mutations:
 
     @property
     def throttle_ms(self) -> int:
-        """The time that the answer tells, and for which the connection is not read. The field is an int32."""
+        """The throttle time of the answer; the connection is not read for so long. The field is an int32."""
         return ceil(min(self._wait_s * 1000, _MOST_MS))

@@ -2,7 +2,7 @@
 
 A check gets the rights of the client and the request. It returns None if all is allowed. Otherwise it returns what is
 left of the request, and a function that puts refusals into the answer. A check of many names is a generator, which
-yields where other requests are due. Handlers that answer for each thing, or that create and filter things, ask
+yields where other requests are due. Handlers that answer for each thing, or that create and filter things, use
 ``ctx.rights`` themselves; their check is the part that refuses the whole request, or `by_handler`.
 
 An unknown thing and a forbidden one look alike: a check by name never looks whether the name exists.
@@ -86,7 +86,7 @@ def nothing(_ctx: Context, _rights: Rights, _request: Entity) -> Narrowed | None
 
 
 def by_handler(_ctx: Context, _rights: Rights, _request: Entity) -> Narrowed | None:
-    """The check of an API whose handler asks ``ctx.rights`` about each thing of the request."""
+    """The check of an API whose handler checks each thing of the request by ``ctx.rights``."""
     return None
 
 
@@ -129,7 +129,7 @@ def items(
     refused: Callable[[T], Fields],
     name: Callable[[T], str] = str,
 ) -> Needs:
-    """A check of each thing in a field of the request; refused ones are answered behind the others.
+    """A check of each thing in a field of the request; refused ones come last in the answer.
 
     :param answered: the answer's field of the things.
     :param refused: the answer of a thing that is not allowed.

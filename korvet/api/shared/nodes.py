@@ -53,13 +53,13 @@ class Nodes(Protocol):
     def lists(self, group_id: str, target: int | None) -> bool:
         """Whether a group is in the list of the node that was asked.
 
-        :param target: the node, as the balancer's port or the server name told it; None if that is not known.
+        :param target: the node, by the balancer's port or the server name; None if neither names it.
 
         Clients ask every node for its groups, and some show a group twice if two nodes list it.
         """
 
     def leads(self, topic: str, partition: int, target: int | None) -> bool:
-        """Whether a partition lies in the log directory of the node that was asked, by the rule of `lists`."""
+        """Whether a partition lies in the log directory of the target node, by the rule of `lists`."""
 
 
 class Spread:

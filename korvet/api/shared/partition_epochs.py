@@ -17,7 +17,7 @@ from korvet.store.log.partition import Meta, Partition
 class LeaderEpoch(NamedTuple):
     """A partition's leader epoch, -1 if there is no such partition, and the error to answer for the partition.
 
-    If the partition cannot be asked it is the epoch that was heard last, as Kafka tells for a partition without leader.
+    If the partition cannot be read, it is the last known epoch, as Kafka answers for a partition without leader.
     A front-end that has heard none tells 0: a client that knows a higher one passes it over. librdkafka would take over
     -1, and later take the old epoch for a new one. It would validate its position then, and during a Fetch it takes the
     result for a truncation: it reads records a second time. Java's client forgets the epoch that it knows for -1.
@@ -43,7 +43,7 @@ async def leader_epochs(ctx: Context, spans: Iterable[tuple[Topic, range]]) -> M
 
 def _epoch(ctx: Context, partition: Partition, meta: Meta | KorvetError | None) -> LeaderEpoch:
     if isinstance(meta, DamagedLog):
-        # Clients ask again and again until an operator has put it right.
+        # Clients retry until an operator has put it right.
         return LeaderEpoch(partition.last_epoch, ErrorCode.leader_not_available)
     if isinstance(meta, KorvetError):
         return LeaderEpoch(partition.last_epoch, read_failure(ctx, meta, ErrorCode.leader_not_available))

@@ -51,7 +51,7 @@ class SortedOffsets:
     def answers(self, code: int) -> Entries:
         """Refused partitions first, and each topic once, as in Kafka's answer.
 
-        ``code`` is the group's; if it is not 0, all partitions have it that the group was asked for.
+        ``code`` is the group's. If it is not 0, each partition that went to the group has it.
         """
         if code == 0 and not self.refused:
             return self.asked

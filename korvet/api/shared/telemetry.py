@@ -33,7 +33,7 @@ UNKNOWN: Final = "unknown"
 MOST_SOFTWARE_CHARACTERS: Final = 256
 """The characters of a software name that are kept."""
 ASKS_AGAIN: Final = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type)
-"""Refusals of a push after which a client asks for its subscriptions at once."""
+"""Refusals of a push; after one a client may get its subscriptions at once."""
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class Instance:
         return False
 
     def may_push(self, *, is_last: bool = False) -> bool:
-        """Note a push, unless it comes too early; the one behind a question, or an id's last, may come at any time."""
+        """Note a push, unless it comes too early. The first push after a question, or an id's last, never does."""
         now = monotonic()
         may = is_last or self.got_at > self.pushed_at or now - self.pushed_at >= self.interval_ms / 1000
         if may := may and now >= self.waits_until:
