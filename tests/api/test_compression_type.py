@@ -8,10 +8,12 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from tests.api.data import batches_of, fetch, produce, wanted
-from tests.api.raw import created
-from tests.oracle.batches import Batch, encode
+from tests.api.data import batches_of, fetch, now_ms, produce, wanted
+from tests.api.raw import ask, created
+from tests.oracle.batches import Batch, describe, encode
 from tests.support.broker import KorvetServer
+from tests.support.ported import kafka
+from tests.support.times import MIDNIGHT_MS
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 WITHIN_S = 30.0
@@ -101,3 +103,28 @@ def test_broker_sets_the_time_of_a_batch_that_it_compresses_anew(broker: KorvetS
     (batch,) = batches_of(fetch(broker.port, topic, wanted(0))[0])
     assert (batch["attributes"], batch["max_time"]) == (8 | CODECS[kept], answer["log_append_time"])
     assert (batch["producer_id"], batch["producer_epoch"], batch["base_sequence"]) == (7, 0, 0)
+
+
+@kafka("LogValidatorTest.testDifferentLevelDoesNotCauseRecompression")
+@pytest.mark.parametrize("level", ["1", "9"])
+def test_batch_in_another_level_stays_as_it_came(broker: KorvetServer, level: str) -> None:
+    data = encode(Batch(count=2, value=b"data" * 256, attributes=1, timestamp=now_ms()))
+    topic = created(broker.port, compression_type="gzip", compression_gzip_level=level)
+    assert produce(broker.port, topic, data)["error_code"] == "NONE"
+    (batch,) = batches_of(fetch(broker.port, topic, wanted(0))[0])
+    (sent,) = describe(data) or ({},)
+    assert batch["body"] == sent["body"]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_record_is_found_by_time_in_the_compressed_batches_of_a_real_producer(broker: KorvetServer, codec: str) -> None:
+    topic = created(broker.port)
+    settings = {"bootstrap.servers": broker.bootstrap, "compression.type": codec, "linger.ms": 200}
+    producer = confluent_kafka.Producer(settings)
+    for number in range(50):
+        producer.produce(topic, b"v" * 200, timestamp=MIDNIGHT_MS + 10 * number)
+    assert producer.flush(WITHIN_S) == 0
+    part = {"partition_index": 0, "timestamp": MIDNIGHT_MS + 345, "current_leader_epoch": -1}
+    answer = ask(broker.port, "list_offsets", 10, replica_id=-1, topics=[{"name": topic, "partitions": [part]}])
+    (found,) = answer["topics"][0]["partitions"]
+    assert (found["error_code"], found["offset"], found["timestamp"]) == ("NONE", 35, MIDNIGHT_MS + 350)

@@ -1,9 +1,10 @@
-"""Members of the consumer protocol by raw requests: front-ends, assignors and Redis together."""
+"""Groups of the consumer protocol by raw requests: front-ends and Redis together. The oracle compares answers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -19,10 +20,10 @@ from tests.api.consumers import (
     settled,
     topic_id,
 )
+from tests.api.groups import commit, entered, sync
 from tests.api.raw import ask, create_topics, created, unique
 from tests.api.rdkafka import until
 from tests.support.broker import KorvetServer, running_broker
-from tests.support.ported import kafka
 from tests.support.redis import Server
 
 
@@ -56,15 +57,6 @@ def after_heartbeats(*members: Member) -> list[dict[UUID, list[int]]]:
 # ---------------------------------------------------------------------- members
 
 
-def test_the_first_member_gets_everything(broker: KorvetServer) -> None:
-    topic, group = created(broker.port, partitions=3), unique("g")
-    member = Member(broker.port, group, subscribed_topic_names=[topic, "no-such-topic"])
-    answer = member.join()
-    assert (answer["member_id"], answer["member_epoch"], answer["heartbeat_interval"]) == (member.id, 1, 5000)
-    assert member.owned == {topic_id(broker.port, topic): [0, 1, 2]}
-    assert member.beat()["assignment"] is None
-
-
 def test_a_settled_members_heartbeat_is_one_call(redis_server: Server) -> None:
     many = 100
     with redis_server.client() as server, running_broker(redis_url=redis_server.url) as broker:
@@ -80,31 +72,6 @@ def test_a_settled_members_heartbeat_is_one_call(redis_server: Server) -> None:
             }  # fmt: skip
         assert many <= function_calls(server) - before < 1.5 * many
         assert refusal(member.beat(instance_id="")) == ("INVALID_REQUEST", "InstanceId can't be empty.")
-
-
-@kafka("GroupMetadataManagerTest.testMemberIdGeneration")
-def test_version_0_is_given_a_member_id(broker: KorvetServer) -> None:
-    topic, group = created(broker.port), unique("g")
-    answer = beat(broker.port, group, "", 0, 0, **{**JOIN, "subscribed_topic_names": [topic]})
-    assert (answer["error_code"], answer["member_epoch"]) == ("NONE", 1)
-    again = beat(broker.port, group, answer["member_id"], 1, 0)
-    assert (again["error_code"], again["member_id"]) == ("NONE", answer["member_id"])
-
-
-def test_a_partition_is_given_up_before_another_member_has_it(broker: KorvetServer) -> None:
-    topic, group = created(broker.port, partitions=2), unique("g")
-    id = topic_id(broker.port, topic)
-    first = Member(broker.port, group, subscribed_topic_names=[topic])
-    second = Member(broker.port, group, subscribed_topic_names=[topic])
-    first.join()
-    assert second.join()["assignment"] == {"topic_partitions": []}
-    assert first.beat()["member_epoch"] == 1
-    (kept,) = first.owned[id]
-    assert second.beat()["assignment"] is None
-    assert described(broker.port, group)["group_state"] == "Reconciling"
-    assert first.beat()["member_epoch"] == 2
-    assert second.beat()["member_epoch"] == 2
-    assert (first.owned, second.owned) == ({id: [kept]}, {id: [1 - kept]})
 
 
 def test_members_of_one_group_on_two_front_ends(pair: tuple[KorvetServer, KorvetServer]) -> None:
@@ -135,16 +102,6 @@ def test_a_hundred_members_that_come_at_once_are_settled(broker: KorvetServer) -
     assert sorted(part for member in members for parts in member.owned.values() for part in parts) == list(range(100))
 
 
-def test_a_group_takes_no_more_members_than_it_may_have() -> None:
-    with running_broker(broker={"group.consumer.max.size": "1"}) as broker:
-        group = unique("g")
-        assert Member(broker.port, group).join()["error_code"] == "NONE"
-        assert refusal(Member(broker.port, group).join()) == (
-            "GROUP_MAX_SIZE_REACHED",
-            "The consumer group has reached its maximum capacity of 1 members.",
-        )
-
-
 def test_the_first_assignor_of_the_list_is_the_default() -> None:
     with running_broker(broker={"group.consumer.assignors": "range,uniform"}) as broker:
         group = unique("g")
@@ -154,72 +111,6 @@ def test_the_first_assignor_of_the_list_is_the_default() -> None:
             member.join()
         assert sorted([sorted(map(len, owned.values())) for owned in after_heartbeats(*members)]) == [[1, 1], [2, 2]]
         assert described(broker.port, group)["assignor_name"] == "range"
-
-
-def test_a_group_uses_the_assignor_that_its_members_ask_for(broker: KorvetServer) -> None:
-    group = unique("g")
-    topics = [created(broker.port, partitions=3) for _ in range(2)]
-    members = [
-        Member(broker.port, group, subscribed_topic_names=topics, server_assignor="range", id=f"m{at}")
-        for at in range(2)
-    ]
-    for member in members:
-        member.join()
-    assert sorted([sorted(map(len, owned.values())) for owned in after_heartbeats(*members)]) == [[1, 1], [2, 2]]
-    for member in members:
-        member.beat(server_assignor="uniform")
-    assert described(broker.port, group)["assignor_name"] == "uniform"
-
-
-def test_silent_member_expires_after_the_groups_session_timeout() -> None:
-    times = {"min.session.timeout.ms": "500", "min.heartbeat.interval.ms": "100"}
-    with running_broker(broker={f"group.consumer.{name}": value for name, value in times.items()}) as broker:
-        topic, group = created(broker.port, partitions=2), unique("g")
-        configs = [("consumer.heartbeat.interval.ms", "200"), ("consumer.session.timeout.ms", "5000")]
-        resource = {
-            "resource_type": 32,
-            "resource_name": group,
-            "configs": [{"name": name, "config_operation": 0, "value": value} for name, value in configs],
-        }
-        (result,) = ask(broker.port, "incremental_alter_configs", 1, resources=[resource])["responses"]
-        assert result["error_code"] == "NONE", result
-        silent = Member(broker.port, group, subscribed_topic_names=[topic])
-        alive = Member(broker.port, group, subscribed_topic_names=[topic])
-        assert silent.join()["heartbeat_interval"] == 200
-        alive.join()
-        settled(silent, alive)
-        until(lambda: alive.beat()["error_code"] == "NONE" and len(described(broker.port, group)["members"]) == 1)
-        settled(alive)
-        assert alive.owned == {topic_id(broker.port, topic): [0, 1]}
-        assert silent.beat()["error_code"] == "UNKNOWN_MEMBER_ID"
-
-
-def test_heartbeat_interval_of_a_group_counts_from_its_change_to_its_removal(broker: KorvetServer) -> None:
-    topic, group = created(broker.port), unique("g")
-    member = Member(broker.port, group, subscribed_topic_names=[topic])
-    asked = member.join()["heartbeat_interval"]
-    for operation, value, counts in ((0, "7000", 7000), (1, None, asked)):
-        configs = [{"name": "consumer.heartbeat.interval.ms", "config_operation": operation, "value": value}]
-        resource = {"resource_type": 32, "resource_name": group, "configs": configs}
-        (result,) = ask(broker.port, "incremental_alter_configs", 1, resources=[resource])["responses"]
-        assert result["error_code"] == "NONE", result
-        assert member.beat()["heartbeat_interval"] == counts
-
-
-def test_static_member_comes_back_to_its_partitions(broker: KorvetServer) -> None:
-    topic, group = created(broker.port, partitions=4), unique("g")
-    members = [Member(broker.port, group, subscribed_topic_names=[topic], instance_id=f"i{at}") for at in range(2)]
-    for member in members:
-        member.join()
-    settled(*members)
-    had = members[0].owned
-    other = Member(broker.port, group, subscribed_topic_names=[topic], instance_id="i0")
-    assert other.join()["error_code"] == "UNRELEASED_INSTANCE_ID"
-    assert members[0].leave(-2)["member_epoch"] == -2
-    assert other.join()["member_epoch"] == members[1].epoch
-    assert other.owned == had
-    assert members[1].beat()["assignment"] is None
-    assert members[0].beat()["error_code"] == "FENCED_INSTANCE_ID"
 
 
 def test_heartbeats_without_redis_are_retriable(redis_server: Server) -> None:
@@ -284,3 +175,81 @@ def test_every_front_end_sees_topics_come_and_go(pair: tuple[KorvetServer, Korve
     until(lambda: create_topics(one.port, {"name": topic})[0]["error_code"] == "NONE")
     until(lambda: member.beat()["error_code"] == "NONE" and bool(member.owned))
     assert former not in member.owned
+
+
+# ---------------------------------------------------------------------- bounds, offsets, both protocols
+
+
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [(["n" * 250], "INVALID_REQUEST"), ([f"{n:0249}" for n in range(5000)], "UNKNOWN_SERVER_ERROR")],
+    ids=["a name longer than a topic's", "more than a mebibyte"],
+)
+def test_oversized_subscription_is_refused_before_redis_hears_of_it(
+    broker: KorvetServer, names: list[str], code: str
+) -> None:
+    group = unique("g")
+    answer = beat(broker.port, group, "m", 0, **{**JOIN, "subscribed_topic_names": names})
+    assert refusal(answer)[0] == code
+    with broker.redis() as client:
+        assert not list(client.scan_iter(f"*@group:{group}*"))
+
+
+def test_the_catalog_is_read_once_for_all_groups_of_a_request(redis_server: Server) -> None:
+    many = 200
+    with redis_server.client() as server, running_broker(redis_url=redis_server.url) as broker:
+        before = function_calls(server)
+        answer = ask(broker.port, "consumer_group_describe", 1, group_ids=[unique("g") for _ in range(many)])
+        assert {group["error_code"] for group in answer["groups"]} == {"GROUP_ID_NOT_FOUND"}
+        assert many <= function_calls(server) - before < 1.5 * many
+
+
+def test_offsets_of_topics_that_members_subscribe_to_are_not_deleted(broker: KorvetServer) -> None:
+    read, other, group = created(broker.port), created(broker.port), unique("g")
+    member = Member(broker.port, group, subscribed_topic_names=[], subscribed_topic_regex=f"{read}|nothing")
+    member.join()
+    member.beat()
+    for topic in (read, other):
+        commit(broker.port, group, topic, 7, member_id=member.id, generation_id_or_member_epoch=member.epoch)
+    topics = [{"name": topic, "partitions": [{"partition_index": 0}]} for topic in (read, other)]
+    answer = ask(broker.port, "offset_delete", 0, group_id=group, topics=topics)
+    codes = {topic["name"]: topic["partitions"][0]["error_code"] for topic in answer["topics"]}
+    assert (answer["error_code"], codes) == ("NONE", {read: "GROUP_SUBSCRIBED_TO_TOPIC", other: "NONE"})
+
+
+def subscription(*topics: str | bytes) -> list[dict[str, Any]]:
+    """The protocols of a classic member that subscribes to topics: ConsumerProtocolSubscription, version 0."""
+    encoded = [topic.encode() if isinstance(topic, str) else topic for topic in topics]
+    names = b"".join(len(name).to_bytes(2, "big") + name for name in encoded)
+    metadata = (0).to_bytes(2, "big") + len(topics).to_bytes(4, "big") + names + (-1).to_bytes(4, "big", signed=True)
+    return [{"name": "range", "metadata": metadata}]
+
+
+def listed_type(port: int, group: str) -> str:
+    groups = ask(port, "list_groups", 5, states_filter=[], types_filter=[])["groups"]
+    return next(str(found["group_type"]) for found in groups if found["group_id"] == group)
+
+
+def test_classic_members_subscription_may_be_any_bytes(broker: KorvetServer) -> None:
+    """A member's metadata is its own; a text that is no topic's name keeps no member from a group."""
+    topic, group, odd = created(broker.port), unique("g"), (b"\xff\xfe", b"a b\n", b"")
+    classic = entered(broker.port, group, protocols=subscription(topic, *odd))["member_id"]
+    assert sync(broker.port, group, classic, 1, {classic: b""})["error_code"] == "NONE"
+    consumer = Member(broker.port, group, subscribed_topic_names=[topic])
+    answer = consumer.join()
+    assert answer["error_code"] == "NONE", answer
+    (names,) = (
+        member["subscribed_topic_names"]
+        for member in described(broker.port, group)["members"]
+        if member["member_id"] == classic
+    )
+    assert (len(names), topic in names) == (4, True)
+    consumer.leave()
+    assert listed_type(broker.port, group) == "classic"
+
+
+def test_group_keeps_its_protocol_if_the_policy_says_so() -> None:
+    with running_broker(broker={"group.consumer.migration.policy": "disabled"}) as broker:
+        classic, topic = unique("g"), created(broker.port)
+        assert entered(broker.port, classic, protocols=subscription(topic))["error_code"] == "NONE"
+        assert Member(broker.port, classic).join()["error_code"] == "GROUP_ID_NOT_FOUND"

@@ -31,99 +31,7 @@ def new_topic(broker: KorvetServer, partitions: int = 1) -> tuple[str, UUID]:
     return result["name"], result["topic_id"]
 
 
-@pytest.mark.parametrize("version", [12, 13])
-def test_a_log_is_read_by_name_and_by_id(broker: KorvetServer, version: int) -> None:
-    name, topic_id = new_topic(broker)
-    produced(broker.port, name, records(3), records(2, LARGE), records(1))
-    (read,) = fetch(broker.port, topic_id if version >= 13 else name, wanted(4), version=version)
-    assert (read["error_code"], offsets(read)) == ("NONE", [3, 5])
-    assert (read["high_watermark"], read["last_stable_offset"]) == (6, 6)
-    assert read.get("log_start_offset", 0) == 0
-    assert read["aborted_transactions"] is None
-    assert read.get("preferred_read_replica", -1) == -1
-
-
-@pytest.mark.parametrize("version", [12, 13])
-def test_answer_has_every_partition_of_the_request(broker: KorvetServer, version: int) -> None:
-    name, topic_id = new_topic(broker, 2)
-    produced(broker.port, name, records())
-    topic = topic_id if version >= 13 else name
-    reads = fetch(broker.port, topic, wanted(0, 1), wanted(0, 0), wanted(0, 7), version=version)
-    assert [(read["partition_index"], read["error_code"]) for read in reads] == [
-        (1, "NONE"), (0, "NONE"), (7, "UNKNOWN_TOPIC_OR_PARTITION"),
-    ]  # fmt: skip
-    assert [read["records"] for read in reads if read["partition_index"] != 0] == [b""] * 2
-
-
-def test_partition_named_repeatedly_is_read_once_at_the_last_offset(broker: KorvetServer) -> None:
-    """As in Kafka, which makes a map of them; else a request could ask for the same megabyte ten thousand times."""
-    name, _ = new_topic(broker)
-    produced(broker.port, name, records(3), records(2), records(1))
-    (read,) = fetch(broker.port, name, *[wanted(0)] * 2000, wanted(3), version=12)
-    assert (read["error_code"], offsets(read)) == ("NONE", [3, 5])
-
-
-@pytest.mark.parametrize(
-    ("session", "code"),
-    [
-        ((0, -1), "NONE"),
-        ((0, 0), "NONE"),
-        ((5, 0), "NONE"),
-        ((5, -1), "NONE"),
-        ((5, 1), "FETCH_SESSION_ID_NOT_FOUND"),
-        ((0, 1), "FETCH_SESSION_ID_NOT_FOUND"),
-        ((0, -5), "FETCH_SESSION_ID_NOT_FOUND"),
-    ],
-)
-def test_sessions_are_not_granted(broker: KorvetServer, session: tuple[int, int], code: str) -> None:
-    name, _ = new_topic(broker)
-    answer = ask(broker.port, "fetch", 12, **fetch_request(name, wanted(0), session=session))
-    assert (answer["error_code"], answer["session_id"]) == (code, 0)
-    assert len(answer["responses"]) == (code == "NONE")
-
-
-@pytest.mark.parametrize("size", [10, LARGE])
-def test_bytes_are_bounded_but_the_first_batch_is_whole(broker: KorvetServer, size: int) -> None:
-    name, _ = new_topic(broker, 2)
-    data = records(1, size)
-    for partition in (0, 1):
-        produced(broker.port, name, data, data, partition=partition)
-
-    def read(partition_bytes: int, total_bytes: int) -> list[list[int]]:
-        parts = [wanted(0, index, max_bytes=partition_bytes) for index in (0, 1)]
-        return [offsets(part) for part in fetch(broker.port, name, *parts, max_bytes=total_bytes)]
-
-    assert read(1, 1 << 20) == [[0], []]
-    assert read(1 << 20, 1) == [[0], []]
-    assert read(0, 0) == [[0], []]
-    assert read(len(data), 1 << 20) == [[0], [0]]
-    assert read(1 << 20, 3 * len(data)) == [[0, 1], [0]]
-    assert read(1 << 20, -1) == [[0], []]
-
-
-@pytest.mark.parametrize("version", [12, 18])
-def test_reader_from_another_history_learns_the_offset_to_go_back_to(broker: KorvetServer, version: int) -> None:
-    name, topic_id = new_topic(broker)
-    produced(broker.port, name, records())
-    topic = topic_id if version >= 13 else name
-    nowhere = {"epoch": -1, "end_offset": -1}
-    (same,) = fetch(broker.port, topic, wanted(0, last=0), version=version)
-    assert (offsets(same), same["diverging_epoch"]) == ([0], nowhere)
-    (beyond,) = fetch(broker.port, topic, wanted(99, last=0), version=version, max_wait=LONG_MS)
-    assert (beyond["error_code"], beyond["diverging_epoch"]) == ("NONE", {"epoch": 0, "end_offset": 3})
-    assert (beyond["high_watermark"], beyond["records"]) == (3, b"")
-    (unknown,) = fetch(broker.port, topic, wanted(0, last=1), version=version)
-    assert (unknown["error_code"], unknown["diverging_epoch"]) == ("OFFSET_OUT_OF_RANGE", nowhere)
-
-
 # ---------------------------------------------------------------------- waiting
-
-
-@pytest.mark.parametrize("min_bytes", [0, -1])
-def test_fetch_with_nothing_to_wait_for_is_answered_at_once(broker: KorvetServer, min_bytes: int) -> None:
-    name, _ = new_topic(broker)
-    (read,) = fetch(broker.port, name, wanted(0), max_wait=LONG_MS, min_bytes=min_bytes)
-    assert (read["high_watermark"], read["records"]) == (0, b"")
 
 
 def test_an_empty_answer_comes_when_the_time_is_over(broker: KorvetServer) -> None:
@@ -169,17 +77,6 @@ def test_a_fetch_waits_for_as_many_bytes_as_it_asked_for(broker: KorvetServer) -
         consumer.send("fetch", 12, **fetch_request(name, wanted(0), max_wait=200, min_bytes=1 << 20))
         assert offsets(partitions_of(consumer.receive())[0]) == [0, 3, 6, 9, 12]
         assert time.monotonic() - started >= 0.19
-
-
-def test_an_error_is_told_at_once(broker: KorvetServer) -> None:
-    name, _ = new_topic(broker, 2)
-    reads = fetch(broker.port, name, wanted(0), wanted(5, 1), max_wait=LONG_MS)
-    assert [read["error_code"] for read in reads] == ["NONE", "OFFSET_OUT_OF_RANGE"]
-
-
-def test_a_fetch_of_unknown_topics_alone_does_not_wait(broker: KorvetServer) -> None:
-    (read,) = fetch(broker.port, unique(), wanted(0), max_wait=LONG_MS)
-    assert read["error_code"] == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 @pytest.mark.parametrize("version", [12, 18])

@@ -6,7 +6,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from typing import Any
 
@@ -94,35 +94,16 @@ def test_sync_of_more_assignments_than_a_group_holds_is_refused(broker: KorvetSe
     assert sync(broker.port, group, member, 1, {member: most})["assignment"] == most
 
 
-def test_coordinator_is_the_front_end_that_is_asked(broker: KorvetServer) -> None:
-    (found,) = ask(broker.port, "find_coordinator", 6, key_type=0, coordinator_keys=["g"])["coordinators"]
+@pytest.mark.parametrize("kind", [0, 1], ids=["group", "transactional id"])
+def test_coordinator_is_the_front_end_that_is_asked(broker: KorvetServer, kind: int) -> None:
+    (found,) = ask(broker.port, "find_coordinator", 6, key_type=kind, coordinator_keys=["g"])["coordinators"]
     assert (found["error_code"], found["host"], found["port"]) == ("NONE", "127.0.0.1", broker.port)
     assert found["node_id"] == ask(broker.port, "metadata", 12, topics=[])["brokers"][0]["node_id"]
-
-
-@pytest.mark.parametrize("version", [1, 3, 6])
-def test_coordinator_of_a_transactional_id_is_the_front_end_that_is_asked(broker: KorvetServer, version: int) -> None:
-    answer = ask(broker.port, "find_coordinator", version, key="t", key_type=1, coordinator_keys=["t"])
-    found = answer["coordinators"][0] if version >= 4 else answer
-    assert (found["error_code"], found["host"], found["port"]) == ("NONE", "127.0.0.1", broker.port)
 
 
 def test_member_id_begins_with_the_client_id(broker: KorvetServer) -> None:
     first = join(broker.port, unique("g"))
     assert re.fullmatch(r".+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", first["member_id"])
-
-
-def test_parked_join_is_answered_when_the_others_joined(broker: KorvetServer, aside: ThreadPoolExecutor) -> None:
-    group = unique("g")
-    first = stable(broker.port, group)
-    second: Future[Any] = aside.submit(entered, broker.port, group)
-    parked(broker, group, 2)
-    assert heartbeat(broker.port, group, first) == "REBALANCE_IN_PROGRESS"
-    leader, follower = join(broker.port, group, first), second.result(20)
-    assert (leader["generation_id"], follower["generation_id"], follower["leader"]) == (2, 2, first)
-    waiting = aside.submit(sync, broker.port, group, follower["member_id"], 2)
-    assert sync(broker.port, group, first, 2, {follower["member_id"]: b"F"})["assignment"] == b""
-    assert waiting.result(20)["assignment"] == b"F"
 
 
 def test_new_group_waits_for_members_as_long_as_its_setting_says(
@@ -182,6 +163,7 @@ def test_parked_members_are_sent_elsewhere_at_drain(aside: ThreadPoolExecutor, v
         assert waiting.result(20)["error_code"] == "COORDINATOR_NOT_AVAILABLE"
 
 
+@kafka("GroupCoordinatorTest.testCommitAndFetchOffsetsWithEmptyGroup")
 @pytest.mark.parametrize("group", ODD_NAMES)
 def test_group_id_may_be_any_text(broker: KorvetServer, group: str) -> None:
     topic = created(broker.port)
@@ -234,6 +216,7 @@ def test_groups_of_another_namespace_are_not_seen(redis_server: Server) -> None:
         assert described(other.port, group)["error_code"] == "GROUP_ID_NOT_FOUND"
 
 
+@kafka("OffsetMetadataManagerTest.testOnPartitionsDeleted")
 def test_offset_of_a_former_topic_of_the_same_name_is_none(broker: KorvetServer) -> None:
     topic, group = created(broker.port), unique("g")
     assert commit(broker.port, group, topic, 7) == ["NONE"]
@@ -244,15 +227,6 @@ def test_offset_of_a_former_topic_of_the_same_name_is_none(broker: KorvetServer)
     assert ask(broker.port, "offset_fetch", 7, group_id=group, topics=None)["topics"] == []
     commit(broker.port, group, topic, 3)
     assert committed(broker.port, group, topic, 0, 1) == [3, -1]
-
-
-def test_metadata_is_measured_as_kafka_measures_it(broker: KorvetServer) -> None:
-    """In UTF-16: a character beyond the first 65,536 counts twice."""
-    topic, group = created(broker.port), unique("g")
-    assert commit(broker.port, group, topic, 1, metadata="ü" * 4096) == ["NONE"]
-    assert commit(broker.port, group, topic, 2, metadata="🐦" * 2048) == ["NONE"]
-    assert commit(broker.port, group, topic, 3, metadata="🐦" * 2049) == ["OFFSET_METADATA_TOO_LARGE"]
-    assert committed(broker.port, group, topic, 0) == [2]
 
 
 def test_topic_that_another_front_end_made_is_known_to_a_commit(pair: tuple[KorvetServer, KorvetServer]) -> None:
@@ -424,12 +398,14 @@ def test_parked_member_whose_connection_is_gone_is_given_up(broker: KorvetServer
     assert join(broker.port, group, first)["generation_id"] == 2
 
 
+@kafka("GroupCoordinatorServiceTest.testJoinGroupWithException testSyncGroupWithException")
 def test_key_of_the_wrong_type_disturbs_only_its_group(broker: KorvetServer) -> None:
     group = unique("g")
     with broker.redis() as client:
         client.set(Namespace().group(group).group, "not a hash")
         try:
             assert join(broker.port, group)["error_code"] == "UNKNOWN_SERVER_ERROR"
+            assert sync(broker.port, group, "m", 1)["error_code"] == "UNKNOWN_SERVER_ERROR"
             assert heartbeat(broker.port, group, "m") == "UNKNOWN_SERVER_ERROR"
             assert "WRONGTYPE" in broker.log
             stable(broker.port, unique("g"))

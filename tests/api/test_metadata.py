@@ -2,16 +2,15 @@
 
 import struct
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
-from tests.api.raw import ask, create_topics, created, exchange, unique
+from tests.api.raw import ask, created, exchange, unique
 from tests.oracle.messages import parse_answer
 from tests.support.broker import KorvetServer, running_broker
 
 NOT_ASKED = -(2**31)
-TOPIC_OPERATIONS = 3576
 CLUSTER_OPERATIONS = 8096
 VERSIONS = range(14)
 
@@ -49,23 +48,6 @@ def test_bytes_after_the_body_do_not_matter(broker: KorvetServer) -> None:
     frame = struct.pack(">hhih7sb", 3, 13, 9, 7, b"rdkafka", 0) + body
     answer = parse_answer("metadata", 13, exchange(broker.port, struct.pack(">i", len(frame)) + frame), 9)
     assert name in {topic["name"] for topic in answer["topics"]}
-
-
-@pytest.mark.parametrize("version", [12, 13])
-def test_a_topic_is_found_by_its_id(broker: KorvetServer, version: int) -> None:
-    (result,) = create_topics(broker.port, {"name": unique()})
-    (topic,) = metadata(broker, version, result["topic_id"])["topics"]
-    assert (topic["name"], topic["topic_id"]) == (result["name"], result["topic_id"])
-    unknown = uuid4()
-    (missing,) = metadata(broker, version, unknown)["topics"]
-    assert (missing["name"], missing["topic_id"], missing["error_code"]) == (None, unknown, "UNKNOWN_TOPIC_ID")
-
-
-def test_names_are_left_out_if_an_id_is_given(broker: KorvetServer) -> None:
-    name = created(broker.port)
-    (result,) = create_topics(broker.port, {"name": unique()})
-    answer = metadata(broker, 12, name, result["topic_id"])
-    assert [topic["name"] for topic in answer["topics"]] == [result["name"]]
 
 
 @pytest.mark.parametrize("version", [0, 6, 13])

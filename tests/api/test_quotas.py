@@ -13,7 +13,6 @@ from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
 
 INVALID = "INVALID_REQUEST"
-BOTH = {"user": "user", "client_id": "client-id"}
 EXACT, DEFAULT, ANY = 0, 1, 2
 KEY = "korvet:{default:@security}:quotas"
 
@@ -40,80 +39,6 @@ def of(port: int, **entity: str | None) -> dict[str, float]:
     found = described(port, *parts, strict=True)
     assert len(found) <= 1
     return next(iter(found.values()), {})
-
-
-@kafka("ClientQuotasRequestTest.testAlterClientQuotasRequest")
-def test_quotas_are_set_changed_and_removed_one_by_one(port: int) -> None:
-    assert of(port, **BOTH) == {}
-    limit(port, BOTH, producer_byte_rate=10000, consumer_byte_rate=20000)
-    assert of(port, **BOTH) == {"producer_byte_rate": 10000, "consumer_byte_rate": 20000}
-    limit(port, BOTH, producer_byte_rate=15000)
-    assert of(port, **BOTH) == {"producer_byte_rate": 15000, "consumer_byte_rate": 20000}
-    limit(port, BOTH, producer_byte_rate=None)
-    limit(port, BOTH, request_percentage=None)
-    assert of(port, **BOTH) == {"consumer_byte_rate": 20000}
-    limit(port, BOTH, producer_byte_rate=20000, consumer_byte_rate=None, request_percentage=12.3)
-    assert of(port, **BOTH) == {"producer_byte_rate": 20000, "request_percentage": 12.3}
-
-
-@kafka("ClientQuotasRequestTest.testAlterClientQuotasRequestValidateOnly")
-def test_a_request_that_only_validates_changes_nothing(port: int) -> None:
-    user = {"user": "user"}
-    limit(port, user, producer_byte_rate=20000, request_percentage=23.45)
-    changes: tuple[dict[str, float | None], ...] = (
-        {"consumer_byte_rate": 50000},
-        {"producer_byte_rate": 10000},
-        {"request_percentage": None},
-        {"producer_byte_rate": 10000, "consumer_byte_rate": 50000, "request_percentage": None},
-    )
-    for change in changes:
-        assert altered(port, entry(user, **change), validate_only=True) == [("NONE", None)]
-        assert of(port, **user) == {"producer_byte_rate": 20000, "request_percentage": 23.45}
-
-
-@kafka("ClientQuotasRequestTest.testAlterIpQuotasRequest")
-def test_addresses_have_quotas_of_their_own(port: int) -> None:
-    limit(port, {"ip": "1.2.3.4"}, connection_creation_rate=100)
-    limit(port, {"ip": "1.2.3.4"}, connection_creation_rate=150)
-    limit(port, {"ip": None}, connection_creation_rate=200)
-    assert of(port, ip="1.2.3.4") == {"connection_creation_rate": 150}
-    assert of(port, ip=None) == {"connection_creation_rate": 200}
-    assert len(described(port, component("ip", how=ANY), strict=True)) == 2
-    limit(port, {"ip": "1.2.3.4"}, connection_creation_rate=None)
-    limit(port, {"ip": None}, connection_creation_rate=None)
-    assert described(port) == {}
-
-
-@kafka(
-    "ClientQuotasRequestTest.testAlterClientQuotasInvalidRequests",
-    "ClientQuotasRequestTest.testAlterClientQuotasInvalidEntityCombination",
-    "ClientQuotasRequestTest.testAlterClientQuotasBadIp",
-)
-def test_each_entity_has_its_own_outcome(port: int) -> None:
-    outcomes = altered(
-        port,
-        entry({"user": ""}, request_percentage=12.34),
-        entry({}, producer_byte_rate=10000),
-        entry({"user": "a"}, producer_byte_rate=10000.5),
-        entry({"user": "b"}, producer_byte_rate=5, bad=1.0),
-        entry({"user": "c"}, producer_byte_rate=5),
-        entry({"ip": "RFC2606.invalid"}, connection_creation_rate=50),
-    )
-    assert outcomes == [
-        (INVALID, "Empty user not supported"),
-        (INVALID, "Invalid empty client quota entity"),
-        (INVALID, "producer_byte_rate cannot be a fractional value."),
-        (INVALID, "Invalid configuration key bad"),
-        ("NONE", None),
-        (INVALID, "RFC2606.invalid is not a valid IP or resolvable host."),
-    ]
-    assert described(port) == {(("user", "c"),): {"producer_byte_rate": 5}}
-
-
-def test_the_first_of_two_entries_of_an_entity_counts(port: int) -> None:
-    ((code, message),) = altered(port, entry(BOTH, producer_byte_rate=1), entry(BOTH, producer_byte_rate=2))
-    assert code == INVALID and (message or "").startswith("Ignoring duplicate entity ClientQuotaEntity(entries={")
-    assert of(port, **BOTH) == {"producer_byte_rate": 1}
 
 
 def test_more_quotas_than_a_request_may_alter_are_refused_whole(port: int) -> None:

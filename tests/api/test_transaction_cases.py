@@ -11,7 +11,6 @@ from tests.support.broker import KorvetServer
 from tests.support.ported import kafka
 
 FLOWS = pytest.mark.parametrize("flow", [1, 2])
-TOO_LARGE = 2_000_000
 
 
 def shape(port: int, topic: str) -> list[tuple[int, int]]:
@@ -26,44 +25,7 @@ def aborted(port: int, topic: str) -> list[int]:
     return [one["first_offset"] for one in part["aborted_transactions"]]
 
 
-def last_epoch(port: int, topic: str, producer_id: int) -> int:
-    """The producer epoch that a partition has."""
-    answer = ask(port, "describe_producers", 0, topics=[{"name": topic, "partition_indexes": [0]}])
-    (part,) = answer["topics"][0]["partitions"]
-    (found,) = (one for one in part["active_producers"] if one["producer_id"] == producer_id)
-    return int(found["producer_epoch"])
-
-
 # ---------------------------------------------------------------------- epochs
-
-
-@kafka("TransactionsTest.testBumpTransactionalEpochWithTV2Enabled")
-def test_each_end_raises_the_epoch_that_partitions_see(broker: KorvetServer) -> None:
-    topic, mine = created(broker.port), producer(broker.port)
-    seen = []
-    for commit in (True, False, True):
-        mine.sent(topic)
-        seen.append(last_epoch(broker.port, topic, mine.producer_id))
-        assert mine.end(commit=commit) == "NONE"
-        seen.append(last_epoch(broker.port, topic, mine.producer_id))
-    assert seen == [0, 1, 1, 2, 2, 3]
-    assert (mine.epoch, aborted(broker.port, topic)) == (3, [2])
-
-
-@kafka("TransactionsTest.testBumpTransactionalEpochWithTV2Disabled")
-def test_init_producer_id_raises_the_epoch_of_the_old_flow(broker: KorvetServer) -> None:
-    topic, mine = created(broker.port), producer(broker.port, 1)
-    mine.sent(topic)
-    assert mine.end() == "NONE"
-    assert last_epoch(broker.port, topic, mine.producer_id) == 0
-    mine.sent(topic)
-    assert mine.end(commit=False) == "NONE"
-    assert mine.init(keep=True) == "NONE"
-    assert mine.epoch == 1
-    mine.sent(topic)
-    assert mine.end() == "NONE"
-    assert last_epoch(broker.port, topic, mine.producer_id) == 1
-    assert aborted(broker.port, topic) == [2]
 
 
 @kafka("TransactionsTest.testFailureToFenceEpoch")
@@ -83,57 +45,6 @@ def test_fencing_of_a_former_producer_is_repeated_until_it_is_done(broker: Korve
 
 
 # ---------------------------------------------------------------------- transactions of little
-
-
-@kafka("TransactionsTest.testEmptyAbortAfterCommit")
-def test_empty_transaction_is_aborted_after_a_committed_one(broker: KorvetServer) -> None:
-    topic, mine = created(broker.port), producer(broker.port)
-    mine.sent(topic)
-    assert [mine.end(), mine.end(commit=False)] == ["NONE", "NONE"]
-    mine.sent(topic)
-    assert mine.end() == "NONE"
-    assert (shape(broker.port, topic)[-1], aborted(broker.port, topic)) == ((3, 0x30), [])
-
-
-@kafka("ProducerIntegrationTest.testTransactionWithAndWithoutSend")
-def test_transactions_with_and_without_records_in_turn(broker: KorvetServer) -> None:
-    topic, mine = created(broker.port), producer(broker.port)
-    for number in range(6):
-        if number % 2:
-            mine.sent(topic)
-        assert mine.end(commit=False) == "NONE"
-    assert (mine.epoch, aborted(broker.port, topic)) == (6, [0, 2, 4])
-
-
-@kafka("ProducerIntegrationTest.testTransactionWithInvalidSendAndEndTxnRequestSent")
-def test_transaction_whose_only_batch_was_refused_is_aborted(broker: KorvetServer) -> None:
-    topic, mine = created(broker.port), producer(broker.port)
-    assert mine.send(topic, size=TOO_LARGE)["error_code"] == "MESSAGE_TOO_LARGE"
-    assert mine.end(commit=False) == "NONE"
-    mine.sent(topic)
-    assert mine.end() == "NONE"
-    assert shape(broker.port, topic) == [(0, 0x10), (1, 0x30)]
-
-
-@kafka("ProducerIntegrationTest.testTransactionWithSendOffset")
-@kafka("TransactionsTest.testOffsetMetadataInSendOffsetsToTransaction")
-@FLOWS
-def test_transaction_of_offsets_alone_commits_them_with_their_metadata(broker: KorvetServer, flow: int) -> None:
-    topic, group, mine = created(broker.port), unique("g"), producer(broker.port, flow)
-    if flow == 1:
-        assert mine.add_offsets(group) == "NONE"
-    part = {"partition_index": 0, "committed_offset": 7, "committed_leader_epoch": 2, "committed_metadata": "some"}
-    answer = ask(
-        broker.port, "txn_offset_commit", 3 + flow, transactional_id=mine.transactional_id, group_id=group,
-        producer_id=mine.producer_id, producer_epoch=mine.epoch, generation_id=-1, member_id="",
-        group_instance_id=None, topics=[{"name": topic, "partitions": [part]}],
-    )  # fmt: skip
-    assert answer["topics"][0]["partitions"][0]["error_code"] == "NONE"
-    assert mine.end() == "NONE"
-    groups = [{"group_id": group, "topics": [{"name": topic, "partition_indexes": [0]}], "member_epoch": -1}]
-    (found,) = ask(broker.port, "offset_fetch", 9, groups=groups, require_stable=True)["groups"][0]["topics"]
-    (position,) = found["partitions"]
-    assert (position["committed_offset"], position["committed_leader_epoch"], position["metadata"]) == (7, 2, "some")
 
 
 # ---------------------------------------------------------------------- requests for several
@@ -237,3 +148,45 @@ def test_new_request_ends_a_transaction_that_an_old_one_began(broker: KorvetServ
         [(0, 0x10), (1, 0x30), (2, 0x10), (3, 0x30)],
         [],
     )
+
+
+@kafka("TransactionCoordinatorTest.shouldAcceptInitPidAndReturnNextPidWhenTransactionalIdIsNull")
+def test_every_producer_gets_an_id_of_its_own_and_a_transactional_id_keeps_its_own(broker: KorvetServer) -> None:
+    names = [unique("txn") for _ in range(3)]
+    own = [producer(broker.port, transactional_id=name).producer_id for name in names]
+    others = [_idempotent(broker.port) for _ in range(20)]
+    assert others == sorted(others) and len({*own, *others}) == 23
+    assert [producer(broker.port, transactional_id=name).producer_id for name in names] == own
+
+
+def _idempotent(port: int) -> int:
+    asked = {"transactional_id": None, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
+    return int(ask(port, "init_producer_id", 5, **asked)["producer_id"])
+
+
+@kafka("ProducerIntegrationTest.testTransactionWithInvalidSendAndEndTxnRequestSent")
+def test_transaction_whose_only_batch_was_refused_leaves_no_marker(broker: KorvetServer) -> None:
+    """Kafka has added the partition by then, and writes one."""
+    topic, mine = created(broker.port), producer(broker.port)
+    assert mine.send(topic, size=2_000_000)["error_code"] == "MESSAGE_TOO_LARGE"
+    assert mine.end(commit=False) == "NONE"
+    mine.sent(topic)
+    assert mine.end() == "NONE"
+    assert shape(broker.port, topic) == [(0, 0x10), (1, 0x30)]
+
+
+def test_late_batch_begins_no_transaction_after_the_marker_of_an_administrator(broker: KorvetServer) -> None:
+    """Kafka stores it, because the transaction is still open at its coordinator."""
+    topic, mine = created(broker.port), producer(broker.port)
+    mine.sent(topic)
+    marker = {
+        "producer_id": mine.producer_id, "producer_epoch": mine.epoch, "transaction_result": False,
+        "coordinator_epoch": 0, "topics": [{"name": topic, "partition_indexes": [0]}],
+    }  # fmt: skip
+    # The second one finds nothing to end; Kafka writes it as well.
+    for _ in range(2):
+        (written,) = ask(broker.port, "write_txn_markers", 1, markers=[marker])["markers"]
+        assert written["topics"][0]["partitions"][0]["error_code"] == "NONE"
+    assert mine.send(topic)["error_code"] == "INVALID_TXN_STATE"
+    assert mine.end() == "NONE"
+    assert mine.sent(topic) == 2

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials and DescribeUserScramCredentials, and ``korvet users`` on the same credentials."""
+"""``korvet users`` on the credentials that DescribeUserScramCredentials shows."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import pytest
 
 from tests.api.raw import ask, unique
 from tests.support.broker import KorvetServer, running_broker
-from tests.support.ported import kafka
 
-SHA_256, SHA_512, UNKNOWN = 1, 2, 0
+SHA_512 = 2
 WITHIN_S = 60.0
 
 
@@ -22,26 +21,6 @@ WITHIN_S = 60.0
 def broker() -> Iterator[KorvetServer]:
     with running_broker() as broker:
         yield broker
-
-
-def deletion(name: str, mechanism: int = SHA_256) -> dict[str, Any]:
-    return {"name": name, "mechanism": mechanism}
-
-
-def upsertion(name: str, mechanism: int = SHA_256, iterations: int = 4096) -> dict[str, Any]:
-    return {**deletion(name, mechanism), "iterations": iterations, "salt": b"salt", "salted_password": b"salted"}
-
-
-def altered(broker: KorvetServer, *changes: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
-    """Error and message of each user; changes with iterations are upsertions."""
-    asked = {
-        "deletions": [one for one in changes if "iterations" not in one],
-        "upsertions": [one for one in changes if "iterations" in one],
-    }
-    answer = ask(broker.port, "alter_user_scram_credentials", 0, **asked)
-    outcomes = {one["user"]: (one["error_code"], one["error_message"]) for one in answer["results"]}
-    assert len(outcomes) == len(answer["results"])
-    return outcomes
 
 
 def described(broker: KorvetServer, *names: str) -> dict[str, Any]:
@@ -55,74 +34,6 @@ def described(broker: KorvetServer, *names: str) -> dict[str, Any]:
         else one["error_code"]
         for one in answer["results"]
     }
-
-
-@kafka(
-    "AlterUserScramCredentialsRequestTest.testAlterNothing",
-    "AlterUserScramCredentialsRequestTest.testAlterEmptyUser",
-    "AlterUserScramCredentialsRequestTest.testAlterUnknownMechanism",
-    "AlterUserScramCredentialsRequestTest.testAlterTooFewIterations",
-    "AlterUserScramCredentialsRequestTest.testAlterTooManyIterations",
-)
-def test_unacceptable_changes_are_refused_each_with_its_reason(broker: KorvetServer) -> None:
-    assert altered(broker) == {}
-    empty = ("UNACCEPTABLE_CREDENTIAL", "Username must not be empty")
-    unknown = ("UNSUPPORTED_SASL_MECHANISM", "Unknown SCRAM mechanism")
-    assert altered(broker, deletion("")) == {"": empty}
-    assert altered(broker, upsertion("")) == {"": empty}
-    assert altered(broker, deletion(""), deletion(""), upsertion("")) == {"": empty}
-    assert altered(broker, deletion("a", UNKNOWN), upsertion("b", 56)) == {"a": unknown, "b": unknown}
-    known = [deletion("a", UNKNOWN), deletion("a"), upsertion("b", 10), upsertion("b"), upsertion("c", UNKNOWN)]
-    assert altered(broker, *known) == dict.fromkeys("abc", unknown)
-    outcomes = altered(broker, upsertion("few", iterations=1), upsertion("many", iterations=2**31 - 1))
-    assert outcomes == {
-        "few": ("UNACCEPTABLE_CREDENTIAL", "Too few iterations"),
-        "many": ("UNACCEPTABLE_CREDENTIAL", "Too many iterations"),
-    }
-
-
-@kafka("AlterUserScramCredentialsRequestTest.testDeleteSomethingThatDoesNotExist")
-def test_deletion_of_nobody_is_not_found_and_other_users_are_altered(broker: KorvetServer) -> None:
-    here, nobody = unique("here"), unique("nobody")
-    outcomes = altered(broker, deletion(nobody), upsertion(here))
-    message = "Attempt to delete a user credential that does not exist"
-    assert outcomes == {nobody: ("RESOURCE_NOT_FOUND", message), here: ("NONE", None)}
-    assert described(broker, here) == {here: {SHA_256: 4096}}
-
-
-@kafka("AlterUserScramCredentialsRequestTest.testAlterSameThingTwice")
-def test_user_named_twice_is_not_altered(broker: KorvetServer) -> None:
-    one, other = unique("one"), unique("other")
-    twice = ("DUPLICATE_RESOURCE", "A user credential cannot be altered twice in the same request")
-    altered(broker, upsertion(one))
-    assert altered(broker, deletion(one), upsertion(one, SHA_512)) == {one: twice}
-    assert altered(broker, upsertion(other), upsertion(other, SHA_512), deletion(one)) == {
-        other: twice,
-        one: ("NONE", None),
-    }
-    assert described(broker, one, other) == dict.fromkeys([one, other], "RESOURCE_NOT_FOUND")
-    both = [change(name) for change in (deletion, upsertion) for name in (one, other)]
-    altered(broker, *both[2:])
-    assert altered(broker, *both) == {one: twice, other: twice}
-
-
-@kafka(
-    "AlterUserScramCredentialsRequestTest.testAlterAndDescribe",
-    "DescribeUserScramCredentialsRequestTest.testDescribeNothing",
-    "DescribeUserScramCredentialsRequestTest.testDescribeWithNull",
-    "DescribeUserScramCredentialsRequestTest.testDescribeSameUserTwice",
-    "DescribeUserScramCredentialsRequestTest.testUnknownUser",
-)
-def test_users_are_described_by_mechanisms_and_iterations_alone(broker: KorvetServer) -> None:
-    one, other = unique("one"), unique("other")
-    altered(broker, upsertion(one, SHA_256, 4096), upsertion(other, SHA_512, 8192))
-    altered(broker, upsertion(one, SHA_512, 16384))
-    expected = {one: {SHA_256: 4096, SHA_512: 16384}, other: {SHA_512: 8192}}
-    assert described(broker, one, other) == expected
-    assert expected.items() <= described(broker).items()
-    assert described(broker, one, one) == {one: "DUPLICATE_RESOURCE"}
-    altered(broker, deletion(one))
-    assert described(broker, one) == {one: {SHA_512: 16384}}
 
 
 def run_users(broker: KorvetServer, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:

@@ -15,6 +15,7 @@ from tests.oracle.scripts import SCRIPTS
 from tests.oracle.scripts.cluster import UNSUPPORTED
 from tests.oracle.versions import API_KEYS, edges
 from tests.support.broker import ROOT
+from tests.support.ported import kafka
 
 CASES = [
     pytest.param(
@@ -28,6 +29,40 @@ CASES = [
 ]
 
 
+@kafka(
+    "AddPartitionsToTxnManagerTest.testAddPartitionsToTxnHandlerErrorHandling",
+    "AddPartitionsToTxnRequestServerTest.shouldReceiveOperationNotAttemptedWhenOtherPartitionHasError testVerifyOnly",
+    "AlterUserScramCredentialsRequestTest.testAlterAndDescribe testAlterEmptyUser testAlterNothing "
+    "testAlterSameThingTwice testAlterTooFewIterations testAlterTooManyIterations testAlterUnknownMechanism "
+    "testDeleteSomethingThatDoesNotExist",
+    "ClassicGroupTest.testIsInStates",
+    "ClientQuotasRequestTest.testAlterClientQuotasRequest testAlterClientQuotasRequestValidateOnly "
+    "testAlterIpQuotasRequest",
+    "ControllerConfigurationValidatorTest.testInvalidGroupNameGroupConfig",
+    "DescribeUserScramCredentialsRequestTest.testDescribeNothing testDescribeSameUserTwice testDescribeWithNull "
+    "testUnknownUser",
+    "GroupConfigTest.testFromPropsInvalid testInvalidProps",
+    "GroupCoordinatorServiceTest.testConsumerHeartbeatRequestValidation testDeleteGroups testDeleteOffsets "
+    "testDeleteOffsetsInvalidGroupId testDescribeGroups testDescribeGroupsInvalidGroupId testFetchAllOffsets "
+    "testFetchOffsets testHeartbeat testHeartbeatCoordinatorException testJoinGroup testJoinGroupInvalidGroupId "
+    "testLeaveGroup testListGroups testSyncGroup testSyncGroupInvalidGroupId",
+    "GroupCoordinatorTest.testDescribeGroupInactiveGroup testInvalidGroupId "
+    "testJoinGroupProtocolTypeIsNotProvidedWhenAnErrorOccurs testListGroupsWithStates testListGroupsWithTypes",
+    "GroupMetadataManagerTest.testConsumerHeartbeatRegexValidation testDescribeGroupsBeforeV6GroupIdNotFoundException "
+    "testJoinGroupProtocolTypeIsNotProvidedWhenAnErrorOccurs testListGroups testMemberIdGeneration",
+    "OffsetMetadataManagerTest.testConsumerGroupOffsetCommitWithOffsetMetadataTooLarge "
+    "testGenericGroupOffsetCommitWithRetentionTime",
+    "ProducerIntegrationTest.testTransactionWithAndWithoutSend testTransactionWithSendOffset",
+    "TransactionCoordinatorTest.shouldRespondWithInvalidRequestAddPartitionsToTransactionWhenTransactionalIdIsEmpty "
+    "shouldRespondWithInvalidRequestOnEndTxnWhenTransactionalIdIsEmpty "
+    "shouldReturnInvalidRequestWhenTransactionalIdIsEmpty",
+    "TransactionStateManagerTest.testValidateTransactionTimeout",
+    "TransactionsTest.testBasicTransactions testBumpTransactionalEpochWithTV2Disabled "
+    "testBumpTransactionalEpochWithTV2Enabled testEmptyAbortAfterCommit testFencingOnAddPartitions "
+    "testFencingOnCommit testFencingOnSend testFencingOnSendOffsets testOffsetMetadataInSendOffsetsToTransaction "
+    "testReadCommittedConsumerShouldNotSeeUndecidedData",
+    "UnifiedLogTest.testMessageSizeCheck",
+)
 @pytest.mark.parametrize(("script", "version"), CASES)
 def test_korvet_answers_as_kafka(script: Script, version: int, kafka_address: str, korvet_address: str) -> None:
     variables = new_variables()

@@ -32,6 +32,7 @@ from tests.api.data import (
 )
 from tests.api.raw import created
 from tests.oracle.batches import varint
+from tests.support.ported import kafka
 
 EXAMPLES: Final = 40
 HOUR_MS: Final = 3_600_000
@@ -189,6 +190,16 @@ def brokers(kafka_address: str, korvet_address: str) -> tuple[Broker, Broker]:
 _NUMBERS = {kind: itertools.count() for kind in TOPICS}
 
 
+@kafka(
+    "LogValidatorTest.checkCompressed checkInvalidChecksum checkInvalidSequence checkLogAppendTimeNonCompressed "
+    "checkLogAppendTimeWithRecompression checkLogAppendTimeWithoutRecompression checkNoKeyCompactedTopic "
+    "checkNonCompressed checkOnlyOneBatch checkRecompression testBatchWithoutRecordsNotAllowed "
+    "testControlRecordsNotAllowedFromClients testDifferentCodecCausesRecompression testInconsistentCountAndOffset "
+    "testInvalidCreateTimeCompressedV2 testInvalidCreateTimeNonCompressedV2 testRecordBatchWithCountOverrides "
+    "testRecordWithFutureTimestampIsRejected testRecordWithPastTimestampIsRejected "
+    "testRelativeOffsetAssignmentCompressedV2 testRelativeOffsetAssignmentNonCompressedV2 "
+    "testUnmatchedNumberOfRecords",
+)
 @pytest.mark.parametrize("kind", TOPICS)
 @settings(
     max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,),

@@ -100,7 +100,14 @@ METADATA: Final = (
         ),
         versions=range(8, 14),
     ),
-    _metadata_script("by id", *new_topic(), _metadata([{"name": None, "topic_id": "$t_id"}]), versions=range(12, 14)),
+    _metadata_script(
+        "by id",
+        *new_topic(),
+        *new_topic("u"),
+        _metadata([{"name": None, "topic_id": "$t_id"}]),
+        _metadata([{"name": "$u", "topic_id": None}, {"name": None, "topic_id": "$t_id"}]),
+        versions=range(12, 14),
+    ),
     _metadata_script(
         "by an unknown id",
         _metadata([{"name": None, "topic_id": NO_SUCH_ID}], "UNKNOWN_TOPIC_ID"),
@@ -135,7 +142,9 @@ TOPIC_PARTITIONS: Final = (
             _partitions("$t", "$u", response_partition_limit=2),
             _partitions("$t", "$u", response_partition_limit=2, cursor={"topic_name": "$t", "partition_index": 2}),
             _partitions("$t", "$u", cursor={"topic_name": "$u", "partition_index": 0}),
-            _partitions("$t", response_partition_limit=0),
+            *(_partitions("$t", "$u", response_partition_limit=limit) for limit in (-1, 0, 1, 3, 4)),
+            _partitions("$t", "$u", cursor={"topic_name": "$t", "partition_index": 9}, response_partition_limit=1),
+            _partitions("$t", cursor={"topic_name": "$u", "partition_index": 0}, errors=("INVALID_REQUEST",)),
         ),
     ),
     Script(

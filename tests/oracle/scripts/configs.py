@@ -23,7 +23,7 @@ KEYS: Final = (
     "message.timestamp.before.max.ms",
 )
 SET, DELETE, APPEND, SUBTRACT = range(4)
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 # DescribeConfigsResponse.ConfigSource: the config is the topic's own.
 TOPIC_CONFIG = 1
 
@@ -62,8 +62,23 @@ DESCRIBE: Final = (
             _describe(*KEYS, include_synonyms=True, include_documentation=True),
         ),
     ),
-    Script(name="describe configs every key", api="describe_configs", steps=(*new_topic(), _describe())),
-    Script(name="describe configs unknown key", api="describe_configs", steps=(*new_topic(), _describe("no.such"))),
+    Script(
+        name="describe configs every key",
+        api="describe_configs",
+        steps=(
+            *new_topic(),
+            _describe(),
+            Step(
+                api="describe_configs",
+                body={"resources": [{"resource_type": TOPIC, "resource_name": "$t", "configuration_keys": []}]},
+            ),
+        ),
+    ),
+    Script(
+        name="describe configs unknown key",
+        api="describe_configs",
+        steps=(*new_topic(), _describe("no.such"), _describe("retention.ms", "no.such", "retention.ms")),
+    ),
     Script(
         name="describe configs refused",
         api="describe_configs",
@@ -73,6 +88,7 @@ DESCRIBE: Final = (
             _describe(name="", errors=("INVALID_TOPIC_EXCEPTION",)),
             _describe("num.partitions", name="4711", kind=BROKER, errors=("INVALID_REQUEST",)),
             _describe("num.partitions", name="x", kind=BROKER, errors=("INVALID_REQUEST",)),
+            _describe(name="", kind=GROUP, errors=("INVALID_REQUEST",)),
         ),
     ),
     Script(
@@ -96,7 +112,15 @@ DESCRIBE: Final = (
     Script(
         name="describe configs of a resource of no kind",
         api="describe_configs",
-        steps=(_describe(kind=77, errors=None),),
+        steps=(
+            _describe(kind=77, errors=None),
+            *new_topic(),
+            Step(
+                api="describe_configs",
+                body={"resources": [{"resource_type": kind, "resource_name": "$t"} for kind in (TOPIC, 77)]},
+                errors=("INVALID_REQUEST",),
+            ),
+        ),
     ),
     Script(
         name="describe configs of a topic twice",
@@ -126,6 +150,8 @@ def _incremental(*changes: dict[str, Any], errors: tuple[str, ...] | None = (), 
     return Step(api="incremental_alter_configs", body=config_body(changes, name, **more), errors=errors)
 
 
+GOOD: Final = _change("segment.ms", SET, "9")
+
 INCREMENTAL: Final = (
     Script(
         name="incremental configs set and delete",
@@ -138,7 +164,7 @@ INCREMENTAL: Final = (
             _incremental(_change("retention.ms", DELETE, None)),
             _reads("retention.ms", "604800000"),
             _reads("max.message.bytes", "2000"),
-            _incremental(_change("retention.bytes", DELETE, None)),
+            _incremental(_change("retention.bytes", DELETE, None), _change("no.such", DELETE, None)),
         ),
     ),
     Script(
@@ -154,6 +180,12 @@ INCREMENTAL: Final = (
             _incremental(_change("follower.replication.throttled.replicas", SUBTRACT, "0:1")),
             _reads("follower.replication.throttled.replicas", "1:1"),
             _incremental(_change("retention.ms", APPEND, "1"), errors=("INVALID_CONFIG",)),
+            _incremental(_change("no.such", SUBTRACT, "1"), errors=("INVALID_CONFIG",)),
+            _incremental(_change("retention.ms", SET, None), _change("no.such", APPEND, None), errors=None),
+            _incremental(_change("cleanup.policy", SUBTRACT, "delete")),
+            _reads("cleanup.policy", ""),
+            _incremental(_change("cleanup.policy", APPEND, "delete")),
+            _reads("cleanup.policy", "delete"),
         ),
     ),
     Script(
@@ -161,15 +193,20 @@ INCREMENTAL: Final = (
         api="incremental_alter_configs",
         steps=(
             *new_topic(),
-            _incremental(_change("no.such.config", SET, "1"), errors=("INVALID_CONFIG",)),
-            _incremental(_change("retention.ms", SET, "soon"), errors=("INVALID_CONFIG",)),
+            _incremental(GOOD, _change("no.such.config", SET, "1"), errors=("INVALID_CONFIG",)),
+            _incremental(GOOD, _change("retention.ms", SET, "soon"), errors=("INVALID_CONFIG",)),
             _incremental(_change("retention.ms", SET, "-2"), errors=("INVALID_CONFIG",)),
-            _incremental(_change("retention.ms", SET, None), errors=None),
-            _incremental(_change("retention.ms", SET, "1"), _change("retention.ms", SET, "2"), errors=None),
+            _incremental(GOOD, _change("retention.ms", SET, None), errors=None),
+            _incremental(GOOD, _change("retention.ms", SET, "1"), _change("retention.ms", DELETE, None), errors=None),
             _incremental(_change("retention.ms", SET, "1"), name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
             _incremental(_change("retention.ms", SET, "1"), name="bad name", errors=None),
             _incremental(_change("retention.ms", SET, "1"), kind=77, errors=None),
-            _describe("retention.ms", include_synonyms=True),
+            _incremental(_change("retention.ms", SET, "1"), name="", errors=("INVALID_REQUEST",)),
+            *(
+                _incremental(_change("message.max.bytes", SET, "1"), name=name, kind=BROKER, errors=None)
+                for name in ("4711", "x")
+            ),
+            _describe("retention.ms", "segment.ms", include_synonyms=True),
         ),
     ),
     Script(
@@ -197,16 +234,19 @@ INCREMENTAL: Final = (
         api="incremental_alter_configs",
         steps=(
             *new_topic(),
+            *new_topic("w"),
             Step(
                 api="incremental_alter_configs",
                 body={
                     "resources": [
-                        {"resource_type": TOPIC, "resource_name": "$t", "configs": [_change("retention.ms", SET, v)]}
-                        for v in ("1000", "2000")
+                        {"resource_type": TOPIC, "resource_name": name, "configs": [_change("retention.ms", SET, "1")]}
+                        for name in ("$t", "$t", "$u", "$w")
                     ]
                 },
-                errors=None,
+                errors=("INVALID_REQUEST", "UNKNOWN_TOPIC_OR_PARTITION"),
             ),
+            _described_until("retention.ms", "value", "1", "$w"),
+            _describe("retention.ms"),
         ),
     ),
 )

@@ -132,6 +132,7 @@ REFUSED: Final = (
     script(
         "bad requests",
         join("m", "INVALID_REQUEST", group_id=""),
+        join("m", "INVALID_REQUEST", group_id="  "),
         join("m", "INVALID_REQUEST", instance_id=""),
         join("m", "INVALID_REQUEST", rack_id=""),
         join("m", "INVALID_REQUEST", rebalance_timeout=-1),
@@ -153,8 +154,12 @@ REFUSED: Final = (
     script(
         "bad requests of members with ids of their own",
         join("", "INVALID_REQUEST"),
+        join(" \t", "INVALID_REQUEST"),
         join("m", "INVALID_REQUEST", subscribed_topic_names=None, subscribed_topic_regex=None),
-        join("m", "INVALID_REGULAR_EXPRESSION", subscribed_topic_regex="("),
+        *(
+            join("m", "INVALID_REGULAR_EXPRESSION", subscribed_topic_regex=regex)
+            for regex in ("(", "[a", "*", "a\\", "(?=a)")
+        ),
         join("m", subscribed_topic_names=None, subscribed_topic_regex=""),
         versions=(1,),
     ),

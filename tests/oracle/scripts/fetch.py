@@ -5,13 +5,15 @@ Source: KafkaApis.handleFetchRequest, ReplicaManager.readFromLog.
 
 from typing import Any, Final
 
-from tests.oracle.batches import Batch
+from tests.oracle.batches import Batch, encode
 from tests.oracle.script import Script, Step
 from tests.oracle.scripts.steps import NO_SUCH_ID, fetch_body, new_topic, produced
 from tests.oracle.values import Plus
 
 API: Final = "fetch"
 BATCHES: Final = tuple(Batch(count=n, timestamp="$now", value=b"v" * 100 * n) for n in (3, 2, 1))  # ends at 3, 5, 6
+AT_ONCE: Final = {"max_wait": 60_000}
+"""Longer than a script waits for an answer."""
 LOG: Final = (*new_topic(), *produced(*BATCHES))
 
 
@@ -25,6 +27,11 @@ def _one(name: str, *steps: Step, versions: tuple[int, ...] = ()) -> Script:
 
 def _from(version: int) -> tuple[int, ...]:
     return tuple(range(version, 19))
+
+
+def _bytes(size: int) -> int:
+    """The bytes of a batch of one record with a value of this size."""
+    return len(encode(Batch(value=bytes(size))))
 
 
 OFFSETS: Final = (
@@ -45,6 +52,12 @@ OFFSETS: Final = (
         name="fetch empty log", api=API, steps=(*new_topic(), _fetch(), _fetch("OFFSET_OUT_OF_RANGE", fetch_offset=1))
     ),
     _one("waits and finds nothing", _fetch(fetch_offset=6, top={"max_wait": 30, "min_bytes": 1})),
+    _one(
+        "answers at once if there is nothing to wait for",
+        *(_fetch(fetch_offset=6, top={**AT_ONCE, "min_bytes": number}) for number in (0, -1)),
+        _fetch("OFFSET_OUT_OF_RANGE", fetch_offset=7, top={**AT_ONCE, "min_bytes": 1}),
+    ),
+    _one("a partition several times", Step(api=API, body=fetch_body([{}, {}, {"fetch_offset": 3}]))),
 )
 
 LIMITS: Final = (
@@ -61,13 +74,39 @@ LIMITS: Final = (
             Step(api=API, body=fetch_body([{"partition": 0}, {"partition": 1}], max_bytes=10)),
         ),
     ),
+    *(
+        Script(
+            name=f"fetch bounded bytes of batches of {size}",
+            api=API,
+            steps=(
+                *new_topic(partitions=2),
+                *(step for part in (0, 0, 1, 1) for step in produced(Batch(value=bytes(size)), partition=part)),
+                *(
+                    Step(
+                        api=API,
+                        body=fetch_body(
+                            [{"partition": part, "partition_max_bytes": each} for part in (0, 1)], max_bytes=all_bytes
+                        ),
+                    )
+                    for each, all_bytes in (
+                        (1, 1 << 20),
+                        (1 << 20, 1),
+                        (0, 0),
+                        (_bytes(size), 1 << 20),
+                        (1 << 20, 3 * _bytes(size)),
+                    )
+                ),
+            ),
+        )
+        for size in (10, 20_000)
+    ),
 )
 
 UNKNOWN: Final = (
     Script(
         name="fetch unknown topic",
         api=API,
-        steps=(Step(api=API, body=fetch_body([{}], topic_id=NO_SUCH_ID), errors=None),),
+        steps=(Step(api=API, body=fetch_body([{}], topic_id=NO_SUCH_ID, min_bytes=1, max_wait=60_000), errors=None),),
     ),
     _one("no such partition", _fetch("UNKNOWN_TOPIC_OR_PARTITION", partition=9)),
     _one(
@@ -93,7 +132,12 @@ SESSIONS: Final = (
     ),
     _one(
         "epoch without a session",
-        Step(api=API, body=fetch_body([{}], session_epoch=5), errors=None),
+        *(Step(api=API, body=fetch_body([{}], session_epoch=epoch), errors=None) for epoch in (5, 1, -5)),
+        versions=_from(7),
+    ),
+    _one(
+        "new session in place of a foreign one",
+        Step(api=API, body=fetch_body([{}], session_id=5, session_epoch=0)),
         versions=_from(7),
     ),
 )
@@ -113,6 +157,11 @@ EPOCHS: Final = (
     _one(
         "last fetched epoch of the future",
         _fetch("OFFSET_OUT_OF_RANGE", fetch_offset=3, last_fetched_epoch=Plus(var="t_epoch", amount=1)),
+        versions=_from(12),
+    ),
+    _one(
+        "beyond the end of the last fetched epoch",
+        _fetch(fetch_offset=99, last_fetched_epoch="$t_epoch", top={**AT_ONCE, "min_bytes": 1}),
         versions=_from(12),
     ),
 )

@@ -94,6 +94,29 @@ COMMIT: Final = (
         _commit(_row(0), name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
         READ,
     ),
+    Script(
+        name="commit with a retention time",
+        api="offset_commit",
+        versions=(2, 3, 4),
+        steps=(
+            *new_topic(),
+            *joined(),
+            _commit(_row(), member="$m", generation="$generation", retention_time=1234),
+            READ,
+        ),
+    ),
+    Script(
+        name="commit metadata of characters that count twice",
+        api="offset_commit",
+        versions=(9,),
+        steps=(
+            *new_topic(),
+            _commit(_row(0, 1, "ü" * 4096)),
+            _commit(_row(0, 2, "\U0001f426" * 2048)),
+            _commit(_row(0, 3, "\U0001f426" * 2049), errors=("OFFSET_METADATA_TOO_LARGE",)),
+            READ,
+        ),
+    ),
     _commit_script("negative offset", *new_topic(), _commit(_row(0, -3)), READ),
     _commit_script("nothing", *new_topic(), _commit(), _commit(topics=[])),
 )
@@ -204,9 +227,12 @@ LIST: Final = (
             in_state("Stable"),
             committed(1, group="h"),
             _list(),
-            *(_list(states_filter=[state]) for state in ("Stable", "Empty", "stable", "Dead", "NoSuchState")),
+            *(
+                _list(states_filter=[state])
+                for state in ("Stable", "empty", "stable", "Dead", "assigning", "NoSuchState")
+            ),
             *(_list(types_filter=[kind]) for kind in ("classic", "Classic", "consumer", "nonsense")),
-            _list(states_filter=["Empty", "Stable"], types_filter=["classic"]),
+            _list(states_filter=["empty", "Stable"], types_filter=["Classic", "consumer"]),
         ),
     ),
 )
@@ -261,6 +287,10 @@ DELETE: Final = (
             READ,
             _describe("$g", errors=None),
             _delete("$g", errors=("GROUP_ID_NOT_FOUND",)),
+            committed(4),
+            *joined(),
+            committed(4, group="h"),
+            _delete("$g", "$h", "$u", errors=("GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP")),
             _delete("", errors=None),
             _delete(),
         ),

@@ -195,7 +195,11 @@ LEAVE: Final = (
     Script(
         name="leave unknown groups",
         api="leave_group",
-        steps=(_leave(NOBODY, errors=("UNKNOWN_MEMBER_ID",)), _leave(NOBODY, group="", errors=None)),
+        steps=(
+            _leave(NOBODY, errors=("UNKNOWN_MEMBER_ID",)),
+            _leave(NOBODY, "other-0", errors=("UNKNOWN_MEMBER_ID",)),
+            _leave(NOBODY, group="", errors=None),
+        ),
     ),
     Script(
         name="leave several at once",

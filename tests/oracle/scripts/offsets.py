@@ -35,7 +35,7 @@ LIST_OFFSETS: Final = (
     _list_script("by time", *(_list(_after(ms)) for ms in (-1, 0, 1, 5, 15, 20, 21, 40, 41, 42))),
     _list_script("latest time", _list(-3), start=7),
     _list_script("tiered markers", _list(-4, expected=False), _list(-5, expected=False), _list(-6, expected=False)),
-    _list_script("unheard of marker", _list(-99, expected=False)),
+    _list_script("unheard of marker", _list(-7, expected=False), _list(-99, expected=False)),
     _list_script("empty log", _list(-2), _list(-1), _list("$now"), log=new_topic()),
     _list_script("empty log latest time", _list(-3), start=7, log=new_topic()),
     _list_script(
@@ -103,14 +103,12 @@ DELETE_RECORDS: Final = (
         api="delete_records",
         steps=(
             *LOG,
-            _delete(1),
-            EARLIEST,
-            _delete(0),
-            EARLIEST,
-            _delete(4),
-            EARLIEST,
-            _delete(-1),
-            EARLIEST,
+            *(
+                step
+                for offset in (1, 0, 4, -1)
+                for step in (_delete(offset), EARLIEST, Step(api="list_offsets", body=offsets_body("t", [0], "$now")))
+            ),
+            *produced(BATCHES[0]),
             Step(api="list_offsets", body=offsets_body("t", [0], -1)),
         ),
     ),

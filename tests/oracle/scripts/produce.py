@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from tests.oracle.batches import Batch
-from tests.oracle.script import Script, Step
+from tests.oracle.script import CLOSED, Script, Step
 from tests.oracle.scripts.steps import (
     NO_SUCH_ID,
     fetch_body,
@@ -50,6 +50,7 @@ PLAIN: Final = (
             *new_topic(),
             _produce([Batch(count=3, timestamp=NOW, step_ms=5)]),
             _produce([Batch(count=2, timestamp=NOW, key=b"key")], acks=1),
+            _produce([Batch(timestamp=NOW, value=bytes(20_000))]),
             _read(),
         ),
     ),
@@ -73,6 +74,38 @@ PLAIN: Final = (
                 silent=True,
                 errors=None,
             ),
+        ),
+    ),
+    Script(
+        name="produce without acknowledgement what is refused",
+        api=API,
+        steps=(
+            *new_topic(),
+            *(
+                _produce(records, CLOSED, acks=0)
+                for records in (
+                    [Batch(timestamp=NOW, damage="crc")],
+                    bytes(100),
+                    _idempotent(0, producer=4000, attributes=0x10),
+                )
+            ),
+        ),
+    ),
+    Script(
+        name="produce to two partitions of which one refuses",
+        api=API,
+        steps=(
+            *new_topic(partitions=2),
+            *(
+                Step(api=API, body=produce_body({0: [Batch(timestamp=NOW)], 1: records}), errors=None)
+                for records in (
+                    [Batch(timestamp=NOW, damage="crc")],
+                    bytes(100),
+                    _idempotent(0, producer=4000, attributes=0x10),
+                    [Batch(timestamp=NOW)],
+                )
+            ),
+            Step(api="fetch", body=fetch_body([{}, {"partition": 1}])),
         ),
     ),
     Script(
@@ -103,11 +136,20 @@ PLAIN: Final = (
         ),
     ),
     Script(name="produce old timestamp", api=API, steps=(*new_topic(), _produce([Batch(timestamp=1000)]))),
+    Script(
+        name="produce a batch that says that its time is the broker's",
+        api=API,
+        steps=(*new_topic(), _produce([Batch(timestamp=1000, attributes=8)]), _read()),
+    ),
     Script(name="produce no timestamp", api=API, steps=(*new_topic(), _produce([Batch(timestamp=-1)]), _read())),
     Script(
         name="produce nothing",
         api=API,
-        steps=(Step(api=API, body={"acks": 1, "timeout": 1000, "topic_data": []}),),
+        steps=(
+            Step(api=API, body={"acks": 1, "timeout": 1000, "topic_data": []}),
+            *new_topic(),
+            Step(api=API, body=produce_body({})),
+        ),
     ),
 )
 
@@ -143,7 +185,12 @@ UNKNOWN: Final = (
     Script(
         name="produce invalid acks",
         api=API,
-        steps=(*new_topic(), _produce([Batch(timestamp=NOW)], "INVALID_REQUIRED_ACKS", acks=5)),
+        steps=(
+            *new_topic(),
+            *(_produce([Batch(timestamp=NOW)], "INVALID_REQUIRED_ACKS", acks=acks) for acks in (5, 2, -2)),
+            _produce([Batch(timestamp=NOW, damage="crc")], "INVALID_REQUIRED_ACKS", acks=2),
+            Step(api=API, body=produce_body({0: [Batch(timestamp=NOW, damage="magic")]}, acks=2), errors=None),
+        ),
     ),
 )
 
@@ -154,6 +201,13 @@ REFUSED: Final = (
     _refused("batch length too small", [Batch(timestamp=NOW, damage="length")], "CORRUPT_MESSAGE"),
     _refused("count against last offset delta", [Batch(count=2, timestamp=NOW, damage="count")], "INVALID_RECORD"),
     _refused("too large", [Batch(timestamp=NOW, value=b"x" * 400)], "MESSAGE_TOO_LARGE", max_message_bytes="300"),
+    _refused(
+        "much too large", [Batch(timestamp=NOW, value=bytes(40_000))], "MESSAGE_TOO_LARGE", max_message_bytes="3000"
+    ),
+    _refused("no records", [Batch(count=0, timestamp=NOW, attributes=1)], "INVALID_RECORD"),
+    _refused(
+        "a producer without a sequence", [Batch(timestamp=NOW, producer_id=5, producer_epoch=0)], "INVALID_RECORD"
+    ),
     _refused(
         "timestamp far ahead", [Batch(timestamp=Plus(var="now", amount=86_400_000), count=2)], "INVALID_TIMESTAMP"
     ),

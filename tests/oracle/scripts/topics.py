@@ -42,7 +42,8 @@ CREATE: Final = (
         _create(
             _topic(
                 configs=[
-                    {"name": "retention.ms", "value": "60000"},
+                    {"name": "retention.ms", "value": "70000"},
+                    {"name": "retention.ms", "value": " 60000 "},
                     {"name": "message.timestamp.type", "value": "LogAppendTime"},
                 ]
             )
@@ -50,7 +51,19 @@ CREATE: Final = (
         _seen("$t"),
     ),
     _create_script("compacted", _create(_topic(configs=[{"name": "cleanup.policy", "value": "compact"}]))),
-    _create_script("that exists", *new_topic(), _create(_topic(), errors=("TOPIC_ALREADY_EXISTS",))),
+    _create_script(
+        "that exists",
+        *new_topic(),
+        _create(_topic(partitions=0, configs=[{"name": "no.such", "value": "1"}]), errors=("TOPIC_ALREADY_EXISTS",)),
+    ),
+    _create_script(
+        "with several mistakes",
+        _create(_topic(partitions=0, replicas=0), errors=("INVALID_REPLICATION_FACTOR",)),
+        _create(_topic(partitions=0, configs=[{"name": "retention.ms", "value": "x"}]), errors=("INVALID_CONFIG",)),
+        _create(_topic(partitions=10_001), errors=("POLICY_VIOLATION",)),
+        _create(_topic("__cluster_metadata"), errors=("INVALID_REQUEST",)),
+        _seen("$t", errors=GONE),
+    ),
     _create_script(
         "several, some good",
         *new_topic(),
@@ -60,7 +73,10 @@ CREATE: Final = (
         _seen("$u"),
     ),
     _create_script(
-        "twice in one request", _create(_topic(), _topic(), errors=("INVALID_REQUEST",)), _seen("$t", errors=GONE)
+        "twice in one request",
+        _create(_topic(), _topic(), _topic("$u"), errors=("INVALID_REQUEST",)),
+        _seen("$u"),
+        _seen("$t", errors=GONE),
     ),
     _create_script("none", _create()),
     *(
@@ -99,7 +115,14 @@ CREATE: Final = (
     ),
     _create_script("assigned", NODE, _create(_assigned(["$node"], ["$node"])), _seen("$t")),
     _create_script(
-        "assigned with counts too", NODE, _create(_assigned(["$node"], partitions=1), errors=("INVALID_REQUEST",))
+        "assigned with counts too",
+        NODE,
+        _create(_assigned(["$node"], partitions=1), errors=("INVALID_REQUEST",)),
+        _create(_assigned(["$node"], replicas=1), errors=("INVALID_REQUEST",)),
+        _create(
+            _topic(partitions=-1, replicas=-1, assignments=[{"partition_index": 0, "broker_ids": ["$node"]}] * 2),
+            errors=("INVALID_REPLICA_ASSIGNMENT",),
+        ),
     ),
     _create_script("assigned to an unknown node", _create(_assigned([4711]), errors=("INVALID_REPLICA_ASSIGNMENT",))),
     _create_script(
@@ -134,6 +157,18 @@ DELETE: Final = (
     _delete_script("with an illegal name", _delete("bad name", errors=None)),
     _delete_script("by id", *new_topic(), _delete(ids=("$t_id",)), _seen("$t", errors=GONE), start=6),
     _delete_script("by an unknown id", _delete(ids=(NO_SUCH_ID,), errors=("UNKNOWN_TOPIC_ID",)), start=6),
+    _delete_script(
+        "in every wrong way at once",
+        *new_topic(),
+        *new_topic("u"),
+        _delete("$t", "bad name", ids=("$t_id", "$u_id", "$u_id", NO_SUCH_ID, None), errors=None),
+        _seen("$t"),
+        _seen("$u"),
+        _delete("$t", ids=("$u_id",)),
+        _seen("$t", errors=GONE),
+        _seen("$u", errors=GONE),
+        start=6,
+    ),
     _delete_script(
         "by id and by name",
         *new_topic(),
@@ -191,6 +226,7 @@ PARTITIONS: Final = (
             _grow(4, "INVALID_REPLICA_ASSIGNMENT", nodes=_at(["$node"])),
             _grow(3, "INVALID_REPLICA_ASSIGNMENT", nodes=_at([4711])),
             _grow(3, "INVALID_REPLICA_ASSIGNMENT", nodes=_at([])),
+            _grow(3, "INVALID_REPLICA_ASSIGNMENT", nodes=[]),
             _seen("$t"),
         ),
     ),
@@ -215,10 +251,17 @@ PARTITIONS: Final = (
         api="create_partitions",
         steps=(
             *new_topic(),
+            *new_topic("w"),
             Step(
                 api="create_partitions",
-                body={"topics": [{"name": "$t", "count": 2, "assignments": None}] * 2, "timeout": 10000},
-                errors=("INVALID_REQUEST",),
+                body={"topics": [{"name": name, "count": 2} for name in ("$t", "$u", "$w", "$t")], "timeout": 10000},
+                errors=("INVALID_REQUEST", "UNKNOWN_TOPIC_OR_PARTITION"),
+            ),
+            Step(
+                api="metadata",
+                version=12,
+                body={"topics": [{"name": "$t"}, {"name": "$w"}]},
+                until=("topics[1].partitions[1].error_code", "NONE"),
             ),
         ),
     ),

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tests.oracle.batches import Batch
 from tests.oracle.script import Script, Step
-from tests.oracle.scripts.steps import fetch_body, new_topic, offsets_body
+from tests.oracle.scripts.steps import fetch_body, new_topic, offsets_body, produced
 from tests.oracle.values import Plus
 
 TRANSACTIONAL: Final = 0x10
@@ -95,6 +95,11 @@ def ends(level: int) -> Step:
     return Step(api="list_offsets", version=7, body={**offsets_body("t", [0], -1), "isolation_level": level})
 
 
+PRODUCERS: Final = Step(
+    api="describe_producers",
+    body={"topics": [{"name": "$t", "partition_indexes": [0]}]},
+    ignore=("topics[].partitions[].active_producers[].last_timestamp",),
+)
 SEEN: Final = (read(1), read(0), ends(1), ends(0))
 OPEN: Final = (*new_topic(), READY, init(), add(), send())
 """A transaction of one record on partition 0."""
@@ -227,6 +232,12 @@ END: Final = (
         send(version=12),
         end(version=5, commit=False, save=True),
         state("CompleteAbort"),
+        PRODUCERS,
+        send(version=12),
+        end(version=5, save=True),
+        state("CompleteCommit"),
+        PRODUCERS,
+        end(version=5, commit=False, save=True),
         send(version=12),
         end(version=5, save=True),
         state("CompleteCommit"),
@@ -342,6 +353,7 @@ OFFSETS: Final = (
         add_offsets(),
         hold("UNKNOWN_TOPIC_OR_PARTITION", partition=("$u", 0)),
         hold("UNKNOWN_TOPIC_OR_PARTITION", partition=("$t", 9)),
+        hold("INVALID_GROUP_ID", group_id=""),
         hold(UNKNOWN_ID, producer_id=4711),
         hold(OLD_FENCED, producer_epoch=AFTER),
     ),
@@ -382,6 +394,7 @@ DESCRIBE: Final = (
     script("described", "describe_transactions", *OPEN, state("Ongoing"),
            Step(api="describe_transactions", body={"transactional_ids": ["$h", ""]}, errors=None)),
     script("producers", "describe_producers", *OPEN,
+           *produced(Batch(timestamp=1000, producer_id=4711, producer_epoch=2, sequence=0)),
            Step(api="describe_producers", body={"topics": [{"name": "$t", "partition_indexes": [0, 7]}]},
                 errors=("UNKNOWN_TOPIC_OR_PARTITION",))),
 )  # fmt: skip
@@ -423,11 +436,6 @@ def remade(name: str, version: int, *steps: Step, commit: bool = True) -> Script
     )
 
 
-PRODUCERS: Final = Step(
-    api="describe_producers",
-    body={"topics": [{"name": "$t", "partition_indexes": [0]}]},
-    ignore=("topics[].partitions[].active_producers[].last_timestamp",),
-)
 DESCRIBED: Final = Step(api="describe_transactions", body={"transactional_ids": [ID]})
 
 REMADE: Final = (

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from tests.oracle.script import Script, Step
 
-_SHA_256, _UNKNOWN = 1, 9
+_SHA_256, _SHA_512, _UNKNOWN = 1, 2, 9
 _STATE: Final = ("ILLEGAL_SASL_STATE",)
 
 
@@ -20,6 +20,13 @@ def _deletion(name: str, mechanism: int = _SHA_256) -> dict[str, Any]:
 def _alter(deletions: list[dict[str, Any]], upsertions: list[dict[str, Any]]) -> Step:
     body = {"deletions": deletions, "upsertions": upsertions}
     return Step(api="alter_user_scram_credentials", body=body, errors=None)
+
+
+def _described(name: str, exists: bool) -> Step:
+    """DescribeUserScramCredentials, once Kafka's broker has seen the change before it."""
+    body = {"users": [{"name": name}]}
+    code = "NONE" if exists else "RESOURCE_NOT_FOUND"
+    return Step(api="describe_user_scram_credentials", body=body, errors=None, until=("results[0].error_code", code))
 
 
 SCRIPTS: Final = (
@@ -42,9 +49,26 @@ SCRIPTS: Final = (
             _alter([_deletion("")], [_upsertion("$g", 1)]),
             _alter([_deletion("$g", _UNKNOWN)], []),
             _alter([], [_upsertion("$g", 100_000)]),
+            _alter([_deletion(""), _deletion("")], [_upsertion("")]),
+            _alter([_deletion("$g", _UNKNOWN), _deletion("$g")], [_upsertion("$h", mechanism=_UNKNOWN)]),
+            _alter([], [_upsertion("$g", 1), _upsertion("$h", 2**31 - 1)]),
             _alter([_deletion("$g")], [_upsertion("$g")]),
             _alter([], [_upsertion("$g")]),
-            _alter([_deletion("$g")], []),
+            _alter(
+                [_deletion("$h"), _deletion("$h", _SHA_512)], [_upsertion("$w"), _upsertion("$w", mechanism=_SHA_512)]
+            ),
+            _described("$g", True),
+            Step(
+                api="describe_user_scram_credentials",
+                body={"users": [{"name": name} for name in ("$g", "$w", "$w")]},
+                errors=None,
+            ),
+            _alter([], [_upsertion("$g", 16_384, _SHA_512)]),
+            _described("$g", True),
+            _alter([_deletion("$g"), _deletion("$u")], [_upsertion("$h", 16_385)]),
+            _described("$g", True),
+            _alter([_deletion("$g", _SHA_512)], []),
+            _described("$g", False),
         ),
     ),
 )
