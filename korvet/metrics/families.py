@@ -156,7 +156,7 @@ STORE = _table(
         "Reads of partitions by what answered them: memory, entries (only the batches were asked for), redis.",
         "source",
     ),
-    _gauge("read_cache_bytes", "Batches in memory: recent ones, and placed ones.", "kind"),
+    _gauge("read_cache_bytes", "Batches in memory: read ahead of a reader, or kept for all readers.", "kind"),
     _counter("placed_batch_hits", "Placed batches that were in memory when a reader came."),
     _counter("placed_batch_misses", "Placed batches that were not."),
     _counter("sweeps", "Steps of background work.", "sweep"),

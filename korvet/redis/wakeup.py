@@ -173,7 +173,8 @@ class Wakeups:
 
         0 without listeners. While the number stays the same, an earlier read and `latest` are valid.
         """
-        since = self.subscribed_since(channel)
+        known = self._channels.get(channel)
+        since = 0 if known is None else known.since
         return since + int(self._loop.time() / _BELIEVED_S) * _SPANS if since and self._is_doubted else since
 
     def subscribed_since(self, channel: str) -> int:

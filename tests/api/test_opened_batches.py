@@ -238,7 +238,7 @@ async def test_schema_is_made_beside_the_loop_when_it_is_set(redis_server: Serve
 @pytest.mark.anyio
 async def test_tenant_whose_batches_take_long_leaves_a_thread_to_another(redis_server: Server) -> None:
     async with front(redis_server.url) as one:
-        shared = Shared(one.store, one.wakeups)
+        shared = Shared(one.store)
         hostile, victim = (
             Log(Namespace(name), one.store, one.catalog, one.wakeups, shared) for name in ("hostile", "victim")
         )

@@ -121,7 +121,7 @@ async def settle(one: Front, partition: Partition, writer: Writer) -> None:
 
 
 async def check(cluster: Cluster, one: Front, partition: Partition, writer: Writer) -> None:
-    one.log.recent.clear()
+    one.log.cache.clear()
     one.log.forget()
     read = records(await one.read(partition, 0))
     assert all_values(read) == writer.values

@@ -111,7 +111,7 @@ class Archive:
     async def read(self) -> list[Read]:
         """All records in the log, read from Redis."""
         meta = await self.meta()
-        self.front.log.recent.clear()
+        self.front.log.cache.clear()
         self.front.log.forget()
         found = await self.front.read(self.partition, meta.start)
         assert found.code == 0

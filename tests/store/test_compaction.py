@@ -32,7 +32,7 @@ async def fill(front: Front, partition: Partition, *all_pairs: Sequence[Pair], c
 
 async def read_all(front: Front, partition: Partition, offset: int = 0) -> list[Read]:
     """All records from an offset on, read from Redis."""
-    front.log.recent.clear()
+    front.log.cache.clear()
     front.log.forget()
     return [record for record in records(await front.read(partition, offset)) if record[0] >= offset]
 

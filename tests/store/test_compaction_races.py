@@ -36,7 +36,7 @@ async def read_all(front: Front, partition: Partition, offset: int = 0) -> list[
 
     :raises StoreUnavailable: if Redis is away.
     """
-    front.log.recent.clear()
+    front.log.cache.clear()
     front.log.forget()
     found: PartitionRead = await front.read(partition, offset)
     if found.code == NOT_LEADER_OR_FOLLOWER:

@@ -90,7 +90,7 @@ class Scene:
         return [(int(member.split()[0]), int(member.split()[1])) for member in members if member]
 
     async def _read(self) -> PartitionRead:
-        self.front.log.recent.clear()
+        self.front.log.cache.clear()
         self.front.log.forget()
         return await self.front.read(self.partition, 0)
 

@@ -275,7 +275,7 @@ async def test_batches_that_are_only_partly_in_memory_are_read_from_redis(one: F
         for _ in range(3):
             await one.append(partition, batch(2))
         await until(lambda: one.wakeups.latest(partition.channel) == b"0 6")
-        del partition.recent[2]
+        one.log.cache._drop((partition, 2))
         assert offsets(await one.read(partition, 0)) == [0, 2, 4]
 
 

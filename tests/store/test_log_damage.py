@@ -332,7 +332,7 @@ async def test_placed_batch_that_somebody_cut_is_no_batch(one: Front, size: int)
     key = f"{partition.keys.log}:1"
     whole = await command(one, "GET", key)
     await command(one, "SET", key, whole[:size])
-    partition.recent.clear()
+    one.log.cache.clear()
     assert codes([await one.read(partition, 0)]) == [CORRUPT]
 
 

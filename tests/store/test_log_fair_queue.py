@@ -53,8 +53,8 @@ async def test_small_read_waits_only_for_large_ones_under_way(one: Front, monkey
     await one.append(small, batch(1))
     await one.read(large, 0)
     await one.read(small, 0)
-    large.recent.clear()
-    small.recent.clear()
+    one.log.cache.clear()
+    one.log.cache.clear()
     noted = Noted(one, monkeypatch)
 
     async def catch_up() -> None:
@@ -81,7 +81,7 @@ async def test_readers_that_catch_up_get_their_batches_by_turns(one: Front, monk
         for _ in range(8):
             await one.append(partition, data)
         await one.read(partition, 0)
-        partition.recent.clear()
+        one.log.cache.clear()
     noted = Noted(one, monkeypatch)
     async with anyio.create_task_group() as tasks:
         for partition in partitions:
@@ -101,7 +101,7 @@ async def test_inline_batches_are_asked_for_in_slices(one: Front, monkeypatch: p
     for _ in range(400):
         await one.append(partition, data)
     await one.read(partition, 0)
-    partition.recent.clear()
+    one.log.cache.clear()
     found = await one.read(partition, 0)
     assert MIB <= found.size_bytes < 2 * MIB
     assert found.is_cut

@@ -1,4 +1,4 @@
-"""The parts of the log that do not call Redis: epochs, the reply budget, recent batches, batches under way."""
+"""The parts of the log that do not call Redis: epochs, the reply budget, batches under way."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from korvet.store.log.budget import AnswerBudget, Share
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, epoch_of_offset, parse_epochs
 from korvet.store.log.fair_queue import FairQueue
 from korvet.store.log.in_flight import SEQUENCES, InFlight
-from korvet.store.log.partition import Partition, RecentBatch
-from korvet.store.log.recent import RecentBatches
+from korvet.store.log.partition import Partition
 from korvet.wire.batch import HEADER, Batch
 from tests.oracle.batches import Batch as Script
 from tests.oracle.batches import encode
@@ -168,29 +167,6 @@ async def test_cancelled_read_takes_no_turn_and_holds_up_no_other() -> None:
 def partition() -> Partition:
     topic = Topic(name="t", id=uuid4(), partitions=1, configs={})
     return Partition(topic, 0, Namespace().transaction_log("t", 0))
-
-
-def test_oldest_batches_are_dropped_over_the_budget() -> None:
-    recent, one, other = RecentBatches(3000), partition(), partition()
-    for base in range(10):
-        recent.add(one if base % 2 else other, base, RecentBatch(base + 1, 0, bytes(800)))
-        assert recent.size_bytes <= 3000
-    assert sorted([*one.recent, *other.recent]) == [7, 8, 9]
-
-
-def test_batch_is_kept_once() -> None:
-    recent, one = RecentBatches(3000), partition()
-    for _ in range(10):
-        recent.add(one, 5, RecentBatch(6, 0, bytes(800)))
-    assert list(one.recent) == [5]
-    recent.clear()
-    assert (recent.size_bytes, one.recent) == (0, {})
-
-
-def test_batch_larger_than_the_budget_is_not_kept() -> None:
-    recent, one = RecentBatches(3000), partition()
-    recent.add(one, 0, RecentBatch(1, 0, bytes(8000)))
-    assert (recent.size_bytes, one.recent) == (0, {})
 
 
 def test_known_end_of_a_partition_never_goes_back_within_an_epoch() -> None:

@@ -46,7 +46,7 @@ async def append(front: Front, partition: Partition, *records: Whole, is_record:
 
 async def all_records(front: Front, partition: Partition) -> list[Placed]:
     """The records that a consumer gets from Redis."""
-    front.log.recent.clear()
+    front.log.cache.clear()
     front.log.forget()
     found = await front.read(partition, 0)
     return [one for one in read(b"".join(found.records)) if not one.attributes & 0x20]
@@ -120,7 +120,7 @@ async def test_retention_by_size_counts_the_bytes_of_records(one: Front) -> None
 
 async def all_records_from(front: Front, partition: Partition) -> list[Placed]:
     """The records that are left from the log start on."""
-    front.log.recent.clear()
+    front.log.cache.clear()
     front.log.forget()
     meta = await front.log.meta(partition)
     assert meta is not None
@@ -211,7 +211,7 @@ async def test_long_records_behind_short_ones_are_asked_for_a_slice_at_a_time(
     await append(one, partition, *short, is_record=True)
     for record in long:
         await append(one, partition, record, is_record=True)
-    one.log.recent.clear()
+    one.log.cache.clear()
     one.log.forget()
     asked: list[asyncio.Future[Any]] = []
 

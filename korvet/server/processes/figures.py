@@ -229,10 +229,10 @@ def _of_store(process: Process) -> Iterator[_Figure]:
     yield "reads_total", ("memory",), shared.reads.memory
     yield "reads_total", ("entries",), shared.reads.entries
     yield "reads_total", ("redis",), shared.reads.redis
-    yield "read_cache_bytes", ("recent",), shared.recent.size_bytes
-    yield "read_cache_bytes", ("placed",), shared.placed.size_bytes
-    yield "placed_batch_hits_total", (), shared.placed.hits
-    yield "placed_batch_misses_total", (), shared.placed.misses
+    yield "read_cache_bytes", ("ahead",), shared.cache.ahead_bytes
+    yield "read_cache_bytes", ("kept",), shared.cache.size_bytes - shared.cache.ahead_bytes
+    yield "placed_batch_hits_total", (), shared.cache.hits
+    yield "placed_batch_misses_total", (), shared.cache.misses
     for name, steps in process.sweeps.items():
         yield "sweeps_total", (name,), steps.taken
         yield "sweep_failures_total", (name,), steps.failed

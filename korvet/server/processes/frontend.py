@@ -245,7 +245,7 @@ def _count(nodes: Sequence[Nodes], workers: int) -> int:
 
 
 def _memory_in_use(server: Server, process: Process) -> int:
-    return server.memory_in_use + process.shared.recent.size_bytes + process.shared.placed.size_bytes
+    return server.memory_in_use + process.shared.cache.size_bytes
 
 
 def _spare_the_collector() -> None:

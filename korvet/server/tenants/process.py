@@ -82,7 +82,7 @@ async def open_access(first: Access, name: str, passwords: Path) -> AsyncIterato
                 f"Redis user {user} lacks rights: {lacking[0].reason}. Make it anew: korvet tenants redis-user {name}"
             )
         wakeups = Wakeups(store)
-        yield Access(store, wakeups, first.shared.beside(store, wakeups))
+        yield Access(store, wakeups, first.shared.beside(store))
 
 
 log = structlog.get_logger()
@@ -110,9 +110,7 @@ class Process:
         self.lend: Callable[[int], bool] = lambda _count: True
         """As `korvet.server.bounds.connection_quotas.ConnectionQuotas.lend`, in a process with clients."""
         self._has_warned = False
-        self.shared = Shared(
-            store, self.wakeups, answers=AnswerBudget(limits.answer_bytes), cache_bytes=limits.cache_bytes
-        )
+        self.shared = Shared(store, answers=AnswerBudget(limits.answer_bytes), cache_bytes=limits.cache_bytes)
         self._access = Access(store, self.wakeups, self.shared)
 
     @asynccontextmanager

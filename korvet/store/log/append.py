@@ -30,10 +30,11 @@ from korvet.errors import KorvetError, SlotMoving, StoreError
 from korvet.redis.client import Argument
 from korvet.store.contract import GONE, RESEND, VERIFY
 from korvet.store.log.append_call import AppendCall, Appended, parsed
-from korvet.store.log.latest import tell_end
+from korvet.store.log.ends import tell_end
+from korvet.store.log.entries import Entry
 from korvet.store.log.markers import Ending, abort_older
 from korvet.store.log.membership import Membership
-from korvet.store.log.partition import Partition, RecentBatch
+from korvet.store.log.partition import Partition
 from korvet.store.log.partitions import Partitions
 from korvet.wire.batch import Batch
 
@@ -238,9 +239,13 @@ class Appending(AppendCall):
         # A duplicate is not cached: it may be in an older epoch than the current one.
         if is_newest and 0 <= self._known_end <= appended.base_offset and log.now() - partition.watched_at < _WATCHED_S:
             # A view would keep the whole request in memory, with its batches for other partitions.
-            batch = RecentBatch(next_offset, appended.leader_epoch, _alone(self._data))
-            log.recent.add(partition, appended.base_offset, batch)
-            if self._membership is None:
+            data, epoch = _alone(self._data), appended.leader_epoch
+            entry = Entry(next_offset, self._batch.records, len(data), epoch, None, next_offset)
+            is_plain = self._membership is None
+            log.cache.add(
+                partition, appended.base_offset, entry, data, since=partition.since, epoch=epoch, is_settled=is_plain
+            )
+            if is_plain:
                 tell_end(log, partition, appended.leader_epoch, appended.base_offset, next_offset)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from korvet.redis.client import Buffer, Purpose
-from korvet.store.keys import placed_batch
 from korvet.store.log.budget import SMALL_BYTES
+from korvet.store.log.cache import Batch
 from korvet.store.log.entries import FOREIGN, CorruptEntry, Entry, parsed_entries
 from korvet.store.log.fair_queue import Reader, passed_on
 from korvet.store.log.joined import in_batches
@@ -19,6 +19,13 @@ from korvet.wire.batch import HEADER_BYTES
 
 _PIECE_BYTES = 128 << 10
 _UNJOINABLE = (ValueError, IndexError, OverflowError, struct.error)
+
+
+class _Missing(NamedTuple):
+    """A batch that is not in memory, and its position in `korvet.store.log.cache`."""
+
+    position: int
+    entry: Entry
 
 
 class Fetched(NamedTuple):
@@ -31,19 +38,26 @@ class Fetched(NamedTuple):
 
 
 async def fetch_until_gap(
-    log: Partitions, partition: Partition, entries: Sequence[Entry], reader: Reader, *, may_join: bool = False
+    log: Partitions,
+    partition: Partition,
+    entries: Sequence[Entry],
+    reader: Reader,
+    *,
+    offset: int | None = None,
+    may_join: bool = False,
 ) -> Fetched:
     """The bytes of the entries' batches, up to a missing or unreadable one. Large reads take turns.
 
+    :param offset: the reader's offset, if the entries are the next ones from there on.
     :raises CorruptEntry: the first cannot be read.
     :raises StoreUnavailable, StoreError:
     """
     log_key = partition.keys.log
     batched = _batched(log_key, entries, may_join=may_join)
-    asked = await _asked(log, partition, batched, reader)
+    found = await _found(log, partition, batched, reader, offset)
     batches: list[Buffer] = []
-    for entry, one in zip(batched, asked, strict=True):
-        data = one if isinstance(one, bytes) else await one
+    for entry, one in zip(batched, found, strict=True):
+        data = await one if isinstance(one, asyncio.Future) else one
         if data is None:
             missing = CorruptEntry(log_key, f"{entry.next_offset}-0", "has a batch that is missing")
             return Fetched(batched[: len(batches)], batches, missing)
@@ -55,60 +69,68 @@ async def fetch_until_gap(
     return Fetched(batched, batches)
 
 
-async def _asked(
-    log: Partitions, partition: Partition, entries: Sequence[Entry], reader: Reader
-) -> list[bytes | asyncio.Future[Any]]:
+async def _found(
+    log: Partitions, partition: Partition, entries: Sequence[Entry], reader: Reader, offset: int | None
+) -> Sequence[Batch]:
     """The batches in memory, and futures of the others."""
-    if all(entry.data is not None for entry in entries):
-        return [entry.data for entry in entries if entry.data is not None]
-    is_shared = log.placed.is_shared(partition, reader)
-    found: list[bytes | asyncio.Future[Any] | None] = []
-    missing: list[Entry] = []
+    inline = [entry.data for entry in entries if entry.data is not None]
+    if len(inline) == len(entries):
+        return inline
+    first = entries[0].next_offset - entries[0].records
+    position = first if offset is None else min(offset, first)
+    is_shared = log.cache.is_shared(partition, reader)
+    found: list[Batch | None] = []
+    missing: list[_Missing] = []
     for entry in entries:
-        one = log.placed.get(partition, entry, is_shared=is_shared) if entry.data is None else entry.data
+        one = log.cache.get(partition, position, entry, is_shared=is_shared) if entry.data is None else entry.data
         found.append(one)
         if one is None:
-            missing.append(entry)
-    coming = iter(await _ask_in_turns(log, partition, missing, reader, is_shared=is_shared))
+            missing.append(_Missing(position, entry))
+        position = entry.next_offset
+    coming = iter(await _requested(log, partition, missing, reader, is_shared=is_shared))
     return [next(coming) if one is None else one for one in found]
 
 
-async def _ask_in_turns(
-    log: Partitions, partition: Partition, entries: Sequence[Entry], reader: Reader, *, is_shared: bool
-) -> list[asyncio.Future[Any]]:
-    if sum(entry.size_bytes for entry in entries) <= SMALL_BYTES:
-        return [_ask_once(log, partition, entry, is_shared=is_shared) for entry in entries]
-    asked: list[asyncio.Future[Any]] = []
-    queue = log.fair_queue_of(partition)
-    for some, size_bytes in _pieces(entries):
+async def _requested(
+    log: Partitions, partition: Partition, missing: Sequence[_Missing], reader: Reader, *, is_shared: bool
+) -> list[Batch]:
+    if sum(entry.size_bytes for _, entry in missing) <= SMALL_BYTES:
+        return [_request(log, partition, one, is_shared=is_shared) for one in missing]
+    requested: list[Batch] = []
+    queue = log.source.queue(partition)
+    for some, size_bytes in _pieces(missing):
         await queue.acquire(reader, size_bytes)
-        asked += [_ask_once(log, partition, entry, is_shared=is_shared) for entry in some]
+        requested += [_request(log, partition, one, is_shared=is_shared) for one in some]
         # One server sends all of them, in order.
-        asked[-1] = queue.under_way(asked[-1], size_bytes)
-    return asked
+        last = requested[-1]
+        if isinstance(last, asyncio.Future):
+            requested[-1] = queue.under_way(last, size_bytes)
+        else:
+            queue.arrived(size_bytes)
+    return requested
 
 
-def _ask_once(log: Partitions, partition: Partition, entry: Entry, *, is_shared: bool) -> asyncio.Future[Any]:
+def _request(log: Partitions, partition: Partition, missing: _Missing, *, is_shared: bool) -> Batch:
     """A batch, perhaps already requested by another reader while this one waited for its turn."""
+    position, entry = missing
     if not is_shared:
-        return ask_batch(log, partition, entry)
-    kept = log.placed.get(partition, entry, is_shared=True)
-    if kept is not None:
+        return log.source.batch(partition, entry)
+    if (kept := log.cache.get(partition, position, entry, is_shared=True)) is not None:
         return kept
-    asked = ask_batch(log, partition, entry)
-    log.placed.add(partition, entry, asked, is_ahead=False)
-    return passed_on(asked)
+    requested = log.source.batch(partition, entry)
+    log.cache.share(partition, position, entry, requested)
+    return passed_on(requested)
 
 
-def _pieces(entries: Sequence[Entry]) -> Iterator[tuple[Sequence[Entry], int]]:
-    """The entries in groups, one for each turn, with their bytes: a turn costs as much as a small batch."""
+def _pieces(missing: Sequence[_Missing]) -> Iterator[tuple[Sequence[_Missing], int]]:
+    """The batches in groups, one for each turn, with their bytes: a turn costs as much as a small batch."""
     begin = size_bytes = 0
-    for at, entry in enumerate(entries):
+    for at, (_, entry) in enumerate(missing):
         if at > begin and size_bytes + entry.size_bytes > _PIECE_BYTES:
-            yield entries[begin:at], size_bytes
+            yield missing[begin:at], size_bytes
             begin, size_bytes = at, 0
         size_bytes += entry.size_bytes
-    yield entries[begin:], size_bytes
+    yield missing[begin:], size_bytes
 
 
 def _batched(log_key: str, entries: Sequence[Entry], *, may_join: bool) -> Sequence[Entry]:
@@ -164,13 +186,6 @@ async def lost_batch(
     )
     places = {entry.next_offset: entry.place for entry in entries}
     return missing if listed and places.get(listed[0].next_offset) == listed[0].place else None
-
-
-def ask_batch(log: Partitions, partition: Partition, entry: Entry) -> asyncio.Future[Any]:
-    """Queue the read of a placed batch."""
-    # Not MGET, which a cluster refuses while some of the keys have moved.
-    key = placed_batch(partition.keys.log, entry.place)
-    return log.store.call(Purpose.READ, key, "GET", key)
 
 
 async def read_entry(log: Partitions, partition: Partition, next_offset: int) -> tuple[Entry, bytes] | None:

@@ -14,7 +14,7 @@ from korvet.store.contract import GONE
 from korvet.store.log import markers
 from korvet.store.log.append import Appending
 from korvet.store.log.budget import Share
-from korvet.store.log.latest import stands_at_end
+from korvet.store.log.ends import stands_at_end
 from korvet.store.log.markers import Ending, Producer
 from korvet.store.log.membership import Membership
 from korvet.store.log.meta import ask_meta, told_meta

@@ -30,12 +30,11 @@ class Meta(NamedTuple):
     cleaned: int
 
 
-class RecentBatch(NamedTuple):
-    """A stored batch in memory; ``next_offset`` is the offset just past it."""
+class Ends(NamedTuple):
+    """A log's end and its last stable offset; -1 if unknown."""
 
-    next_offset: int
-    leader_epoch: int
-    data: bytes | memoryview
+    end: int
+    stable: int
 
 
 class Partition:
@@ -47,8 +46,8 @@ class Partition:
 
     __slots__ = (
         "aborted_pages", "channel", "end", "epoch", "holds_records", "in_flight", "index", "keys", "last_epoch",
-        "limits", "marked_end", "mean_bytes", "read_at", "reader", "recent", "repairing", "repairs", "replid", "run_id",
-        "shared_at", "since", "start", "topic", "topic_id", "transaction_keys", "watched_at",
+        "limits", "marked_end", "mean_bytes", "message", "message_ends", "read_at", "reader", "repairing", "repairs",
+        "replid", "run_id", "shared_at", "since", "start", "topic", "topic_id", "transaction_keys", "watched_at",
     )  # fmt: skip
 
     def __init__(self, topic: Topic, index: int, keys: TransactionLogKeys) -> None:
@@ -65,6 +64,9 @@ class Partition:
         """The last known epoch, trusted or not; at first 0, the lowest of a log."""
         self.since = 0
         """`Wakeups.since` of the channel at the read of the known values."""
+        self.message: bytes | None = None
+        """The channel's message that was read last, and what it says: an epoch and the ends."""
+        self.message_ends = -1, Ends(-1, -1)
         self.run_id = ""
         """The run id of the partition's server; empty if unknown."""
         self.replid = ""
@@ -73,8 +75,6 @@ class Partition:
         self.mean_bytes = GUESSED_BATCH_BYTES
         self.holds_records = False
         """True after a reader found an entry of one record."""
-        self.recent: dict[int, RecentBatch] = {}
-        """Recent batches by base offset."""
         self.reader: object = None
         """The last reader of placed batches."""
         self.read_at = -1e9

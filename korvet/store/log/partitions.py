@@ -16,11 +16,11 @@ from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
 from korvet.store.contract import GONE
 from korvet.store.keys import Namespace
-from korvet.store.log.fair_queue import FairQueue
 from korvet.store.log.limits import TopicLimits, keeps_unarchived, limits_of
 from korvet.store.log.partition import Partition
 from korvet.store.log.rules import rules_of
 from korvet.store.log.shared import Shared
+from korvet.store.log.source import RedisSource
 from korvet.store.memory import ProducerRoom
 from korvet.store.outcomes import settled
 
@@ -48,9 +48,10 @@ class Partitions:
         self.whole_store = store.whole
         """For appends: a partition's keys are checked once, when its cache is made."""
         self.wakeups = wakeups
-        shared = shared or Shared(store, wakeups)
-        self.recent, self.placed, self.known, self.reads = shared.recent, shared.placed, shared.known, shared.reads
-        self.answers, self.fair_queues = shared.answers, shared.fair_queues
+        shared = shared or Shared(store)
+        self.cache, self.reads, self.answers = shared.cache, shared.reads, shared.answers
+        self.fair_queues = shared.fair_queues
+        self.source = RedisSource(store, shared.fair_queues)
         self._decoders = shared.decoders
         self.replicas, self.damage = shared.replicas, shared.damage
         self.reserve: ProducerRoom = shared.reserve
@@ -113,16 +114,10 @@ class Partitions:
 
     def forget(self) -> None:
         """Drop every cache, because another server, perhaps with another history, answers."""
-        self.recent.clear()
-        self.placed.clear()
-        self.known.clear()
+        self.cache.clear()
         for partitions in self._partitions.values():
             for partition in partitions:
                 partition.forget()
-
-    def fair_queue_of(self, partition: Partition) -> FairQueue:
-        """The queue of the connection by which a partition is read."""
-        return self.fair_queues.at(self.store.link(Purpose.READ, partition.keys.log))
 
     def next_token(self) -> str:
         """A name for a temporary key, unique among all processes."""

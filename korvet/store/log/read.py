@@ -28,23 +28,24 @@ from korvet.codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from korvet.errors import KorvetError, StoreError, StoreFull
-from korvet.redis.client import Buffer, Purpose
-from korvet.store.log import records_ahead
 from korvet.store.log.aborted import aborted_within
-from korvet.store.log.batches import ask_batch, fetch_until_gap
+from korvet.store.log.batches import Fetched, fetch_until_gap
 from korvet.store.log.budget import SLICE_BYTES, SMALL_BYTES, Share
+from korvet.store.log.cache import Run, is_settled
+from korvet.store.log.ends import known_ends, learn_ends
 from korvet.store.log.entries import FOREIGN, CorruptEntry, Entry, parsed_entries
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, parse_epochs
-from korvet.store.log.known_entries import Known
-from korvet.store.log.latest import known_ends, learn_ends, read_latest
 from korvet.store.log.meta import Unreadable, ask_meta, meta_of
-from korvet.store.log.partition import Meta, Partition, RecentBatch
+from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.partition_read import EpochEnd, PartitionRead
 from korvet.store.log.partitions import Partitions
 from korvet.store.log.room import Expected, FetchRoom, Want, expected
-from korvet.wire.batch import placed_in_log
+from korvet.wire.batch import TRANSACTIONAL, placed_in_log
 
 _ATTEMPTS = 4
+_ATTRIBUTES_AT = 22  # the lower byte of a batch's attributes
+_FEW_ENTRIES = 8
+"""The most records to read without measuring: at 1 MiB each, as much as entries of batches may be."""
 _TURNS_TO_WRITE = 2
 """Turns of the loop until commands are written: a connection passes them to the transport in the next turn."""
 
@@ -58,8 +59,15 @@ class _Asked(NamedTuple):
     entries: asyncio.Future[Any] | None
     meta: asyncio.Future[Any]
     since: int
-    at: float
     last_id: str
+
+
+class _Known(NamedTuple):
+    """The entries of an answer and perhaps further ones, and the meta hash that was as current at ``since``."""
+
+    entries: Sequence[Entry]
+    meta: Meta
+    since: int
 
 
 async def read(
@@ -95,11 +103,62 @@ def _read_latest(log: Partitions, wants: Sequence[Want], room: FetchRoom) -> lis
     """The first partitions that memory answers with so few bytes that none are reserved."""
     reads: list[PartitionRead] = []
     for want in wants:
-        if (found := read_latest(log, want, room)) is None:
+        if not isinstance(found := _remembered(log, want, room), PartitionRead):
             break
         reads.append(found)
     log.reads.memory += len(reads)
     return reads
+
+
+def _remembered(log: Partitions, want: Want, room: FetchRoom) -> PartitionRead | _Known | None:
+    """The answer from memory, or its entries if batches are missing or bytes must be reserved. None if the source must
+    be read.
+
+    An answer from memory is as long as one from the source: it fills the limit, or reaches the end. Otherwise a reader
+    that waits for more bytes than memory has would wait for ever.
+    """
+    partition, offset = want.partition, want.offset
+    end, stable = known_ends(log, partition)
+    if not max(0, partition.start) <= offset <= end or want.last_fetched_epoch >= 0:
+        return None
+    if want.leader_epoch not in (-1, partition.epoch):
+        return PartitionRead(partition.index, check_leader_epoch(want.leader_epoch, partition.epoch))
+    stable = max(stable, partition.start)
+    found = PartitionRead(partition.index, 0, end, partition.start, stable)
+    until = stable if want.is_committed else end
+    if offset >= until:
+        # The message of an append or marker that Redis has already answered may still be in flight.
+        if end < (partition.end if until == end else partition.marked_end):
+            return None
+        partition.watched_at = log.now()
+        return found
+    limit = room.limit(want.max_bytes)
+    run = log.cache.run(partition, offset, until, limit, must=room.is_empty, is_committed=want.is_committed)
+    return None if run is None else _of_run(log, want, run, found, room)
+
+
+def _of_run(log: Partitions, want: Want, run: Run, found: PartitionRead, room: FetchRoom) -> PartitionRead | _Known:
+    """The answer, if its batches are in memory and within the reserved bytes; else the entries for it."""
+    partition, (kept, size_bytes, beyond) = want.partition, run
+    is_here = size_bytes <= room.covered_bytes
+    for one in kept:
+        entry, batch = one.entry, one.batch
+        if not is_here or not isinstance(batch, bytes | memoryview):
+            is_here = False
+            break
+        found.records += placed_in_log(batch, entry.next_offset - entry.records, entry.leader_epoch)
+    if not is_here:
+        entries = [one.entry for one in (*kept, beyond) if one is not None]
+        unlisted_until = -1 if want.is_committed else found.high_watermark
+        ends = found.log_start, found.high_watermark, partition.epoch, b"", found.last_stable
+        return _Known(entries, Meta(*ends, unlisted_until, -1), partition.since)
+    if beyond is None:
+        partition.watched_at = log.now()
+    else:
+        found.is_cut = room.is_cut
+    found.size_bytes = size_bytes
+    room.take(size_bytes)
+    return found
 
 
 def _question(log: Partitions, want: Want, room: FetchRoom) -> _Question:
@@ -140,18 +199,13 @@ async def _read_turn(log: Partitions, turn: Sequence[_Question], room: FetchRoom
     ]
 
 
-def _remembered(log: Partitions, want: Want, room: FetchRoom) -> PartitionRead | Known | None:
-    """The answer from memory, or at least the entries; None if Redis must be read for these."""
-    return read_latest(log, want, room) or log.known.get(want, room.limit(want.max_bytes))
-
-
 async def _asked(log: Partitions, questions: Sequence[_Question], room: FetchRoom) -> Sequence[_Asked]:
     """The reads in flight to Redis, in a turn if their replies are large."""
     last_ids = await _last_ids(log, questions)
     size_bytes = sum(question.expected.entries_bytes for question in questions)
     if size_bytes > SMALL_BYTES:
         # The turn belongs to the last read's server, whose reply ends it.
-        queue = log.fair_queue_of(questions[-1].want.partition)
+        queue = log.source.queue(questions[-1].want.partition)
         await queue.acquire(room.share, size_bytes)
     asked = [_ask(log, question, room, last_id) for question, last_id in zip(questions, last_ids, strict=True)]
     if size_bytes > SMALL_BYTES:
@@ -161,31 +215,34 @@ async def _asked(log: Partitions, questions: Sequence[_Question], room: FetchRoo
 
 async def _last_ids(log: Partitions, questions: Sequence[_Question]) -> Sequence[str]:
     """The last ids of the entries to read; ``+`` if a count bounds them enough."""
-    if not any(records_ahead.may_be_long(log, question.want.partition) for question in questions):
-        return ["+"] * len(questions)
-    asked = (
-        records_ahead.last_id(log, want.partition, want.offset, some.entries, len(questions))
-        for want, some in questions
-    )
-    return await asyncio.gather(*asked)
+    most_bytes = max(SLICE_BYTES // len(questions), SMALL_BYTES)
+    long = {
+        at: log.source.last_id(want.partition, want.offset, some.entries, most_bytes)
+        for at, (want, some) in enumerate(questions)
+        if want.offset >= 0 and some.entries > _FEW_ENTRIES and _may_be_long(log, want.partition)
+    }
+    found = dict(zip(long, await asyncio.gather(*long.values()), strict=True)) if long else {}
+    return [found.get(at, "+") for at in range(len(questions))]
+
+
+def _may_be_long(log: Partitions, partition: Partition) -> bool:
+    """True if an entry may be as long as a record."""
+    return partition.holds_records or log.limits(partition).is_record
 
 
 def _ask(log: Partitions, question: _Question, room: FetchRoom, last_id: str) -> _Asked:
     want, entries = question.want, None
-    key = want.partition.keys.log
     if want.offset >= 0 and (room.is_empty or (want.max_bytes > 0 and room.left_bytes > 0)):
-        entries = log.store.call(
-            Purpose.READ, key, "XRANGE", key, f"{want.offset + 1}-0", last_id, "COUNT", question.expected.entries
-        )
+        entries = log.source.entries(want.partition, want.offset, last_id, question.expected.entries)
     since = log.wakeups.since(want.partition.channel)
-    return _Asked(entries, ask_meta(log, want.partition), since, log.now(), last_id)
+    return _Asked(entries, ask_meta(log, want.partition), since, last_id)
 
 
-async def _taken(log: Partitions, want: Want, asked: _Asked | Known, room: FetchRoom) -> PartitionRead:
+async def _taken(log: Partitions, want: Want, asked: _Asked | _Known, room: FetchRoom) -> PartitionRead:
     """As `_take`, with a failure as this partition's code."""
     try:
-        if isinstance(asked, Known):
-            if (found := await _taken_of_known(log, want, room)) is not None:
+        if isinstance(asked, _Known):
+            if (found := await _taken_of_known(log, want, asked, room)) is not None:
                 return found
             (asked,) = await _asked(log, [_question(log, want, room)], room)
         return await _take(log, want, asked, room)
@@ -197,21 +254,17 @@ async def _taken(log: Partitions, want: Want, asked: _Asked | Known, room: Fetch
     return PartitionRead(want.partition.index, code)
 
 
-async def _taken_of_known(log: Partitions, want: Want, room: FetchRoom) -> PartitionRead | None:
-    """The answer from entries in memory, or None if these are no longer valid, or a batch is gone.
+async def _taken_of_known(log: Partitions, want: Want, known: _Known, room: FetchRoom) -> PartitionRead | None:
+    """The answer with entries from memory; None if these are no longer valid, or a batch is gone.
 
     Other partitions of the Fetch may have waited since the lookup of the entries.
     """
-    known = log.known.get(want, room.limit(want.max_bytes))
-    if known is None:
-        return None
-    found = None
-    with suppress(CorruptEntry):
-        found = _judge(want, known.meta) or await _collect(log, want, known, room)
-    if isinstance(found, PartitionRead):
-        return found
-    log.known.drop(want)
-    return None
+    partition, found = want.partition, None
+    is_current = known.since == log.wakeups.since(partition.channel) and known.meta.epoch == partition.epoch
+    if is_current and partition.start <= want.offset:
+        with suppress(CorruptEntry):
+            found = await _collect(log, want, known, room)
+    return found if isinstance(found, PartitionRead) else None
 
 
 async def _take(log: Partitions, want: Want, asked: _Asked, room: FetchRoom) -> PartitionRead:
@@ -226,10 +279,7 @@ async def _take(log: Partitions, want: Want, asked: _Asked, room: FetchRoom) -> 
             await log.take_over(partition)
             is_certain = True
         elif isinstance(meta, Meta):
-            if partition.since != asked.since:
-                # A trim or a compaction was announced, and a compaction may have changed batches.
-                partition.recent.clear()
-                partition.since = asked.since
+            partition.since = asked.since
             learn_ends(log, partition, meta, asked.since)
             found = _judge(want, meta) or _lost(want, meta, asked, reply)
             found = found or await _read_reply(log, want, meta, reply, asked, room)
@@ -275,11 +325,10 @@ async def _read_reply(
     :raises CorruptEntry: if the first entry cannot be read.
     """
     entries = _readable(want, reply, meta.stable if want.is_committed else meta.end, meta.end)
-    may_last = log.known.may_last(want.partition, entries)
-    return await _collect(log, want, Known(entries, meta, asked.since, asked.at, may_last), room)
+    return await _collect(log, want, _Known(entries, meta, asked.since), room)
 
 
-async def _collect(log: Partitions, want: Want, known: Known, room: FetchRoom) -> PartitionRead | CorruptEntry | None:
+async def _collect(log: Partitions, want: Want, known: _Known, room: FetchRoom) -> PartitionRead | CorruptEntry | None:
     """The batches that fit, up to an unreadable one; or the first entry if its batch is gone. None if the list of
     aborted transactions may be incomplete.
 
@@ -303,19 +352,19 @@ async def _collect(log: Partitions, want: Want, known: Known, room: FetchRoom) -
             return None
     partition.mean_bytes = max(1, sum(sizes) // len(sizes))
     partition.holds_records = partition.holds_records or chosen[0].record is not None
-    fetched = await fetch_until_gap(log, partition, chosen, room.share, may_join=True)
+    fetched = await fetch_until_gap(log, partition, chosen, room.share, offset=want.offset, may_join=True)
     if not fetched.batches:
         return fetched.missing
     for entry, data in zip(fetched.entries, fetched.batches, strict=True):
         found.records += placed_in_log(data, entry.next_offset - entry.records, entry.leader_epoch)
         found.size_bytes += entry.size_bytes
     room.take(found.size_bytes)
-    found.is_cut = fetched.entries[-1].next_offset < until and (room.is_cut or len(chosen) == len(entries))
-    if fetched.entries[-1].next_offset == meta.end:
-        _remember(log, partition, fetched.entries, fetched.batches)
-    elif fetched.entries[-1].next_offset == chosen[-1].next_offset:
-        log.known.add(partition, known, len(chosen))
-        room.asks_ahead = _read_ahead(log, want, entries[len(chosen) :]) or room.asks_ahead
+    last = fetched.entries[-1].next_offset
+    found.is_cut = last < until and (room.is_cut or len(chosen) == len(entries))
+    if last == meta.end:
+        _remember(log, want, known, fetched)
+    elif last == chosen[-1].next_offset:
+        room.asks_ahead = _read_ahead(log, want, known, last, entries[len(chosen) :]) or room.asks_ahead
     return found
 
 
@@ -336,25 +385,38 @@ def _readable(want: Want, reply: Sequence[Any], until: int, end: int) -> Sequenc
     return within
 
 
-def _remember(log: Partitions, partition: Partition, entries: Sequence[Entry], batches: Sequence[Buffer]) -> None:
+def _remember(log: Partitions, want: Want, known: _Known, fetched: Fetched) -> None:
     """Keep the batches at the log's end for other readers. This reader will wait at the end next."""
+    partition, meta, position = want.partition, known.meta, want.offset
     partition.watched_at = log.now()
-    for entry, data in zip(entries, batches, strict=True):
-        batch = RecentBatch(entry.next_offset, entry.leader_epoch, data)
-        log.recent.add(partition, entry.next_offset - entry.records, batch)
+    for entry, data in zip(fetched.entries, fetched.batches, strict=True):
+        position = min(position, entry.next_offset - entry.records)
+        settled = not data[_ATTRIBUTES_AT] & TRANSACTIONAL or is_settled(meta, position, entry)
+        log.cache.add(partition, position, entry, data, since=known.since, epoch=meta.epoch, is_settled=settled)
+        position = entry.next_offset
 
 
-def _read_ahead(log: Partitions, want: Want, rest: Sequence[Entry]) -> bool:
-    """Read ahead the placed batches for the reader's next Fetch; true if there were any."""
-    queue, has_asked = log.fair_queue_of(want.partition), False
-    for entry in _fitting(rest, want.max_bytes, must=True):
-        if entry.record is None and log.placed.wants(want.partition, entry):
-            if not queue.try_acquire(entry.size_bytes):
+def _read_ahead(log: Partitions, want: Want, known: _Known, position: int, rest: Sequence[Entry]) -> bool:
+    """Keep entries for the reader's next Fetches, and read their placed batches ahead; true if there were any."""
+    if not rest or rest[0].data is not None or rest[0].record is not None:
+        return False
+    partition, size_bytes, has_asked = want.partition, 0, False
+    log.wakeups.keep(partition.channel)
+    log.cache.learn(partition, position, rest, known.meta, known.since)
+    queue = log.source.queue(partition)
+    while (kept := log.cache.next(partition, position)) is not None:
+        entry = kept.entry
+        if size_bytes and size_bytes + entry.size_bytes > want.max_bytes:
+            break
+        if kept.batch is None:
+            if not log.cache.may_read_ahead(kept) or not queue.try_acquire(entry.size_bytes):
                 break
             has_asked = True
-            batch = ask_batch(log, want.partition, entry)
+            batch = log.source.batch(partition, entry)
             queue.end_with(batch, entry.size_bytes)
-            log.placed.add(want.partition, entry, batch, is_ahead=True)
+            log.cache.read_ahead(kept, batch)
+        size_bytes += entry.size_bytes
+        position = entry.next_offset
     return has_asked
 
 

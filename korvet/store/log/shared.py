@@ -7,19 +7,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from korvet.redis.client import Store
-from korvet.redis.wakeup import Wakeups
 from korvet.store.log.budget import AnswerBudget
+from korvet.store.log.cache import BatchCache
 from korvet.store.log.damage import Damage
 from korvet.store.log.fair_queue import FairQueues
-from korvet.store.log.known_entries import KnownEntries
-from korvet.store.log.placed import PlacedBatches
-from korvet.store.log.recent import RecentBatches
 from korvet.store.log.replicas import Replicas
 from korvet.store.memory import Reserve
 from korvet.store.threads import FairThreads
 
 DEFAULT_CACHE_BYTES: Final = 192 << 20
-"""The batches that are kept for readers: a third for `RecentBatches`, the others for `PlacedBatches`."""
+"""The batches that are kept for readers."""
 _DECODERS: Final = 3
 """The most batches opened at once; each may take `korvet.wire.records.MOST_BYTES`, and twice that for a moment."""
 _MOST_DECODERS_OF_ONE: Final = 2
@@ -49,15 +46,12 @@ class Shared:
     def __init__(
         self,
         store: Store,
-        wakeups: Wakeups,
         *,
         answers: AnswerBudget | None = None,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
     ) -> None:
-        self.recent = RecentBatches(cache_bytes // 3)
-        self.placed = PlacedBatches(cache_bytes - cache_bytes // 3)
+        self.cache = BatchCache(cache_bytes)
         self.answers = answers or AnswerBudget()
-        self.known = KnownEntries(wakeups)
         self.reads = Reads()
         self.fair_queues = FairQueues()
         self.decoders = FairThreads(_DECODERS, _MOST_DECODERS_OF_ONE)
@@ -65,8 +59,8 @@ class Shared:
         self.reserve = Reserve(store)
         self.damage = Damage(store)
 
-    def beside(self, store: Store, wakeups: Wakeups) -> Shared:
+    def beside(self, store: Store) -> Shared:
         """The same bounds for logs at the store of a further user of the same servers."""
         other = copy(self)
-        other.known, other.replicas, other.damage = KnownEntries(wakeups), Replicas(store), Damage(store)
+        other.replicas, other.damage = Replicas(store), Damage(store)
         return other
