@@ -173,13 +173,13 @@ def overlapping_owners(events: Iterable[Event], consumer_clients: Collection[str
 
 def undelivered(events: Iterable[Event], groups: Iterable[str], forgiven: Forgiven = ()) -> dict[str, int]:
     """The number of acknowledged records that each group has not seen, without groups that have seen all."""
-    owed: set[tuple[Partition, int, str]] = set()
-    seen: dict[str, set[tuple[Partition, int, str]]] = {group: set() for group in groups}
+    owed: set[tuple[Partition, str]] = set()
+    seen: dict[str, set[tuple[Partition, str]]] = {group: set() for group in groups}
     for event in events:
         if isinstance(event, Acknowledged) and _is_owed(event, forgiven):
-            owed.add((event.partition, event.offset, event.value))
+            owed.add((event.partition, event.value))
         elif isinstance(event, Consumed) and event.group in seen:
-            seen[event.group].add((event.partition, event.offset, event.value))
+            seen[event.group].add((event.partition, event.value))
     return {group: missing for group, had in seen.items() if (missing := len(owed - had))}
 
 
@@ -206,7 +206,7 @@ def repeated(events: Iterable[Event]) -> list[str]:
     """Records of an idempotent producer that lie at two offsets."""
     positions: dict[str, set[tuple[Partition, int]]] = defaultdict(set)
     for event in events:
-        if isinstance(event, Acknowledged | Consumed):
+        if isinstance(event, Acknowledged | Consumed) and event.offset is not None:
             positions[event.value].add((event.partition, event.offset))
     return few(f"{value} lies at {sorted(where)}" for value, where in sorted(positions.items()) if len(where) > 1)
 

@@ -66,12 +66,15 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
-    """A record with an acknowledged append, at this offset."""
+    """A record with an acknowledged append, at this offset.
+
+    None if librdkafka knows only by the answer to a later batch that the record is stored.
+    """
 
     at_us: int
     client: str
     partition: Partition
-    offset: int
+    offset: int | None
     value: str
 
 

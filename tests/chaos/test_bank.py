@@ -53,12 +53,12 @@ def _transacted(transaction: str, *, is_commit: bool = True) -> Event:
     return Transacted(at_us=1, client=transaction.partition("/")[0], transaction=transaction, is_commit=is_commit)
 
 
-def _acknowledged(offset: int, order: Order) -> Event:
+def _acknowledged(offset: int | None, order: Order) -> Event:
     return Acknowledged(at_us=1, client="orderer", partition=PARTITION, offset=offset, value=order.to_json())
 
 
 EVENTS = [
-    _acknowledged(0, FIRST), _acknowledged(1, SECOND), _acknowledged(2, THIRD), _transacted("clerk/1/1"),
+    _acknowledged(0, FIRST), _acknowledged(1, SECOND), _acknowledged(None, THIRD), _transacted("clerk/1/1"),
     _transacted("teller/2/1"), _transacted("teller/2/2", is_commit=False), _transacted("accountant-0/1/1"),
 ]  # fmt: skip
 

@@ -53,7 +53,7 @@ def _committed(at_us: int, client: str, offset: int) -> Event:
     return Committed(at_us=at_us, client=client, group=GROUP, offsets=[(PARTITION, offset)])
 
 
-def _acknowledged(at_us: int, offset: int, value: str = "") -> Event:
+def _acknowledged(at_us: int, offset: int | None, value: str = "") -> Event:
     return Acknowledged(at_us=at_us, client="p", partition=PARTITION, offset=offset, value=value or f"p:{offset}")
 
 
@@ -76,7 +76,7 @@ GOOD_RUN = [
     _revoked(7, "a", PARTITION),
     _assigned(8, "a", 2, OTHER, added=[]),
     _assigned(9, "b", 2, PARTITION),
-    _acknowledged(10, 2),
+    _acknowledged(10, None, "p:2"),
     _consumed(11, "b", 2, generation=2),
     _committed(12, "b", 3),
 ]

@@ -111,10 +111,11 @@ def uncounted(
 
 def misplaced(orders: Mapping[tuple[Partition, int], Order], events: Iterable[Event]) -> list[str]:
     """Acknowledged orders that are not where they were acknowledged, and orders that are there twice."""
+    places = {(partition, at, order) for (partition, offset), order in orders.items() for at in (offset, None)}
     found = [
         f"{event.value} is not at {event.partition} {event.offset}"
         for event in events
-        if isinstance(event, Acknowledged) and orders.get((event.partition, event.offset)) != Order.parse(event.value)
+        if isinstance(event, Acknowledged) and (event.partition, event.offset, Order.parse(event.value)) not in places
     ]
     counts = Counter(order.transfer for order in orders.values())
     return few([*found, *(f"{transfer} is there {count} times" for transfer, count in counts.items() if count > 1)])

@@ -22,6 +22,8 @@ FILLER: Final = "korvet " * 20
 SPREAD: Final = 7919
 SETTINGS: Final[dict[str, Any]] = {
     "enable.idempotence": True,
+    # The answer to a later batch in flight would acknowledge an earlier one without its offset.
+    "max.in.flight": 1,
     "linger.ms": 20,
     "message.timeout.ms": 300_000,
     "reconnect.backoff.max.ms": 1000,
