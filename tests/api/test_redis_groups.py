@@ -215,7 +215,8 @@ def test_group_of_a_client_is_made_moved_and_destroyed(
     admin: Any = AdminClient({"bootstrap.servers": fleet.fronts[2].bootstrap})
     for future in admin.delete_consumer_groups([group]).values():
         assert future.result(WITHIN_S) is None
-    assert fleet.seen(topic) == {}
+    # The mirror of the last commit may attach it once more. It then sees that the group is gone.
+    fleet.shows(topic, {})
 
 
 def test_redis_group_follows_a_member_of_the_consumer_protocol(fleet: Fleet) -> None:
