@@ -18,8 +18,7 @@ Source: KafkaApis.handleFetchRequest, FetchManager.newContext, ReplicaManager.fe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence, Set
-from datetime import timedelta
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import starmap
 from typing import Any, Final
 from uuid import UUID
@@ -46,6 +45,7 @@ from korvet.store.catalog.topic import Topic
 from korvet.store.log.log import Log
 from korvet.store.log.partition_read import PartitionRead
 from korvet.store.log.room import Want
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 SESSIONS_SINCE: Final = 7
@@ -62,15 +62,14 @@ _PASSING: Final = (NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR)
 _FULL_EPOCHS: Final = (-1, 0)
 _READ_COMMITTED: Final = 1
 _PAUSES_S: Final = (0.0, 0.001, 0.004, 0.016, 0.05)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 
 Slots = list[PartitionRead | Want]
-Merged = dict[str | UUID | None, tuple[Any, dict[int, Any]]]
+Merged = dict[str | UUID | None, tuple[requests.FetchTopic, dict[int, requests.FetchPartition]]]
 """Topic name or id -> the request's first entry for the topic, and partition index -> the entry of the partition."""
 
 
 @api(1, 4, 18, needs=needs.by_handler)
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.FetchRequest) -> Answer:
     """Read the records that are there, or wait for ``min_bytes`` until ``max_wait`` is over."""
     if ctx.version >= SESSIONS_SINCE and request.session_epoch not in _FULL_EPOCHS:
         return {"error_code": FETCH_SESSION_ID_NOT_FOUND, "responses": ()}
@@ -128,7 +127,7 @@ def _generation(ctx: Context) -> int:
 
 
 async def _still_allowed(
-    ctx: Context, request: Any, wants: Sequence[Want], reads: Sequence[PartitionRead]
+    ctx: Context, request: requests.FetchRequest, wants: Sequence[Want], reads: Sequence[PartitionRead]
 ) -> Sequence[PartitionRead]:
     """The reads without those of topics whose right was taken away while the Fetch waited."""
     denied = await _denied(ctx, request, {want.partition.topic.name for want in wants})
@@ -138,7 +137,7 @@ async def _still_allowed(
     ]
 
 
-def _filled(slot: PartitionRead | Want, reads: Any) -> PartitionRead:
+def _filled(slot: PartitionRead | Want, reads: Iterator[PartitionRead]) -> PartitionRead:
     return next(reads) if isinstance(slot, Want) else slot
 
 
@@ -151,7 +150,7 @@ def _committed(read: PartitionRead) -> PartitionRead:
 # ---------------------------------------------------------------------- the request's partitions
 
 
-def _merged(ctx: Context, request: Any) -> Merged:
+def _merged(ctx: Context, request: requests.FetchRequest) -> Merged:
     """The request's partitions by topic; if one is named twice, its last entry counts (FetchRequest.fetchData)."""
     merged: Merged = {}
     for asked in request.topics:
@@ -162,7 +161,7 @@ def _merged(ctx: Context, request: Any) -> Merged:
 
 
 async def _resolve(
-    ctx: Context, request: Any, merged: Merged, *, is_fresh: bool = False
+    ctx: Context, request: requests.FetchRequest, merged: Merged, *, is_fresh: bool = False
 ) -> list[tuple[str | UUID, Slots]] | None:
     """Each topic's name or id with the partitions to read, or None if the catalog must be read first."""
     topics: list[tuple[str | UUID, Slots]] = []
@@ -191,18 +190,18 @@ async def _resolve(
     return topics
 
 
-def _want(log: Log, topic: Topic, part: Any, is_committed: bool) -> Want:
+def _want(log: Log, topic: Topic, part: requests.FetchPartition, is_committed: bool) -> Want:
     return Want(
         log.partition(topic, part.partition),
         part.fetch_offset,
         part.partition_max_bytes,
-        getattr(part, "current_leader_epoch", -1),
-        getattr(part, "last_fetched_epoch", -1),
+        part.current_leader_epoch,
+        part.last_fetched_epoch,
         is_committed,
     )
 
 
-def _topic(ctx: Context, asked: Any) -> tuple[str | UUID, Topic | None]:
+def _topic(ctx: Context, asked: requests.FetchTopic) -> tuple[str | UUID, Topic | None]:
     """The name or id that the request has for a topic, and the topic if the catalog's cache has it."""
     if ctx.version < TOPIC_ID_SINCE:
         return asked.topic, ctx.frontend.catalog.topic(asked.topic)
@@ -211,10 +210,10 @@ def _topic(ctx: Context, asked: Any) -> tuple[str | UUID, Topic | None]:
     return asked.topic_id, ctx.frontend.catalog.topic_by_id(asked.topic_id)
 
 
-def _is_follower(request: Any) -> bool:
+def _is_follower(request: requests.FetchRequest) -> bool:
     """Whether the client says it is a follower. Korvet's partitions have none, so it gets nothing."""
     # Each version has one of the two fields; the default of the other is -1.
-    return bool(max(request.replica_id, request.replica_state.replica_id) >= 0)
+    return max(request.replica_id, request.replica_state.replica_id) >= 0
 
 
 def _shown(name: str | UUID, topic: Topic | None) -> str | None:
@@ -222,7 +221,7 @@ def _shown(name: str | UUID, topic: Topic | None) -> str | None:
     return name if isinstance(name, str) else None if topic is None else topic.name
 
 
-async def _denied(ctx: Context, request: Any, names: Iterable[str | None]) -> Set[str | None]:
+async def _denied(ctx: Context, request: requests.FetchRequest, names: Iterable[str | None]) -> Set[str | None]:
     """The topics that the client may not read; None is for all that do not exist.
 
     A client that says it is a follower needs the right of brokers instead.
@@ -245,7 +244,9 @@ def _unknown(ctx: Context, topic: Topic | None) -> int:
     return UNKNOWN_TOPIC_ID if by_id else UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _all_failed(ctx: Context, request: Any, code: int) -> list[tuple[str | UUID, list[PartitionRead]]]:
+def _all_failed(
+    ctx: Context, request: requests.FetchRequest, code: int
+) -> list[tuple[str | UUID, list[PartitionRead]]]:
     return [
         (_topic(ctx, asked)[0], [PartitionRead(part.partition, code, aborted=()) for part in asked.partitions])
         for asked in request.topics
@@ -255,7 +256,7 @@ def _all_failed(ctx: Context, request: Any, code: int) -> list[tuple[str | UUID,
 # ---------------------------------------------------------------------- reading and waiting
 
 
-async def _read(ctx: Context, request: Any, wants: Sequence[Want]) -> Sequence[PartitionRead]:
+async def _read(ctx: Context, request: requests.FetchRequest, wants: Sequence[Want]) -> Sequence[PartitionRead]:
     """One read for each partition, after a wait if there is a reason to. If the store fails, each has its error
     code."""
     max_bytes = min(request.max_bytes, MOST_BYTES)
@@ -278,9 +279,8 @@ async def _read(ctx: Context, request: Any, wants: Sequence[Want]) -> Sequence[P
         return [PartitionRead(want.partition.index, code) for want in wants]
 
 
-def _wait_s(request: Any) -> float:
-    wait_s: float = request.max_wait / _MILLISECOND / 1000
-    return max(0.0, wait_s)
+def _wait_s(request: requests.FetchRequest) -> float:
+    return max(0.0, request.max_wait.total_seconds())
 
 
 def _has_only_failed(reads: Sequence[PartitionRead]) -> bool:
