@@ -30,6 +30,10 @@ the load generator and of the brokers' processes.
 --growth does something else: one table for each kind of growth (partitions, connections, workers, shards, batches,
 sizes, codecs), which shows what a request costs as the work grows. --write writes the tables as Markdown.
 
+--calls does something else: a fixed script of requests, without a clock, and what each costs a front-end in processor
+time, calls and system calls, beside the floor: a front-end that does nothing but one call and a fixed answer. It needs
+strace, and rights to use it.
+
 --way does something else: it sends single records to a waiting consumer, and prints the time of each step of their
 way.
 
@@ -59,7 +63,7 @@ import click
 from rich.console import Console
 
 from scripts.benchmark import idle, quota, targets, way
-from scripts.benchmark.growth import TABLES
+from scripts.benchmark.growth import TABLES, Growth
 from scripts.benchmark.measures import (
     DEFAULT_GROUPS,
     GROUPS,
@@ -86,9 +90,7 @@ OTHERS: Mapping[str, Callable[[], Iterable[_Line]]] = {"quota": lambda: [quota.r
 """Other measurements of the program, each as lines of text."""
 
 
-def starters(
-    names: Sequence[str], *, prototype: Path | None = None, before: Path | None = None, workers: int = 1
-) -> list[Starter]:
+def starters(names: Sequence[str], *, before: Path | None = None, workers: int = 1) -> list[Starter]:
     """Starters for each of the brokers, each korvet with ``workers`` workers.
 
     :raises UsageError: a broker needs a directory that is not named.
@@ -103,13 +105,6 @@ def starters(
             raise click.UsageError("name another checkout of korvet in --before DIR")
         checkout = before.resolve()
         known["before"] = lambda where: targets.korvet(where, "before", checkout, workers=workers)
-    if "prototype" in names:
-        if prototype is None:
-            raise click.UsageError(
-                "name the directory of frontend.py and log.lua in --prototype DIR or KORVET_PROTOTYPE"
-            )
-        directory = prototype.resolve()
-        known["prototype"] = lambda where: targets.prototype(where, directory)
     return [known[name] for name in names]
 
 
@@ -134,7 +129,7 @@ def _some_of_or_none(
 @click.option(
     "--against",
     multiple=True,
-    type=click.Choice(["kafka", "before", "metrics", "prototype"]),
+    type=click.Choice(["kafka", "before", "metrics"]),
     help="Measure this broker too; metrics is korvet with its HTTP port, which is read each second.",
 )
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="Rounds that count.")
@@ -174,6 +169,7 @@ def _some_of_or_none(
     help="Measure an archive of so many topics instead (by default 500).",
 )  # fmt: skip
 @click.option("--heap", default="1g", show_default=True, metavar="SIZE", help="Its Java's spark.driver.memory.")
+@click.option("--calls", "counts_calls", is_flag=True, help="Measure what one request costs instead.")
 @click.option("--quota", "other", flag_value="quota", help="Measure how well four workers hold a quota instead.")
 @click.option("--idle", "other", flag_value="idle", help="Measure what idle namespaces cost instead.")
 @click.option("--way", "other", flag_value="way", help="Measure the steps of single records' ways instead.")
@@ -182,7 +178,10 @@ def _some_of_or_none(
     metavar="[TABLES]", help="Measure costs as work grows instead.",
 )  # fmt: skip
 @click.option(
-    "--write", "markdown", type=click.Path(path_type=Path, dir_okay=False), help="Write growth's tables there."
+    "--write",
+    "markdown",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the tables of growth or calls there.",
 )
 @click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write every value there.")
 @click.option(
@@ -190,15 +189,11 @@ def _some_of_or_none(
     help="Write profiles of the brokers' processes in the last round there, by perf and py-spy.",
 )  # fmt: skip
 @click.option(
-    "--prototype", envvar="KORVET_PROTOTYPE", type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="The directory of the prototype's frontend.py and log.lua.",
-)  # fmt: skip
-@click.option(
     "--before", type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Another checkout of korvet, for --against before.",
 )  # fmt: skip
 @click.option(
-    "--subject", default="korvet", show_default=True, type=click.Choice(["korvet", "kafka", "prototype"]),
+    "--subject", default="korvet", show_default=True, type=click.Choice(["korvet", "kafka"]),
     help="The broker the others are compared with.",
 )  # fmt: skip
 def main(
@@ -206,8 +201,7 @@ def main(
     only: list[str], steps: list[str], records: int,
     day_minutes: float | None, topics: int | None, heap: str, other: str | None, growth: list[str] | None,
     markdown: Path | None, json_path: Path | None,
-    profile_directory: Path | None, prototype: Path | None,
-    before: Path | None, subject: str,
+    profile_directory: Path | None, before: Path | None, subject: str, counts_calls: bool,
 ) -> None:  # fmt: skip
     console = Console(width=None if sys.stdout.isatty() else 160)
     if day_minutes is not None:
@@ -220,6 +214,12 @@ def main(
         for figures in OTHERS[other]():
             console.print(figures.line(), highlight=False)
         return
+    if counts_calls:
+        from scripts.benchmark import calls  # Kafka's schemas
+
+        started = starters(["korvet", *against], before=before, workers=workers)
+        _show([calls.run(started, rounds, _say)], markdown, console)
+        return
     if growth is not None:
         _grow(growth, markdown, console)
         return
@@ -229,7 +229,7 @@ def main(
     if chosen or "process" in only:
         profiler = None if profile_directory is None else Profiler(profile_directory)
         agree = None if agree_percent is None else agree_percent / 100
-        started = starters(names, prototype=prototype, before=before, workers=workers)
+        started = starters(names, before=before, workers=workers)
         results = run(started, chosen, rounds, "process" in only, profiler, agree)
         chosen += [PROCESS] if "process" in only else []
         console.print(table(results.values, chosen, names))
@@ -300,9 +300,13 @@ def _grow(chosen: Sequence[str], markdown: Path | None, console: Console) -> Non
     for name in chosen:
         _say(f"growth of {name}")
         found.append(TABLES[name]())
-        console.print(growth_table(found[-1]))
-        if markdown is not None:
-            markdown.write_text("\n".join(each.markdown() for each in found))
+        _show(found, markdown, console)
+
+
+def _show(found: Sequence[Growth], markdown: Path | None, console: Console) -> None:
+    console.print(growth_table(found[-1]))
+    if markdown is not None:
+        markdown.write_text("\n".join(each.markdown() for each in found))
 
 
 def _say(text: str) -> None:

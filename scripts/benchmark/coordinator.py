@@ -5,7 +5,8 @@ Every answer must equal the first one of its connection byte for byte, which was
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
@@ -63,26 +64,26 @@ class Asker(asyncio.Protocol):
         self._transport.close()
 
 
-def _frames(api: str, groups: list[Transcript]) -> list[bytes]:
-    frames = []
-    for group in groups:
-        names = group.variables
+def frames(api: str, members: Iterable[Mapping[str, Any]]) -> list[bytes]:
+    """A request to ``api`` of each member: of the group g, with the id m, to the topic t."""
+    made = []
+    for names in members:
         body: dict[str, Any] = {"group_id": names["g"], "member_id": names["m"], "generation_id": names["generation"]}
         if api == "offset_commit":
             body["generation_id_or_member_epoch"] = body.pop("generation_id")
             partition = {"partition_index": 0, "committed_offset": 4711, "committed_metadata": ""}
             body["topics"] = [{"name": names["t"], "partitions": [partition]}]
-        frames.append(messages.request_frame(api, VERSIONS[api], body, 1))
-    return frames
+        made.append(messages.request_frame(api, VERSIONS[api], body, 1))
+    return made
 
 
-async def ask(address: str, api: str, frames: Sequence[bytes], seconds: float) -> tuple[int, float]:
+async def ask(address: str, api: str, sent: Sequence[bytes], seconds: float) -> tuple[int, float]:
     """The answers over a connection for each frame, and the seconds taken."""
     host, port = address.rsplit(":", 1)
     loop = asyncio.get_running_loop()
     started = time.perf_counter()
     askers = []
-    for frame in frames:
+    for frame in sent:
         _, asker = await loop.create_connection(
             lambda frame=frame: Asker(api, frame, started + seconds),  # type: ignore[misc]
             host,
@@ -95,22 +96,24 @@ async def ask(address: str, api: str, frames: Sequence[bytes], seconds: float) -
 
 
 @contextmanager
-def members(address: str, api: str) -> Iterator[list[bytes]]:
-    """Requests to `api` of 50 members, each the only one of a group of its own, until the block ends."""
+def members(address: str, api: str, count: int = CONNECTIONS) -> Iterator[list[bytes]]:
+    """Requests to `api` of so many members, each the only one of a group of its own, until the block ends."""
     topic = play(Script(name="topic", api="metadata", steps=new_topic()), 12, address, new_variables())
     member = Script(name="member", api="join_group", steps=joined())
     shared = {"t": topic.variables["t"]}
-    groups = [play(member, 9, address, {**new_variables(), **shared}) for _ in range(CONNECTIONS)]
+    with ThreadPoolExecutor(count) as threads:
+        # Each join waits for the first rebalance's delay.
+        groups = list(threads.map(lambda _: play(member, 9, address, {**new_variables(), **shared}), range(count)))
     try:
-        yield _frames(api, groups)
+        yield frames(api, [group.variables for group in groups])
     finally:
         _remove(address, topic, groups)
 
 
 def answers(address: str, api: str, seconds: float) -> tuple[int, float]:
     """The answers to `api` over 50 connections, each with a group of one member of its own, and the seconds taken."""
-    with members(address, api) as frames:
-        return uvloop.run(ask(address, api, frames, seconds))
+    with members(address, api) as sent:
+        return uvloop.run(ask(address, api, sent, seconds))
 
 
 def coordinate(address: str, api: str, seconds: float) -> dict[str, float]:

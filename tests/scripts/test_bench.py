@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scripts.benchmark import growth, idle, way
+from scripts.benchmark import calls, growth, idle, targets, way
 from scripts.benchmark.__main__ import starters
 from scripts.benchmark.measures import measures
 from tests.api.raw import created
@@ -137,3 +137,13 @@ def test_way_of_a_record_has_all_steps_in_their_order() -> None:
     steps = {step.name: step.p50_us for step in way.run(records=20)}
     assert len(steps) == 10
     assert all(microseconds > 0 for microseconds in steps.values())
+
+
+def test_calls_of_the_floor_and_of_korvet_are_counted_on_every_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "BATCHES", 3)
+    monkeypatch.setattr(calls, "LINES", [line._replace(turns=5) for line in calls.LINES])
+    table = calls.run([targets.korvet], 1, lambda _: None)
+    assert [row[:2] for row in table.rows] == [
+        (line.name, name) for line in calls.LINES for name in ("floor", "korvet")
+    ]
+    assert all(float(count) > 0 for row in table.rows for count in row[-4:])

@@ -12,11 +12,13 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from scripts.benchmark.calls import Counts, rows, system_calls
 from scripts.benchmark.growth import Growth
 from scripts.benchmark.measures import Line, Measure, measures
 from scripts.benchmark.processes import ProcessorTime
 from scripts.benchmark.rounds import Results, Spent, differs
 from scripts.benchmark.tables import growth_table, processor_table, processor_us, table
+from scripts.benchmark.walk import Act, Function, Walk
 
 ROOT = Path(__file__).parents[2]
 HANGS_S = 500.0
@@ -53,6 +55,52 @@ def test_processor_time_is_that_of_a_record_by_the_median_of_the_rounds() -> Non
     spent = {"produce": {"korvet": [*rounds, Spent({}, 0)], "kafka": [Spent({}, 0)]}}
     assert processor_us(spent) == {"produce": {"korvet": {"client": [4.0, 1.0]}}}
     assert list(shown(processor_table(spent, [MEASURE]))) == [["one producer", "korvet", "client", "4.00", "1.00"]]
+
+
+def test_costs_of_a_request_are_compared_with_the_floors() -> None:
+    spent = {
+        "heartbeat": {
+            name: [
+                Spent({role: ProcessorTime(user_s=user_s, kernel_s=0.5), **redis}, 1_000_000) for user_s in (1, 2, 3)
+            ]
+            for name, role, redis in (
+                ("floor", "front-end", {"Redis": ProcessorTime(1.0, 0.0)}),
+                ("korvet", "front-end", {}),
+                ("kafka", "Kafka", {}),
+            )
+        }
+    }
+    counts = {"korvet": {"heartbeat": Counts(50.0, 43.0, 6.04, 1.0)}}
+    assert rows(spent, counts) == [
+        ("heartbeat", "floor", "2.5 (0.5)", "1.00", "1.0", "", "", "", ""),
+        ("heartbeat", "korvet", "2.5 (0.5)", "1.00", "", "50.0", "43.0", "6.0", "1.0"),
+        ("heartbeat", "kafka", "2.5 (0.5)", "", "", "", "", "", ""),
+    ]
+
+
+@pytest.mark.parametrize("errors", ["", "12"])
+def test_system_calls_are_the_total_of_straces_summary(errors: str) -> None:
+    summary = f"""\
+% time     seconds  usecs/call     calls    errors syscall
+------ ----------- ----------- --------- --------- ----------------
+ 60.00    0.000600           6       100           read
+ 40.00    0.000400           4       100 {errors:>9} epoll_pwait
+------ ----------- ----------- --------- --------- ----------------
+100.00    0.001000           5       200 {errors:>9} total
+"""
+    assert system_calls(summary) == 200
+
+
+def test_walk_shows_each_step_up_to_its_act_and_repeats_nothing() -> None:
+    take, send, pack = Function("a.py", "A.take"), Function("a.py", "A.send"), Function("b.py", "pack")
+    walk = Walk((Act((take, send, pack), "packs"), Act((take,), "ends")), (), ())
+    assert [line.split() for line in walk.lines()] == [
+        ["a.py", "A.take", ">", "send"],
+        ["b.py", "pack"],
+        ["=", "packs"],
+        ["=", "ends"],
+    ]
+    assert (walk.frames, walk.files, walk.depth) == (3, 2, 3)
 
 
 def test_growth_is_a_table_with_a_row_for_each_size() -> None:
