@@ -144,6 +144,7 @@ def test_spark_shows_the_sinks_refusal(spark: SparkSession, broker: KorvetServer
         ("topic", pa.nulls(1, pa.string()), "null topic present in the data"),
         ("partition", pa.array([-1]), "partition -1 in the data"),
         ("timestamp", pa.array([datetime(1960, 1, 1, tzinfo=UTC)]), "ms since 1970 in the data"),
+        ("timestamp", pa.array([datetime(1970, 1, 1, tzinfo=UTC)]), "timestamp 0 ms since 1970 in the data"),
         (
             "headers",
             pa.array([[{"key": None, "value": b"0"}]], pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))),

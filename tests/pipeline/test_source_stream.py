@@ -261,9 +261,14 @@ def test_topic_deleted_under_the_query_is_an_error(broker: KorvetServer) -> None
     found.stop()
 
 
-def test_source_asks_again_for_an_end_that_went_back(broker: KorvetServer) -> None:
+def test_source_asks_again_for_an_end_that_went_back_and_not_for_one_that_stays(
+    broker: KorvetServer, caplog: pytest.LogCaptureFixture
+) -> None:
     create(broker, "behind")
     produce(broker, "behind", [b""])
     found = reader(broker, "behind", **{"fetchOffset.numRetries": "2", "fetchOffset.retryIntervalMs": "1"})
-    assert found.latestOffset({"behind": {"0": 9}}, ReadAllAvailable()) == {"behind": {"0": 1}}
+    for known, again in ((9, 1), (1, 0)):
+        caplog.clear()
+        assert found.latestOffset({"behind": {"0": known}}, ReadAllAvailable()) == {"behind": {"0": 1}}
+        assert sum("asking again" in line for line in caplog.messages) == again
     found.stop()
