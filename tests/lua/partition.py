@@ -19,8 +19,7 @@ from korvet.store.background.compaction.run import compact
 from korvet.store.catalog.topic import Topic
 from korvet.store.log.log import Log as Reader
 from korvet.store.log.partition import Partition
-from korvet.store.log.partition_read import PartitionRead
-from korvet.store.log.room import Want
+from korvet.store.log.room import PartitionRead, Want
 from korvet.store.log.times import NOTHING
 from korvet.wire.batch import CONTROL, HEADER, TRANSACTIONAL, Batch
 from korvet.wire.compacted import delete_horizon_ms, opened

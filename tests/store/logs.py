@@ -20,8 +20,7 @@ from korvet.store.library import open_store
 from korvet.store.log.budget import Share
 from korvet.store.log.log import Log
 from korvet.store.log.partition import Partition
-from korvet.store.log.partition_read import PartitionRead
-from korvet.store.log.room import Want
+from korvet.store.log.room import PartitionRead, Want
 from korvet.store.topics import create_topic
 from korvet.wire.batch import HEADER, Batch
 from tests.oracle.batches import Batch as Script

@@ -20,7 +20,7 @@ from korvet.store.background.compaction import run
 from korvet.store.background.compaction.due import Compaction
 from korvet.store.background.compaction.run import clear_leftover, compact
 from korvet.store.log.partition import Partition
-from korvet.store.log.partition_read import PartitionRead
+from korvet.store.log.room import PartitionRead
 from tests.store.keyed import Read, all_values, keyed, records
 from tests.store.logs import LARGE, Front, front
 from tests.support.redis import KINDS, Kind, Server, running_server

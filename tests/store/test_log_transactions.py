@@ -21,9 +21,8 @@ from korvet.store.log.log import Log
 from korvet.store.log.markers import Ending
 from korvet.store.log.membership import Membership
 from korvet.store.log.partition import Partition
-from korvet.store.log.partition_read import PartitionRead
 from korvet.store.log.partitions import Partitions
-from korvet.store.log.room import Want
+from korvet.store.log.room import PartitionRead, Want
 from korvet.store.log.verification import verify_together
 from korvet.store.outages import Outages
 from korvet.store.transactions.transactions import Member, Transactions

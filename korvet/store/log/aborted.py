@@ -11,9 +11,8 @@ Source: TransactionIndex.collectAbortedTxns
 from __future__ import annotations
 
 from korvet.redis.client import Purpose
-from korvet.store.log.aborted_pages import Page
 from korvet.store.log.meta import ask_meta, told_meta
-from korvet.store.log.partition import Meta, Partition
+from korvet.store.log.partition import Meta, Page, Partition
 from korvet.store.log.partitions import Partitions
 
 AT_ONCE = 1000

@@ -10,9 +10,8 @@ from typing import NamedTuple
 from korvet.redis.client import Buffer, Purpose
 from korvet.store.log.budget import SMALL_BYTES
 from korvet.store.log.cache import Batch
-from korvet.store.log.entries import FOREIGN, CorruptEntry, Entry, parsed_entries
+from korvet.store.log.entries import FOREIGN, CorruptEntry, Entry, in_batches, parsed_entries
 from korvet.store.log.fair_queue import Reader, passed_on
-from korvet.store.log.joined import in_batches
 from korvet.store.log.partition import Partition
 from korvet.store.log.partitions import Partitions
 from korvet.wire.batch import HEADER_BYTES

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from korvet.errors import DamagedLog
 from korvet.wire.batch import HEADER_BYTES
+from korvet.wire.record_entries import StoredRecord, batches, stored_record
 
 FOREIGN = "is not one of korvet's"
 _INDEX_NUMBERS = 8
@@ -93,3 +95,42 @@ def parsed_entries(log_key: str, reply: Sequence[Any]) -> tuple[list[Entry], Cor
             return entries, CorruptEntry(log_key, name.decode(), FOREIGN)
         entries.append(Entry(next_offset, numbers[0], numbers[1], numbers[6], data, place, record))
     return entries, None
+
+
+def in_batches(entries: Sequence[Entry], *, may_join: bool = True) -> Sequence[Entry]:
+    """The entries, with single records as batches: of as many records as possible, or of one each.
+
+    Consecutive entries become one batch if they share epoch, producer and kind, and their sequences grow like their
+    offsets.
+
+    :raises ValueError: korvet did not write an entry.
+    """
+    if all(entry.record is None for entry in entries):
+        return entries
+    batched: list[Entry] = []
+    for is_batch, group in groupby(entries, lambda entry: entry.record is None):
+        some = list(group)
+        if is_batch:
+            batched += some
+        elif may_join:
+            batched += _joined(some)
+        else:
+            batched += [batch for entry in some for batch in _joined([entry])]
+    return batched
+
+
+def _joined(entries: Sequence[Entry]) -> Iterator[Entry]:
+    at = 0
+    for count, data in batches([_stored(entry) for entry in entries]):
+        first, last = entries[at], entries[at + count - 1]
+        # The index has the size of a single record; a caller checks the bytes against it.
+        size_bytes = len(data) if count > 1 else first.size_bytes
+        records = last.next_offset - (first.next_offset - first.records)
+        yield last._replace(records=records, size_bytes=size_bytes, data=data, record=None)
+        at += count
+
+
+def _stored(entry: Entry) -> StoredRecord:
+    assert entry.record is not None
+    timestamp, fields = entry.record
+    return stored_record(entry.next_offset - 1, timestamp, entry.leader_epoch, fields)

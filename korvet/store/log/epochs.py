@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from korvet.codes import FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH
 from korvet.errors import StoreError
-from korvet.store.log.partition_read import EpochEnd
+
+
+class EpochEnd(NamedTuple):
+    """The end of a leader epoch, to which a fetcher must truncate (KIP-595)."""
+
+    epoch: int
+    end_offset: int
+
 
 UNDEFINED = EpochEnd(-1, -1)
 

@@ -19,10 +19,9 @@ from korvet.store.log.markers import Ending, Producer
 from korvet.store.log.membership import Membership
 from korvet.store.log.meta import ask_meta, told_meta
 from korvet.store.log.partition import Meta, Partition
-from korvet.store.log.partition_read import PartitionRead
 from korvet.store.log.partitions import Partitions
 from korvet.store.log.read import read
-from korvet.store.log.room import Want
+from korvet.store.log.room import PartitionRead, Want
 from korvet.store.log.times import Timed, offset_for_time
 from korvet.wire.batch import Batch
 

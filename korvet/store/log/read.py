@@ -1,15 +1,18 @@
-"""Reading a log: whole batches from an offset on, from memory if that is safe, else from Redis.
+"""Reading a log: whole batches from an offset on, out of memory if that is safe, else from the log's source.
 
-One pipeline reads the entries and then the meta hash, so the end is never below the entries. A second one reads placed
-batches. If one is gone by then, a trim removed it or its history ended, and the read starts again.
+**The way of a Fetch.** `korvet.api.fetch` parks it until there is enough. `read` answers each partition out of memory,
+if the log's known ends (`ends`) and entries (`cache`) allow it. Else one pipeline asks for entries (`source`) and then
+for the meta hash (`meta`), so the end is never below the entries. Both ways lead to `_collect`, which gets the batches
+of the entries that fit (`batches`), and reads ahead for the next Fetch. If a batch is gone by then, a trim removed it
+or its history ended, and the read starts again.
 
 **Committed records.** A read_committed reader reads up to the last stable offset, the start of the oldest open
 transaction, and gets the aborted transactions among the batches. Their list is read after the meta hash, and only if
 one of them ended at or above the offset. The list may lose members meanwhile, so the meta hash is read once more after
-it. Batches from memory have no transaction and need no list.
+it. Entries out of memory have no aborted transactions (`Kept.is_settled`) and need no list.
 
-**Bounds.** A read reserves the bytes of its answer (`korvet.store.log.room`). Large replies take turns on the
-connection that all readers share (`korvet.store.log.fair_queue`): entries in slices, placed batches in pieces.
+**Bounds.** A read reserves the bytes of its answer (`room`). Large replies take turns on the connection that all
+readers share (`fair_queue`): entries in slices, placed batches in pieces.
 """
 
 from __future__ import annotations
@@ -37,9 +40,8 @@ from korvet.store.log.entries import FOREIGN, CorruptEntry, Entry, parsed_entrie
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, parse_epochs
 from korvet.store.log.meta import Unreadable, ask_meta, meta_of
 from korvet.store.log.partition import Meta, Partition
-from korvet.store.log.partition_read import EpochEnd, PartitionRead
 from korvet.store.log.partitions import Partitions
-from korvet.store.log.room import Expected, FetchRoom, Want, expected
+from korvet.store.log.room import Expected, FetchRoom, PartitionRead, Want, expected
 from korvet.wire.batch import TRANSACTIONAL, placed_in_log
 
 _ATTEMPTS = 4
@@ -282,7 +284,9 @@ async def _take(log: Partitions, want: Want, asked: _Asked, room: FetchRoom) -> 
             partition.since = asked.since
             learn_ends(log, partition, meta, asked.since)
             found = _judge(want, meta) or _lost(want, meta, asked, reply)
-            found = found or await _read_reply(log, want, meta, reply, asked, room)
+            if found is None:
+                entries = _readable(want, reply, meta.stable if want.is_committed else meta.end, meta.end)
+                found = await _collect(log, want, _Known(entries, meta, asked.since), room)
             if isinstance(found, PartitionRead):
                 return found
             missing = found
@@ -304,7 +308,7 @@ def _judge(want: Want, meta: Meta) -> PartitionRead | None:
         if epoch_end.epoch < 0:
             return PartitionRead(index, OFFSET_OUT_OF_RANGE)
         if epoch_end.epoch < want.last_fetched_epoch or epoch_end.end_offset < want.offset:
-            return PartitionRead(index, 0, meta.end, meta.start, meta.stable, diverging=EpochEnd(*epoch_end))
+            return PartitionRead(index, 0, meta.end, meta.start, meta.stable, diverging=epoch_end)
     if not meta.start <= want.offset <= meta.end:
         return PartitionRead(index, OFFSET_OUT_OF_RANGE)
     return None
@@ -315,17 +319,6 @@ def _lost(want: Want, meta: Meta, asked: _Asked, reply: Sequence[Any]) -> StoreE
     if asked.entries is None or asked.last_id != "+" or reply or want.offset >= meta.end:
         return None
     return StoreError(f"{want.partition.keys.log} has lost its entries from offset {want.offset} to {meta.end}")
-
-
-async def _read_reply(
-    log: Partitions, want: Want, meta: Meta, reply: Sequence[Any], asked: _Asked, room: FetchRoom
-) -> PartitionRead | CorruptEntry | None:
-    """As `_collect`.
-
-    :raises CorruptEntry: if the first entry cannot be read.
-    """
-    entries = _readable(want, reply, meta.stable if want.is_committed else meta.end, meta.end)
-    return await _collect(log, want, _Known(entries, meta, asked.since), room)
 
 
 async def _collect(log: Partitions, want: Want, known: _Known, room: FetchRoom) -> PartitionRead | CorruptEntry | None:

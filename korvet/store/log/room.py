@@ -7,11 +7,12 @@ granted, the answer is cut short there (`PartitionRead.is_cut`), and the client'
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
 from korvet.store.log.budget import SLICE_BYTES, SMALL_BYTES, Share
+from korvet.store.log.epochs import EpochEnd
 from korvet.store.log.partition import Partition
 
 _MOST_ENTRIES = 1000
@@ -38,6 +39,28 @@ class Want:
     last_fetched_epoch: int = -1
     is_committed: bool = False
     """True for read_committed."""
+
+
+@dataclass(slots=True)
+class PartitionRead:
+    """The outcome of a Fetch in one partition; offsets are -1 if the partition could not be read.
+
+    ``records`` are buffers of whole batches, and ``size_bytes`` is their sum. ``diverging`` is sent from version
+    12 on. ``aborted`` holds aborted transactions as producer id and first offset; None is a null list. Kafka sends a
+    list, perhaps an empty one, to readers of committed records, and for partitions that it did not read. ``is_cut``
+    says that the partition has more, within the reader's own limits.
+    """
+
+    partition: int
+    code: int
+    high_watermark: int = -1
+    log_start: int = -1
+    last_stable: int = -1
+    records: list[bytes | memoryview] = field(default_factory=list)
+    size_bytes: int = 0
+    diverging: EpochEnd | None = None
+    aborted: Sequence[tuple[int, int]] | None = None
+    is_cut: bool = False
 
 
 class Expected(NamedTuple):
