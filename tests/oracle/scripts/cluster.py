@@ -70,7 +70,7 @@ METADATA: Final = (
         *new_topic("u"),
         _metadata([{"name": "$t"}, {"name": "$u"}, {"name": "$t"}]),
     ),
-    _metadata_script("of no topic", _metadata([]), versions=range(1, 14)),
+    _metadata_script("of no topic", *new_topic(), _metadata([]), versions=range(1, 14)),
     _metadata_script("of all topics", *new_topic(), _metadata(None), versions=range(1, 14)),
     _metadata_script("of all topics before null means them", _metadata(None, CLOSED), versions=range(1)),
     _metadata_script("of all topics asked with an empty list", *new_topic(), _metadata([]), versions=range(1)),
