@@ -26,7 +26,7 @@ from korvet.configs.types import (
 )
 
 MOST_MEMBERS: Final = 10_000
-"""The most members of a group; Kafka's default has no bound. One call completes their rebalance, in 70 ms."""
+"""The most members of a group; Kafka's default has no bound. One call completes their rebalance (docs/sizing.md)."""
 MOST_PARTITIONS: Final = 10_000
 """The most partitions of a topic, and those that one CreateTopics may make (ReplicationControlManager). A request for
 all of them is within `korvet.wire.shape.MOST_ELEMENTS`."""
