@@ -1,30 +1,25 @@
 """One module per Kafka API key. Each registers itself with `api`; ApiVersions is built from this registry.
 
-A module defines ``handle`` and may define ``start`` or ``begin``:
+A module defines ``async def handle(ctx, request) -> Answer``. A connection's requests are answered one after the other,
+as in Kafka. `Start` says when a handler begins: most begin in the connection's task when their request is its first,
+and may wait for whatever they need.
 
-- ``async def handle(ctx, request) -> Answer`` serves a request. A connection's requests are handled one after the
-  other, as in Kafka, so a handler may wait as long as it needs.
-- ``def start(ctx, request) -> Awaitable[Answer] | None`` is for requests that are pipelined (Produce). The connection
-  calls it when the frame has arrived. It issues all its commands to Redis, and returns an awaitable for their replies.
-  It returns None if it cannot start at once, such as when a topic is not in the catalog's cache. Then ``handle`` gets
-  the request in turn. The connection holds back later requests, so that commands reach Redis in the order of requests.
-- ``def begin(ctx, request) -> Begun | None`` is for short requests that need one call. The connection calls it when the
-  frame has arrived and no earlier request is in flight. Redis's reply is answered without a task's turn. It returns
-  None if something must be waited for first; then ``handle`` gets the request.
+A handler that begins on arrival runs without a task. It may wait for replies of Redis (`korvet.redis.reply`), and goes
+on as soon as they come. Before it waits for anything else, it awaits `in_task`: so it goes on in the connection's task
+when its request is the first. Everything before its first wait happens in the order of requests.
 
-Each module declares what its clients need: ``needs`` is a check that runs before all three, if there is an authorizer
-(`korvet.api.shared.needs`). A request of which a part is forbidden goes to ``handle``, without that part. So does a
-request of many names, whose check takes turns.
+Each module declares what its clients need: ``needs`` is a check that runs before the handler, if there is an authorizer
+(`korvet.api.shared.needs`). The handler gets a request without its forbidden parts.
 """
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import pkgutil
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from enum import Enum, auto
+from typing import Any
 
 from korvet.api.shared.changes import noted, things_of
 from korvet.api.shared.context import Context
@@ -36,17 +31,23 @@ Answer = Fields | None
 """`Fields` to be written, or None for no answer at all (acks=0)."""
 
 
-class Begun(NamedTuple):
-    """A request that one call answers. ``finish`` makes the answer of the call's done future, and never waits; None if
-    ``handle`` has to serve the request after all."""
-
-    reply: asyncio.Future[Any]
-    finish: Callable[[asyncio.Future[Any]], Answer]
+Handle = Callable[[Context, Any], Coroutine[Any, Any, Answer]]
 
 
-Handle = Callable[[Context, Any], Awaitable[Answer]]
-Start = Callable[[Context, Any], Awaitable[Answer] | None]
-Begin = Callable[[Context, Any], Begun | None]
+class Start(Enum):
+    """When a handler begins."""
+
+    IN_TURN = auto()
+    """In the connection's task, when the request is its first."""
+    IF_ALONE = auto()
+    """When the request arrives, if no earlier one of its connection is in flight; else in its turn."""
+    PIPELINED = auto()
+    """When the request arrives. One that awaits `in_task` before anything else holds back those after it until it has
+    its answer, so that commands reach Redis in the order of requests."""
+
+
+IN_TURN, IF_ALONE, PIPELINED = Start
+"""Their own names: a look into an enumeration takes longer than all else that is done with them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +61,7 @@ class Api:
     advertised_lowest: int
     handle: Handle
     needs: Needs
-    start: Start | None = None
-    begin: Begin | None = None
+    start: Start = IN_TURN
     is_repeated: bool = False
     """Whether clients send the very same request again and again."""
 
@@ -75,8 +75,7 @@ def api(
     highest: int,
     *,
     needs: Needs,
-    start: Start | None = None,
-    begin: Begin | None = None,
+    start: Start = IN_TURN,
     advertised_lowest: int | None = None,
     is_repeated: bool = False,
 ) -> Callable[[Handle], Handle]:
@@ -98,8 +97,7 @@ def api(
             advertised_lowest=lowest if advertised_lowest is None else advertised_lowest,
             handle=_guarded(needs, handle),
             needs=needs,
-            start=None if start is None else _guarded_start(needs, start),
-            begin=None if begin is None else _guarded_begin(needs, begin),
+            start=start,
             is_repeated=is_repeated,
         )
         return handle
@@ -108,15 +106,16 @@ def api(
 
 
 def _guarded(needs: Needs, handle: Handle) -> Handle:
-    def guarded(ctx: Context, request: Any) -> Awaitable[Answer]:
+    def guarded(ctx: Context, request: Any) -> Coroutine[Any, Any, Answer]:
         return handle(ctx, request) if ctx.rights is None else _checked(needs, handle, ctx, ctx.rights, request)
 
     return guarded
 
 
 async def _checked(needs: Needs, handle: Handle, ctx: Context, rights: Rights, request: Any) -> Answer:
-    found = needs(ctx, rights, request)
-    narrowed = await ctx.frontend.turns.result(found) if isinstance(found, Generator) else found
+    narrowed = needs(ctx, rights, request)
+    if isinstance(narrowed, Generator):
+        narrowed = await ctx.frontend.turns.result(narrowed)
     left = request if narrowed is None else narrowed.request
     answer: Any = None
     if left is not None and (names := things_of(ctx.api_key, left)):
@@ -126,20 +125,6 @@ async def _checked(needs: Needs, handle: Handle, ctx: Context, rights: Rights, r
     elif left is not None:
         answer = await handle(ctx, left)
     return answer if narrowed is None else narrowed.complete(answer)
-
-
-def _guarded_start(needs: Needs, start: Start) -> Start:
-    def guarded(ctx: Context, request: Any) -> Awaitable[Answer] | None:
-        return start(ctx, request) if ctx.rights is None or needs(ctx, ctx.rights.quiet, request) is None else None
-
-    return guarded
-
-
-def _guarded_begin(needs: Needs, begin: Begin) -> Begin:
-    def guarded(ctx: Context, request: Any) -> Begun | None:
-        return begin(ctx, request) if ctx.rights is None or needs(ctx, ctx.rights.quiet, request) is None else None
-
-    return guarded
 
 
 def registry() -> Mapping[int, Api]:

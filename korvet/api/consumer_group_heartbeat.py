@@ -12,20 +12,19 @@ Source: KafkaApis.handleConsumerGroupHeartbeat, GroupCoordinatorService.throwIfC
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from korvet.api import Answer, Begun, api
+from korvet.api import IF_ALONE, Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code, milliseconds
 from korvet.assignors import Assignment
 from korvet.errors import KorvetError
+from korvet.redis.reply import in_task
 from korvet.security.acl import WILDCARD, ResourceType
 from korvet.security.rights import Rights
 from korvet.store.groups.consumer_types import HeartbeatRequest
@@ -42,24 +41,6 @@ _BLANK: Final = "".join(map(chr, range(33)))
 """The characters that Java's String.trim takes off."""
 
 Problem = tuple[ErrorCode, str]
-
-
-def begin(ctx: Context, request: Any) -> Begun | None:
-    """Send a beat at once; None for any other heartbeat."""
-    if not _says_nothing(request):
-        return None
-    reply = ctx.frontend.groups.consumers.begin_beat(
-        request.group_id, request.member_id, request.member_epoch, request.instance_id
-    )
-    return None if reply is None else Begun(reply, partial(_finish, ctx, request))
-
-
-def _finish(ctx: Context, request: Any, reply: asyncio.Future[int]) -> Answer:
-    try:
-        has_news = not reply.result()
-    except KorvetError as error:
-        return _refused(failure_code(error, "consumer_group_heartbeat"), None)
-    return None if has_news else _beaten(ctx, request)
 
 
 def _beaten(ctx: Context, request: Any) -> Answer:
@@ -96,7 +77,7 @@ def _forbidden(kind: ResourceType) -> needs.Narrowed:
     return needs.refusal(_refused(needs.CODES[kind], None))
 
 
-@api(68, 0, 1, begin=begin, needs=_check, is_repeated=True)
+@api(68, 0, 1, needs=_check, start=IF_ALONE, is_repeated=True)
 async def handle(ctx: Context, request: Any) -> Answer:
     """Let a member join, stay or leave."""
     consumers = ctx.frontend.groups.consumers
@@ -106,6 +87,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
             group_id, request.member_id, request.member_epoch, request.instance_id
         ):
             return _beaten(ctx, request)
+        await in_task()
         if getattr(request, "subscribed_topic_regex", None):
             # An expression may take milliseconds to compile, and each client may send one.
             await ctx.frontend.turns.turn()

@@ -7,43 +7,23 @@ Source: KafkaApis.handleHeartbeatRequest, GroupCoordinatorService.heartbeat
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from korvet.api import Answer, Begun, api
+from korvet.api import IF_ALONE, Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.codes import GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID
 from korvet.errors import KorvetError
-from korvet.store.contract import RETRY
-
-
-def begin(ctx: Context, request: Any) -> Begun | None:
-    """Ask the group at once."""
-    if not request.group_id:
-        return None
-    reply = ctx.frontend.groups.classic.begin_heartbeat(
-        request.group_id, request.member_id, getattr(request, "group_instance_id", None), request.generation_id
-    )
-    return None if reply is None else Begun(reply, _finish)
-
-
-def _finish(reply: asyncio.Future[int]) -> Answer:
-    try:
-        code = reply.result()
-    except KorvetError as error:
-        code = failure_code(error, "heartbeat")
-    return None if code == RETRY else {"error_code": code}
 
 
 def _forbidden(_ctx: Context, _request: Any) -> Answer:
     return {"error_code": GROUP_AUTHORIZATION_FAILED}
 
 
-@api(12, 0, 4, needs=needs.group(needs.READ, _forbidden), begin=begin, is_repeated=True)
+@api(12, 0, 4, needs=needs.group(needs.READ, _forbidden), start=IF_ALONE, is_repeated=True)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """The code of the group's one call, after what it needs is known."""
+    """The group's code."""
     if not request.group_id:
         return {"error_code": INVALID_GROUP_ID}
     instance_id = getattr(request, "group_instance_id", None)

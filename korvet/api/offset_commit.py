@@ -9,53 +9,23 @@ Source: KafkaApis.handleOffsetCommitRequest, OffsetMetadataManager.commitOffset
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
 from typing import Any
 
-from korvet.api import Answer, Begun, api
+from korvet.api import IF_ALONE, Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.api.shared.sorted_offsets import (
     SortedOffsets,
     may_commit,
-    reads_all,
     refused_offsets,
-    sort_few_offsets,
     sort_offsets,
 )
-from korvet.api.shared.topic_lookup import indexed, known_topics, topics_at_hand
+from korvet.api.shared.topic_lookup import indexed, known_topics
 from korvet.codes import GROUP_AUTHORIZATION_FAILED
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
-from korvet.store.contract import LATE, UNINDEXED
 from korvet.store.groups.types import CommitRequest
-
-
-def begin(ctx: Context, request: Any) -> Begun | None:
-    """Ask the group at once; None if a topic is not known or forbidden, or if there are many partitions."""
-    topics = topics_at_hand(ctx, request.topics)
-    if topics is None or not reads_all(ctx, request):
-        return None
-    sorted_ = sort_few_offsets(ctx, request, topics)
-    if not sorted_.asked:
-        return None
-    asked = _asked(ctx, request, sorted_)
-    reply = ctx.frontend.groups.offsets.begin_commit(asked)
-    return None if reply is None else Begun(reply, partial(_finish, ctx, sorted_, asked))
-
-
-def _finish(ctx: Context, sorted_: SortedOffsets, asked: CommitRequest, reply: asyncio.Future[int]) -> Answer:
-    try:
-        code = reply.result()
-    except KorvetError as error:
-        code = failure_code(error, "offset_commit")
-    if code in (UNINDEXED, LATE):
-        return None
-    if code == 0:
-        ctx.frontend.groups.offsets.committed(asked.group_id, asked.partitions)
-    return _answer(sorted_, code)
 
 
 def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
@@ -64,7 +34,7 @@ def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None
     return needs.refusal(refused_offsets(request, GROUP_AUTHORIZATION_FAILED))
 
 
-@api(8, 2, 9, begin=begin, needs=_check)
+@api(8, 2, 9, needs=_check, start=IF_ALONE)
 async def handle(ctx: Context, request: Any) -> Answer:
     """Commit offsets; partitions that do not exist are refused before the group is asked."""
     sorted_ = await sort_offsets(ctx, request, await known_topics(ctx, indexed(request.topics)))

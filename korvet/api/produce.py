@@ -25,12 +25,11 @@ AddPartitionsToTxnManager
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from korvet.api import Answer, api
+from korvet.api import PIPELINED, Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import failure_code
@@ -40,7 +39,7 @@ from korvet.api.shared.produced import (
     TOPIC_ID_SINCE,
     Outcome,
     Pending,
-    Produced,
+    answered,
     partition_answer,
     unknown_code,
 )
@@ -54,6 +53,7 @@ from korvet.codes import (
 )
 from korvet.configs.types import LONG_MAX
 from korvet.errors import KorvetError
+from korvet.redis.reply import in_task
 from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.log.judge import date_at_once, is_short, judge, judge_keys
@@ -107,8 +107,43 @@ _Plan = tuple[list[tuple[str | UUID, list[Outcome]]], list[_Job], list[Refusal]]
 tuple because each request makes one."""
 
 
-def start(ctx: Context, request: Any) -> Awaitable[Answer] | None:
-    """Send all batches to Redis at once; None if something must be waited for first, or there are too many."""
+@api(0, 3, 13, needs=needs.by_handler, start=PIPELINED, advertised_lowest=0)
+async def handle(ctx: Context, request: Any) -> Answer:
+    """Send all batches to Redis at once. If something must be waited for first, or there are too many, send them in the
+    request's turn, after the catalog is read."""
+    plan = _planned_at_once(ctx, request)
+    if plan is not None:
+        topics, jobs, whys = plan
+        if whys:
+            return await answered(ctx, request, _all_failed(ctx, request, whys[0]))
+        for job in jobs:
+            _send_or_refuse(ctx, request, job, is_opened=False)
+        return await answered(ctx, request, topics)
+    await in_task()
+    away: KorvetError | None = None
+    try:
+        await ctx.frontend.catalog.refresh()
+    except KorvetError as error:
+        away = error
+    plan = await _planned(ctx, request)
+    if away is not None:
+        for job in plan[1]:
+            job.partition.in_flight.refuse(job.batch, "the catalog could not be read")
+        return await answered(ctx, request, _all_failed(ctx, request, Refusal(failure_code(away, "produce"))))
+    for job in plan[1]:
+        await ask_for_room(ctx, job.partition)
+        await ask_for_acks(ctx, request, job.partition)
+    topics, jobs, whys = await _opened(ctx, request, plan)
+    if whys:
+        return await answered(ctx, request, _all_failed(ctx, request, whys[0]))
+    async for job in ctx.frontend.turns.paced(jobs, size=AT_ONCE):
+        _send_or_refuse(ctx, request, job, is_opened=True)
+    return await answered(ctx, request, topics)
+
+
+def _planned_at_once(ctx: Context, request: Any) -> _Plan | None:
+    """The plan of a request whose batches may be sent at once; None if something must be waited for first, or there are
+    too many."""
     plan: _Plan = [], [], []
     count = 0
     for data in request.topic_data:
@@ -120,36 +155,7 @@ def start(ctx: Context, request: Any) -> Awaitable[Answer] | None:
         for part in parts:
             if not _plan(ctx, request, plan, row, part, may_wait=True):
                 return None
-    topics, jobs, whys = plan
-    if whys:
-        return Produced(ctx, request, _all_failed(ctx, request, whys[0]))
-    for job in jobs:
-        _send_or_refuse(ctx, request, job, is_opened=False)
-    return Produced(ctx, request, topics)
-
-
-@api(0, 3, 13, needs=needs.by_handler, start=start, advertised_lowest=0)
-async def handle(ctx: Context, request: Any) -> Answer:
-    """Send the batches in turn, after the catalog is read."""
-    away: KorvetError | None = None
-    try:
-        await ctx.frontend.catalog.refresh()
-    except KorvetError as error:
-        away = error
-    plan = await _planned(ctx, request)
-    if away is not None:
-        for job in plan[1]:
-            job.partition.in_flight.refuse(job.batch, "the catalog could not be read")
-        return await Produced(ctx, request, _all_failed(ctx, request, Refusal(failure_code(away, "produce"))))
-    for job in plan[1]:
-        await ask_for_room(ctx, job.partition)
-        await ask_for_acks(ctx, request, job.partition)
-    topics, jobs, whys = await _opened(ctx, request, plan)
-    if whys:
-        return await Produced(ctx, request, _all_failed(ctx, request, whys[0]))
-    async for job in ctx.frontend.turns.paced(jobs, size=AT_ONCE):
-        _send_or_refuse(ctx, request, job, is_opened=True)
-    return await Produced(ctx, request, topics)
+    return plan
 
 
 async def _opened(ctx: Context, request: Any, plan: _Plan) -> _Plan:

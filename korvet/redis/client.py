@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 from weakref import WeakSet
 
 import anyio
@@ -31,6 +30,7 @@ from korvet.redis.doubt import Doubt
 from korvet.redis.link import LEAST_MOST_VALUE_BYTES, Link
 from korvet.redis.outage_log import ServerLines, UserLines
 from korvet.redis.primary import Primary
+from korvet.redis.reply import Reply
 from korvet.redis.resp import Argument, Buffer, Named, Placed, Waits, pack_command
 from korvet.redis.server import WATCH_S, Purpose, Server
 
@@ -101,9 +101,9 @@ class Store:
 
     # ------------------------------------------------------------------ commands
 
-    def call(self, purpose: Purpose, key: str, *command: Argument) -> asyncio.Future[Any]:
+    def call(self, purpose: Purpose, key: str, *command: Argument) -> Reply:
         """Queue a command for the server of ``key``, which is the command's first argument, if any."""
-        future: asyncio.Future[Any] = self._loop.create_future()
+        future = Reply(loop=self._loop)
         if self._prefix and not self._is_inside(key, command):
             future.set_exception(self._outside(str(command[0]), (key,)))
             return future
@@ -113,12 +113,12 @@ class Store:
             self._slots.send(purpose, key, future, pack_command(command))
         return future
 
-    def fcall(self, purpose: Purpose, function: str, keys: Sequence[str], *args: Argument) -> asyncio.Future[Any]:
+    def fcall(self, purpose: Purpose, function: str, keys: Sequence[str], *args: Argument) -> Reply:
         """Queue a call of one of korvet's functions, by FCALL_RO if its contract is read-only.
 
         The future raises StoreError at once if there are more arguments than the function's bound.
         """
-        future: asyncio.Future[Any] = self._loop.create_future()
+        future = Reply(loop=self._loop)
         if prefix := self._prefix:
             for key in keys:
                 if not key.startswith(prefix):
@@ -140,9 +140,7 @@ class Store:
             self._slots.send(purpose, keys[0] if keys else "", future, packed)
         return future
 
-    def call_function(
-        self, purpose: Purpose, function: str, keys: Sequence[str], /, **named: Named
-    ) -> asyncio.Future[Any]:
+    def call_function(self, purpose: Purpose, function: str, keys: Sequence[str], /, **named: Named) -> Reply:
         """Queue a call as `fcall` does, with arguments by their names in the function's contract.
 
         :param named: an optional argument may be None; the repeated one takes an iterable.
@@ -152,13 +150,13 @@ class Store:
 
     def fcall_placed(
         self, function: str, keys: Sequence[str], value: Sequence[Buffer], expiry_ms: int, *args: Argument
-    ) -> asyncio.Future[Any]:
+    ) -> Reply:
         """Queue, on the append connection, a SET of the last key with an expiry, then a call that takes the key.
 
         The parts of ``value`` are written without a copy. The SET's own reply is ignored: the function checks that
         the key exists. The future raises SlotMoving at once while the key's slot `is_open`.
         """
-        future: asyncio.Future[Any] = self._loop.create_future()
+        future = Reply(loop=self._loop)
         if prefix := self._prefix:
             for key in keys:
                 if not key.startswith(prefix):

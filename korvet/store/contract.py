@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -103,16 +103,21 @@ def _layout(function: str) -> _Layout:
     return _Layout(contract.fixed, contract.required, contract.repeated, frozenset(names), in_order)
 
 
-def arguments(function: str, named: Mapping[str, Named]) -> list[Argument]:
+def arguments(function: str, named: Mapping[str, Named]) -> Sequence[Argument]:
     """A call's arguments in the order of the function's table.
 
     :param named: by the table's names; an optional one may be None, the repeated one is an iterable.
     :raises TypeError: the function has no such argument, or lacks one.
     """
     fixed, required, repeated, names, in_order = _layout(function)
-    if repeated and len(named) == len(names) and named.keys() == names:
+    try:
         given = in_order(named)
-        if None not in given and isinstance(given[-1], list | tuple):
+    except KeyError:
+        given = ()
+    if given and len(named) == len(given) and None not in given:
+        if not repeated:
+            return given
+        if isinstance(given[-1], list | tuple):
             return [*given[:-1], *given[-1]]
     if not named.keys() <= names:
         raise TypeError(f"{function} takes no argument '{min(named.keys() - names)}'")

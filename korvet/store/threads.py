@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import anyio
 
 from korvet.errors import KorvetError, forget_frames
+from korvet.redis.reply import in_task
 
 T = TypeVar("T")
 
@@ -91,6 +92,7 @@ class FairThreads:
             the work ends.
         :raises BaseException: the work's exception.
         """
+        await in_task()
         await self._turn(owner)
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._pool.submit(self._work, done, owner, COUNT_CPU_S.get(), work)

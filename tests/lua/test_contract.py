@@ -31,23 +31,16 @@ from korvet.store.library import library_version
 ROOT: Final = Path(__file__).resolve().parents[2]
 LUA: Final = ROOT / "lua"
 
-BEATS: Final = {
-    "korvet_log_append",
-    "korvet_log_append_transactional",
-    "korvet_log_append_records",
-    "korvet_log_touch",
-    "korvet_group_beat",
-    "korvet_group_heartbeat",
-}
-"""Functions that callers call by position, because a call is made for each batch, acknowledgement or beat."""
+BATCHES: Final = {
+    "korvet_log_append", "korvet_log_append_transactional", "korvet_log_append_records", "korvet_log_touch",
+}  # fmt: skip
+"""Functions that callers call by position, because a call is made for each batch or acknowledgement."""
 _ADDED: Final = {"outages", "id", "locator", "transactional_id"}
 ADDED: Final = {"call": _ADDED, "_call": _ADDED | {"topic_id", "token"}, "partial": _ADDED}
 """The arguments that a method adds to its callers' ones, by the method's name."""
-SAID: Final = {
-    "size": "len(data)", "batch": "data", "kind": "transactional", "catalog_version": "digest", "is_next": "SEQUENCE",
-}  # fmt: skip
+SAID: Final = {"size": "len(data)", "batch": "data", "kind": "transactional", "is_next": "SEQUENCE"}
 """A part of the text by which hot callers give an argument, if it is not the argument's name."""
-OPTIONS: Final = {"is_awaited", "has_optional_keys"}
+OPTIONS: Final = {"is_awaited", "has_optional_keys", "on_retry"}
 """The method's own arguments."""
 
 SYNC = """\
@@ -246,7 +239,7 @@ def _call(path: Path, node: ast.Call) -> Iterator[Call]:
 @pytest.mark.parametrize("call", list(_calls()), ids=lambda call: call.line)
 def test_caller_gives_the_arguments_of_the_contract(call: Call) -> None:
     contract = FUNCTIONS[call.function]
-    if call.function in BEATS:
+    if call.function in BATCHES:
         assert not call.names
         return
     if call.raw is not None:
@@ -258,7 +251,7 @@ def test_caller_gives_the_arguments_of_the_contract(call: Call) -> None:
     assert call.has_others or given >= set(contract.fixed[: contract.required])
 
 
-def test_only_callers_of_batches_and_beats_pass_arguments_by_position() -> None:
+def test_only_callers_that_append_batches_pass_arguments_by_position() -> None:
     callers = {
         path.relative_to(ROOT / "korvet") for path in (ROOT / "korvet").rglob("*.py") if ".fcall(" in path.read_text()
     }
@@ -286,9 +279,6 @@ def _says(text: str, name: str) -> bool:
         ("korvet_log_append", "topic_id", "log/append_call.py", "_call", []),
         ("korvet_log_append_transactional", "is_next", "log/append_call.py", "_call", ["*args"]),
         ("korvet_log_append_records", "kind", "log/append_call.py", "_of_records", []),
-        ("korvet_group_heartbeat", "member_id", "groups/classic.py", "begin_heartbeat", ["_HEARTBEAT", "group_id"]),
-        ("korvet_group_beat", "catalog_version", "groups/consumer.py", "_of_beat", []),
-        ("korvet_group_commit", "id", "groups/offsets.py", "begin_commit", ["_COMMIT", "group_id"]),
     ],
 )
 def test_hot_caller_gives_arguments_in_the_order_of_the_contract(
@@ -303,12 +293,12 @@ def test_hot_caller_gives_arguments_in_the_order_of_the_contract(
 
 
 def test_call_puts_named_arguments_in_the_order_of_the_contract() -> None:
-    assert arguments("korvet_log_trim", {"offset": 5, "topic_id": "a"}) == ["a", 5]
-    assert arguments("korvet_log_trim", {"epoch": 0, "offset": 5, "topic_id": "a"}) == ["a", 5, 0]
-    assert arguments("korvet_log_trim", {"epoch": None, "offset": 5, "topic_id": "a"}) == ["a", 5]
-    assert arguments("korvet_group_leave", {"members": iter(["m", ""]), "outages": ""}) == ["", "m", ""]
-    assert arguments("korvet_group_leave", {"outages": ""}) == [""]
-    assert arguments("korvet_version", {}) == []
+    assert list(arguments("korvet_log_trim", {"offset": 5, "topic_id": "a"})) == ["a", 5]
+    assert list(arguments("korvet_log_trim", {"epoch": 0, "offset": 5, "topic_id": "a"})) == ["a", 5, 0]
+    assert list(arguments("korvet_log_trim", {"epoch": None, "offset": 5, "topic_id": "a"})) == ["a", 5]
+    assert list(arguments("korvet_group_leave", {"members": iter(["m", ""]), "outages": ""})) == ["", "m", ""]
+    assert list(arguments("korvet_group_leave", {"outages": ""})) == [""]
+    assert list(arguments("korvet_version", {})) == []
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
@@ -11,12 +11,13 @@ from typing import Any, cast
 
 import anyio
 
-from korvet.api import Answer, Api, Begun
+from korvet.api import IF_ALONE, PIPELINED, Answer, Api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.loop_turns import LoopTurns
 from korvet.api.shared.nodes import FixedNodes, Node
 from korvet.redis.doubt import Doubt
+from korvet.redis.reply import Reply, in_task
 from korvet.security.audit import Audit
 from korvet.server.bounds.connection_quotas import Bounds
 from korvet.server.ground.settings import limits_of
@@ -46,7 +47,9 @@ class Script:
         self.cannot_start: set[str] = set()
         self.gates: dict[str, anyio.Event] = {}
         self.answers: dict[str, Callable[[], Answer]] = {}
-        self.begun: dict[str, asyncio.Future[Answer]] = {}
+        self.replies: dict[str, list[Reply]] = {}
+        """Those for which started requests wait, until their gate opens."""
+        self.begun: dict[str, Reply] = {}
         self.cannot_begin: set[str] = set()
         self.principals: dict[str, str] = {}
         """The principal of each request's context, by client id."""
@@ -58,30 +61,44 @@ class Script:
 
     def open(self, name: str) -> None:
         self.gates[name].set()
+        for reply in self.replies.pop(name, []):
+            reply.set_result(None)
 
-    def start(self, ctx: Context, _request: Any) -> Awaitable[Answer] | None:
+    async def start(self, ctx: Context, request: Any) -> Answer:
+        """Start like a Produce: its call is the test's gate."""
         name = ctx.client_id or ""
         if name in self.cannot_start:
-            return None
+            await in_task()
+            return await self.handle(ctx, request)
         self.started.append(name)
-        return self._answer(name)
+        try:
+            if name in self.gates and not self.gates[name].is_set():
+                reply = Reply(loop=asyncio.get_running_loop())
+                self.replies.setdefault(name, []).append(reply)
+                await reply
+            return self.answers.get(name, dict)()
+        finally:
+            self.ended.append(name)
 
-    def begin(self, ctx: Context, _request: Any) -> Begun | None:
+    async def begin(self, ctx: Context, request: Any) -> Answer:
+        """Begin like a heartbeat, with a call that the test answers."""
         name = ctx.client_id or ""
         self.doubted[name] = ctx.frontend.store.doubt.lasts
         if name in self.cannot_begin:
-            return None
-        self.begun[name] = asyncio.get_running_loop().create_future()
-        return Begun(self.begun[name], lambda reply: reply.result())
+            await in_task()
+            return await self.handle(ctx, request)
+        self.begun[name] = Reply(loop=asyncio.get_running_loop())
+        try:
+            answer: Answer = await self.begun[name]
+            return answer
+        finally:
+            self.ended.append(name)
 
     async def handle(self, ctx: Context, request: Any) -> Answer:
         name = ctx.client_id or ""
         self.handled.append(name)
         self.requests.append(request)
         self.principals[name] = ctx.principal
-        return await self._answer(name)
-
-    async def _answer(self, name: str) -> Answer:
         try:
             if name in self.gates:
                 await self.gates[name].wait()
@@ -95,15 +112,15 @@ class Script:
             "highest": 1,
             "advertised_lowest": 0,
             "needs": needs.nothing,
-            "handle": self.handle,
         }
+        in_turn = {"handle": self.handle, **common}
         return {
-            STARTED: Api(key=STARTED, name="started", start=self.start, **common),
-            BEGUN: Api(key=BEGUN, name="begun", begin=self.begin, **common),
-            PLAIN: Api(key=PLAIN, name="plain", **common),
-            BULKY: Api(key=BULKY, name="bulky", **common),
-            REPEATED: Api(key=REPEATED, name="repeated", is_repeated=True, **common),
-            SILENT: Api(key=SILENT, name="silent", **{**common, "lowest": 1}),
+            STARTED: Api(key=STARTED, name="started", handle=self.start, start=PIPELINED, **common),
+            BEGUN: Api(key=BEGUN, name="begun", handle=self.begin, start=IF_ALONE, **common),
+            PLAIN: Api(key=PLAIN, name="plain", **in_turn),
+            BULKY: Api(key=BULKY, name="bulky", **in_turn),
+            REPEATED: Api(key=REPEATED, name="repeated", is_repeated=True, **in_turn),
+            SILENT: Api(key=SILENT, name="silent", **{**in_turn, "lowest": 1}),
         }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
 from itertools import pairwise
 from typing import Any
 
@@ -43,10 +42,10 @@ def busy() -> dict[str, Any]:
 
 async def test_slow_starts_of_one_connection_do_not_delay_others() -> None:
     class Slow(Script):
-        def start(self, ctx: Context, request: Any) -> Awaitable[Answer] | None:
+        async def start(self, ctx: Context, request: Any) -> Answer:
             if ctx.client_id == "a":
                 busy()
-            return super().start(ctx, request)
+            return await super().start(ctx, request)
 
     script = Slow()
     script.gate("c")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -24,6 +24,7 @@ from korvet.codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from korvet.errors import Disconnect, KorvetError, StoreFull
+from korvet.redis.reply import in_task
 from korvet.store.catalog.topic import Topic
 from korvet.store.contract import GONE, RESEND, VERIFY
 from korvet.store.log.append import Appending
@@ -103,44 +104,35 @@ def unknown_code(ctx: Context, topic: Topic | None) -> int:
     return UNKNOWN_TOPIC_ID if by_id else UNKNOWN_TOPIC_OR_PARTITION
 
 
-class Produced:
-    """The wait for the outcomes, which packs the answer. It is no coroutine, so it may be dropped without an await."""
+async def answered(ctx: Context, request: Any, topics: Topics) -> Fields | None:
+    """Wait for the outcomes, and make the answer of them; None for acks=0.
 
-    __slots__ = ("_ctx", "_is_silent", "_is_transactional", "_topics")
+    :raises Disconnect: a batch failed, and the client waits for no answer.
+    """
+    if request.transactional_id is not None:
+        await _verify(topics)
+    responses: list[Fields] = []
+    number = 0
+    field = "topic_id" if ctx.version >= TOPIC_ID_SINCE else "name"
+    for name, outcomes in topics:
+        answers: list[Fields] = []
+        for outcome in outcomes:
+            answers.append(await _settled(ctx, outcome) if isinstance(outcome, Pending) else outcome)
+            number += 1
+            if number % SLICE == 0:
+                await ctx.frontend.turns.turn()
+        responses.append({field: name, "partition_responses": answers})
+    if request.acks == 0:
+        _check_silent(topics, responses)
+        return None
+    return {"responses": responses}
 
-    def __init__(self, ctx: Context, request: Any, topics: Topics) -> None:
-        self._ctx = ctx
-        self._is_silent = request.acks == 0
-        self._is_transactional = request.transactional_id is not None
-        self._topics = topics
 
-    def __await__(self) -> Generator[Any, None, Fields | None]:
-        return self._answer().__await__()
-
-    async def _answer(self) -> Fields | None:
-        if self._is_transactional:
-            await self._verify()
-        topics: list[dict[str, Any]] = []
-        number = 0
-        field = "topic_id" if self._ctx.version >= TOPIC_ID_SINCE else "name"
-        for name, outcomes in self._topics:
-            answers: list[Fields] = []
-            for outcome in outcomes:
-                answers.append(await _settled(self._ctx, outcome) if isinstance(outcome, Pending) else outcome)
-                number += 1
-                if number % SLICE == 0:
-                    await self._ctx.frontend.turns.turn()
-            topics.append({field: name, "partition_responses": answers})
-        if self._is_silent:
-            _check_silent(self._topics, topics)
-            return None
-        return {"responses": topics}
-
-    async def _verify(self) -> None:
-        appendings = [one.appending for _, outcomes in self._topics for one in outcomes if isinstance(one, Pending)]
-        transactional = [one for one in appendings if one is not None and one.is_transactional]
-        if len(transactional) > 1:
-            await verify_together(transactional)
+async def _verify(topics: Topics) -> None:
+    appendings = [one.appending for _, outcomes in topics for one in outcomes if isinstance(one, Pending)]
+    transactional = [one for one in appendings if one is not None and one.is_transactional]
+    if len(transactional) > 1:
+        await verify_together(transactional)
 
 
 def _check_silent(asked: Topics, answered: Sequence[Fields]) -> None:
@@ -161,6 +153,7 @@ async def _settled(ctx: Context, pending: Pending) -> Fields:
     try:
         code, base_offset, log_start, _ = await pending.appending
         if pending.unconfirmed is not None and code == 0:
+            await in_task()
             is_confirmed = await log.replicas.confirmed(pending.unconfirmed, pending.timeout_s)
             code = 0 if is_confirmed else NOT_ENOUGH_REPLICAS_AFTER_APPEND
     except KorvetError as error:
@@ -198,6 +191,7 @@ def _code_for_version(version: int, code: int) -> tuple[int, str | None]:
 async def _refused(ctx: Context, pending: Pending) -> Fields:
     partition, refused = pending.partition, pending.refusal
     assert refused is not None
+    await in_task()
     try:
         meta = await ctx.frontend.log.meta(partition)
     except KorvetError as error:

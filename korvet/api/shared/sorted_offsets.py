@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 
 from korvet.api.shared.context import Context
+from korvet.api.shared.loop_turns import SLICE
 from korvet.api.shared.needs import DELETE, GROUP, READ, TOPIC, denied_names
 from korvet.codes import (
     COORDINATOR_NOT_AVAILABLE,
@@ -61,16 +62,6 @@ class SortedOffsets:
         return topics
 
 
-def sort_few_offsets(ctx: Context, request: Commit, topics: Mapping[str, Topic | int]) -> SortedOffsets:
-    """As `sort_offsets`, without a turn for other requests; for a few hundred partitions that the client may read."""
-    longest = _longest(ctx)
-    result = SortedOffsets()
-    for wanted in request.topics:
-        for part in wanted.partitions:
-            _sort(result, wanted.name, topics.get(wanted.name), part, longest, frozenset())
-    return result
-
-
 async def sort_offsets(ctx: Context, request: Commit, topics: Mapping[str, Topic | int]) -> SortedOffsets:
     """Sort the partitions of an OffsetCommit or TxnOffsetCommit into refused ones and ones for the group.
 
@@ -81,20 +72,18 @@ async def sort_offsets(ctx: Context, request: Commit, topics: Mapping[str, Topic
     """
     longest, denied = _longest(ctx), await _denied(ctx, request)
     result = SortedOffsets()
-    named = [(wanted.name, part) for wanted in request.topics for part in wanted.partitions]
-    async for some in ctx.sliced(named):
-        for name, part in some:
-            _sort(result, name, topics.get(name), part, longest, denied)
+    count = 0
+    for wanted in request.topics:
+        for part in wanted.partitions:
+            count += 1
+            if count % SLICE == 0:
+                await ctx.frontend.turns.turn()
+            _sort(result, wanted.name, topics.get(wanted.name), part, longest, denied)
     return result
 
 
 def _longest(ctx: Context) -> int:
     return ctx.frontend.catalog.integer(None, "offset.metadata.max.bytes")
-
-
-def reads_all(ctx: Context, request: Commit) -> bool:
-    """Whether the client may read all topics of a short request; no refusal is noted."""
-    return ctx.rights is None or all(ctx.rights.sees(READ, TOPIC, wanted.name) for wanted in request.topics)
 
 
 async def _denied(ctx: Context, request: Commit) -> Set[str]:

@@ -25,28 +25,6 @@ def indexed(topics: Iterable[Indexed]) -> list[tuple[str, list[int]]]:
     return [(topic.name, [part.partition_index for part in topic.partitions]) for topic in topics]
 
 
-def topics_at_hand(ctx: Context, asked: Sequence[requests.OffsetCommitRequestTopic]) -> Mapping[str, Topic] | None:
-    """The topics of a short request, by name; None if the catalog's cache lacks one of its topics or partitions, or if
-    the request is long.
-
-    :param asked: the request's entries, with the topic's name and its partitions.
-    """
-    if len(asked) > SLICE:
-        return None
-    known: dict[str, Topic] = {}
-    count, catalog = 0, ctx.frontend.catalog
-    for wanted in asked:
-        count += len(wanted.partitions)
-        topic = catalog.topic(wanted.name)
-        if topic is None or count > SLICE:
-            return None
-        for part in wanted.partitions:
-            if part.partition_index >= topic.partitions:
-                return None
-        known[wanted.name] = topic
-    return known
-
-
 async def known_topics(ctx: Context, asked: Sequence[tuple[str, Iterable[int]]]) -> Mapping[str, Topic | int]:
     """The existing topics of a request, by name.
 
@@ -58,13 +36,15 @@ async def known_topics(ctx: Context, asked: Sequence[tuple[str, Iterable[int]]])
     catalog = ctx.frontend.catalog
     known: dict[str, Topic | int] = {}
     for is_fresh in (False, True):
-        for name, _ in asked:
+        is_whole = True
+        for name, indexes in asked:
             topic = catalog.topic(name)
             if topic is not None:
                 known[topic.name] = topic
+            is_whole = is_whole and topic is not None and max(indexes, default=-1) < topic.partitions
         if len(asked) > SLICE:
             await ctx.frontend.turns.turn()
-        if is_fresh or all(_has_partitions(known.get(name), indexes) for name, indexes in asked):
+        if is_fresh or is_whole:
             break
         try:
             await catalog.refresh()
@@ -73,7 +53,3 @@ async def known_topics(ctx: Context, asked: Sequence[tuple[str, Iterable[int]]])
             return {name: code for name, _ in asked} | known
         known.clear()
     return known
-
-
-def _has_partitions(topic: Topic | int | None, indexes: Iterable[int]) -> bool:
-    return isinstance(topic, Topic) and all(index < topic.partitions for index in indexes)

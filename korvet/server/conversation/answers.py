@@ -6,10 +6,8 @@ import asyncio
 
 from kio.schema.errors import ErrorCode
 
-from korvet.api.shared.loop_turns import LoopTurns
 from korvet.errors import StoreFull, StoreUnavailable
 from korvet.store.log.budget import Share
-from korvet.wire.writer import Buffers, Fields, framed, writer
 
 _WRITE_BUFFER_BYTES = 1 << 20
 _RECORD_BYTES = 16 << 10
@@ -101,23 +99,6 @@ def _joined(buffers: list[bytes | memoryview]) -> list[bytes | memoryview]:
     if small:
         joined.append(b"".join(small))
     return joined
-
-
-async def encoded(
-    turns: LoopTurns, api_key: int, version: int, correlation_id: int, answer: Fields, codes: list[int]
-) -> Buffers:
-    """A response frame. A long one is written in slices, each in a turn of the loop.
-
-    The error codes in it are added to ``codes``.
-    """
-    steps = writer(api_key, version)(answer, codes)
-    try:
-        next(steps)
-    except StopIteration as end:
-        body: Buffers = end.value
-    else:
-        body = await turns.result(steps)
-    return framed(api_key, version, correlation_id, body)
 
 
 def error_code(error: Exception) -> ErrorCode:

@@ -1,9 +1,10 @@
 """One client connection: frames in, answers out, in the order of the requests.
 
 Bytes come through an ``asyncio.BufferedProtocol`` (`.receiver`), and each frame becomes a request in a
-queue (`.request_queue`). One task of the connection takes the requests in their order, awaits each one's
-answer and writes it. A begun request is answered when its reply comes, without the task. A client that does not read
-its answers stops its own task. docs/internals.md tells more, under "one module per API key".
+queue (`.request_queue`). The handler of a short request is stepped without a task: on arrival, and by each reply of
+Redis. When it has ended, and its request is the first, `_moved` writes the answer. All else happens in one task of the
+connection. It takes the requests in their order, and waits for a client that does not read its answers.
+docs/internals.md tells more, under "one module per API key".
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from functools import partial
 from time import monotonic
-from typing import Any, cast
+from typing import cast
 
 import anyio
 
-from korvet.api import Answer, Api, Begun
+from korvet.api import Api
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.errors import KorvetError, MalformedRequest
 from korvet.quotas.meters import Meters
@@ -25,18 +25,18 @@ from korvet.security.principal import ANONYMOUS, Principal
 from korvet.security.sasl import State
 from korvet.security.unauthenticated import Unauthenticated
 from korvet.server.bounds.connections import Connections
-from korvet.server.conversation.answers import Answers, encoded, error_code
+from korvet.server.conversation.answers import Answers, error_code
 from korvet.server.conversation.metering import Metering
 from korvet.server.conversation.notes import Notes
 from korvet.server.conversation.receiver import Receiver
-from korvet.server.conversation.request_queue import TURN_S
-from korvet.server.conversation.requests import Headers, Request
+from korvet.server.conversation.request_queue import REQUESTS_A_TURN, TURN_S
+from korvet.server.conversation.requests import CALLING, ENDED, QUEUED, Headers, Request
 from korvet.server.ground.host_pattern import HostName
 from korvet.server.ground.sockets import peer_of, port_of_peer
 from korvet.server.tenants.choice import Choice, Destination, split_principal
 from korvet.wire.proxy_header import ProxyHeader
 from korvet.wire.schema import API_VERSIONS_KEY, has_top_level_error
-from korvet.wire.writer import Buffers, Fields, encode_response, error_answer
+from korvet.wire.writer import Buffers, Fields, encode_response, error_answer, framed, writer
 
 _LINGER_S = 5.0
 """The time that a client has to read the last answers of a connection that closes, and the time for the requests of a
@@ -88,6 +88,8 @@ class Connection(Receiver):
         self._scope = anyio.CancelScope()
         self._work: asyncio.Future[None] | None = None
         self._is_served = False
+        self._answered_in_turn = 0
+        """The answers that replies of Redis brought since the client sent something, or the task had nothing to do."""
         self._puts_off = False
         """Whether queued requests wait for the end of a throttle."""
         self._identify = identify
@@ -202,45 +204,46 @@ class Connection(Receiver):
     # ------------------------------------------------------------------ called by the receiver
 
     def _take(self, frame: bytes | memoryview) -> None:
+        self._answered_in_turn = 0
         request = self._headers.request(frame)
         if request is None:
             self.close()
             return
         meters = self._frontend.quotas.meters
-        if meters is None:
-            self._queue.add(request)
-        else:
-            self._add_metered(request, meters, len(frame))
-        if request.begun is None:
+        if meters is not None:
+            self._meter(request, meters, len(frame))
+        self._queue.add(request)
+        if request.stage is not CALLING:
             self._wake()
-        else:
-            request.begun.reply.add_done_callback(self._replied)
 
-    def _add_metered(self, request: Request, meters: Meters, size_bytes: int) -> None:
-        """Queue a request of a namespace with quotas. If it uses up its client's quota, it is the last for a while."""
+    def _meter(self, request: Request, meters: Meters, size_bytes: int) -> None:
+        """Meter a request of a namespace with quotas. If it uses up its client's quota, it is the last for a while."""
         api, context, login = request.api, request.context, self._headers.login
         is_nobodys = login is not None and login.state is not State.READY
         if api is None or context is None or is_nobodys:
-            self._queue.add(request)
             return
-        if request.notes is None:
-            request.notes = Notes()
-        metering = request.notes.metering = Metering(meters, api, context)
-        self._throttle(metering.arrived(size_bytes))
-        metering.call(self._queue.add, request)
+        request.metering = Metering(meters, api, context)
+        self._throttle(request.metering.arrived(size_bytes))
 
-    def _replied(self, reply: asyncio.Future[Any]) -> None:
-        """Answer a begun request while the task waits for work."""
+    def _moved(self, moved: Request) -> None:
+        """Answer a request whose handler went on after a reply, and ended requests after it, if its turn has come."""
         requests = self._queue.requests
-        if self._is_closing or self._work is None or self._work.done() or not requests:
+        if self._is_closing or not requests or requests[0] is not moved:
             return
-        first = requests[0]
-        begun = first.begun
-        if begun is None or begun.reply is not reply:
-            return
-        if self._answers.writable is None and self._finish(first, begun):
-            self._settle()
-        else:
+        try:
+            while moved.stage is ENDED and self._answers.writable is None and self._answered_in_turn < REQUESTS_A_TURN:
+                self._answered_in_turn += 1
+                if not self._write_answer(moved):
+                    break
+                self._settle()
+                if not requests or self._is_closing:
+                    break
+                moved = requests[0]
+        except Exception as error:
+            # Nothing may reach the connection to Redis, whose callback this is.
+            self._connections.report(error, "answer", self.client)
+            self.close()
+        if self._draining or (requests and moved.stage is not CALLING):
             self._wake()
 
     def _end_throttle(self) -> None:
@@ -271,6 +274,7 @@ class Connection(Receiver):
                     elif monotonic() > turn_ends:
                         await asyncio.sleep(0)
                         turn_ends = monotonic() + TURN_S
+                        continue
                     await self._answer(self._queue.first)
                     self._settle()
         finally:
@@ -285,88 +289,70 @@ class Connection(Receiver):
                 self._leave()
 
     def _may_go_on(self) -> bool:
-        is_there = bool(self._queue.requests) and self._answers.writable is None
-        return is_there and not (self._is_closing or self._puts_off)
+        """Whether the first request may be served, or its answer be written, at once."""
+        if self._is_closing or not self._queue.requests or self._answers.writable is not None:
+            return False
+        stage = self._queue.first.stage
+        return stage is not CALLING and not (self._puts_off and stage is QUEUED)
 
     async def _next(self) -> bool:
-        """Wait until there is a request and the client reads; false when the connection has to close."""
+        """Wait until there is something to do and the client reads; false when the connection has to close."""
         while True:
             if self._answers.writable is not None:
                 await self._answers.writable
-            elif self._is_closing:
+            elif self._is_closing or (self._draining and not self._queue.requests):
                 return False
-            elif self._queue.requests and (not self._puts_off or self._queue.first.is_under_way):
+            elif self._may_go_on():
                 return True
-            elif self._draining:
-                return False
             else:
+                self._answered_in_turn = 0
                 self._work = self._loop.create_future()
                 try:
                     await self._work
                 finally:
                     self._work = None
 
-    async def _answer(self, queued: Request) -> None:
-        if queued.answer_frame is not None:
-            self._write(queued, queued.answer_frame)
-            return
-        api, context = queued.api, queued.context
+    async def _answer(self, first: Request) -> None:
+        """Serve the first request, from where its handler stands, and write its answer."""
+        metering = first.metering
+        if first.stage is not ENDED:
+            try:
+                if first.header is not None:
+                    reading = first.read(self._frontend.turns, first.header)
+                    await (reading if metering is None else metering.timed(reading))
+                first.end(await (first if metering is None else metering.timed(first)))
+            except Exception as error:
+                first.fail(error)
+            # The client may have stopped reading meanwhile; then its answer waits, and so do requests behind it.
+        while not self._write_answer(first):
+            await self._frontend.turns.turn()
+
+    def _write_answer(self, first: Request) -> bool:
+        """Write the answer of the first request, which has ended; false if there is more to write, in further turns."""
+        api, context, metering, codes = first.api, first.context, first.metering, first.codes
+        if first.answer_frame is not None:
+            self._write(first, first.answer_frame)
+            return True
         assert api is not None and context is not None
-        notes = queued.notes
-        metering = None if notes is None else notes.metering
         try:
-            if queued.begun is not None and await self._finished(queued, queued.begun):
-                return
-            if queued.header is not None:
-                reading = queued.read(self._frontend.turns, queued.header)
-                await (reading if metering is None else metering.timed(reading))
-            if metering is not None:
-                answer = await self._metered(queued, metering)
-            elif queued.started is not None:
-                answer = await queued.started
-            else:
-                answer = await api.handle(context, queued.request)
-            codes: list[int] = []
+            if first.error is not None:
+                raise first.error
+            steps, answer = first.writing, first.answer
             if answer is not None:
-                frame = encoded(self._frontend.turns, api.key, context.version, queued.correlation_id, answer, codes)
-                self._write(queued, await (frame if metering is None else metering.written(frame)))
-            if notes is not None:
-                notes.answered(codes)
-        except Exception as error:
-            self._failed(queued, api, context, error)
-
-    async def _finished(self, queued: Request, begun: Begun) -> bool:
-        """Wait for the reply to a begun request, and answer it; false if its API's ``handle`` has to serve it."""
-        if not begun.reply.done():
-            # The call goes on if this task is cancelled, as with asyncio.wait, which costs a system call more.
-            came = self._loop.create_future()
-            begun.reply.add_done_callback(partial(_note, came))
-            await came
-        return self._finish(queued, begun)
-
-    async def _metered(self, queued: Request, metering: Metering) -> Answer:
-        """The answer to a request, of which all use counts."""
-        started = queued.started
-        answer = await (metering.serve(queued.request) if started is None else metering.timed(started))
-        return None if answer is None else self._count(metering, answer)
-
-    def _finish(self, queued: Request, begun: Begun) -> bool:
-        """Answer a begun request that has its reply; false if its API's ``handle`` has to serve it."""
-        api, context, notes = queued.api, queued.context, queued.notes
-        assert api is not None and context is not None
-        queued.begun = None
-        try:
-            answer = begun.finish(begun.reply)
-            if answer is None:
+                if steps is None:
+                    answer = answer if metering is None else self._count(metering, answer)
+                    steps = writer(api.key, context.version)(answer, codes)
+                next(steps) if metering is None else metering.write(steps)
+                first.writing = steps
                 return False
-            if notes is not None and notes.metering is not None:
-                answer = self._count(notes.metering, answer)
-            codes: list[int] = []
-            self._write(queued, encode_response(api.key, context.version, queued.correlation_id, answer, codes))
-            if notes is not None:
-                notes.answered(codes)
+        except StopIteration as end:
+            self._write(first, framed(api.key, context.version, first.correlation_id, end.value))
         except Exception as error:
-            self._failed(queued, api, context, error)
+            first.error = None
+            self._failed(first, api, context, error)
+            return True
+        if codes and first.notes is not None:
+            first.notes.answered(codes)
         return True
 
     def _count(self, metering: Metering, answer: Fields) -> Fields:
@@ -398,14 +384,14 @@ class Connection(Receiver):
             queued.notes.failed(code)
         if has_top_level_error(api.key, context.version):
             answer = error_answer(api.key, context.version, code)
-            if queued.notes is not None and queued.notes.metering is not None:
-                answer = queued.notes.metering.throttled(answer)
+            if queued.metering is not None:
+                answer = queued.metering.throttled(answer)
             self._write(queued, encode_response(api.key, context.version, queued.correlation_id, answer))
         else:
             self.close()
 
     def _settle(self) -> None:
-        """Remove the answered request, read on, and start the requests that it held back."""
+        """Remove the answered request, read on, and begin the requests that it held back."""
         answered = self._queue.settle()
         if answered.notes is not None:
             self._note_end(answered, answered.notes)
@@ -413,7 +399,7 @@ class Connection(Receiver):
             self._connections.let_read()
         if not self._is_reading:
             self.read_on()
-        self._queue.start_behind(answered)
+        self._queue.begin_behind(answered)
 
     def _note_end(self, answered: Request, notes: Notes) -> None:
         notes.ended(answered.charge)
@@ -425,9 +411,13 @@ class Connection(Receiver):
     @property
     def waits_with(self) -> object | None:
         """The request for which others wait; None if none waits, or if Redis has to answer."""
-        if len(self._queue.requests) < 2 or (self._queue.first.started is not None and self._answers.writable is None):
+        if len(self._queue.requests) < 2:
             return None
-        return self._queue.first
+        first = self._queue.first
+        is_sent = first.stage is CALLING or (first.is_pipelined and not first.is_held_back)
+        if is_sent and self._answers.writable is None:
+            return None
+        return first
 
     @property
     def unsent_bytes(self) -> int:
@@ -495,9 +485,3 @@ class HealthCheck(Connection):
             super()._take(frame)
         else:
             self._refuse(MalformedRequest("a load balancer's health check that asks for more than ApiVersions"))
-
-
-def _note(came: asyncio.Future[None], _reply: asyncio.Future[Any]) -> None:
-    """Tell a task, which may have ended, that a reply came."""
-    if not came.done():
-        came.set_result(None)

@@ -12,7 +12,7 @@ Source: KafkaApis.handleProduceRequest, handleFetchRequest, ClientRequestQuotaMa
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from math import ceil
 from time import thread_time
@@ -24,7 +24,7 @@ from korvet.quotas.meters import Meters
 from korvet.security.sasl import AUTHENTICATE_KEY, HANDSHAKE_KEY
 from korvet.store.threads import COUNT_CPU_S
 from korvet.wire.schema import FETCH_KEY, PRODUCE_KEY
-from korvet.wire.writer import Fields
+from korvet.wire.writer import Fields, Steps
 
 T = TypeVar("T")
 
@@ -56,13 +56,13 @@ class Metering:
             self._told_s = self._meters.wait_s(limits)
         return self._told_s
 
-    def serve(self, request: Any) -> Awaitable[Answer]:
-        """Have a request handled, unless it is a Fetch whose client is over the quota."""
+    def handle(self, context: Context, request: Any) -> Coroutine[Any, Any, Answer]:
+        """The coroutine of a request's handler. A Fetch whose client is over the quota is not served."""
         if self._api.key == FETCH_KEY:
             self._over_s = self._meters.wait_s(self._meter.fetch)
             if self._over_s:
                 return _ready({"responses": ()})
-        return self.timed(self._api.handle(self._context, request))
+        return self._api.handle(context, request)
 
     def answered(self, answer: Fields) -> float:
         """Count an answer's bytes, and the time that was spent for it.
@@ -105,11 +105,11 @@ class Metering:
         if self._api.key not in _UNTIMED:
             self._meters.consume(self._meter.request, spent_s)
 
-    async def written(self, writing: Awaitable[T]) -> T:
-        """Wait for the writing of the answer, and count its time for later answers: this one has its throttle time."""
+    def write(self, steps: Steps) -> None:
+        """Take a step of the answer's writing. It counts for later answers, for this one has its throttle time."""
         before_s = self._spent_s
         try:
-            return await self.timed(writing)
+            self.call(next, steps)
         finally:
             self.count_thread(self._spent_s - before_s)
 

@@ -1,4 +1,4 @@
-"""What is noted of a request for figures, traces and quotas. If nobody wants any of them, a request has no notes."""
+"""What is noted of a request for figures and traces. If nobody wants either, a request has no notes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from korvet.metrics.requests import RequestFigures
-from korvet.server.conversation.metering import Metering
 from korvet.server.ground.tracing import Trace
 
 if TYPE_CHECKING:
@@ -25,8 +24,6 @@ class Notes:
         self._sent_bytes = 0
         self.trace = trace
         """What its span needs; None without tracing."""
-        self.metering: Metering | None = None
-        """What it uses of its client's quotas; None if the namespace has none."""
 
     def sent(self, size_bytes: int) -> None:
         """Note the bytes of the answer."""
@@ -34,8 +31,6 @@ class Notes:
 
     def answered(self, codes: Sequence[int]) -> None:
         """Count the error codes of an answer, and note one for its trace."""
-        if not codes:
-            return
         if self.trace is not None:
             self.trace.code = int(codes[0])
         if self._figures is not None:

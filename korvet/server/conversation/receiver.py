@@ -14,6 +14,7 @@ from time import monotonic
 from korvet.errors import MalformedRequest
 from korvet.server.bounds.connections import Connections
 from korvet.server.conversation.request_queue import REQUESTS_A_TURN, TURN_S, RequestQueue
+from korvet.server.conversation.requests import Request
 from korvet.server.ground.sockets import has_left
 from korvet.wire.frames import FrameSplitter
 
@@ -27,7 +28,7 @@ class Receiver(asyncio.BufferedProtocol):
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._loop = asyncio.get_running_loop()
-        self._queue = RequestQueue(connections)
+        self._queue = RequestQueue(connections, self._moved)
         self._frames = FrameSplitter(
             self._arrived, max_frame_bytes=connections.limits.max_frame_bytes, scratch=connections.scratch
         )
@@ -50,6 +51,10 @@ class Receiver(asyncio.BufferedProtocol):
 
         :raises MalformedRequest: if the frame holds none.
         """
+
+    @abstractmethod
+    def _moved(self, moved: Request) -> None:
+        """Note that a request's handler went on after a reply of Redis. Raises nothing."""
 
     @abstractmethod
     def _refuse(self, error: MalformedRequest) -> None:

@@ -1,33 +1,38 @@
-"""The queue of a connection's requests. It starts them, and counts their memory.
+"""The queue of a connection's requests. It begins them, and counts their memory.
 
-1. A request whose API has ``start`` is started when it arrives. It is not if a request whose ``start`` returned None is
-   queued ahead of it. The requests behind it are held back until it has its answer.
-2. A request whose API has ``begin`` is begun when it arrives, if no other request is in flight.
-3. Every other request is handled when it is the first, so no request that may wait overtakes another.
+The API of a request says when its handler begins (`korvet.api.Start`):
+
+- pipelined: when the request arrives, unless one ahead of it holds it back. A request holds back the pipelined ones
+  after it from its first step, if that does not send its commands, until it has its answer.
+- if alone: when the request arrives, if no other one is in flight.
+- in turn: when the request is the first, so no request that may wait overtakes another.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import deque
+from collections.abc import Callable
 from time import monotonic
 
-from korvet.api import Answer
 from korvet.server.bounds.connections import Connections
-from korvet.server.conversation.requests import Request
+from korvet.server.conversation.requests import IN_TASK, Request
 
 REQUESTS_A_TURN = 128
-"""The requests that a connection may take in, or start, before other connections have their turn."""
+"""The requests that a connection may take in, or begin, before other connections have their turn."""
 TURN_S = 0.005
-"""The time for which a connection may take in, start or answer requests before other connections have their turn."""
+"""The time for which a connection may take in, begin or answer requests before other connections have their turn."""
 
 
 class RequestQueue:
-    """The requests of one connection in the order of their arrival. Each counts from `add` to `settle`."""
+    """The requests of one connection in the order of their arrival. Each counts from `add` to `settle`.
 
-    def __init__(self, connections: Connections) -> None:
+    :param moved: as `Request.begin` has it.
+    """
+
+    def __init__(self, connections: Connections, moved: Callable[[Request], None]) -> None:
         self._connections = connections
+        self._moved = moved
         self._loop = asyncio.get_running_loop()
         self.requests: deque[Request] = deque()
         self._held_back = 0
@@ -42,22 +47,21 @@ class RequestQueue:
         return self.requests[0]
 
     def add(self, request: Request) -> None:
-        """Take a request that has arrived, and start it if it may start."""
-        api = request.api
-        if api is not None and api.start is not None:
+        """Take a request that has arrived, and begin it if it may begin."""
+        if request.is_held_back:
             self.produced_bytes += request.charge
             self._connections.produced_bytes += request.charge
-            if self._held_back or not _start(request):
+            if self._held_back or not self._begin(request):
                 self._held_back += 1
-        elif api is not None and api.begin is not None and not self.requests and request.header is None:
-            _begin(request)
+        elif not self.requests and request.begins_alone:
+            request.begin(self._moved)
         self.requests.append(request)
         self.charged_bytes += request.charge
         self._connections.charged_bytes += request.charge
 
     @property
     def has_unanswered(self) -> bool:
-        """Whether a request has not started whose client waits for no answer, and so may have left behind it."""
+        """Whether a request did not send its commands yet whose client may have left, for it waits for no answer."""
         return self._held_back > 0 and any(one.is_held_back and one.is_unanswered for one in self.requests)
 
     def settle(self) -> Request:
@@ -69,62 +73,43 @@ class RequestQueue:
     def _uncharge(self, request: Request) -> None:
         self.charged_bytes -= request.charge
         self._connections.charged_bytes -= request.charge
-        if request.api is not None and request.api.start is not None:
+        if request.is_pipelined:
             self.produced_bytes -= request.charge
             self._connections.produced_bytes -= request.charge
 
-    def start_behind(self, answered: Request) -> None:
-        """Start the requests that an answered one held back."""
+    def _begin(self, request: Request) -> bool:
+        """Begin a pipelined request; false if it did not send its commands, and so holds back those after it."""
+        request.begin(self._moved)
+        request.is_held_back = request.stage is IN_TASK
+        return not request.is_held_back
+
+    def begin_behind(self, answered: Request) -> None:
+        """Begin the requests that an answered one held back."""
         if self._held_back and answered.is_held_back:
             self._held_back -= 1
-            self._start_held_back()
+            self._begin_held_back()
 
-    def _start_held_back(self) -> None:
-        started, ends = 0, monotonic() + TURN_S
+    def _begin_held_back(self) -> None:
+        begun, ends = 0, monotonic() + TURN_S
         for request in self.requests:
             if request.is_held_back:
-                if started == REQUESTS_A_TURN or (started and monotonic() > ends):
-                    self._loop.call_soon(self._start_more)
+                if begun == REQUESTS_A_TURN or (begun and monotonic() > ends):
+                    self._loop.call_soon(self._begin_more)
                     return
-                if not _start(request):
+                if not self._begin(request):
                     return
                 self._held_back -= 1
-                started += 1
+                begun += 1
 
-    def _start_more(self) -> None:
-        """Start the requests still held back, unless the task has come to one: then those behind wait for it."""
+    def _begin_more(self) -> None:
+        """Begin the requests still held back, unless the task has come to one: then those behind wait for it."""
         if self.requests and not self.requests[0].is_held_back:
-            self._start_held_back()
+            self._begin_held_back()
 
     def discard(self) -> None:
         """Drop the requests, which will not be answered."""
         for request in self.requests:
-            if inspect.iscoroutine(request.started):
-                request.started.close()
-            if request.begun is not None:
-                request.begun.reply.cancel()
+            request.close()
             self._uncharge(request)
         self.requests.clear()
         self._connections.let_read()
-
-
-def _begin(request: Request) -> None:
-    assert request.api is not None and request.api.begin is not None and request.context is not None
-    try:
-        request.begun = request.api.begin(request.context, request.request)
-    except Exception as error:
-        request.started = _raising(error)
-
-
-def _start(request: Request) -> bool:
-    """Start a request; false if it cannot start now, and so holds back the requests behind it."""
-    assert request.api is not None and request.api.start is not None and request.context is not None
-    try:
-        request.started = request.api.start(request.context, request.request)
-    except Exception as error:
-        request.started = _raising(error)
-    return request.started is not None
-
-
-async def _raising(error: Exception) -> Answer:
-    raise error

@@ -1,30 +1,34 @@
-"""A connection's queued requests, and the reading of their headers."""
+"""A connection's requests: the steps of their handlers, and the reading of their headers."""
 
 from __future__ import annotations
 
+import asyncio
 import struct
-from collections.abc import Awaitable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from korvet.api import Answer, Api, Begun
+from korvet.api import IF_ALONE, PIPELINED, Answer, Api
 from korvet.api.api_versions import supported
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.loop_turns import LoopTurns
 from korvet.api.shared.telemetry import Peer
 from korvet.metrics.requests import RequestFigures
+from korvet.redis.reply import Reply, step
 from korvet.security.principal import ANONYMOUS
 from korvet.security.rights import Rights
 from korvet.security.sasl import Login
 from korvet.server.bounds.connections import Connections
 from korvet.server.conversation import unserved
+from korvet.server.conversation.metering import Metering
 from korvet.server.conversation.notes import Notes
 from korvet.server.ground.tracing import Trace
 from korvet.store.log.budget import Share
 from korvet.wire.codec import RequestHeader, decode_header, decode_request
 from korvet.wire.schema import API_VERSIONS_KEY, has_top_level_error, is_known
-from korvet.wire.writer import Buffers, encode_response, error_answer
+from korvet.wire.writer import Buffers, Steps, encode_response, error_answer
 
 CHARGE_BYTES = 2048
 """The memory of a request's objects, which counts beside its bytes."""
@@ -36,15 +40,32 @@ _MAX_CONTEXTS = 64
 _read_correlation_id = struct.Struct(">i").unpack_from
 
 
+class Stage(Enum):
+    """How far a request is."""
+
+    QUEUED = auto()
+    """Its handler has not begun."""
+    CALLING = auto()
+    """Its handler waits for a reply of Redis, and goes on when that comes."""
+    IN_TASK = auto()
+    """Its handler goes on in the connection's task when the request is the first."""
+    ENDED = auto()
+    """It has its answer, or failed."""
+
+
+QUEUED, CALLING, IN_TASK, ENDED = Stage
+
+
 class Request:
-    """A queued request: it is started or begun, waits for its turn, or has its answer already (``answer_frame``).
+    """A request of a connection, from its arrival to its answer. Await it to run its handler to the end in a task.
 
     A large one that waits for its turn is a ``header`` and a ``frame``, and is decoded in its turn.
     """
 
     __slots__ = (
-        "answer_frame", "api", "begun", "charge", "context", "correlation_id", "frame", "header", "notes", "request",
-        "started",
+        "_moved", "_reply", "_steps", "answer", "answer_frame", "api", "begins_alone", "charge", "codes", "context",
+        "correlation_id", "error", "frame", "header", "is_held_back", "metering", "notes", "request",
+        "stage", "writing",
     )  # fmt: skip
 
     def __init__(self, correlation_id: int, charge: int) -> None:
@@ -55,11 +76,82 @@ class Request:
         self.request: Any = None
         self.header: RequestHeader | None = None
         self.frame: bytes | memoryview | None = None
-        self.started: Awaitable[Answer] | None = None
-        self.begun: Begun | None = None
-        self.answer_frame: Buffers | None = None
         self.notes: Notes | None = None
         """None if nobody wants any."""
+        self.metering: Metering | None = None
+        """What it uses of its client's quotas; None if it has none."""
+        self.stage = QUEUED
+        self.is_held_back = False
+        """Whether it is to be pipelined, and did not send its commands yet."""
+        self.begins_alone = False
+        """Whether its handler begins when it arrives, if no other request is in flight."""
+        self.answer: Answer = None
+        self.error: Exception | None = None
+        """The exception of its handler, which failed."""
+        self.answer_frame: Buffers | None = None
+        """Its answer if that needs no handler."""
+        self.writing: Steps | None = None
+        """The writing of its answer, which takes turns if it is long."""
+        self.codes: list[int] = []
+        """The error codes in its answer, so far."""
+        self._steps: Coroutine[Any, Any, Answer] | None = None
+        self._reply: Reply | None = None
+
+    def begin(self, moved: Callable[[Request], None]) -> None:
+        """Run its handler to the first wait.
+
+        :param moved: is called after each further step. It never raises.
+        """
+        self._moved = moved
+        self._step(self._begun())
+
+    def _begun(self) -> Coroutine[Any, Any, Answer]:
+        assert self.api is not None and self.context is not None
+        handle = self.api.handle if self.metering is None else self.metering.handle
+        self._steps = steps = handle(self.context, self.request)
+        return steps
+
+    def _go_on(self) -> None:
+        """Go on after the reply that its handler waits for."""
+        assert self._steps is not None
+        self._reply = None
+        self._step(self._steps)
+        self._moved(self)
+
+    def _step(self, steps: Coroutine[Any, Any, Answer]) -> None:
+        try:
+            reply = step(steps) if self.metering is None else self.metering.call(step, steps)
+        except StopIteration as end:
+            self.stage, self.answer = ENDED, end.value
+        except asyncio.CancelledError:
+            self.fail(RuntimeError("a call of the request was cancelled"))
+        except Exception as error:
+            self.fail(error)
+        else:
+            if reply is None:
+                self.stage = IN_TASK
+            else:
+                self.stage, self._reply, reply.then = CALLING, reply, self._go_on
+
+    def __await__(self) -> Generator[Any, None, Answer]:
+        self.stage = IN_TASK
+        return (self._steps or self._begun()).__await__()
+
+    def end(self, answer: Answer) -> None:
+        """Take its answer."""
+        self.stage, self.answer = ENDED, answer
+
+    def fail(self, error: Exception) -> None:
+        """Take the exception that its answer shows."""
+        self.stage, self.error = ENDED, error
+
+    def close(self) -> None:
+        """Drop it without an answer."""
+        self.error = None
+        if self._reply is not None:
+            self._reply.then = None
+        if self._steps is not None:
+            self._steps.close()
 
     async def read(self, turns: LoopTurns, header: RequestHeader) -> None:
         """Decode a large request with this header, in a turn of its own.
@@ -72,14 +164,9 @@ class Request:
         self.request = decode_request(header, memoryview(frame))
 
     @property
-    def is_under_way(self) -> bool:
-        """Whether nothing has to be begun for its answer."""
-        return self.started is not None or self.begun is not None or self.answer_frame is not None
-
-    @property
-    def is_held_back(self) -> bool:
-        """Whether its API has ``start``, but the request has not started."""
-        return self.api is not None and self.api.start is not None and self.started is None
+    def is_pipelined(self) -> bool:
+        """Whether it sends its commands without waiting for the answers of earlier ones."""
+        return self.api is not None and self.api.start is PIPELINED
 
     @property
     def is_unanswered(self) -> bool:
@@ -168,15 +255,18 @@ class Headers:
         request = Request(_read_correlation_id(frame, 4)[0], len(frame) + CHARGE_BYTES)
         api = seen.api
         if api is None or seen.context is None:
-            request.answer_frame = self._unserved(request.correlation_id)
+            request.stage, request.answer_frame = ENDED, self._unserved(request.correlation_id)
             return None if request.answer_frame is None else request
         request.api = api
         request.context = seen.context
         if seen.is_noted:
             request.notes = Notes(seen.figures, None if self._connections.tracing is None else Trace())
-        if api.start is None and len(frame) > _LARGE_BYTES:
+        request.is_held_back = api.start is PIPELINED
+        if len(frame) > _LARGE_BYTES and not request.is_held_back:
             request.header, request.frame = seen.header, frame
-        elif api.is_repeated:
+            return request
+        request.begins_alone = api.start is IF_ALONE
+        if api.is_repeated:
             request.request = self._repeated_request(frame)
         else:
             request.request = decode_request(seen.header, memoryview(frame))

@@ -4,15 +4,14 @@ make the group, which must be in the index first. `korvet.store.calls` has the r
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
-from korvet.redis.client import Argument, Named, Store
-from korvet.store.calls import Calls, StateRoom
-from korvet.store.contract import FUNCTIONS, UNINDEXED
+from korvet.redis.client import Named, Store
+from korvet.store.calls import Calls, OnRetry, StateRoom
+from korvet.store.contract import FUNCTIONS
 from korvet.store.groups.index import GroupIndex
 from korvet.store.keys import GroupKeys, Namespace
 from korvet.store.outages import Outages
@@ -74,44 +73,23 @@ class GroupCalls:
         *,
         is_awaited: bool = False,
         has_optional_keys: bool = True,
+        on_retry: OnRetry | None = None,
         **named: Named,
-    ) -> Awaitable[Any]:
+    ) -> Coroutine[Any, Any, Any]:
         """Call one of a group's functions; see `Calls.call`.
 
         :param has_optional_keys: true to include the keys that the contract calls optional.
         :raises TooMany: the call would make a group beyond the bound.
         """
-        keys = keys_of(function, self.keys(group_id), has_optional_keys=has_optional_keys)
+        keys = (_KEYS if has_optional_keys else _REQUIRED_KEYS)[function](self.keys(group_id))
+        index = None
         if function in _MAY_MAKE:
-            return self._make(function, group_id, keys, named, is_awaited=is_awaited)
-        return self._calls.call(function, keys, named, is_awaited=is_awaited)
-
-    async def _make(
-        self, function: str, group_id: str, keys: Sequence[str], named: dict[str, Named], *, is_awaited: bool
-    ) -> Any:
-        """Call a function that may make the group. The group's id and locator are empty until the group is indexed."""
-        named["id"] = named["locator"] = ""
-        reply = await self._calls.call(function, keys, named, is_awaited=is_awaited)
-        if (reply[0] if isinstance(reply, list) else reply) != UNINDEXED:
-            return reply
-        named.update(await self.index.admit(group_id))
-        reply = await self._calls.call(function, keys, named, is_awaited=is_awaited, is_counted=True)
-        # A deletion meanwhile may have removed the group from the index.
-        await self.index.add(group_id)
-        return reply
-
-    def begin(
-        self, function: str, group_id: str, *args: Argument, is_awaited: bool = False
-    ) -> asyncio.Future[Any] | None:
-        """Call one of a group's functions once, with its arguments in order; see `Calls.begin`.
-
-        Never makes the group.
-        """
-        return self._calls.begin(function, keys_of(function, self.keys(group_id)), *args, is_awaited=is_awaited)
-
-    def beat(self, function: str, group_id: str, *args: Argument) -> Awaitable[Any]:
-        """Call one of the two heartbeats, the most frequent calls; see `Calls.beat`."""
-        return self._calls.beat(function, keys_of(function, self.keys(group_id)), *args)
+            index = self.index
+            # They are empty until the group is in the index.
+            named["id"] = named["locator"] = ""
+        return self._calls.call(
+            function, keys, named, is_awaited=is_awaited, index=index, group_id=group_id, on_retry=on_retry
+        )
 
 
 def chunks(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:

@@ -5,8 +5,7 @@ Replies carry Kafka's error codes as values (``code``, 0 is none). Methods pass 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -15,9 +14,9 @@ from uuid import uuid4
 import anyio
 
 from korvet.codes import COORDINATOR_NOT_AVAILABLE, REBALANCE_IN_PROGRESS, UNKNOWN_SERVER_ERROR
+from korvet.redis.client import Named
 from korvet.redis.wakeup import Wakeups
 from korvet.store.catalog.catalog import Catalog
-from korvet.store.contract import RETRY
 from korvet.store.groups import replies
 from korvet.store.groups.call import GroupCalls, chunks
 from korvet.store.groups.consumer import ConsumerGroups
@@ -25,12 +24,12 @@ from korvet.store.groups.offsets import retention_ms
 from korvet.store.groups.parked_members import Member, ParkedMembers, is_parked
 from korvet.store.groups.types import Joined, JoinRequest, Synced, SyncRequest
 
-_HEARTBEAT: Final = "korvet_group_heartbeat"
 _JOIN_STATUS: Final = 2
 _SYNC_STATUS: Final = 1
 """The index of the status in a reply of group_join and of group_sync; the time to wait follows."""
 _CALLS: Final = 5
-"""The most calls for one join or heartbeat in a group of both protocols, because its target may change repeatedly."""
+"""The most calls for one join in a group of both protocols, because its target may change repeatedly."""
+_WITH_ANY: Final = 2
 _ANY_ROUND: Final = -1
 """The number of the round of all parked joins: the next generation answers them, whatever its number."""
 _PATIENCE_S: Final = 35.0
@@ -132,30 +131,28 @@ class ClassicGroups:
         flat = list(chain.from_iterable(members))
         return self._calls.call("korvet_group_await_sync", group_id, generation=generation, members=flat)
 
-    async def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> int:
+    def heartbeat(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> Coroutine[Any, Any, int]:
         """The code of a heartbeat.
 
         A group of the consumer protocol may have only classic members. So their heartbeats also update its target from
         the catalog.
         """
-        beat = partial(self._calls.beat, _HEARTBEAT, group_id, member_id, instance_id or "", generation)
-        for _ in range(_CALLS):
-            code: int = await beat(self._catalog.topics_digest)
-            if code != RETRY:
-                return code
-            await self._consumers.follow_catalog(group_id)
-        code = await beat()
-        return code
+        return self._calls.call(
+            "korvet_group_heartbeat",
+            group_id,
+            on_retry=partial(self._follow_catalog, group_id),
+            member_id=member_id,
+            instance_id=instance_id or "",
+            generation=generation,
+            catalog_version=self._catalog.topics_digest,
+        )
 
-    def begin_heartbeat(
-        self, group_id: str, member_id: str, instance_id: str | None, generation: int
-    ) -> asyncio.Future[int] | None:
-        """Make the first call of a heartbeat; None if outages must be read first.
-
-        The call's code RETRY requires `heartbeat`.
-        """
-        digest = self._catalog.topics_digest
-        return self._calls.begin(_HEARTBEAT, group_id, member_id, instance_id or "", generation, digest)
+    async def _follow_catalog(self, group_id: str, calls_left: int) -> Mapping[str, Named]:
+        await self._consumers.follow_catalog(group_id)
+        # The catalog may change again and again. So the last call takes the target of any.
+        return {"catalog_version": self._catalog.topics_digest if calls_left > _WITH_ANY else None}
 
     async def leave(self, group_id: str, members: Iterable[tuple[str, str | None]]) -> Sequence[int]:
         """A code for each (member id or empty, instance id or None)."""

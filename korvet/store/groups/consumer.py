@@ -9,8 +9,7 @@ Sources: KIP-848, GroupMetadataManager.consumerGroupHeartbeat, TargetAssignmentB
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -22,7 +21,7 @@ from korvet.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec, chang
 from korvet.codes import GROUP_ID_NOT_FOUND, INVALID_REQUEST
 from korvet.configs.types import split
 from korvet.errors import StoreError, StoreUnavailable
-from korvet.redis.client import Argument
+from korvet.redis.reply import in_task
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.groups import replies
 from korvet.store.groups.call import GroupCalls
@@ -44,7 +43,6 @@ _READY, _TOPICS = b"ready", b"topics"
 MOST_NAMES: Final = 10_000
 """The most topics to which a member subscribes by name."""
 _TOO_MANY_NAMES: Final = f"A member subscribes to at most {MOST_NAMES} topics by their names."
-_BEAT: Final = "korvet_group_beat"
 _CALLS: Final = 8
 """The most calls for one heartbeat. The last ones accept the current target, so that a storm of joins ends."""
 _PATIENT_CALLS: Final = 4
@@ -80,17 +78,15 @@ class ConsumerGroups:
 
         :raises StoreUnavailable, StoreFull, StoreError:
         """
-        return self._calls.beat(_BEAT, group_id, *self._of_beat(group_id, member_id, member_epoch, instance_id))
-
-    def begin_beat(
-        self, group_id: str, member_id: str, member_epoch: int, instance_id: str | None
-    ) -> asyncio.Future[int] | None:
-        """As `beat`; None if outages must be read first."""
-        return self._calls.begin(_BEAT, group_id, *self._of_beat(group_id, member_id, member_epoch, instance_id))
-
-    def _of_beat(self, group_id: str, member_id: str, member_epoch: int, instance_id: str | None) -> Sequence[Argument]:
-        session_timeout_ms = self._catalog.group_setting(group_id, SESSION_TIMEOUT)
-        return self._catalog.topics_digest, member_id, member_epoch, instance_id or "", session_timeout_ms
+        return self._calls.call(
+            "korvet_group_beat",
+            group_id,
+            catalog_version=self._catalog.topics_digest,
+            member_id=member_id,
+            member_epoch=member_epoch,
+            instance_id=instance_id or "",
+            session_timeout=self._catalog.group_setting(group_id, SESSION_TIMEOUT),
+        )
 
     async def heartbeat(self, request: HeartbeatRequest) -> Heartbeaten:
         """Join, stay in or leave a group. The answer has the member's assignment if it is new.
@@ -176,6 +172,7 @@ class ConsumerGroups:
 
         :raises StoreUnavailable, StoreFull, StoreError:
         """
+        await in_task()
         turns = self._target_requests.setdefault(group_id, _TargetRequests())
         asked = turns.begun
         turns.asking += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from korvet.errors import KorvetError
@@ -10,7 +10,7 @@ from korvet.redis.client import Purpose, Store
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.groups import replies
 from korvet.store.groups.call import GroupCalls
-from korvet.store.groups.offsets import Offsets, in_turn, retention_ms
+from korvet.store.groups.offsets import Offsets, portions, retention_ms
 from korvet.store.groups.types import CommitRequest
 from korvet.store.outcomes import Failures, settled
 
@@ -36,9 +36,9 @@ class HeldOffsets:
         self, request: CommitRequest, transactional_id: str, producer_id: int, producer_epoch: int, ordinal: int
     ) -> int:
         """Hold offsets that a transaction commits when it is committed; the code is for all of them."""
-
-        def hold(some: Sequence[str]) -> Awaitable[int]:
-            return self._calls.call(
+        code = 0
+        for some in portions(request):
+            code = await self._calls.call(
                 "korvet_group_txn_commit",
                 request.group_id,
                 member_id=request.member_id,
@@ -51,8 +51,9 @@ class HeldOffsets:
                 transactional_id=transactional_id,
                 offsets=some,
             )
-
-        return await in_turn(request, hold)
+            if code != 0:
+                break
+        return code
 
     async def release(self, group_id: str, producer_id: int, ordinal: int, *, is_commit: bool) -> None:
         """Commit the offsets that a transaction holds, or forget them. May be repeated."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,7 +18,6 @@ from korvet.store.outcomes import Failures
 
 log = structlog.get_logger()
 
-_COMMIT: Final = "korvet_group_commit"
 _UNSTABLE: Final = b"unstable"
 _AT_ONCE: Final = 1000
 """The most offsets of one call; Redis takes one or two milliseconds for a thousand."""
@@ -31,18 +29,13 @@ def retention_ms(catalog: Catalog) -> int:
     return catalog.integer(None, "offsets.retention.minutes") * _MINUTE_MS
 
 
-async def in_turn(request: CommitRequest, call: Callable[[Sequence[str]], Awaitable[int]]) -> int:
-    """Make a request's calls in sequence until one is refused; one call if the request names no offset.
+def portions(request: CommitRequest) -> Iterable[Sequence[str]]:
+    """A request's offsets in portions for one call each; one empty portion if it names no offset.
 
     As in Kafka, the last offset of a repeated partition counts.
     """
     flat = _texts(request)
-    code = 0
-    for some in chunks(flat, 2 * _AT_ONCE) if flat else [()]:
-        code = await call(some)
-        if code != 0:
-            break
-    return code
+    return chunks(flat, 2 * _AT_ONCE) if len(flat) > 2 * _AT_ONCE else (flat,)
 
 
 def _texts(request: CommitRequest) -> list[str]:
@@ -65,10 +58,9 @@ class Offsets:
 
     async def commit(self, request: CommitRequest) -> int:
         """Commit offsets; returns one code for all. If not 0, a part of very many may be committed."""
-
-        def commit(some: Sequence[str]) -> Awaitable[int]:
-            return self._calls.call(
-                _COMMIT,
+        for some in portions(request):
+            code: int = await self._calls.call(
+                "korvet_group_commit",
                 request.group_id,
                 is_awaited=True,
                 member_id=request.member_id,
@@ -78,28 +70,10 @@ class Offsets:
                 retention=retention_ms(self._catalog),
                 offsets=some,
             )
-
-        code = await in_turn(request, commit)
-        if code == 0:
-            self.committed(request.group_id, request.partitions)
-        return code
-
-    def begin_commit(self, request: CommitRequest) -> asyncio.Future[int] | None:
-        """Make the call of a short commit; None if the caller must use `commit`, which may wait first.
-
-        The codes UNINDEXED and LATE require `commit`. After the code 0 the caller calls `committed`.
-        """
-        offsets = _texts(request)
-        if len(offsets) > 2 * _AT_ONCE:
-            return None
-        # It makes no group.
-        id = locator = ""
-        retention = retention_ms(self._catalog)
-        member_id, instance_id = request.member_id, request.instance_id or ""
-        return self._calls.begin(
-            _COMMIT, request.group_id, id, locator, member_id, instance_id, request.generation, request.version,
-            retention, *offsets, is_awaited=True,
-        )  # fmt: skip
+            if code != 0:
+                return code
+        self.committed(request.group_id, request.partitions)
+        return 0
 
     def on_commit(self, group_id: str, callback: Callable[[Iterable[TopicPartition]], None]) -> None:
         """Call back with the partitions of each commit of a group that this front-end makes."""

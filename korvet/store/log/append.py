@@ -28,6 +28,7 @@ from typing import Any
 from korvet.codes import CONCURRENT_TRANSACTIONS, INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER
 from korvet.errors import KorvetError, SlotMoving, StoreError
 from korvet.redis.client import Argument
+from korvet.redis.reply import in_task
 from korvet.store.contract import GONE, RESEND, VERIFY
 from korvet.store.log.append_call import AppendCall, Appended, parsed
 from korvet.store.log.ends import tell_end
@@ -96,6 +97,7 @@ class Appending(AppendCall):
         try:
             reply = yield from self._reply.__await__()
         except KorvetError as error:
+            yield from in_task()
             if not self._is_not_placed(error):
                 if self._was_sent_again:
                     self._fail(error)
@@ -105,6 +107,7 @@ class Appending(AppendCall):
             reply = _NOT_PLACED
         appended = parsed(reply)
         if appended.code != 0:
+            yield from in_task()
             if appended.code == VERIFY or (appended.code == CONCURRENT_TRANSACTIONS and self._was_sent_again):
                 appended = yield from self._verify(appended).__await__()
             if self._may_be_repaired(appended):

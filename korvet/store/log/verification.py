@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 from korvet.errors import KorvetError
+from korvet.redis.reply import in_task
 from korvet.store.log.append import Appending
 from korvet.store.log.membership import Membership
 
@@ -17,7 +18,12 @@ async def verify_together(appendings: Sequence[Appending]) -> None:
 
     Raises nothing: a failure is the outcome of its batch. A batch that gets VERIFY again is verified alone.
     """
-    await asyncio.wait([one.reply for one in appendings])
+    for one in appendings:
+        with suppress(KorvetError):
+            await one.reply
+    if not any(one.membership_to_ask for one in appendings):
+        return
+    await in_task()
     asking: dict[Membership, list[Appending]] = {}
     for one in appendings:
         if (membership := one.membership_to_ask) is not None:

@@ -1,0 +1,72 @@
+"""The replies of Redis, and coroutines that wait for them without a task.
+
+A task costs a turn of the loop for each reply. So the connection of a client steps the coroutine of a short request
+itself (`korvet.server.conversation.requests`). Such a coroutine may wait for a `Reply`, and goes on in the callback
+that brings it. Before it waits for anything else, it awaits `in_task`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from types import coroutine
+from typing import Any
+
+_set_result = asyncio.Future.set_result
+
+
+class Reply(asyncio.Future[Any]):
+    """The reply to one command. ``then``, which never raises, is called at once when it comes, before any callback."""
+
+    then: Callable[[], None] | None = None
+
+    def set_result(self, result: Any) -> None:
+        _set_result(self, result)
+        if (then := self.then) is not None:
+            self.then = None
+            then()
+
+    def set_exception(self, exception: type | BaseException) -> None:
+        super().set_exception(exception)
+        if (then := self.then) is not None:
+            self.then = None
+            then()
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        is_cancelled = super().cancel(msg)
+        if (then := self.then) is not None:
+            self.then = None
+            then()
+        return is_cancelled
+
+
+_is_stepping = [False]
+"""Whether `step` runs now."""
+
+
+@coroutine
+def in_task() -> Generator[None, None, None]:
+    """Go on in a task: in that of the connection, when the request is its first. A task itself goes on at once."""
+    if _is_stepping[0]:
+        yield
+
+
+def step(waiting: Coroutine[Any, Any, Any]) -> Reply | None:
+    """Run a coroutine to its next wait. Returns the reply that it waits for; None if it has to go on in a task.
+
+    :raises StopIteration: with its result, if it has ended.
+    :raises RuntimeError: it waits for something else, and was closed.
+    """
+    _is_stepping[0] = True
+    try:
+        waits_for = waiting.send(None)
+    finally:
+        _is_stepping[0] = False
+    if waits_for is None:
+        return None
+    if isinstance(waits_for, Reply) and waits_for.then is None:
+        # As a task does, or the reply would refuse to be awaited.
+        waits_for._asyncio_future_blocking = False
+        return waits_for
+    waiting.close()
+    raise RuntimeError(f"{waiting} waits for {waits_for} outside of a task")
