@@ -235,9 +235,11 @@ def test_maintenance_joins_small_files_and_deletes_old_ones_and_days_that_expire
     table = Table(spark, path, {})
     for batch_id in range(3):
         table.append(records(spark, batch_id), proven(batch_id, batch_id + 1))
-    older = archived(records(spark, 3), days_ago=4).unionAll(archived(records(spark, 4), days_ago=1))
+    # They go back to noon of the second day ago, so a midnight during the test changes nothing.
+    expire_hours = 36 + datetime.datetime.now(datetime.UTC).hour
+    older = archived(records(spark, 3), days_ago=4).unionAll(archived(records(spark, 4), days_ago=2))
     older.write.format("delta").mode("append").save(path)
-    config = MaintainConfig(lake=str(Path(path).parents[1]), topics=("t",), expire_hours=48)
+    config = MaintainConfig(lake=str(Path(path).parents[1]), topics=("t",), expire_hours=expire_hours)
     done = maintain(spark, config).tables[path]
     assert (done.files_compacted, done.files_written, done.rows_expired, done.error) == (3, 1, 1, None)
     assert offsets(spark, path) == [0, 1, 2, 4]
