@@ -196,7 +196,7 @@ def _acknowledged_by_disk(
     if not problem and not info.get("aof_enabled"):
         problem = "there is no append-only file: set appendonly yes"
     elif not problem and appendfsync == "no":
-        problem = "with appendfsync no the server never tells of a flush: set it to everysec or always"
+        problem = "with appendfsync no the server reports no flush: set it to everysec or always"
     text = f"korvet.acks.fsync of {wanted.synced}"
     if problem:
         yield Finding("acks.fsync", Verdict.MEND, f"{text} refuses producers with acks=all, and commits: {problem}")
@@ -294,7 +294,7 @@ def _cluster(client: redis.Redis, info: dict[str, Any], url: RedisUrl | None) ->
             return
         lines = ask(client, "CLUSTER", "INFO").decode().splitlines()
     except RedisError as error:
-        yield Finding("cluster", Verdict.NOTE, f"a cluster node; it does not tell the cluster's state: {error}")
+        yield Finding("cluster", Verdict.NOTE, f"a cluster node; it does not report the cluster's state: {error}")
         return
     state = dict(line.split(":", 1) for line in lines if ":" in line).get("cluster_state", "unknown")
     verdict = Verdict.OK if state == "ok" else Verdict.MEND

@@ -293,9 +293,7 @@ def _sentence(partition: TopicPartition, item: Item) -> str:
     last = item.offset if not isinstance(item, Undecodable | Gone | Uncommitted) else item.last_offset
     where = f"{partition}@{item.offset}" + (f"…{last}" if last > item.offset else "")
     if isinstance(item, Undecodable):
-        return (
-            f"{where} cannot be decoded: {item.reason}; read on behind it with -p {partition.partition} -o {last + 1}"
-        )
+        return f"{where} cannot be decoded: {item.reason}; read on after it with -p {partition.partition} -o {last + 1}"
     if isinstance(item, Uncommitted):
         return f"{where} is held back by an open transaction; --isolation read_uncommitted shows it"
     return f"{where} was removed before it could be read"

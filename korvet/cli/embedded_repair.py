@@ -25,9 +25,9 @@ _SHOWN = 20
 )
 @confirmed
 def repair(data_dir: Path, execute: bool) -> None:
-    """Cut the embedded server's append-only file where its first damage begins; without --execute only tell of it.
+    """Cut the embedded server's append-only file where its first damage begins; without --execute only report it.
 
-    The server does not start with a damaged file. All that clients wrote behind the damage is lost by the cut. So a
+    The server does not start with a damaged file. All that clients wrote after the damage is lost by the cut. So a
     backup may be better. The cut bytes go to a file of their own.
 
     \b

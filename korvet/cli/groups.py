@@ -34,7 +34,7 @@ def groups() -> None:
 @as_json
 @cluster_options
 def list_(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, cluster: Cluster) -> None:
-    """List every group, with its members and the records behind its offsets.
+    """List every group, with its members and its lag.
 
     \b
     Example:  korvet groups list --state Stable --type consumer

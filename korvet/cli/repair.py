@@ -41,7 +41,7 @@ def corrupt_entry(client: Client, redis_url: str, namespace: Namespace, damage: 
         refuse_lone_node(redis_url, nodes)
         entries = call_at(nodes, "XRANGE", log, f"({damage.offset}-0", "+", "COUNT", "1")
         if not entries:
-            raise KorvetError(f"this Redis has no entry of partition {damage.partition} behind offset {damage.offset}")
+            raise KorvetError(f"this Redis has no entry of partition {damage.partition} after offset {damage.offset}")
         if not _is_corrupt(nodes, log, entries):
             raise KorvetError(
                 f"partition {damage.partition}: the entry in this Redis can be read; is it the same cluster?"

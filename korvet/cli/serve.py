@@ -27,7 +27,7 @@ MAX_ADVERTISED = 20
 @click.command(context_settings={**HELP_NAMES, "auto_envvar_prefix": "KORVET"})
 @click.option("--listen", metavar="HOST:PORT", help="The address for Kafka clients.  [default: 127.0.0.1:9092]")
 @click.option(
-    "--advertised", metavar="HOST:PORT[-PORT]", help="The address told to clients.  [default: the listen address]"
+    "--advertised", metavar="HOST:PORT[-PORT]", help="The address that clients get.  [default: the listen address]"
 )
 @click.option("--redis", metavar="URL", help="The Redis or Valkey for all state.  [default: an embedded Valkey]")
 @click.option("--data-dir", metavar="DIR", help="The embedded Valkey's directory.  [default: ./data]")

@@ -258,14 +258,14 @@ BROKER_CONFIGS: Final = table(
             _INT,
             50_000,
             at_least(0),
-            "The most series that metrics tell of what clients push.",
+            "The most series of what clients push.",
         ),
         _at_start(
             "korvet.metrics.max.series",
             _INT,
             100_000,
             at_least(0),
-            "The most series of topics, groups and transactions that metrics tell of.",
+            "The most series of topics, groups and transactions.",
         ),
         _at_start(
             "korvet.queued.max.response.bytes",

@@ -144,7 +144,7 @@ CLIENTS = _table(
     _gauge("client_metrics_series", "Series that clients pushed.", "namespace"),
     _counter(
         "client_metrics_dropped",
-        "Points that were pushed and are not told: kind (histograms, differences), size, bound (of a push), clients "
+        "Points that were pushed and are not shown: kind (histograms, differences), size, bound (of a push), clients "
         "(korvet.metrics.max.client.series), principal (the id is another principal's).",
         "namespace", "reason",
     ),
@@ -173,7 +173,7 @@ PROCESS = _table(
     _gauge("workers", "Front-end processes that are meant to run.", joined=Joined.MOST),
     _gauge("workers_up", "Front-end processes that accept connections.", joined=Joined.MOST),
     _counter("worker_restarts", "Front-end processes that died and were started again."),
-    _gauge("worker_silent_seconds", "Time since a front-end process last told its figures.", "worker"),
+    _gauge("worker_silent_seconds", "Time since a front-end process last reported its figures.", "worker"),
     _counter("worker_cpu_seconds", "CPU time of a front-end process.", "worker"),
     _gauge("worker_resident_bytes", "Resident memory of a front-end process.", "worker"),
     *(
@@ -205,7 +205,7 @@ TOPICS = _table(
         jmx=f"{_LOG}LogStartOffset",
     ),
     _gauge(
-        "partition_end_offset", "The offset behind the last record; its rate is that of records.",
+        "partition_end_offset", "The offset after the last record; its rate is that of records.",
         "namespace", "topic", "partition",
         jmx=f"{_LOG}LogEndOffset; kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec",
     ),
@@ -237,7 +237,7 @@ GROUPS = _table(
     _gauge("group_members", "Members of a group, with its protocol and state.", "namespace", "group", "type", "state"),
     _gauge("group_offset", "Committed offset.", "namespace", "group", "topic", "partition"),
     _gauge(
-        "group_lag", "Records behind the committed offset.", "namespace", "group", "topic", "partition",
+        "group_lag", "Records from the committed offset on.", "namespace", "group", "topic", "partition",
         jmx="kafka.consumer:type=consumer-fetch-manager-metrics,name=records-lag",
     ),
     _gauge("transactional_ids", "Transactional ids by their transaction's state.", "namespace", "state"),

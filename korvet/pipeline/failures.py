@@ -80,7 +80,7 @@ def _death(text: str) -> ProcessDied | None:
         if found is not None:
             return ProcessDied(
                 f"{what.format(**found.groupdict())} of Spark died; the kernel kills processes if memory is short "
-                "(dmesg tells): give the machine more of it, or let fewer tasks run at once, as with --master local[1]"
+                "(see dmesg): give the machine more of it, or let fewer tasks run at once, as with --master local[1]"
             )
     return None
 

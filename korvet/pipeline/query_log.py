@@ -1,4 +1,4 @@
-"""Lines of the log and figures for each batch of a streaming query, with how far its topics are behind."""
+"""Lines of the log and figures for each batch of a streaming query, with the lag of its topics."""
 
 from __future__ import annotations
 

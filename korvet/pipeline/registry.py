@@ -109,7 +109,7 @@ class Registry:
             kind = Passing if error.http_status_code in (408, _TOO_MANY_REQUESTS) else PipelineError
             kind = Passing if error.http_status_code >= 500 else kind
             raise kind(
-                f"schema registry {self._address}: it does not tell schema {number}: {error.error_message} "
+                f"schema registry {self._address}: it does not return schema {number}: {error.error_message} "
                 f"(HTTP {error.http_status_code})"
             ) from None
         except Exception as error:

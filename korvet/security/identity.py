@@ -50,5 +50,5 @@ def of_balancer(told: ClientTls | None, auth: ClientAuth, rules: PrincipalRules)
     if told.is_verified and told.common_name:
         return Principal("User", rules.name(common_name(told.common_name)))
     if auth is ClientAuth.REQUIRED:
-        raise Refused("the load balancer tells of no verified client certificate")
+        raise Refused("the load balancer names no verified client certificate")
     return ANONYMOUS

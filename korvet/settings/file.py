@@ -27,7 +27,7 @@ _MOST_SHOWN = 40
 _OTHER_UNIT = re.compile(r"\.(hours|minutes)$")
 _KAFKAS_LISTENER = {"host-name", "port", "advertised-host", "advertised-host-name", "advertised-port"}
 _LISTENERS = (
-    "'listen' is the address to which clients connect, and 'advertised' the address that they are told. The only "
+    "'listen' is the address to which clients connect, and 'advertised' the address that they get. The only "
     "listener has them in [serve]; several have them each in a table [[listener]]"
 )
 

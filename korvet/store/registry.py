@@ -99,7 +99,7 @@ class Registry:
 
     :param key: the hash of the registry; a namespace has one, and so have the listeners whose clients choose theirs.
     :param addresses: the addresses of this front-end alone, by the names of its listeners. The first one is the
-        address of its lease. Without any its renewals only tell that a front-end is there.
+        address of its lease. Without any its renewals only say that a front-end is there.
     """
 
     def __init__(

@@ -80,7 +80,7 @@ def test_undecodable_records_are_named_and_the_others_shown(
     out, err = capsys.readouterr()
     assert (code, out) == (1, "before\ngood\nbehind\n")
     assert err.startswith(
-        f"{name}-0@2 cannot be decoded: a record of -64 bytes, and 1 are left; read on behind it with -p 0"
+        f"{name}-0@2 cannot be decoded: a record of -64 bytes, and 1 are left; read on after it with -p 0"
     )
     assert run(["topics", "consume", name, "-b", broker.bootstrap, "--json"]) == 1
     out, err = capsys.readouterr()

@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from starlette.exceptions import HTTPException
 
 from korvet.cli.cluster import Cluster
-from korvet.cli.console import asked, records
+from korvet.cli.console import form_fields, records
 from korvet.cli.console.records import NEWER, OLDER, Found, Wanted, find_records
 from korvet.cli.console.sources import Sources
 from korvet.cli.console.views import PAGES
@@ -150,4 +150,4 @@ def fields_of(link: str) -> dict[str, str]:
 @pytest.mark.parametrize("value", ["up,0:1", "older,0", "older,0:x", "newer,0:1,", "older" + ",0:1" * 101, "x" * 5000])
 def test_edge_that_no_page_has_is_refused(value: str) -> None:
     with pytest.raises(HTTPException):
-        asked.edges({"from": value}, "from", 100)
+        form_fields.edges({"from": value}, "from", 100)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from starlette.exceptions import HTTPException
 
-from korvet.cli.console import asked
+from korvet.cli.console import form_fields
 from korvet.cli.console.lake import read_report
 from korvet.cli.console.paging import ROWS, page_of
 from korvet.cli.console.shown import LIST_CHARACTERS, shown_bytes
@@ -68,14 +68,14 @@ def test_empty_list_has_one_page() -> None:
 @pytest.mark.parametrize("value", ["x", "1.5", "--1", "9" * 20, "\u0661"])
 def test_word_that_is_no_number_is_refused(value: str) -> None:
     with pytest.raises(HTTPException, match="is no number"):
-        asked.number({"page": value}, "page", 1)
+        form_fields.number({"page": value}, "page", 1)
 
 
 def test_long_word_and_an_unknown_choice_are_refused() -> None:
     with pytest.raises(HTTPException, match="too long"):
-        asked.text({"q": "a" * 2_001}, "q")
+        form_fields.text({"q": "a" * 2_001}, "q")
     with pytest.raises(HTTPException, match="is none of"):
-        asked.choice({"start": "x"}, "start", ("end", "start"))
+        form_fields.choice({"start": "x"}, "start", ("end", "start"))
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"intervals": 1}', "[" * 100_000])

@@ -490,6 +490,6 @@ def test_record_that_the_topic_refuses_ends_the_replay(
     write(numbered(spark, 8, 2, first=1, size_bytes=3000), tmp_path, "large")
     make_topic(broker, "replayed-large", {"max.message.bytes": "2000"})
     config = ReplayConfig(bootstrap_servers=broker.bootstrap, lake=str(tmp_path), topic="large", to="replayed-large")
-    with pytest.raises(PipelineError, match=r"replayed-large-[01] behind \d cannot be written: .*max\.message\.bytes"):
+    with pytest.raises(PipelineError, match=r"replayed-large-[01] from \d on cannot be written: .*max\.message\.bytes"):
         replay(spark, config)
     assert read_topic(broker.bootstrap, "replayed-large") == {}

@@ -222,7 +222,7 @@ def test_record_that_the_topic_refuses_leaves_no_open_transaction(broker: Korvet
     with Sender(target, 0, 0) as sender:
         sender.init_transactions()
         old = Chunk(offsets=[0], keys=[b"k"], values=[b"v"], headers=[None], timestamps=[1000])
-        with pytest.raises(PipelineError, match=rf"{target.topic}-0 behind 0 .*message\.timestamp\.before\.max\.ms"):
+        with pytest.raises(PipelineError, match=rf"{target.topic}-0 from 0 on .*message\.timestamp\.before\.max\.ms"):
             sender.send(old)
     with Broker(target.settings) as admin:
         key = (target.topic, 0)
@@ -306,7 +306,7 @@ def test_second_start_of_a_replay_ends_the_first(broker: KorvetServer) -> None:
         with pytest.raises(TakenOver, match="was started a second time"):
             task.follow(old, plan, 0, 20)
         # The first does not fence the second at a partition that it had not begun.
-        with Sender(target, 0, 0) as late, pytest.raises(TakenOver, match=r"goes on with .*-0 behind 10"):
+        with Sender(target, 0, 0) as late, pytest.raises(TakenOver, match=r"goes on with .*-0 from 10 on"):
             late.init_transactions()
         new.send(chunk(10, 10))
     assert offsets(broker, target) == list(range(20))

@@ -25,7 +25,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from korvet import __version__
-from korvet.cli.console import asked, changes, views
+from korvet.cli.console import changes, form_fields, views
 from korvet.cli.console.changes import Change, Plan, Question
 from korvet.cli.console.complaints import Complaints
 from korvet.cli.console.guard import Guard
@@ -182,7 +182,7 @@ async def _change(console: Console, change: Change, request: Request) -> Respons
     except (HTTPException, KorvetError) as error:
         if request.url.path != changes.RESET:
             raise
-        wrong = asked.wrong_field(error)
+        wrong = form_fields.wrong_field(error)
         values = await visitor.run(_shown, console, visitor, views.group, {"id": fields.get("id", "")}, False)
         return _html(console, "group.html", {**values, "form": fields, "wrong": wrong}, visitor)
     if isinstance(answer, Plan):

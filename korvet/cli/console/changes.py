@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
 
-from korvet.cli.console import asked
+from korvet.cli.console import form_fields
 from korvet.cli.console.sources import Sources
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.endings import abort_open, fence
@@ -73,8 +73,8 @@ DONE: Final = {
 
 
 def _reset(client: Client, fields: Mapping[str, str], _sources: Sources) -> Plan | str:
-    group, topic = asked.text(fields, "id"), asked.text(fields, "topic")
-    kind, at = asked.choice(fields, "goal", tuple(GOALS)), asked.text(fields, "at")
+    group, topic = form_fields.text(fields, "id"), form_fields.text(fields, "topic")
+    kind, at = form_fields.choice(fields, "goal", tuple(GOALS)), form_fields.text(fields, "at")
     resets = plan_reset(client, group, [topic] if topic else [], Goal(kind=kind, value=_value(kind, at, fields)))
     if "execute" not in fields:
         hindrance = reset_hindrance(client, group)
@@ -89,12 +89,12 @@ def _value(kind: str, at: str, fields: Mapping[str, str]) -> int:
     if kind in ("to_offset", "shift_by"):
         if not at:
             raise HTTPException(400, "this goal needs a number")
-        return asked.number(fields, "at", 0)
+        return form_fields.number(fields, "at", 0)
     return 0
 
 
 def _delete(client: Client, fields: Mapping[str, str], _sources: Sources) -> Question | str:
-    id = asked.text(fields, "id")
+    id = form_fields.text(fields, "id")
     if "execute" not in fields:
         return Question(
             title=f"Delete group {id}",
@@ -110,7 +110,7 @@ def _delete(client: Client, fields: Mapping[str, str], _sources: Sources) -> Que
 
 
 def _remove(client: Client, fields: Mapping[str, str], _sources: Sources) -> Question | str:
-    id, member = asked.text(fields, "id"), asked.text(fields, "member")
+    id, member = form_fields.text(fields, "id"), form_fields.text(fields, "member")
     if "execute" not in fields:
         return Question(
             title=f"Remove a member of group {id}",
@@ -127,7 +127,7 @@ def _remove(client: Client, fields: Mapping[str, str], _sources: Sources) -> Que
 
 
 def _end(client: Client, fields: Mapping[str, str], _sources: Sources) -> Question | str:
-    id = asked.text(fields, "id")
+    id = form_fields.text(fields, "id")
     if "execute" not in fields:
         return Question(
             title=f"Abort the transaction of {id}",
@@ -143,8 +143,8 @@ def _end(client: Client, fields: Mapping[str, str], _sources: Sources) -> Questi
 
 
 def _abort(client: Client, fields: Mapping[str, str], _sources: Sources) -> Question | str:
-    partition = TopicPartition(asked.text(fields, "name"), asked.number(fields, "partition", 0))
-    start = asked.number(fields, "start", 0)
+    partition = TopicPartition(form_fields.text(fields, "name"), form_fields.number(fields, "partition", 0))
+    start = form_fields.number(fields, "start", 0)
     shown = {"name": partition.topic, "partition": str(partition.partition)}
     if "execute" not in fields:
         return Question(
@@ -161,20 +161,20 @@ def _abort(client: Client, fields: Mapping[str, str], _sources: Sources) -> Ques
 
 
 def _repair(client: Client, fields: Mapping[str, str], sources: Sources) -> Question | str:
-    partition = TopicPartition(asked.text(fields, "name"), asked.number(fields, "partition", 0))
-    damage, namespace = Damage(partition, asked.number(fields, "offset", 0)), Namespace(sources.namespace)
+    partition = TopicPartition(form_fields.text(fields, "name"), form_fields.number(fields, "partition", 0))
+    damage, namespace = Damage(partition, form_fields.number(fields, "offset", 0)), Namespace(sources.namespace)
     shown = {"name": partition.topic, "partition": str(partition.partition)}
     if "execute" not in fields:
         entry = corrupt_entry(client, sources.redis, namespace, damage)
         return Question(
             title=f"Repair {partition} at offset {damage.offset}",
-            effect=f"Entry {entry} is removed from the log in Redis, with whatever it held. Consumers go on behind it.",
+            effect=f"Entry {entry} is removed from the log in Redis, with whatever it held. Consumers go on after it.",
             button=f"Remove entry {entry}",
             path="/records/repair",
             fields={**shown, "offset": str(damage.offset), "entry": entry},
             back=_at("/records", **shown),
         )
-    remove_entry(client, sources.redis, namespace, damage, asked.text(fields, "entry"))
+    remove_entry(client, sources.redis, namespace, damage, form_fields.text(fields, "entry"))
     return _at("/records", **shown, start="offset", at=str(damage.offset), done="repaired")
 
 

@@ -22,7 +22,7 @@ _DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _MOST: Final = 2**63
 """Beyond each time and lag."""
 UNASKED: Final = "From now on, while this page is open: start the console with --metrics URL for the last hour."
-UNKNOWN: Final = "From now on, while this page is open: no front-end tells of the last hour of this group."
+UNKNOWN: Final = "From now on, while this page is open: no front-end has the last hour of this group."
 KNOWN: Final = "The last hour, minute by minute, and from now on each five seconds."
 
 

@@ -69,7 +69,7 @@ def read_report(path: Path) -> LakeReport:
     except OSError as error:
         raise KorvetError(f"cannot read the lake's report {path}: {(error.strerror or str(error)).lower()}") from None
     if len(content) > _MOST_BYTES:
-        raise KorvetError(f"the lake's report {path} is larger than {_MOST_BYTES} bytes; have it tell of fewer topics")
+        raise KorvetError(f"the lake's report {path} is larger than {_MOST_BYTES} bytes; make it with fewer topics")
     try:
         return _report(json.loads(content))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from korvet.cli.console import asked
+from korvet.cli.console import form_fields
 from korvet.cli.console.archive import archive_rows, archived_topics
 from korvet.cli.console.changes import GOALS
 from korvet.cli.console.cluster import (
@@ -64,17 +64,17 @@ def _overview(client: Client, _fields: Fields, _sources: Sources) -> dict[str, A
 
 
 def _topics(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
-    wanted = asked.text(fields, "q")
+    wanted = form_fields.text(fields, "q")
     topics = sources.listed("topics", lambda: list_topics(client), lambda topic: 1 + len(topic.partitions))
     found = [topic for topic in topics if wanted.lower() in topic.name.lower()]
-    page = page_of(found, asked.number(fields, "page", 1))
+    page = page_of(found, form_fields.number(fields, "page", 1))
     return {"q": wanted, "page": page, "rows": topic_rows(client, page.rows)}
 
 
 def _topic(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
-    name = asked.text(fields, "name")
+    name = form_fields.text(fields, "name")
     shown = topic_page(client, name)
-    page = page_of(shown.partitions, asked.number(fields, "page", 1))
+    page = page_of(shown.partitions, form_fields.number(fields, "page", 1))
     rates = offsets_per_second(
         client, {TopicPartition(name, row.partition): row.end for row in page.rows if row.end is not None}
     )
@@ -90,25 +90,25 @@ def _topic(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
 
 
 def _records(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
-    shown = {"name": asked.text(fields, "name"), "form": fields, "starts": STARTS}
+    shown = {"name": form_fields.text(fields, "name"), "form": fields, "starts": STARTS}
     try:
         return {**shown, **_looked(client, fields)}
     except (HTTPException, KorvetError) as error:
-        return {**shown, "wrong": asked.wrong_field(error)}
+        return {**shown, "wrong": form_fields.wrong_field(error)}
 
 
 def _looked(client: Client, fields: Fields) -> dict[str, Any]:
-    partition = asked.number(fields, "partition", ANY_PARTITION)
-    start, at = asked.choice(fields, "start", STARTS), asked.text(fields, "at")
-    toward, edges = asked.edges(fields, "from", MOST_PARTITIONS)
+    partition = form_fields.number(fields, "partition", ANY_PARTITION)
+    start, at = form_fields.choice(fields, "start", STARTS), form_fields.text(fields, "at")
+    toward, edges = form_fields.edges(fields, "from", MOST_PARTITIONS)
     wanted = Wanted(
-        topic=asked.text(fields, "name"),
+        topic=form_fields.text(fields, "name"),
         partition=None if partition == ANY_PARTITION else partition,
         start=start,
         value=0 if toward else _value(start, at, fields),
-        count=min(max(asked.number(fields, "count", 50), 1), MOST_SHOWN),
-        text=asked.text(fields, "q"),
-        first=max(0, asked.number(fields, "first", 0)),
+        count=min(max(form_fields.number(fields, "count", 50), 1), MOST_SHOWN),
+        text=form_fields.text(fields, "q"),
+        first=max(0, form_fields.number(fields, "first", 0)),
         toward=toward,
         edges=edges,
     )
@@ -116,8 +116,8 @@ def _looked(client: Client, fields: Fields) -> dict[str, Any]:
     form = {"name": wanted.topic, "partition": wanted.partition, "start": start, "at": at, "q": wanted.text}
     link = partial(query, "/records", **form, count=wanted.count, first=wanted.first or None)
     # A search goes on by itself until it found enough, and counts what its looks read and found.
-    read = found.read + max(0, asked.number(fields, "read", 0))
-    had = len(found.records) + max(0, asked.number(fields, "had", 0))
+    read = found.read + max(0, form_fields.number(fields, "read", 0))
+    had = len(found.records) + max(0, form_fields.number(fields, "had", 0))
     onward = _onward(wanted, found)
     goes_on = bool(wanted.text and onward) and had < wanted.count
     return {
@@ -150,33 +150,33 @@ def _value(start: str, at: str, fields: Fields) -> int:
         if not at:
             raise HTTPException(400, "at names the time, as in 2026-01-31T12:00:00Z")
         return parse_time(at)
-    return asked.number(fields, "at", 0) if start == "offset" else 0
+    return form_fields.number(fields, "at", 0) if start == "offset" else 0
 
 
 def _record(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
-    name, partition = asked.text(fields, "name"), asked.number(fields, "partition", 0)
-    return {"name": name, "record": one_record(client, name, partition, asked.number(fields, "offset", 0))}
+    name, partition = form_fields.text(fields, "name"), form_fields.number(fields, "partition", 0)
+    return {"name": name, "record": one_record(client, name, partition, form_fields.number(fields, "offset", 0))}
 
 
 def _groups(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
-    wanted, state = asked.text(fields, "q"), asked.choice(fields, "state", STATES)
+    wanted, state = form_fields.text(fields, "q"), form_fields.choice(fields, "state", STATES)
     groups = sources.listed("groups", lambda: list_groups(client))
     found = [group for group in groups if wanted.lower() in group.group.lower() and state in ("", group.state)]
-    page = page_of(found, asked.number(fields, "page", 1))
+    page = page_of(found, form_fields.number(fields, "page", 1))
     rows = group_rows(client, page.rows, MOST_OFFSETS)
     return {"q": wanted, "state": state, "states": STATES, "page": page, "rows": rows}
 
 
 def group(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
     """A group's page."""
-    id = asked.text(fields, "id")
+    id = form_fields.text(fields, "id")
     group = existing_group(client, id)
     rows = lag_rows(client, group)
     return {
         "group": group,
         "facts": group_facts(client, id),
-        "members": page_of(group.members, asked.number(fields, "members", 1)),
-        "page": page_of(rows, asked.number(fields, "page", 1)),
+        "members": page_of(group.members, form_fields.number(fields, "members", 1)),
+        "page": page_of(rows, form_fields.number(fields, "page", 1)),
         "lag": total_lag(rows),
         "goals": GOALS.items(),
         "topics": sorted({row.partition.topic for row in rows}),
@@ -185,7 +185,7 @@ def group(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
 
 def lag(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
     """A group's lag for the chart, now or with ``history`` before, too: times in Unix seconds, lags, and a note."""
-    group = existing_group(client, asked.text(fields, "id"))
+    group = existing_group(client, form_fields.text(fields, "id"))
     rows = lag_rows(client, group)
     before = History(note="")
     if "history" in fields:
@@ -199,48 +199,49 @@ def lag(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
 
 
 def _transactions(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
-    wanted = asked.text(fields, "q")
+    wanted = form_fields.text(fields, "q")
     found = [
         one
         for one in sources.listed("transactions", lambda: list_transactions(client))
         if wanted.lower() in one.id.lower()
     ]
-    return {"q": wanted, "page": page_of(found, asked.number(fields, "page", 1))}
+    return {"q": wanted, "page": page_of(found, form_fields.number(fields, "page", 1))}
 
 
 def _transaction(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
-    transaction = describe_transaction(client, asked.text(fields, "id"))
+    transaction = describe_transaction(client, form_fields.text(fields, "id"))
     return {
         "transaction": transaction,
-        "page": page_of(transaction.partitions, asked.number(fields, "page", 1)),
+        "page": page_of(transaction.partitions, form_fields.number(fields, "page", 1)),
         "is_open": bool(transaction.partitions),
         "began": _time(transaction.started_ms),
     }
 
 
 def _partition(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
-    partition = TopicPartition(asked.text(fields, "name"), asked.number(fields, "partition", 0))
+    partition = TopicPartition(form_fields.text(fields, "name"), form_fields.number(fields, "partition", 0))
     found = open_transactions(client, partition)
     rows = [(one, _time(one.last_timestamp_ms)) for one in found]
-    return {"partition": partition, "page": page_of(rows, asked.number(fields, "page", 1))}
+    return {"partition": partition, "page": page_of(rows, form_fields.number(fields, "page", 1))}
 
 
 def _broker(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
-    node, wanted = asked.number(fields, "id", 0), asked.text(fields, "q")
+    node, wanted = form_fields.number(fields, "id", 0), form_fields.text(fields, "q")
     settings = [one for one in broker_settings(client, node) if wanted in one.name]
-    return {"id": node, "q": wanted, "page": page_of(settings, asked.number(fields, "page", 1))}
+    return {"id": node, "q": wanted, "page": page_of(settings, form_fields.number(fields, "page", 1))}
 
 
 def _security(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
-    wanted = asked.text(fields, "q")
+    wanted = form_fields.text(fields, "q")
     users, no_users = _found_or_reason(KafkaUsers(client).find)
     rules, no_rules = _found_or_reason(lambda: KafkaRules(client).find([_ALL_RULES]))
     return {
         "q": wanted,
-        "users": page_of([user for user in users if wanted in user.name], asked.number(fields, "users", 1)),
+        "users": page_of([user for user in users if wanted in user.name], form_fields.number(fields, "users", 1)),
         "no_users": no_users,
         "page": page_of(
-            [rule for rule in rules if wanted in rule.principal or wanted in rule.name], asked.number(fields, "page", 1)
+            [rule for rule in rules if wanted in rule.principal or wanted in rule.name],
+            form_fields.number(fields, "page", 1),
         ),
         "no_rules": no_rules,
     }
@@ -259,16 +260,16 @@ def _found_or_reason(ask: Callable[[], Sequence[T]]) -> tuple[Sequence[T], str]:
 def _tenants(_client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
     from korvet.cli.tenants import read_tenants
 
-    wanted = asked.text(fields, "q")
+    wanted = form_fields.text(fields, "q")
     found = [tenant for name, tenant in sorted(read_tenants(sources.redis).items()) if wanted in name]
     rows = [(one, sorted(one.limits.items()), _time(one.created_ms)) for one in found]
-    return {"q": wanted, "page": page_of(rows, asked.number(fields, "page", 1))}
+    return {"q": wanted, "page": page_of(rows, form_fields.number(fields, "page", 1))}
 
 
 def _lake(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
-    wanted, positions = asked.text(fields, "q"), archived_positions(client)
+    wanted, positions = form_fields.text(fields, "q"), archived_positions(client)
     found = [topic for topic in archived_topics(positions) if wanted in topic]
-    topics = page_of(found, asked.number(fields, "archive", 1))
+    topics = page_of(found, form_fields.number(fields, "archive", 1))
     shown = {
         "q": wanted,
         "has_archive": bool(positions),
@@ -289,8 +290,8 @@ def _lake(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
         "report": report,
         "age": shown_age(report.age_s),
         "alarms": page_of(report.alarms, 1),
-        "page": page_of([row for row in report.topics if wanted in row.topic], asked.number(fields, "page", 1)),
-        "lags": page_of(lags, asked.number(fields, "lags", 1)),
+        "page": page_of([row for row in report.topics if wanted in row.topic], form_fields.number(fields, "page", 1)),
+        "lags": page_of(lags, form_fields.number(fields, "lags", 1)),
     }
 
 

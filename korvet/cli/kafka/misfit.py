@@ -165,7 +165,7 @@ def _alert(address: Address, tls: ssl.SSLContext) -> BrokerError | None:
     if not is_closed:
         return None
     return ConnectionLost(
-        f"{address} closed the connection behind the TLS handshake: it may want a certificate of this client, or "
+        f"{address} closed the connection after the TLS handshake: it may want a certificate of this client, or "
         f"another one, or have no broker behind it; {_SHOW}"
     )
 

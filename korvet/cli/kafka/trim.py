@@ -91,7 +91,7 @@ def _wanted(
             return {partition: ends[partition] - goal.value for partition in partitions}
     if unknown := [partition for partition in partitions if partition not in sizes]:
         raise KorvetError(
-            f"partition {unknown[0]}: its size is not known, so nothing can be kept by size; the brokers tell it to "
+            f"partition {unknown[0]}: its size is not known, so nothing can be kept by size; the brokers show it to "
             "those who may DESCRIBE the cluster. Name a number of records instead"
         )
     return {

@@ -62,7 +62,7 @@ def report(
     html: Path | None,
     as_json: bool,
 ) -> None:
-    """Tell how far groups are behind, and how many records each interval has in the lake.
+    """Show the lag of groups, and how many records each interval has in the lake.
 
     The throughput counts records whose timestamps are in the report's time; the size is that of the whole lake.
 

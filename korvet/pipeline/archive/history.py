@@ -96,7 +96,9 @@ def _answers(consumer: Consumer, topic: str, waiting: set[int]) -> dict[int, int
     deadline = time.monotonic() + WITHIN_S
     while waiting:
         if time.monotonic() > deadline:
-            raise BrokerUnreachable(f"topic {topic}: the broker did not tell the history of {sorted(waiting)} in time")
+            raise BrokerUnreachable(
+                f"topic {topic}: the broker did not report the history of {sorted(waiting)} in time"
+            )
         message = consumer.poll(1.0)
         number = None if message is None else message.partition()
         if message is None or number not in waiting:

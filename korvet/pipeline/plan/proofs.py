@@ -160,7 +160,7 @@ def find(snapshot: Snapshot, read: Callable[[int], str | None], table: str, uri:
         offsets={0: 0},
     )
     raise Unproven(
-        f"{table}: its log does not tell any more up to which offsets it is complete, since Delta deleted the commits "
+        f"{table}: its log no longer says up to which offsets it is complete, since Delta deleted the commits "
         "that did. Move the topic's directory away and archive the topic anew, or, if you know the next offset of each "
         f"partition, write these into: {statement(uri(), proven.to_json(version))}"
     )

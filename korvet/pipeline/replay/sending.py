@@ -180,7 +180,7 @@ class Sender:
         if progress.note.run > target.note.run:
             raise TakenOver(
                 f"replay {target.name} was started a second time, which goes on with {target.topic}-{self._partition} "
-                f"behind {progress.offset}; this one ends"
+                f"from {progress.offset} on; this one ends"
             )
 
     def _transact(self, chunk: Chunk) -> None:
@@ -228,7 +228,7 @@ class Sender:
             self._producer.abort_transaction(_STEP_S)
 
     def _failed(self, reason: KafkaError) -> PipelineError:
-        what = f"records of {self._target.topic}-{self._partition} behind {self.position} cannot be written"
+        what = f"records of {self._target.topic}-{self._partition} from {self.position} on cannot be written"
         if reason.code() in _REFUSED:
             return PipelineError(f"{what}: {reason.str()}; {_REFUSED[reason.code()]}")
         return BrokerUnreachable(

@@ -135,7 +135,7 @@ def follow(sender: Sender, plan: Plan, partition: int, end: int) -> None:
         elif time.monotonic() - moved > PATIENCE_S:
             raise PipelineError(
                 f"replay {plan.target.name}: {plan.target.topic}-{partition} was taken over by another process, which "
-                f"does not go on behind {position}; start the replay again"
+                f"does not go on from {position}; start the replay again"
             )
         time.sleep(LOOK_EVERY_S)
 

@@ -13,7 +13,7 @@ from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.lake.layout import Lake
 from korvet.pipeline.report.archived import archived_topics, days, intervals, losses
-from korvet.pipeline.report.asked import lags, unarchived
+from korvet.pipeline.report.broker_figures import lags, unarchived
 from korvet.pipeline.report.figures import Lag, Report, ReportConfig, Unarchived, UnreadableGroup
 
 _INTERVALS_S: Final = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10800, 21600, 43200, 86400, 604800)

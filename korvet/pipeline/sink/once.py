@@ -6,11 +6,11 @@ first fences its former self, and aborts the transaction that it left open. Then
 nothing if its rows are in.
 
 Spark repeats a batch that did not end. The tasks must then have the same rows again, but maybe in another order:
-Spark's Kafka source may number its partitions otherwise after a restart. The group `korvet-sink-QUERY` tells which run
-began the batch. If another run did, a task writes on trial and looks for a note of just its rows. If it finds one, it
-takes the note for this run and aborts. Else it commits once all notes of the batch are taken. If a note stays untaken,
-takes the note for this run and aborts. Else it commits once all notes of the batch are taken. If a note stays untaken,
-batch ends if it finds that another run goes on.
+Spark's Kafka source may number its partitions otherwise after a restart. The group `korvet-sink-QUERY` names the run
+that began the batch. If another run did, a task writes on trial and looks for a note of just its rows. If it finds one,
+it takes the note for this run and aborts. Else it commits once all notes of the batch are taken. If a note stays
+untaken, the tasks have other rows than before, and the sink does not know which rows are in. A task of the run that
+began the batch ends if it finds that another run goes on.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class Attempt:
             if note.batch > self._task.batch:
                 raise PipelineError(
                     f"{self._what()}: batch {note.batch} of the query is written already, so its checkpoint is an "
-                    "older copy; begin with a new checkpointLocation, and startingOffsets behind what is written"
+                    "older copy; begin with a new checkpointLocation, and startingOffsets after what is written"
                 )
         return notes
 

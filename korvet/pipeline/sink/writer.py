@@ -85,7 +85,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query, batch = (_context().getLocalProperty(name) for name in (_QUERY_ID, _BATCH_ID))
         if query is None or batch is None:
             raise PipelineError(
-                "Spark does not tell the query and its batch; set exactlyOnce=false to write at least once"
+                "Spark does not name the query and its batch; set exactlyOnce=false to write at least once"
             )
         return self._plan.write(iterator, query=query, batch=int(batch))
 
