@@ -32,6 +32,7 @@ from scripts.benchmark.tables import processor_us
 from scripts.benchmark.targets import Target
 from tests.oracle import messages
 from tests.oracle.script import error_codes
+from tests.oracle.versions import API_KEYS
 
 RECORDS: Final = "t"  # the floor answers with this name
 LARGE: Final = "l"
@@ -44,6 +45,8 @@ WAIT_MS: Final = 30_000
 PRODUCE_SAME: Final = 15
 FETCH_SAME: Final = 25
 """The bytes of an answer up to the error code of its only partition."""
+API_NAMES: Final = {key: name for name, key in API_KEYS.items()}
+TRIES: Final = 100
 COUNTED_PART: Final = 10
 """Calls are counted in one part in so many of the turns."""
 
@@ -76,21 +79,23 @@ class Job(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Calls for each request; None where nothing counted."""
+    """Calls for each request."""
 
-    python: float | None = None
-    c: float | None = None
-    system: float | None = None
-    redis: float | None = None
+    python: float
+    c: float
+    system: float
+    redis: float
 
 
 def _sent(frame: bytes, same: int, offset_at: int = 0) -> Sent:
     return {"frame": frame.hex(), "offset_at": offset_at, "same": same}
 
 
-def _fetch(topic: str) -> Sent:
+def _fetch(topic: str, most_bytes: int = 1 << 20) -> Sent:
+    """A Fetch that waits. Kafka fills ``most_bytes`` with a part of the next batch."""
     mark = 0x1122334455667788
     fields = {**fetch_of(topic, [(0, mark)]), "max_wait": WAIT_MS, "min_bytes": 1}
+    fields["topics"][0]["partitions"][0]["partition_max_bytes"] = most_bytes
     frame = messages.request_frame("fetch", FETCH, fields, 1)
     return _sent(frame, FETCH_SAME, frame.index(mark.to_bytes(8)))
 
@@ -102,12 +107,14 @@ def _produce(topic: str, batch: bytes) -> bytes:
 
 
 def _append(wire: socket.socket, frame: bytes) -> int:
-    """The base offset of the batch in a Produce."""
-    answer = messages.parse_answer("produce", PRODUCE, ask(wire, frame), 1)
-    if errors := error_codes(answer):
-        raise RuntimeError(f"a Produce was answered {errors}")
-    offset: int = answer["responses"][0]["partition_responses"][0]["base_offset"]
-    return offset
+    """The base offset of the batch in a Produce. Kafka may take a moment to know a new topic."""
+    for _ in range(TRIES):
+        answer = messages.parse_answer("produce", PRODUCE, ask(wire, frame), 1)
+        if not (errors := error_codes(answer)):
+            offset: int = answer["responses"][0]["partition_responses"][0]["base_offset"]
+            return offset
+        time.sleep(0.05)
+    raise RuntimeError(f"a Produce was answered {errors}")
 
 
 @contextmanager
@@ -120,14 +127,16 @@ def _members(target: Target, api: str, count: int) -> Iterator[list[bytes]]:
 
 
 @contextmanager
-def jobs(target: Target, batches: int = BATCHES, members: int = coordinator.CONNECTIONS) -> Iterator[dict[str, Job]]:
-    """The jobs of all lines, after what they need is there: batches of a megabyte, and members of groups."""
+def jobs(
+    target: Target, batches: int = BATCHES, records: int = BATCH_RECORDS, members: int = coordinator.CONNECTIONS
+) -> Iterator[dict[str, Job]]:
+    """The jobs of all lines, after what they need is there: batches of records of 1 kB, and members of groups."""
     with ExitStack() as stack:
         wire = stack.enter_context(connected(target.address))
         for topic in (RECORDS, LARGE, OTHER):
             target.create_topic(topic)
             stack.callback(target.delete_topic, topic)
-        batch = write_batch([Unsent(None, bytes(1000), [], int(time.time() * 1000))] * BATCH_RECORDS, 0)
+        batch = write_batch([Unsent(None, bytes(1000), [], int(time.time() * 1000))] * records, 0)
         first = _append(wire, _produce(LARGE, batch))
         for topic, number in ((LARGE, batches - 1), (OTHER, batches)):
             frame = _produce(topic, batch)
@@ -142,12 +151,23 @@ def jobs(target: Target, batches: int = BATCHES, members: int = coordinator.CONN
         found = (
             Job(beats[:1]), Job(beats), Job(offsets), Job([one]),
             Job([_fetch(RECORDS), one], step=1, first=lambda: _append(wire, produce) + 1),
-            Job([_fetch(LARGE)], BATCH_RECORDS, batches, lambda: first),
+            Job([_fetch(LARGE, len(batch))], records, batches, lambda: first),
         )  # fmt: skip
         yield {line.name: job for line, job in zip(LINES, found, strict=True)}
 
 
 def _play(target: Target, job: Job, turns: int) -> Spent:
+    """Play a job whose requests are answered without an error now.
+
+    :raises RuntimeError: they are not.
+    """
+    with connected(target.address) as wire:
+        for sent in job.requests:
+            if not sent["offset_at"]:
+                frame = bytes.fromhex(sent["frame"])
+                api, version = API_NAMES[int.from_bytes(frame[4:6])], int.from_bytes(frame[6:8])
+                if errors := error_codes(messages.parse_answer(api, version, ask(wire, frame), 1)):
+                    raise RuntimeError(f"{api} of {target.name} was answered {errors}")
     given = {"job": "play", "requests": job.requests, "turns": turns, "first": job.first(), "step": job.step,
              "steps": job.steps}  # fmt: skip
     return work(given, target)[1]
@@ -234,16 +254,18 @@ def _count_calls(start: Callable[..., Any], module: str) -> dict[str, Counts]:
 def rows(
     spent: Mapping[str, Mapping[str, Sequence[Spent]]], counts: Mapping[str, Mapping[str, Counts]]
 ) -> list[tuple[str, ...]]:
-    """A row for each line and broker. A ratio is that of front-ends' processor time to the floor's."""
+    """A row for each line. A cell has the brokers' figures in their order, each ratio that of processor time to the
+    first broker's."""
     found = []
     for line, brokers in processor_us(spent).items():
-        floor = brokers.get("floor", {}).get(OTHER_ROLE)
-        for name, roles in brokers.items():
-            total, kernel = roles.get(OTHER_ROLE) or roles["Kafka"]
-            ratio = f"{total / floor[0]:.2f}" if floor and floor[0] and OTHER_ROLE in roles else ""
-            server = f"{roles['Redis'][0]:.1f}" if "Redis" in roles else ""
-            calls = ("" if each is None else f"{each:.1f}" for each in counts.get(name, {}).get(line, Counts()))
-            found.append((line, name, f"{total:.1f} ({kernel:.1f})", ratio, server, *calls))
+        own = {name: roles.get(OTHER_ROLE) or roles["Kafka"] for name, roles in brokers.items()}
+        first, _ = next(iter(own.values()))
+        totals = [f"{total:.1f} ({kernel:.1f})" for total, kernel in own.values()]
+        ratios = [f"{total / first:.2f}" if first else "-" for total, _ in own.values()]
+        servers = [f"{roles['Redis'][0]:.1f}" for roles in brokers.values() if "Redis" in roles]
+        each = (counts[name][line] for name in brokers if name in counts)
+        calls = ([f"{number:.1f}" for number in numbers] for numbers in zip(*each, strict=True))
+        found.append((line, *(" / ".join(cell) for cell in (totals, ratios[1:], servers, *calls))))
     return found
 
 
@@ -260,8 +282,8 @@ def run(starts: Sequence[Starter], rounds: int, say: Callable[[str], None]) -> G
     counts = {"floor": _count_calls(targets.floor, "scripts.benchmark.floor"),
               "korvet": _count_calls(targets.korvet, "korvet.cli")}  # fmt: skip
     return Growth(
-        title="One request: processor time in us, the kernel's part in brackets, and calls",
-        headings=("line", "broker", "front-end, us", "of the floor's", "Redis, us", "Python functions", "C functions",
-                  "system calls", "Redis calls"),
+        title=f"One request: {', '.join(running)}; processor time in us, the kernel's part in brackets; then calls",
+        headings=("line", "us", f"of the {next(iter(running))}'s", "Redis, us", "Python functions", "C functions",
+                  "system", "Redis"),
         rows=tuple(rows(spent, counts)),
     )  # fmt: skip

@@ -18,6 +18,8 @@ from tests.oracle.scripts.membership import joined
 from tests.oracle.scripts.steps import new_topic
 
 CONNECTIONS: Final = 50
+SESSION_MS: Final = 1_800_000
+"""A member that is measured in turn with others is silent for long."""
 VERSIONS: Final = {"heartbeat": 4, "offset_commit": 9}
 
 
@@ -99,7 +101,7 @@ async def ask(address: str, api: str, sent: Sequence[bytes], seconds: float) -> 
 def members(address: str, api: str, count: int = CONNECTIONS) -> Iterator[list[bytes]]:
     """Requests to `api` of so many members, each the only one of a group of its own, until the block ends."""
     topic = play(Script(name="topic", api="metadata", steps=new_topic()), 12, address, new_variables())
-    member = Script(name="member", api="join_group", steps=joined())
+    member = Script(name="member", api="join_group", steps=joined(session_timeout=SESSION_MS))
     shared = {"t": topic.variables["t"]}
     with ThreadPoolExecutor(count) as threads:
         # Each join waits for the first rebalance's delay.

@@ -42,12 +42,12 @@ WALKS: Final = {
     "fetch": "Fetch of 1 MB",
 }  # fmt: skip
 """Name -> line of `scripts.benchmark.calls`."""
-PLAYED: Final = 9
+PLAYED: Final = 15
 TIMED: Final = 200
-BATCHES: Final = 100
-APART: Final = 5
-"""Batches between two Fetches, so that none was read ahead."""
+BATCHES, RECORDS, APART = 400, 10, 20
+"""Batches, of records of 1 kB, and of them those between two Fetches: so that none of their entries was read ahead."""
 _ACTS: Final = {"pack_command": "packs a command", "set_result": "a future is done"}
+_ANSWERS: Final = "writes to the client"
 _END: Final = "the walk ends"
 
 
@@ -134,7 +134,7 @@ class _Recorder:
                 self.called.append((len(self._way), function))
                 # uvloop's methods are no C functions to Python's profiler.
                 if "writelines" in code.co_names:
-                    self._note(f"writes to {'Redis' if function.file.startswith('redis/') else 'the client'}")
+                    self._note("writes to Redis" if function.file.startswith("redis/") else _ANSWERS)
         elif event == "return" and self._stack:
             self._stack.pop()
         elif event == "c_call" and argument.__name__ in _ACTS and self._way:
@@ -161,7 +161,9 @@ def _recorded(recorder: _Recorder, frame_sent: Callable[[], None], url: str) -> 
         seen = list(takewhile(lambda each: _END not in each["command"], monitor.listen()))
     asked = (each["command"].split() for each in seen if each["client_type"] != "lua")
     commands = [" ".join(words[: 2 if words[0] == "FCALL" else 1]) for words in asked]
-    return Walk(tuple(recorder.acts), tuple(recorder.called), tuple(commands))
+    # What comes after the answer, such as a batch that is read ahead, may come in time or not.
+    answered = max(at for at, act in enumerate(recorder.acts) if act.what == _ANSWERS)
+    return Walk(tuple(recorder.acts[: answered + 1]), tuple(recorder.called), tuple(commands))
 
 
 def _play(job: calls.Job, address: str, url: str, timed: int) -> tuple[Walk, float]:
@@ -179,11 +181,14 @@ def _play(job: calls.Job, address: str, url: str, timed: int) -> tuple[Walk, flo
 
         for number in range(PLAYED):
             one(number)
-        walks = Counter(_recorded(_Recorder(), partial(one, PLAYED + number), url) for number in range(PLAYED))
+        walks = [_recorded(_Recorder(), partial(one, PLAYED + number), url) for number in range(PLAYED)]
         before = time.clock_gettime(clock)
         for number in range(timed):
             one(number)
-        return walks.most_common(1)[0][0], (time.clock_gettime(clock) - before) / max(1, timed) * 1e6
+        common, _ = Counter((each.acts, each.commands) for each in walks).most_common(1)[0]
+        return next(each for each in walks if (each.acts, each.commands) == common), (
+            time.clock_gettime(clock) - before
+        ) / max(1, timed) * 1e6
 
 
 async def _serve(url: str, port: int, then: Callable[[], None]) -> None:
@@ -214,7 +219,7 @@ async def _walk(names: Sequence[str], timed: int, found: dict[str, tuple[Walk, f
             jobs: dict[str, calls.Job] = {}
 
             def prepare() -> None:
-                jobs.update(stack.enter_context(calls.jobs(target, BATCHES, members=1)))
+                jobs.update(stack.enter_context(calls.jobs(target, BATCHES, RECORDS, members=1)))
 
             def play() -> None:
                 for name in names:

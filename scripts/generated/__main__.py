@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from korvet.store.reference import reference
-from scripts.generated import bounds, compatibility, kafka_tests, metrics, requests
+from scripts.generated import bounds, compatibility, kafka_tests, metrics, requests, walks
 from scripts.generated.dashboards.boards import DASHBOARDS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -26,6 +26,7 @@ PAGES: Final[Mapping[str, Callable[[str], str]]] = {
     "docs/compatibility.md": compatibility.written,
     "docs/kafka-tests.md": kafka_tests.written,
     "docs/metrics.md": metrics.written,
+    "docs/request.md": walks.written,
     "korvet/wire/requests.py": requests.written,
     **{f"deploy/grafana/{name}": partial(_of_dashboard, name) for name in DASHBOARDS},
 }

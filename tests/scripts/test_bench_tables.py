@@ -70,12 +70,16 @@ def test_costs_of_a_request_are_compared_with_the_floors() -> None:
             )
         }
     }
-    counts = {"korvet": {"heartbeat": Counts(50.0, 43.0, 6.04, 1.0)}}
+    counts = {
+        "floor": {"heartbeat": Counts(7.0, 14.0, 6.0, 1.0)},
+        "korvet": {"heartbeat": Counts(50.0, 43.0, 6.04, 1.0)},
+    }
     assert rows(spent, counts) == [
-        ("heartbeat", "floor", "2.5 (0.5)", "1.00", "1.0", "", "", "", ""),
-        ("heartbeat", "korvet", "2.5 (0.5)", "1.00", "", "50.0", "43.0", "6.0", "1.0"),
-        ("heartbeat", "kafka", "2.5 (0.5)", "", "", "", "", "", ""),
-    ]
+        (
+            "heartbeat", "2.5 (0.5) / 2.5 (0.5) / 2.5 (0.5)", "1.00 / 1.00", "1.0", "7.0 / 50.0", "14.0 / 43.0",
+            "6.0 / 6.0", "1.0 / 1.0",
+        )
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("errors", ["", "12"])

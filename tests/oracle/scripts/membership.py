@@ -28,18 +28,27 @@ def sync_body(
     return {"group_id": "$g", "generation_id": generation, "member_id": member, "assignments": rows, **kind, **more}
 
 
-def joined(member: str = "m", on: str = "a") -> tuple[Step, ...]:
-    """Give `$g` its first member: join twice (the id is required), sync, Stable. Saves `<member>` and `generation`."""
+def joined(member: str = "m", on: str = "a", **more: Any) -> tuple[Step, ...]:
+    """Give `$g` its first member: join twice (the id is required), sync, Stable. Saves `<member>` and `generation`.
+
+    :param more: other fields of the JoinGroup.
+    """
     return (
         Step(
             api="join_group",
             version=9,
             on=on,
-            body=join_body(),
+            body=join_body(**more),
             save={member: "member_id"},
             errors=("MEMBER_ID_REQUIRED",),
         ),
-        Step(api="join_group", version=9, on=on, body=join_body(f"${member}"), save={"generation": "generation_id"}),
+        Step(
+            api="join_group",
+            version=9,
+            on=on,
+            body=join_body(f"${member}", **more),
+            save={"generation": "generation_id"},
+        ),
         Step(api="sync_group", version=5, on=on, body=sync_body(f"${member}", assigned=(f"${member}",))),
     )
 
