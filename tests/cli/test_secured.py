@@ -461,9 +461,15 @@ def _until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_users_are_added_listed_and_removed_over_the_protocol(config: Config, korvet: Callable[..., Shown]) -> None:
-    admin = ["--command-config", config(BOTH, "SASL_SSL", "SCRAM-SHA-512")]
+@pytest.mark.parametrize("in_redis", [False, True], ids=["over the protocol", "in Redis"])
+def test_users_are_added_listed_and_removed(
+    broker: KorvetServer, config: Config, korvet: Callable[..., Shown], in_redis: bool
+) -> None:
+    over_kafka: list[str | Path] = ["--command-config", config(BOTH, "SASL_SSL", "SCRAM-SHA-512")]
+    admin = ["--data-dir", broker.data_dir] if in_redis else over_kafka
     name = f"u-{uuid4().hex[:8]}"
+    code, _, err = korvet("users", "add", name, *admin, stdin="\n")
+    assert code == 1 and "may not be empty" in err
     for mechanism in MECHANISMS[:2]:
         added = korvet("users", "add", name, "--mechanism", mechanism, "--iterations", "8192", *admin, stdin=PASSWORD)
         assert added == (0, f"user {name} may log in by {mechanism}\n", "")
@@ -477,7 +483,8 @@ def test_users_are_added_listed_and_removed_over_the_protocol(config: Config, ko
     assert korvet("users", "remove", "--execute", name, *admin) == (0, f"user {name} is removed\n", "")
     code, _, err = korvet("users", "remove", "--execute", name, *admin)
     assert (code, err) == (1, f"korvet: there is no user '{name}'; see all users with: korvet users list\n")
-    assert korvet("topics", "list", *own)[0] == 1
+    assert name not in korvet("users", "list", *over_kafka)[1]
+    assert in_redis or korvet("topics", "list", *own)[0] == 1
 
 
 def test_door_is_the_one_that_flags_name_before_variables(
