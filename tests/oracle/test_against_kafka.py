@@ -37,7 +37,8 @@ CASES = [
     "testDeleteSomethingThatDoesNotExist",
     "ClassicGroupTest.testIsInStates",
     "ClientQuotasRequestTest.testAlterClientQuotasRequest testAlterClientQuotasRequestValidateOnly "
-    "testAlterIpQuotasRequest",
+    "testAlterIpQuotasRequest testClientQuotasUnsupportedEntityTypes testDescribeClientQuotasInvalidFilterCombination "
+    "testDescribeClientQuotasMatchExact testDescribeClientQuotasMatchPartial",
     "ControllerConfigurationValidatorTest.testInvalidGroupNameGroupConfig",
     "DescribeUserScramCredentialsRequestTest.testDescribeNothing testDescribeSameUserTwice testDescribeWithNull "
     "testUnknownUser",

@@ -146,7 +146,41 @@ def _alter(*entries: dict[str, Any], validate_only: bool = False, errors: tuple[
     return Step(api="alter_client_quotas", body=body, errors=errors)
 
 
+ENTITIES: Final[tuple[tuple[tuple[str, str | None], ...], ...]] = (
+    (("user", "$g"), ("client-id", "$h")),
+    (("user", "$w"), ("client-id", "$h")),
+    (("user", None), ("client-id", "$h")),
+    (("user", "$g"), ("client-id", None)),
+    (("user", "$g"),),
+    (("user", "$w"),),
+    (("user", None),),
+    (("client-id", "$t"),),
+)
+FILTERS: Final = (
+    (), (("user", 0, "$g"),), (("user", 0, "$u"),), (("user", 1, None),), (("user", 2, None),),
+    (("client-id", 0, "$h"),), (("client-id", 2, None),), (("ip", 2, None),),
+    (("user", 0, "$g"), ("client-id", 0, "$h")), (("user", 0, "$w"), ("client-id", 1, None)),
+    (("user", 1, None), ("client-id", 0, "$h")), (("user", 2, None), ("client-id", 0, "$h")), (("user", 0, ""),),
+)  # fmt: skip
+
+
+def _rated(*, removed: bool = False) -> Step:
+    rates = (None if removed else 10.5 + number for number in range(len(ENTITIES)))
+    return _alter(*(_entry(*parts, request_percentage=rate) for parts, rate in zip(ENTITIES, rates, strict=True)))
+
+
 QUOTAS: Final = (
+    Script(
+        name="describe client quotas by each filter",
+        api="describe_client_quotas",
+        steps=(
+            _rated(),
+            _quotas(until=(f"entries[{len(ENTITIES) - 1}]", PRESENT)),
+            *(_quotas(*components, strict=strict) for components in FILTERS for strict in (False, True)),
+            _rated(removed=True),
+            _quotas(until=("entries", [])),
+        ),
+    ),
     Script(
         name="describe client quotas",
         api="describe_client_quotas",
