@@ -146,6 +146,14 @@ class Wakeups:
         known = self._channels.get(channel)
         return None if known is None else known.latest
 
+    def heard(self, channel: str) -> tuple[bytes | None, int]:
+        """`latest` and `since` of a channel."""
+        known = self._channels.get(channel)
+        if known is None:
+            return None, 0
+        doubt = int(self._loop.time() / _BELIEVED_S) * _SPANS if self._is_doubted else 0
+        return known.latest, known.since + doubt
+
     def expect(self, name: str, after: bytes, message: bytes) -> None:
         """Register a channel's next message in advance, if ``after`` is the last one; its arrival wakes no task.
 
@@ -173,9 +181,7 @@ class Wakeups:
 
         0 without listeners. While the number stays the same, an earlier read and `latest` are valid.
         """
-        known = self._channels.get(channel)
-        since = 0 if known is None else known.since
-        return since + int(self._loop.time() / _BELIEVED_S) * _SPANS if since and self._is_doubted else since
+        return self.heard(channel)[1]
 
     def subscribed_since(self, channel: str) -> int:
         """As `since`, but believing each channel until its subscription is lost or its slot has moved."""

@@ -93,7 +93,7 @@ async def _found(
 async def _requested(
     log: Partitions, partition: Partition, missing: Sequence[_Missing], reader: Reader, *, is_shared: bool
 ) -> list[Batch]:
-    if sum(entry.size_bytes for _, entry in missing) <= SMALL_BYTES:
+    if sum([entry.size_bytes for _, entry in missing]) <= SMALL_BYTES:
         return [_request(log, partition, one, is_shared=is_shared) for one in missing]
     requested: list[Batch] = []
     queue = log.source.queue(partition)

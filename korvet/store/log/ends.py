@@ -28,8 +28,8 @@ def stands_at_end(log: Partitions, want: Want) -> bool:
 
 def known_ends(log: Partitions, partition: Partition) -> Ends:
     """The ends that the partition's channel last announced, if in the epoch known here."""
-    message = log.wakeups.latest(partition.channel)
-    if message is None or partition.epoch < 0 or partition.since != log.wakeups.since(partition.channel):
+    message, since = log.wakeups.heard(partition.channel)
+    if message is None or partition.epoch < 0 or partition.since != since:
         return _UNKNOWN_ENDS
     if message is not partition.message:
         partition.message = message

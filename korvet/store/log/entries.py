@@ -93,7 +93,8 @@ def parsed_entries(log_key: str, reply: Sequence[Any]) -> tuple[list[Entry], Cor
                 raise ValueError(name)
         except (IndexError, ValueError):
             return entries, CorruptEntry(log_key, name.decode(), FOREIGN)
-        entries.append(Entry(next_offset, numbers[0], numbers[1], numbers[6], data, place, record))
+        # A named tuple's own constructor is a Python call.
+        entries.append(tuple.__new__(Entry, (next_offset, numbers[0], numbers[1], numbers[6], data, place, record)))
     return entries, None
 
 
@@ -105,7 +106,10 @@ def in_batches(entries: Sequence[Entry], *, may_join: bool = True) -> Sequence[E
 
     :raises ValueError: korvet did not write an entry.
     """
-    if all(entry.record is None for entry in entries):
+    for entry in entries:
+        if entry.record is not None:
+            break
+    else:
         return entries
     batched: list[Entry] = []
     for is_batch, group in groupby(entries, lambda entry: entry.record is None):

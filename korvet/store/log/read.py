@@ -18,8 +18,10 @@ readers share (`fair_queue`): entries in slices, placed batches in pieces.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from korvet.codes import (
@@ -331,7 +333,7 @@ async def _collect(log: Partitions, want: Want, known: _Known, room: FetchRoom) 
     found = PartitionRead(partition.index, 0, meta.end, meta.start, meta.stable)
     until = meta.stable if want.is_committed else meta.end
     entries = known.entries
-    chosen: Sequence[Entry] = list(_fitting(entries, room.limit(want.max_bytes), must=room.is_empty))
+    chosen = _fitting(entries, room.limit(want.max_bytes), must=room.is_empty)
     if not chosen and want.offset >= until:
         partition.watched_at = log.now()
     sizes = [entry.size_bytes for entry in chosen]
@@ -419,11 +421,7 @@ async def _let_leave() -> None:
         await asyncio.sleep(0)
 
 
-def _fitting(entries: Sequence[Entry], limit: int, *, must: bool) -> Iterator[Entry]:
-    size_bytes = 0
-    for entry in entries:
-        size_bytes += entry.size_bytes
-        if size_bytes > limit and not must:
-            return
-        must = False
-        yield entry
+def _fitting(entries: Sequence[Entry], limit: int, *, must: bool) -> Sequence[Entry]:
+    """The first entries whose bytes do not exceed a limit; with ``must`` at least one."""
+    until = bisect_right(list(accumulate([entry.size_bytes for entry in entries])), limit)
+    return entries[: max(until, must)]
