@@ -1,7 +1,7 @@
 """The SASL login of one connection, as a state machine without I/O: allowed requests, user and end of session.
 
 START -> HANDSHAKEN -> READY or FAILED. A READY connection may log in again (KIP-368): a handshake makes it HANDSHAKEN
-again, with the same mechanism and user. `korvet.server.conversation.sasl_connection` delays frames during a step.
+again, with the same mechanism and user. `korvet.server.conversation.gate` delays frames during a step.
 
 Source: SaslServerAuthenticator, KafkaChannel.maybeBeginServerReauthentication; KIP-43, KIP-152, KIP-368
 """

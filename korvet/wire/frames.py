@@ -44,15 +44,16 @@ def _nobody(_frame: bytes | memoryview) -> None:
 
 class FrameSplitter:
     """The splitter of one connection's bytes. Whole frames, without their size, go to ``deliver``: small ones as bytes,
-    large ones as read-only views."""
+    large ones as read-only views. If it returns true, the frames that have arrived wait for `go_on`, and until then no
+    bytes may be received."""
 
     __slots__ = (
-        "_begun", "_deliver", "_got", "_large", "_large_bytes", "_max_frame_bytes", "_trusted_bytes", "_view", "is_held"
+        "_begun", "_deliver", "_got", "_large_bytes", "_max_frame_bytes", "_trusted_bytes", "_view", "large",
     )  # fmt: skip
 
     def __init__(
         self,
-        deliver: Callable[[bytes | memoryview], None],
+        deliver: Callable[[bytes | memoryview], object],
         *,
         max_frame_bytes: int,
         scratch: memoryview | None = None,
@@ -61,22 +62,16 @@ class FrameSplitter:
         self._max_frame_bytes = max_frame_bytes
         self._view = memoryview(bytearray(SCRATCH_BYTES)) if scratch is None else scratch
         self._begun = b""
-        self.is_held = False
-        """``deliver`` sets it to stop delivery until `go_on`; until then no bytes may be received."""
         self._trusted_bytes = TRUSTED_BYTES
-        self._large: bytearray | None = None
+        self.large: bytearray | None = None
+        """The buffer of a large frame that has begun and not ended."""
         self._large_bytes = 0
         self._got = 0
 
     @property
-    def is_inside_large_frame(self) -> bool:
-        """Whether a large frame has begun and not ended."""
-        return self._large is not None
-
-    @property
     def missing_bytes(self) -> int:
         """The bytes of a large frame that have not arrived; 0 outside of one."""
-        return 0 if self._large is None else self._large_bytes - self._got
+        return 0 if self.large is None else self._large_bytes - self._got
 
     @property
     def begun(self) -> bytes:
@@ -93,19 +88,19 @@ class FrameSplitter:
         A connection and its splitter hold each other, so without this the memory would wait for a collection of cycles.
         """
         self._deliver = _nobody
-        self._large = None
+        self.large = None
         self._view, self._begun = memoryview(bytearray(1)), b""
 
     def get_buffer(self) -> memoryview:
         """The memory for the next bytes, never empty. It is valid until another connection gets the same buffer."""
-        if self._large is None:
+        if self.large is None:
             if not self._begun:
                 return self._view
             self._view[: len(self._begun)] = self._begun
             return self._view[len(self._begun) :]
-        if self._got == len(self._large):
-            self._grow(self._large)
-        return memoryview(self._large)[self._got :]
+        if self._got == len(self.large):
+            self._grow(self.large)
+        return memoryview(self.large)[self._got :]
 
     def received(self, size_bytes: int) -> None:
         """Take bytes that were written into `get_buffer`, and deliver every complete frame.
@@ -113,12 +108,12 @@ class FrameSplitter:
         :raises MalformedRequest: if a frame's size is negative or too large. Earlier frames have been delivered, and no
             more bytes may be received.
         """
-        if self._large is None:
+        if self.large is None:
             self._split(len(self._begun) + size_bytes)
             return
         self._got += size_bytes
         if self._got == self._large_bytes:
-            frame, self._large = self._large, None
+            frame, self.large = self.large, None
             self._trusted_bytes = min(max(self._trusted_bytes, self._large_bytes), MOST_TRUSTED_BYTES)
             self._deliver(memoryview(frame).toreadonly())
 
@@ -127,14 +122,14 @@ class FrameSplitter:
 
         :raises MalformedRequest: as `received` does.
         """
-        self.is_held = False
         have = len(self._begun)
         self._view[:have] = self._begun
         self._split(have)
 
     def _split(self, have: int) -> None:
         view, at, self._begun = self._view, 0, b""
-        while have - at >= 4 and not self.is_held:
+        is_held: object = False
+        while have - at >= 4 and not is_held:
             size: int = _read_size(view, at)[0]
             if not 0 <= size <= self._max_frame_bytes:
                 raise MalformedRequest(self._refusal(view[at : at + 4].tobytes(), size))
@@ -144,7 +139,7 @@ class FrameSplitter:
                     self._begin_large(size, view[at + 4 : have])
                     return
                 break
-            self._deliver(bytes(view[at + 4 : end]))
+            is_held = self._deliver(bytes(view[at + 4 : end]))
             at = end
         if at < have:
             self._begun = bytes(view[at:have])
@@ -155,11 +150,11 @@ class FrameSplitter:
         return f"frame of {size_bytes} bytes; up to {self._max_frame_bytes} are taken{hint}"
 
     def _begin_large(self, size_bytes: int, begun: memoryview) -> None:
-        self._large = bytearray(min(size_bytes, self._trusted_bytes))
+        self.large = bytearray(min(size_bytes, self._trusted_bytes))
         self._large_bytes = size_bytes
         self._got = len(begun)
-        self._large[: self._got] = begun
+        self.large[: self._got] = begun
 
     def _grow(self, full: bytearray) -> None:
-        self._large = bytearray(min(self._large_bytes, 2 * len(full)))
-        self._large[: len(full)] = full
+        self.large = bytearray(min(self._large_bytes, 2 * len(full)))
+        self.large[: len(full)] = full

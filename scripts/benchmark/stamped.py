@@ -15,7 +15,7 @@ from typing import Any, Final
 from korvet.cli import main
 from korvet.redis.resp import Connection as RedisConnection
 from korvet.server.conversation.answers import Answers
-from korvet.server.conversation.receiver import Receiver
+from korvet.server.conversation.connection import Connection
 
 ARRIVED: Final = "arrived"
 ASKED: Final = "asked"
@@ -43,8 +43,8 @@ def _of_redis(_connection: object) -> int:
     return 0
 
 
-def _of_receiver(receiver: Receiver) -> int:
-    transport = receiver._transport
+def _of_client(connection: Connection) -> int:
+    transport = connection.transport
     return 0 if transport is None else int(transport.get_extra_info("peername")[1])
 
 
@@ -54,7 +54,7 @@ def _of_answers(answers: Answers) -> int:
 
 def run(file: Path) -> None:
     """Serve, and write the notes at the end."""
-    _noted(Receiver, "buffer_updated", ARRIVED, _of_receiver, before=True)
+    _noted(Connection, "buffer_updated", ARRIVED, _of_client, before=True)
     _noted(RedisConnection, "_flush", ASKED, _of_redis, before=True)
     _noted(RedisConnection, "buffer_updated", REPLIED, _of_redis, before=True)
     _noted(Answers, "flush", ANSWERED, _of_answers, before=True)

@@ -40,8 +40,8 @@ async def test_next_answer_waits_until_the_one_before_has_left() -> None:
 
         def answer() -> Answer:
             (connection,) = running.server.open_connections
-            assert isinstance(connection, Connection) and connection._transport is not None
-            unsent.add(connection._transport.get_write_buffer_size())
+            assert isinstance(connection, Connection) and connection.transport is not None
+            unsent.add(connection.transport.get_write_buffer_size())
             return {"assignment": body}
 
         script.answers["a"] = answer

@@ -62,18 +62,34 @@ async def test_turn_of_a_client_that_left_goes_to_the_next() -> None:
 
 
 class Receiver:
-    """A connection inside a frame of 100 MiB."""
+    """A connection inside a frame, of 100 MiB if the test says nothing else."""
 
-    missing_bytes = 100 << 20
     is_reading = True
 
+    def __init__(self, missing_bytes: int = 100 << 20) -> None:
+        self.missing_bytes = missing_bytes
+
     def read_on(self) -> None:
-        """Do nothing when the turn comes."""
+        """Nothing is paused here."""
+
+    def begin_large_frame(self) -> None:
+        began.append(self)
+
+
+began = list[Receiver]()
+
+
+def entered(turns: LargeFrames, *connections: Receiver) -> list[Receiver]:
+    """The connections whose turn comes when these begin their frames, in this order."""
+    began.clear()
+    for one in connections:
+        turns.enter(one, one.missing_bytes)
+    return list(began)
 
 
 def test_slow_frame_of_the_largest_size_is_cut_off_while_another_waits() -> None:
     turns, slow, other = LargeFrames(1), Receiver(), Receiver()
-    assert [turns.enter(one, one.missing_bytes) for one in (slow, other)] == [True, False]
+    assert entered(turns, slow, other) == [slow]
     assert turns.find_stalled() == []
     slow.missing_bytes -= 2 << 20
     assert turns.find_stalled() == []
@@ -84,32 +100,32 @@ def test_slow_frame_of_the_largest_size_is_cut_off_while_another_waits() -> None
 def test_frames_that_stand_still_make_room_and_moving_frames_stay() -> None:
     turns = LargeFrames(3 * (100 << 20))
     first, second, moving, waiting = (Receiver() for _ in range(4))
-    assert [turns.enter(one, one.missing_bytes) for one in (first, second, moving)] == [True] * 3
+    assert entered(turns, first, second, moving) == [first, second, moving]
     assert turns.find_still(0.0, 1.0) == []
     assert turns.find_still(10.0, 1.0) == []
-    assert not turns.enter(waiting, waiting.missing_bytes)
+    assert entered(turns, waiting) == []
     moving.missing_bytes -= 8 << 10
     assert turns.find_still(20.0, 1.0) == [first]
     turns.leave(first)
-    assert not turns.holds(waiting)
+    assert began == [waiting]
 
 
 def test_oldest_and_newest_frames_alternate() -> None:
-    turns, order = LargeFrames(1), list[int]()
-
-    class Waiting(Receiver):
-        def __init__(self, number: int) -> None:
-            self.number = number
-
-        def read_on(self) -> None:
-            order.append(self.number)
-
-    crowd = [Waiting(number) for number in range(8)]
-    for one in crowd:
-        turns.enter(one, one.missing_bytes)
+    turns, crowd = LargeFrames(1), [Receiver() for _ in range(8)]
+    assert entered(turns, *crowd) == crowd[:1]
     for _ in range(7):
-        turns.leave(crowd[order[-1] if order else 0])
-    assert order == [7, 1, 6, 2, 5, 3, 4]
+        turns.leave(began[-1])
+    assert [crowd.index(one) for one in began] == [0, 7, 1, 6, 2, 5, 3, 4]
+
+
+def test_newcomer_that_gets_a_turn_lets_an_older_frame_begin_too() -> None:
+    turns = LargeFrames(10)
+    one, large, next_one, small, huge, newcomer = (Receiver(size) for size in (1, 8, 7, 1, 9, 1))
+    assert entered(turns, one, large, next_one, small, huge) == [one, large]
+    turns.leave(one)
+    turns.leave(large)
+    assert began == [one, large, next_one]
+    assert entered(turns, newcomer) == [newcomer, small]
 
 
 async def test_client_with_a_large_frame_waits_for_no_crowd_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:

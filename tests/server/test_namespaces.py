@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -17,10 +18,10 @@ from korvet.api.shared.context import Frontend, Listener
 from korvet.api.shared.nodes import FixedNodes, Node
 from korvet.cli import tenant_deletion
 from korvet.redis.client import Purpose
+from korvet.security.sasl import State
 from korvet.security.scram import LoginRefused, make_credential
 from korvet.server.bounds.connections import Connections
 from korvet.server.conversation.connection import Connection
-from korvet.server.conversation.sasl_connection import SaslConnection
 from korvet.server.ground.settings import limits_of
 from korvet.server.tenants import namespaces as module
 from korvet.server.tenants.choice import Choice, ChosenRealm, Destination
@@ -177,7 +178,7 @@ def chosen(namespaces: Namespaces) -> Choice:
 async def test_login_enters_the_tenant_alone_that_judged_it(redis_server: Server, client: redis.Redis) -> None:
     async with opened(redis_server.url) as namespaces:
         await create(namespaces, client, "acme")
-        first, second = (ChosenRealm(chosen(namespaces), Visitor()) for _ in range(2))
+        first, second = (ChosenRealm(chosen(namespaces), Visitor(), None) for _ in range(2))
         await first.judge("alice@acme")
         await begin_again(namespaces, client, "acme")
         with pytest.raises(LoginRefused, match="a later one"):
@@ -231,9 +232,9 @@ async def until(is_so: Callable[[], bool]) -> None:
             await anyio.sleep(0.02)
 
 
-@pytest.mark.parametrize("kind", [Connection, SaslConnection])
+@pytest.mark.parametrize("sasl", [(), ("PLAIN",)])
 async def test_connection_that_was_lost_before_it_entered_leaves_nothing(
-    redis_server: Server, client: redis.Redis, kind: type[Connection], monkeypatch: pytest.MonkeyPatch
+    redis_server: Server, client: redis.Redis, sasl: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(redis_server.url) as namespaces:
         await create(namespaces, client, "acme")
@@ -244,24 +245,27 @@ async def test_connection_that_was_lost_before_it_entered_leaves_nothing(
         )
         # The connection's task goes on where the test says.
         monkeypatch.setattr(connections, "start_soon", tasks.append)
-        connection = kind(connections, choice.listener("acme"), choice.lobby, choice=choice)
+        listener = replace(choice.listener("acme"), sasl=sasl)
+        connection = Connection(connections, listener, choice.lobby, choice=choice)
         ours, theirs = socket.socketpair()
         with theirs:
             await asyncio.get_running_loop().create_connection(lambda: connection, sock=ours)
             connection.abort()
-            await until(lambda: connection._transport is None)
-        if isinstance(connection, SaslConnection):
-            assert connection._chosen is not None
-            await connection._chosen.judge("alice@acme")
-            await connection._chosen.admit("alice@acme")
-            connection._open()
+            await until(lambda: connection.transport is None)
+        if connection._gate is not None:
+            assert connection._gate._chosen is not None
+            await connection._gate._chosen.judge("alice@acme")
+            await connection._gate._chosen.admit("alice@acme")
+            assert connection.headers.login is not None
+            connection.headers.login.state = State.READY
+            connection._gate.answered()
         else:
             await connection._enter(choice, Destination("acme", "alice"))
         (serve,) = tasks
         await serve()
         (frontend,) = namespaces.frontends()
         assert not namespaces._connections and not frontend.users._watchers and not +connections.kinds
-        assert connection._frontend is choice.lobby
+        assert connection.frontend is choice.lobby
 
 
 async def test_visit_that_fails_or_whose_tenant_goes_holds_up_no_other(

@@ -209,11 +209,16 @@ def test_a_throttled_client_that_leaves_within_a_request_is_let_go(broker: Korve
     eventually(lambda: connections(broker) < before, "the connection of a client that left is still open")
 
 
-def test_requests_of_a_throttled_client_that_leaves_behind_them_are_served(broker: KorvetServer) -> None:
-    topic, name = created(broker.port), limited(broker.port, producer_byte_rate=20_000)
+@pytest.mark.parametrize("at_once", [False, True])
+def test_requests_of_a_throttled_client_that_leaves_behind_them_are_served(broker: KorvetServer, at_once: bool) -> None:
+    topic, name = created(broker.port), limited(broker.port, producer_byte_rate=10_000)
+    sent = [produce_request(topic, records(1, size), acks=0) for size in (30_000, 10)]
     with client(broker.port, name) as one:
-        assert spend(one, topic, 90_000) > 1000
-        one.send("produce", 12, **produce_request(topic, records(1, 10), acks=0))
+        if at_once:
+            one.socket.sendall(b"".join(one.frame("produce", 12, **values) for values in sent))
+        else:
+            assert spend(one, topic, 30_000) > 1000
+            one.send("produce", 12, **sent[1])
     where = {"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1, "current_leader_epoch": -1}]}
     asked = {"replica_id": -1, "isolation_level": 0, "topics": [where]}
 

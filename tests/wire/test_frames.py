@@ -70,11 +70,11 @@ def test_large_frame_is_received_into_its_own_buffer() -> None:
     body = bytes(range(256)) * 400
     receiver = Receiver()
     receiver.feed(framed(body)[:100])
-    assert receiver.splitter.is_inside_large_frame
+    assert receiver.splitter.large is not None
     assert len(receiver.splitter.get_buffer()) == len(body) - 96
     receiver.feed(framed(body)[100:] + framed(b"next"))
     assert receiver.frames == [body, b"next"]
-    assert not receiver.splitter.is_inside_large_frame
+    assert receiver.splitter.large is None
 
 
 def test_buffer_of_a_very_large_frame_grows_as_its_bytes_arrive() -> None:
@@ -119,7 +119,7 @@ def test_negative_and_oversize_frames_are_refused_before_they_are_buffered(size:
     receiver = Receiver(max_frame_bytes=1000)
     with pytest.raises(MalformedRequest, match=str(size)):
         receiver.feed(size.to_bytes(4, "big", signed=True))
-    assert not receiver.splitter.is_inside_large_frame
+    assert receiver.splitter.large is None
 
 
 @pytest.mark.parametrize(
@@ -174,9 +174,9 @@ def test_connections_that_share_a_buffer_do_not_mix_their_frames() -> None:
 def test_held_back_frames_come_on_request() -> None:
     receiver = Receiver()
 
-    def take(frame: bytes | memoryview) -> None:
+    def take(frame: bytes | memoryview) -> bool:
         receiver.views.append(frame)
-        receiver.splitter.is_held = len(receiver.views) % 2 == 0
+        return len(receiver.views) % 2 == 0
 
     receiver.splitter = FrameSplitter(take, max_frame_bytes=MOST)
     receiver.feed(framed(*[b"%d" % number for number in range(5)]) + b"\x00\x00")

@@ -32,7 +32,10 @@ class Receiving(Protocol):
         """Whether it reads from its client."""
 
     def read_on(self) -> None:
-        """Read again, for the turn has come."""
+        """Read if it may."""
+
+    def begin_large_frame(self) -> None:
+        """Read the frame, for its turn has come."""
 
 
 @dataclass(slots=True)
@@ -60,15 +63,10 @@ class LargeFrames:
         """The bytes of all frames with a turn."""
         return self._taken_bytes
 
-    def enter(self, connection: Receiving, size_bytes: int) -> bool:
-        """Begin a frame; false if the connection has to wait until `Receiving.read_on` is called."""
+    def enter(self, connection: Receiving, size_bytes: int) -> None:
+        """Begin a frame. `Receiving.begin_large_frame` is called when its turn comes, which may be at once."""
         self._waiting[connection] = size_bytes
-        self._admit(call=False)
-        return connection in self._turns
-
-    def holds(self, connection: Receiving) -> bool:
-        """Whether the connection waits for its turn."""
-        return connection in self._waiting
+        self._admit()
 
     def leave(self, connection: Receiving) -> None:
         """End a connection's frame, or give it up; nothing happens if it has none."""
@@ -76,9 +74,9 @@ class LargeFrames:
         self._missing.pop(connection, None)
         if (turn := self._turns.pop(connection, None)) is not None:
             self._taken_bytes -= turn.size_bytes
-        self._admit(call=True)
+        self._admit()
 
-    def _admit(self, *, call: bool) -> None:
+    def _admit(self) -> None:
         while self._waiting:
             connection = next(reversed(self._waiting) if self._is_newest_next else iter(self._waiting))
             size_bytes = self._waiting[connection]
@@ -88,8 +86,7 @@ class LargeFrames:
             self._turns[connection] = _FrameWithTurn(size_bytes, size_bytes, float("inf"))
             self._is_newest_next = not self._is_newest_next
             self._taken_bytes += size_bytes
-            if call:
-                connection.read_on()
+            connection.begin_large_frame()
 
     def find_still(self, now: float, still_s: float) -> list[Receiving]:
         """Connections that stand still for ``still_s``, the longest first, until all that wait have room."""

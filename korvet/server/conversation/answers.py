@@ -7,6 +7,7 @@ import asyncio
 from kio.schema.errors import ErrorCode
 
 from korvet.errors import StoreFull, StoreUnavailable
+from korvet.server.conversation.states import Conversation
 from korvet.store.log.budget import Share
 
 _WRITE_BUFFER_BYTES = 1 << 20
@@ -15,15 +16,12 @@ _RECORD_BYTES = 16 << 10
 
 
 class Answers:
-    """The answers of one connection. ``share`` is its part of the bound on the bytes of answers.
+    """The answers of one connection. ``share`` is its part of the bound on the bytes of answers."""
 
-    ``writable`` is a future while the client has to read before it gets more answers. It is done when the client has.
-    """
-
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: Share, conversation: Conversation) -> None:
         self.share = share
         self.transport: asyncio.Transport | None = None
-        self.writable: asyncio.Future[None] | None = None
+        self._conversation = conversation
         self._loop = asyncio.get_running_loop()
         self.joins_small = False
         """Whether small buffers leave as one: under TLS each buffer would be a record, and a call of OpenSSL."""
@@ -55,21 +53,10 @@ class Answers:
         if out and transport is not None and not transport.is_closing():
             self.sent_at = self._loop.time()
             transport.writelines(_joined(out) if self.joins_small else out)
-            if self.writable is not None:
+            if self._conversation.is_unread:
                 self.share.note_unsent(transport.get_write_buffer_size())
             elif self.share.leaving_bytes:
                 self.share.note_unsent(0)
-
-    def pause(self) -> None:
-        """Make later answers wait: the transport has bytes that the client did not take."""
-        self.writable = self._loop.create_future()
-
-    def resume(self) -> None:
-        """Let later answers leave: the client has taken all bytes."""
-        self.share.note_unsent(0)
-        writable, self.writable = self.writable, None
-        if writable is not None and not writable.done():
-            writable.set_result(None)
 
     def release(self) -> None:
         """Give back the share: no Fetch reads for the client any more, and nothing is sent to it."""
@@ -79,7 +66,9 @@ class Answers:
     @property
     def unsent_bytes(self) -> int:
         """The bytes that the client has to read before it gets more answers."""
-        return 0 if self.writable is None or self.transport is None else self.transport.get_write_buffer_size()
+        return (
+            self.transport.get_write_buffer_size() if self.transport is not None and self._conversation.is_unread else 0
+        )
 
 
 def _joined(buffers: list[bytes | memoryview]) -> list[bytes | memoryview]:

@@ -1,10 +1,8 @@
-"""One client connection: frames in, answers out, in the order of the requests.
+"""One client connection: its socket, and the bytes that come.
 
-Bytes come through an ``asyncio.BufferedProtocol`` (`.receiver`), and each frame becomes a request in a
-queue (`.request_queue`). The handler of a short request is stepped without a task: on arrival, and by each reply of
-Redis. When it has ended, and its request is the first, `_moved` writes the answer. All else happens in one task of the
-connection. It takes the requests in their order, and waits for a client that does not read its answers.
-docs/internals.md tells more, under "one module per API key".
+Bytes come through an ``asyncio.BufferedProtocol``, and each frame becomes a request of `.answering`, which writes the
+answers in the order of requests. What the connection may do now, `.states` decides; this module reports what happens,
+and reads, takes frames and closes as it says. docs/internals.md tells more, under "one module per API key".
 """
 
 from __future__ import annotations
@@ -15,39 +13,29 @@ from collections.abc import Callable
 from time import monotonic
 from typing import cast
 
-import anyio
-
-from korvet.api import Api
-from korvet.api.shared.context import Context, Frontend, Listener
+from korvet.api.shared.context import Frontend, Listener
 from korvet.errors import KorvetError, MalformedRequest
-from korvet.quotas.meters import Meters
 from korvet.security.principal import ANONYMOUS, Principal
-from korvet.security.sasl import State
-from korvet.security.unauthenticated import Unauthenticated
 from korvet.server.bounds.connections import Connections
-from korvet.server.conversation.answers import Answers, error_code
-from korvet.server.conversation.metering import Metering
-from korvet.server.conversation.notes import Notes
-from korvet.server.conversation.receiver import Receiver
-from korvet.server.conversation.request_queue import REQUESTS_A_TURN, TURN_S
-from korvet.server.conversation.requests import CALLING, ENDED, QUEUED, Headers, Request
+from korvet.server.conversation.answering import REQUESTS_A_TURN, TURN_S, Answering
+from korvet.server.conversation.answers import Answers
+from korvet.server.conversation.gate import NO_MECHANISM, Gate
+from korvet.server.conversation.requests import CALLING, Headers
+from korvet.server.conversation.states import BEFORE_LOGIN, Conversation, Event, Pause, State
 from korvet.server.ground.host_pattern import HostName
-from korvet.server.ground.sockets import peer_of, port_of_peer
+from korvet.server.ground.sockets import has_left, peer_of, port_of_peer
 from korvet.server.tenants.choice import Choice, Destination, split_principal
+from korvet.wire.frames import FrameSplitter
 from korvet.wire.proxy_header import ProxyHeader
-from korvet.wire.schema import API_VERSIONS_KEY, has_top_level_error
-from korvet.wire.writer import Buffers, Fields, encode_response, error_answer, framed, writer
 
+_LOOK_S = 1.0
+"""The time between two looks if the client of a throttled connection has left."""
 _LINGER_S = 5.0
 """The time that a client has to read the last answers of a connection that closes, and the time for the requests of a
 client that left without waiting for answers."""
 NO_HEADER = ProxyHeader(size_bytes=0)
-NO_MECHANISM = "none"
-"""The mechanism of a connection without a login."""
 CERTIFICATE = "TLS"
 """The mechanism by which the audit log tells of a client's certificate."""
-
-_API_VERSIONS = API_VERSIONS_KEY.to_bytes(2)
 
 Identify = Callable[[ssl.SSLObject | None], Principal]
 """Tells the principal of a connection by its TLS session; raises a KorvetError if the listener refuses it."""
@@ -58,7 +46,7 @@ def anonymous(_session: ssl.SSLObject | None) -> Principal:
     return ANONYMOUS
 
 
-class Connection(Receiver):
+class Connection(asyncio.BufferedProtocol):
     """A connection from accept to close. `serve` is its task.
 
     :param header: a load balancer's words about the client; empty without a load balancer.
@@ -75,78 +63,96 @@ class Connection(Receiver):
         identify: Identify = anonymous,
         choice: Choice | None = None,
     ) -> None:
-        super().__init__(connections)
-        self._frontend = frontend
-        self._choice = choice
+        self.connections = connections
+        self.frontend = frontend
+        self.client = header.client_host or ""
+        self.kind = (listener.name, NO_MECHANISM)
+        self.conversation = Conversation(_first_state(listener, header, choice))
+        self.transport: asyncio.Transport | None = None
+        self.frames = FrameSplitter(
+            self._arrived, max_frame_bytes=connections.limits.max_frame_bytes, scratch=connections.scratch
+        )
+        share = connections.answers.share()
+        self.headers = Headers(connections, listener, frontend, header.target_port, share)
+        self.answers = Answers(share, self.conversation)
+        self.answering = Answering(self)
+        self._loop = asyncio.get_running_loop()
+        self._listener = listener
         self._header = header
+        self._identify = identify
+        self._choice = choice
         self._host_name: HostName | None = None
         self._destination: Destination | None = None
         """The namespace to enter before the first request."""
-        share = connections.answers.share()
-        self._answers = Answers(share)
-        self._headers = Headers(connections, listener, frontend, header.target_port, share)
-        self._scope = anyio.CancelScope()
-        self._work: asyncio.Future[None] | None = None
-        self._is_served = False
-        self._answered_in_turn = 0
-        """The answers that replies of Redis brought since the client sent something, or the task had nothing to do."""
-        self._puts_off = False
-        """Whether queued requests wait for the end of a throttle."""
-        self._identify = identify
-        self.client = header.client_host or ""
-        self.kind = (listener.name, NO_MECHANISM)
+        self._gate: Gate | None = None
+        self._arrived_in_turn = 0
+        self._arriving_until = 0.0
+        self._throttled_until = 0.0
+        self._active_at = self._loop.time()
 
-    # ------------------------------------------------------------------ called by the transport
+    # ------------------------------------------------------------------ the beginning
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
         transport = cast(asyncio.Transport, transport)
-        self._transport = self._answers.transport = transport
+        self.transport = self.answers.transport = transport
         session = transport.get_extra_info("ssl_object")
         # With the lowest limit the transport also tells of an answer's last bytes: they keep all of it in memory.
         # At 0 a TLS transport would pause with nothing to write.
         transport.set_write_buffer_limits(high=0 if session is None else 1)
-        self.client = self._headers.client = self.client or peer_of(transport)
+        self.client = self.headers.client = self.client or peer_of(transport)
         # A load balancer's header has no port of its client.
-        self._headers.peer.port = None if self._header.client_host else port_of_peer(transport)
-        self._answers.joins_small = session is not None
-        self._connections.opened(self)
+        self.headers.peer.port = None if self._header.client_host else port_of_peer(transport)
+        self.answers.joins_small = session is not None
+        self.connections.opened(self)
         try:
             principal = self._identify(session)
             if self._choice is not None:
                 self._host_name = self._choice.host_name(session, self._header)
-                principal = self._choose(self._choice, principal)
-            self._headers.principal = str(principal)
+                if self.conversation.state is State.ENTERING:
+                    self._destination, principal = split_principal(self._choice, principal, self._host_name)
+            self.headers.principal = str(principal)
             if principal != ANONYMOUS and self._destination is None:
                 self._note_certificate()
         except KorvetError as error:
             self._be_refused(error)
+        if self.conversation.state in BEFORE_LOGIN:
+            self._gate = Gate(self, self._listener, self._choice, self._host_name)
+        if not self.conversation.takes:
+            self.read_on()
 
     def _note_certificate(self) -> None:
         """Tell the audit log of a client that a certificate names."""
-        self._frontend.audit.logged_in(
-            principal=self._headers.principal, host=self.client, listener=self.kind[0], mechanism=CERTIFICATE
+        self.frontend.audit.logged_in(
+            principal=self.headers.principal, host=self.client, listener=self.kind[0], mechanism=CERTIFICATE
         )
 
     def _be_refused(self, error: KorvetError) -> None:
-        self._connections.lines.write("warning", "connection refused", client=self.client, reason=str(error))
-        self._frontend.audit.login_failed(
-            user=self._headers.principal, host=self.client, listener=self.kind[0], mechanism=CERTIFICATE,
+        self.connections.lines.write("warning", "connection refused", client=self.client, reason=str(error))
+        self.frontend.audit.login_failed(
+            user=self.headers.principal, host=self.client, listener=self.kind[0], mechanism=CERTIFICATE,
             reason=str(error),
         )  # fmt: skip
         self.close()
         self.abort()
 
-    # ------------------------------------------------------------------ the namespace that it chooses
-
-    def _choose(self, choice: Choice, principal: Principal) -> Principal:
-        """Choose the namespace that a client without a login names; its principal there. Nothing is read before."""
-        self._destination, principal = split_principal(choice, principal, self._host_name)
-        self._frames.is_held = True
-        self._is_reading = False
-        if self._transport is not None:
-            self._transport.pause_reading()
-        return principal
+    async def serve(self) -> None:
+        """Answer requests until the connection is closed. Runs as one task of the server's group."""
+        try:
+            with self.answering.scope:
+                if self._choice is not None and self._destination is not None:
+                    await self._enter(self._choice, self._destination)
+                await self.answering.run()
+        finally:
+            self.conversation.on(Event.END)
+            self.answering.discard()
+            self.answers.flush()
+            if self.transport is not None:
+                self.transport.close()
+            else:
+                self.answers.release()
+                # The task may have entered after the connection was lost.
+                self._leave()
 
     async def _enter(self, choice: Choice, destination: Destination) -> None:
         try:
@@ -154,334 +160,268 @@ class Connection(Receiver):
         except KorvetError as error:
             self._be_refused(error)
             return
-        if self._transport is not None:
-            self._join(choice, frontend)
+        if self.transport is not None:
+            self.join(choice, frontend)
             self._note_certificate()
+            self.conversation.on(Event.ENTERED)
             self._go_on()
 
-    def _join(self, choice: Choice, frontend: Frontend) -> None:
+    def join(self, choice: Choice, frontend: Frontend) -> None:
         """Have requests go to the namespace that was entered."""
         node = None if self._host_name is None else self._host_name.node
-        self._frontend = frontend
+        self.frontend = frontend
         target = self._header.target_port if node is None else node
-        self._headers.join(frontend, choice.listener(frontend.namespace.name), target)
+        self.headers.join(frontend, choice.listener(frontend.namespace.name), target)
 
     def _leave(self) -> None:
         """Leave the namespace that was entered, which need not be joined yet."""
         if self._choice is not None:
             self._choice.namespaces.leave(self)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = self._answers.transport = None
-        if self._throttled is not None:
-            self._throttled.cancel()
-        if self._is_closing or not self._queue.has_unanswered:
-            self.close()
-        else:
-            # As in Kafka its requests are handled (Selector.maybeReadFromClosingChannel).
-            self._draining, self._puts_off = True, False
-            self._scope.deadline = self._loop.time() + _LINGER_S
-            self._wake()
-        self._frames.discard()
-        if self._is_served:
-            self._answers.release()
-        if self._headers.is_of_client:
-            self._frontend.activity.left()
-        self._leave()
-        self._connections.closed(self)
+    # ------------------------------------------------------------------ frames
 
-    def eof_received(self) -> bool:
-        return False
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.frames.get_buffer()
 
-    def pause_writing(self) -> None:
-        self._answers.pause()
-        self._connections.unread.add(self)
+    def buffer_updated(self, nbytes: int) -> None:
+        now = self._loop.time()
+        if now != self._active_at:
+            self._active_at = now
+            self._begin_turn()
+        if not self.conversation.state.is_closing:
+            self._take_frames(nbytes)
 
-    def resume_writing(self) -> None:
-        self._answers.resume()
-        self._connections.unread.discard(self)
+    def _begin_turn(self) -> None:
+        self._arrived_in_turn, self._arriving_until = 0, monotonic() + TURN_S
 
-    # ------------------------------------------------------------------ called by the receiver
-
-    def _take(self, frame: bytes | memoryview) -> None:
-        self._answered_in_turn = 0
-        request = self._headers.request(frame)
-        if request is None:
-            self.close()
-            return
-        meters = self._frontend.quotas.meters
-        if meters is not None:
-            self._meter(request, meters, len(frame))
-        self._queue.add(request)
-        if request.stage is not CALLING:
-            self._wake()
-
-    def _meter(self, request: Request, meters: Meters, size_bytes: int) -> None:
-        """Meter a request of a namespace with quotas. If it uses up its client's quota, it is the last for a while."""
-        api, context, login = request.api, request.context, self._headers.login
-        is_nobodys = login is not None and login.state is not State.READY
-        if api is None or context is None or is_nobodys:
-            return
-        request.metering = Metering(meters, api, context)
-        self._throttle(request.metering.arrived(size_bytes))
-
-    def _moved(self, moved: Request) -> None:
-        """Answer a request whose handler went on after a reply, and ended requests after it, if its turn has come."""
-        requests = self._queue.requests
-        if self._is_closing or not requests or requests[0] is not moved:
-            return
+    def _take_frames(self, nbytes: int) -> None:
+        """Take received bytes into frames, or with 0 the bytes that were held back."""
+        frames, turns = self.frames, self.connections.large_frames
+        before = frames.large
         try:
-            while moved.stage is ENDED and self._answers.writable is None and self._answered_in_turn < REQUESTS_A_TURN:
-                self._answered_in_turn += 1
-                if not self._write_answer(moved):
-                    break
-                self._settle()
-                if not requests or self._is_closing:
-                    break
-                moved = requests[0]
+            if nbytes:
+                frames.received(nbytes)
+            else:
+                frames.go_on()
+        except MalformedRequest as error:
+            self.refuse(error)
         except Exception as error:
-            # Nothing may reach the connection to Redis, whose callback this is.
-            self._connections.report(error, "answer", self.client)
+            self.connections.report(error, "request", self.client)
             self.close()
-        if self._draining or (requests and moved.stage is not CALLING):
-            self._wake()
+        if frames.large is None:
+            if before is not None:
+                turns.leave(self)
+        elif before is None:
+            self.conversation.pause(Pause.LARGE_FRAME)
+            turns.enter(self, frames.missing_bytes)
+        if not (self.conversation.takes and self._has_room):
+            self.read_on()
 
-    def _end_throttle(self) -> None:
-        self._puts_off = False
-        super()._end_throttle()
+    def _arrived(self, frame: bytes | memoryview) -> bool:
+        """Take a frame. Returns true if those after it have to wait."""
+        conversation = self.conversation
+        if conversation.state.takes:
+            if self._gate is None or self._gate.lets_through(frame):
+                request = self.headers.request(frame)
+                if request is None:
+                    self.close()
+                else:
+                    self.answering.take(request, len(frame))
+            self._arrived_in_turn += 1
+            if self._arrived_in_turn >= REQUESTS_A_TURN or monotonic() > self._arriving_until:
+                conversation.pause(Pause.TURN)
+                self._loop.call_soon(self.resume, Pause.TURN)
+        return not conversation.takes
 
-    def _refuse(self, error: MalformedRequest) -> None:
-        self._connections.lines.write("warning", "malformed request; closing", client=self.client, reason=str(error))
+    def refuse(self, error: MalformedRequest) -> None:
+        """Close the connection, whose client does not speak Kafka's protocol."""
+        self.connections.lines.write("warning", "malformed request; closing", client=self.client, reason=str(error))
         self.close()
 
-    def _resumed(self) -> None:
-        self._frontend.store.doubt.begin()
+    # ------------------------------------------------------------------ when it reads
 
-    # ------------------------------------------------------------------ the task
-
-    async def serve(self) -> None:
-        """Answer requests until the connection is closed. Runs as one task of the server's group."""
-        try:
-            with self._scope:
-                if self._choice is not None and self._destination is not None:
-                    await self._enter(self._choice, self._destination)
-                turn_ends = 0.0
-                while True:
-                    if not self._may_go_on():
-                        if not await self._next():
-                            break
-                        turn_ends = monotonic() + TURN_S
-                    elif monotonic() > turn_ends:
-                        await asyncio.sleep(0)
-                        turn_ends = monotonic() + TURN_S
-                        continue
-                    await self._answer(self._queue.first)
-                    self._settle()
-        finally:
-            self._is_closing = self._is_served = True
-            self._queue.discard()
-            self._answers.flush()
-            if self._transport is not None:
-                self._transport.close()
-            else:
-                self._answers.release()
-                # The task may have entered after the connection was lost.
-                self._leave()
-
-    def _may_go_on(self) -> bool:
-        """Whether the first request may be served, or its answer be written, at once."""
-        if self._is_closing or not self._queue.requests or self._answers.writable is not None:
+    @property
+    def _has_room(self) -> bool:
+        """Whether no bound is reached: its own, its share of the batches on their way to Redis, and the process's."""
+        limits, queue, connections = self.connections.limits, self.answering, self.connections
+        if queue.charged_bytes > limits.connection_bytes or connections.is_overloaded:
             return False
-        stage = self._queue.first.stage
-        return stage is not CALLING and not (self._puts_off and stage is QUEUED)
+        return queue.produced_bytes <= limits.produce_share_bytes or connections.produced_bytes <= limits.produce_bytes
 
-    async def _next(self) -> bool:
-        """Wait until there is something to do and the client reads; false when the connection has to close."""
-        while True:
-            if self._answers.writable is not None:
-                await self._answers.writable
-            elif self._is_closing or (self._draining and not self._queue.requests):
-                return False
-            elif self._may_go_on():
-                return True
-            else:
-                self._answered_in_turn = 0
-                self._work = self._loop.create_future()
-                try:
-                    await self._work
-                finally:
-                    self._work = None
+    def read_on(self) -> None:
+        """Read if, and only if, the connection may now.
 
-    async def _answer(self, first: Request) -> None:
-        """Serve the first request, from where its handler stands, and write its answer."""
-        metering = first.metering
-        if first.stage is not ENDED:
-            try:
-                if first.header is not None:
-                    reading = first.read(self._frontend.turns, first.header)
-                    await (reading if metering is None else metering.timed(reading))
-                first.end(await (first if metering is None else metering.timed(first)))
-            except Exception as error:
-                first.fail(error)
-            # The client may have stopped reading meanwhile; then its answer waits, and so do requests behind it.
-        while not self._write_answer(first):
-            await self._frontend.turns.turn()
-
-    def _write_answer(self, first: Request) -> bool:
-        """Write the answer of the first request, which has ended; false if there is more to write, in further turns."""
-        api, context, metering, codes = first.api, first.context, first.metering, first.codes
-        if first.answer_frame is not None:
-            self._write(first, first.answer_frame)
-            return True
-        assert api is not None and context is not None
-        try:
-            if first.error is not None:
-                raise first.error
-            steps, answer = first.writing, first.answer
-            if answer is not None:
-                if steps is None:
-                    answer = answer if metering is None else self._count(metering, answer)
-                    steps = writer(api.key, context.version)(answer, codes)
-                next(steps) if metering is None else metering.write(steps)
-                first.writing = steps
-                return False
-        except StopIteration as end:
-            self._write(first, framed(api.key, context.version, first.correlation_id, end.value))
-        except Exception as error:
-            first.error = None
-            self._failed(first, api, context, error)
-            return True
-        if codes and first.notes is not None:
-            first.notes.answered(codes)
-        return True
-
-    def _count(self, metering: Metering, answer: Fields) -> Fields:
-        """Count a request's answer, and throttle its client if that is over a quota: requests behind it wait, too.
-
-        Returns the answer with the throttle time.
+        It is called after each answer, and by `Connections` when the process is below its bound again.
         """
-        wait_s = metering.answered(answer)
-        if wait_s > 0:
-            self._throttle(wait_s)
-            self._puts_off = self._throttled is not None
-        return metering.throttled(answer)
-
-    def _write(self, queued: Request, frame: Buffers) -> None:
-        notes, is_last = queued.notes, len(self._queue.requests) == 1
-        if notes is None:
-            self._answers.write(frame, is_last=is_last)
-        else:
-            notes.sent(self._answers.write(frame, is_last=is_last))
-
-    def _failed(self, queued: Request, api: Api, context: Context, error: Exception) -> None:
-        """Answer a handler's exception if the response has an error code, else close the connection."""
-        if isinstance(error, MalformedRequest):
-            self._refuse(error)
+        conversation, transport = self.conversation, self.transport
+        if transport is None:
             return
-        code = error_code(error)
-        self._connections.report(error, api.name, self.client)
-        if queued.notes is not None:
-            queued.notes.failed(code)
-        if has_top_level_error(api.key, context.version):
-            answer = error_answer(api.key, context.version, code)
-            if queued.metering is not None:
-                answer = queued.metering.throttled(answer)
-            self._write(queued, encode_response(api.key, context.version, queued.correlation_id, answer))
-        else:
-            self.close()
+        may_read = conversation.may_read(has_room=self._has_room, is_inside_large_frame=self.frames.large is not None)
+        if may_read is not conversation.is_reading:
+            conversation.is_reading = may_read
+            if may_read:
+                self.frontend.store.doubt.begin()
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
+        if not may_read and conversation.state.takes and self.connections.is_overloaded:
+            self.connections.paused.add(self)
 
-    def _settle(self) -> None:
-        """Remove the answered request, read on, and begin the requests that it held back."""
-        answered = self._queue.settle()
-        if answered.notes is not None:
-            self._note_end(answered, answered.notes)
-        if self._connections.paused:
-            self._connections.let_read()
-        if not self._is_reading:
+    def resume(self, pause: Pause) -> None:
+        """End a pause."""
+        self.conversation.resume(pause)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Take the frames that were held back, and read on. The client may have left in the pause."""
+        if self.conversation.takes and self.transport is not None:
+            self._begin_turn()
+            self.frontend.store.doubt.begin()
+            self._take_frames(0)
             self.read_on()
-        self._queue.begin_behind(answered)
 
-    def _note_end(self, answered: Request, notes: Notes) -> None:
-        notes.ended(answered.charge)
-        if notes.trace is not None and self._connections.tracing is not None:
-            self._connections.tracing.answered(notes.trace, answered.api, answered.context, answered.request)
+    def begin_large_frame(self) -> None:
+        """Read the large frame whose turn has come."""
+        self.conversation.resume(Pause.LARGE_FRAME)
+        self.read_on()
+
+    def throttle(self, wait_s: float) -> None:
+        """Take no more requests for a time, not even those whose bytes have arrived."""
+        conversation, now = self.conversation, self._loop.time()
+        until = now + wait_s
+        if wait_s <= 0 or until <= self._throttled_until or not conversation.state.takes:
+            return
+        self.connections.throttles += 1
+        self.connections.throttled_s += until - max(self._throttled_until, now)
+        self._throttled_until = until
+        if Pause.THROTTLE not in conversation.pauses:
+            conversation.pause(Pause.THROTTLE)
+            self._loop.call_later(min(wait_s, _LOOK_S), self._look_at_throttled)
+        self.read_on()
+
+    def _look_at_throttled(self) -> None:
+        """End a throttle that is over. A connection that is not read does not hear of a client that has left."""
+        if self.transport is None or Pause.THROTTLE not in self.conversation.pauses:
+            return
+        left_s = self._throttled_until - self._loop.time()
+        if left_s <= 0:
+            self.resume(Pause.THROTTLE | Pause.QUEUE)
+            self.answering.wake()
+        elif self.frames.large is None and has_left(self.transport, self.frames.begun):
+            # A small frame that its client did not finish is worth nothing.
+            self.transport.abort()
+        else:
+            self._loop.call_later(min(left_s, _LOOK_S), self._look_at_throttled)
+
+    # ------------------------------------------------------------------ answers
+
+    def pause_writing(self) -> None:
+        self.conversation.pause(Pause.UNREAD)
+        self.connections.unread.add(self)
+
+    def resume_writing(self) -> None:
+        self.conversation.resume(Pause.UNREAD)
+        self.answers.share.note_unsent(0)
+        self.connections.unread.discard(self)
+        self.answering.wake()
+
+    def answered(self) -> None:
+        """Go on after an answer."""
+        if self.connections.paused:
+            self.connections.let_read()
+        if not self.conversation.is_reading:
+            self.read_on()
+        if self._gate is not None:
+            self._gate.answered()
 
     # ------------------------------------------------------------------ looked at by `Connections`
 
     @property
-    def waits_with(self) -> object | None:
-        """The request for which others wait; None if none waits, or if Redis has to answer."""
-        if len(self._queue.requests) < 2:
-            return None
-        first = self._queue.first
-        is_sent = first.stage is CALLING or (first.is_pipelined and not first.is_held_back)
-        if is_sent and self._answers.writable is None:
-            return None
-        return first
+    def is_reading(self) -> bool:
+        """Whether it reads from its client."""
+        return self.conversation.is_reading
+
+    @property
+    def missing_bytes(self) -> int:
+        """The bytes of an unfinished large frame that have not arrived."""
+        return self.frames.missing_bytes
+
+    @property
+    def charged_bytes(self) -> int:
+        """The memory of its requests in flight."""
+        return self.answering.charged_bytes
 
     @property
     def unsent_bytes(self) -> int:
         """The bytes that its client has to read before it gets more answers."""
-        return self._answers.unsent_bytes
+        return self.answers.unsent_bytes
+
+    @property
+    def waits_with(self) -> object | None:
+        """The request for which others wait; None if none waits, or if Redis has to answer."""
+        if len(self.answering.requests) < 2:
+            return None
+        first = self.answering.requests[0]
+        is_sent = first.stage is CALLING or (first.is_pipelined and not first.is_held_back)
+        return None if is_sent and not self.conversation.is_unread else first
 
     @property
     def moved_at(self) -> float:
         """When its client last sent or took something, on the loop's clock."""
-        return max(self.active_at, self._answers.sent_at)
+        return max(self._active_at, self.answers.sent_at)
 
     def is_expired(self, now: float, max_idle_s: float) -> bool:
         """Whether the client sent nothing and took nothing for ``max_idle_s``, and does not wait for an answer."""
         idle_s = now - self.moved_at
-        if self._is_closing:
+        if self.conversation.state.is_closing:
             return idle_s > _LINGER_S
-        return idle_s > max_idle_s and (not self._queue.requests or self._answers.writable is not None)
+        return idle_s > max_idle_s and (not self.answering.requests or self.conversation.is_unread)
 
     # ------------------------------------------------------------------ the end
 
     def drain(self) -> None:
         """Take no more requests, answer the queued ones, then close."""
-        self._draining = True
-        if self._transport is not None and self._is_reading:
-            self._is_reading = False
-            self._transport.pause_reading()
-        self._end_throttle()
-        self._wake()
+        self.conversation.on(Event.DRAIN)
+        self.read_on()
+        self.answering.wake()
 
     def close(self) -> None:
-        self._is_closing = True
-        self._scope.cancel()
+        """Close after the written answers have left. Queued requests get no answer."""
+        self.conversation.on(Event.CLOSE)
+        self.answering.scope.cancel()
 
     def abort(self) -> None:
         """Close at once."""
-        self._is_closing = True
-        if self._transport is not None:
-            self._transport.abort()
+        self.conversation.on(Event.CLOSE)
+        if self.transport is not None:
+            self.transport.abort()
 
-    def _wake(self) -> None:
-        if self._work is not None and not self._work.done():
-            self._work.set_result(None)
-
-
-class HealthCheck(Connection):
-    """A connection of a load balancer that speaks for itself. It gets ApiVersions, and nothing else.
-
-    Anybody may claim to be that, without TLS, a certificate or a login. So it counts as a connection before its login.
-    """
-
-    def __init__(self, connections: Connections, listener: Listener, frontend: Frontend, header: ProxyHeader) -> None:
-        super().__init__(connections, listener, frontend, header)
-        self._frames.bound(min(connections.limits.sasl_receive_bytes, connections.limits.max_frame_bytes))
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._unauthenticated = self._connections.unauthenticated.add(Unauthenticated(self.client, self.abort))
+    def eof_received(self) -> bool:
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._connections.unauthenticated.remove(self._unauthenticated)
-        super().connection_lost(exc)
-
-    def _take(self, frame: bytes | memoryview) -> None:
-        if bytes(frame[:2]) == _API_VERSIONS:
-            super()._take(frame)
+        self.transport = self.answers.transport = None
+        if self._gate is not None:
+            self._gate.leave()
+        if self.conversation.state.is_closing or not self.answering.has_unanswered:
+            self.close()
         else:
-            self._refuse(MalformedRequest("a load balancer's health check that asks for more than ApiVersions"))
+            # As in Kafka its requests are handled (Selector.maybeReadFromClosingChannel).
+            self.conversation.on(Event.DRAIN)
+            self.answering.scope.deadline = self._loop.time() + _LINGER_S
+            self.answering.wake()
+        self.frames.discard()
+        if self.conversation.state is State.ENDED:
+            self.answers.release()
+        if self.headers.is_of_client:
+            self.frontend.activity.left()
+        self._leave()
+        self.connections.closed(self)
+
+
+def _first_state(listener: Listener, header: ProxyHeader, choice: Choice | None) -> State:
+    if header.is_local:
+        return State.HEALTH_CHECK
+    if listener.sasl:
+        return State.LOGIN
+    return State.OPEN if choice is None else State.ENTERING

@@ -308,6 +308,8 @@ class Headers:
         """The answer to the last header, whose API or version is not served; None if Kafka has no answer for it."""
         header, apis = self._seen.header, self._connections.apis
         answer = _unsupported(header, correlation_id, apis)
+        if header.api_key == API_VERSIONS_KEY and self.login is not None:
+            self.login.asks_versions_again()
         if answer is None or header.api_key != API_VERSIONS_KEY:
             event, values = unserved.log_line(header, apis.get(header.api_key), self._api_versions)
             event = event if answer is not None else f"{event}; closing"

@@ -24,8 +24,7 @@ from korvet.security.tls import reason_of
 from korvet.security.tls_alert import alert_caught
 from korvet.security.unauthenticated import Unauthenticated
 from korvet.server.bounds.connections import Connections
-from korvet.server.conversation.connection import CERTIFICATE, NO_HEADER, Connection, HealthCheck, Identify
-from korvet.server.conversation.sasl_connection import SaslConnection
+from korvet.server.conversation.connection import CERTIFICATE, NO_HEADER, Connection, Identify, anonymous
 from korvet.server.ground.sockets import host_of
 from korvet.server.socket_server.endpoint import Endpoint
 from korvet.wire.proxy_header import ProxyHeader, client_tls, parse_proxy_header
@@ -45,7 +44,7 @@ async def open_plain(connections: Connections, listener: Listener, frontend: Fro
     try:
         _prepare(accepted)
         if await _is_let_in(connections, listener, frontend, host_of(accepted.getpeername())):
-            make = partial(_kind_of(listener), connections, listener, frontend)
+            make = partial(Connection, connections, listener, frontend)
             await asyncio.get_running_loop().connect_accepted_socket(make, accepted)
             is_connected = True
     except OSError:
@@ -86,10 +85,6 @@ async def _is_let_in(connections: Connections, listener: Listener, frontend: Fro
         connections.lines.write("warning", "connection refused: its address has made as many as it may", client=client)
         await anyio.sleep(wait_s)
     return not wait_s
-
-
-def _kind_of(listener: Listener) -> type[Connection]:
-    return SaslConnection if listener.sasl else Connection
 
 
 def _prepare(accepted: socket.socket) -> None:
@@ -259,14 +254,10 @@ class Arrival:
     # ------------------------------------------------------------------ the end
 
     def _make(self, header: ProxyHeader, identify: Identify) -> Connection:
-        listener, frontend = self._endpoint.listener, self._endpoint.frontend
-        connection: Connection
+        endpoint, choice = self._endpoint, self._endpoint.choice
         if header.is_local:
-            connection = HealthCheck(self._connections, listener, frontend, header)
-        else:
-            connection = _kind_of(listener)(
-                self._connections, listener, frontend, header, identify, self._endpoint.choice
-            )
+            identify, choice = anonymous, None
+        connection = Connection(self._connections, endpoint.listener, endpoint.frontend, header, identify, choice)
         connection.client = self.client
         return connection
 

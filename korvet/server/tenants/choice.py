@@ -112,25 +112,25 @@ class Choice:
 class ChosenRealm:
     """The realm of one connection's logins, whose users belong to the namespace that the client chooses."""
 
-    def __init__(self, choice: Choice, connection: TenantConnection) -> None:
+    def __init__(self, choice: Choice, connection: TenantConnection, host_name: HostName | None) -> None:
         self._choice = choice
         self._connection = connection
+        self._host_name = host_name
+        """The server name, if it fits the pattern."""
         self._tenant_id: str | None = None
         """Of the tenant whose credentials judge the login. A later one of the same name is somebody else's."""
-        self.host_name: HostName | None = None
-        """The server name, if it fits the pattern."""
         self.frontend: Frontend | None = None
         """That of the namespace in which the client is."""
 
     async def judge(self, name: str) -> Judge:
-        destination = self._choice.destination(name, self.host_name)
+        destination = self._choice.destination(name, self._host_name)
         self._tenant_id = self._tenant_id or self._choice.tenant_id(destination)
         return _CredentialsOfUser(
             await self._choice.namespaces.credentials(destination.namespace), name, destination.user
         )
 
     async def admit(self, name: str, claimed: str | None = None) -> str:
-        destination = self._choice.destination(name, self.host_name, claimed)
+        destination = self._choice.destination(name, self._host_name, claimed)
         if self.frontend is not None:
             if self.frontend.namespace.name != destination.namespace:
                 raise LoginRefused("it logged in again in another namespace")

@@ -1,0 +1,328 @@
+"""The answering half of a connection: requests are begun, counted, served and answered in their order.
+
+The API of a request says when its handler begins (`korvet.api.Start`):
+
+- pipelined: when the request arrives, unless one ahead of it holds it back. A request holds back the pipelined ones
+  after it from its first step, if that does not send its commands, until it has its answer.
+- if alone: when the request arrives, if no other one is in flight.
+- in turn: when the request is the first, so no request that may wait overtakes another.
+
+A handler that begins on arrival is stepped without a task, by each reply of Redis. When it has ended, and its request
+is the first, `Answering` writes the answer at once. All else happens in one task of the connection. It takes the
+requests in their order, and waits for a client that does not read its answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from time import monotonic
+from typing import Protocol
+
+import anyio
+
+from korvet.api import Api
+from korvet.api.shared.context import Context, Frontend
+from korvet.errors import MalformedRequest
+from korvet.quotas.meters import Meters
+from korvet.security.sasl import State as LoginState
+from korvet.server.bounds.connections import Connections, OpenConnection
+from korvet.server.conversation.answers import Answers, error_code
+from korvet.server.conversation.metering import Metering
+from korvet.server.conversation.notes import Notes
+from korvet.server.conversation.requests import CALLING, ENDED, IN_TASK, QUEUED, Headers, Request
+from korvet.server.conversation.states import Conversation, Pause, State
+from korvet.server.tenants.choice import Choice
+from korvet.wire.frames import FrameSplitter
+from korvet.wire.schema import has_top_level_error
+from korvet.wire.writer import Buffers, Fields, encode_response, error_answer, framed, writer
+
+REQUESTS_A_TURN = 128
+"""The requests that a connection may take in, or begin, before other connections have their turn."""
+TURN_S = 0.005
+"""The time for which a connection may take in, begin or answer requests before other connections have their turn."""
+
+
+class Owner(OpenConnection, Protocol):
+    """The connection, as its answers and its gate see it; `.connection` documents the methods."""
+
+    connections: Connections
+    frontend: Frontend
+    conversation: Conversation
+    transport: asyncio.Transport | None
+    frames: FrameSplitter
+    headers: Headers
+    answers: Answers
+    answering: Answering
+
+    def join(self, choice: Choice, frontend: Frontend) -> None: ...
+
+    def resume(self, pause: Pause) -> None: ...
+
+    def throttle(self, wait_s: float) -> None: ...
+
+    def refuse(self, error: MalformedRequest) -> None: ...
+
+    def answered(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Answering:
+    """The requests of one connection, in the order of their arrival. `run` is its task."""
+
+    def __init__(self, connection: Owner) -> None:
+        self._connection = connection
+        self._connections = connection.connections
+        self._conversation = connection.conversation
+        self._answers = connection.answers
+        self._loop = asyncio.get_running_loop()
+        self.requests: deque[Request] = deque()
+        self.charged_bytes = 0
+        """The memory of the requests in flight."""
+        self.produced_bytes = 0
+        """The part of Produces, which Redis takes one after the other, those of all connections."""
+        self._held_back = 0
+        self.scope = anyio.CancelScope()
+        """Its end is that of the task."""
+        self._work: asyncio.Future[None] | None = None
+        """For which the task waits while it has nothing to do."""
+        self._answered_in_turn = 0
+        """The answers that replies of Redis brought since the client sent something, or the task had nothing to do."""
+
+    # ------------------------------------------------------------------ arrival, and replies of Redis
+
+    def take(self, request: Request, size_bytes: int) -> None:
+        """Queue a request that has arrived, and begin it if it may begin."""
+        self._answered_in_turn = 0
+        meters = self._connection.frontend.quotas.meters
+        if meters is not None:
+            self._meter(request, meters, size_bytes)
+        if request.is_held_back:
+            self.produced_bytes += request.charge
+            self._connections.produced_bytes += request.charge
+            if self._held_back or not self._begin(request):
+                self._held_back += 1
+        elif not self.requests and request.begins_alone:
+            request.begin(self._moved)
+        self.requests.append(request)
+        self.charged_bytes += request.charge
+        self._connections.charged_bytes += request.charge
+        if request.stage is not CALLING:
+            self.wake()
+
+    def _meter(self, request: Request, meters: Meters, size_bytes: int) -> None:
+        """Meter a request of a namespace with quotas. If it uses up its client's quota, it is the last for a while."""
+        api, context = request.api, request.context
+        if api is None or context is None:
+            return
+        if context.login is not None and context.login.state is not LoginState.READY:
+            # It is nobody's.
+            return
+        request.metering = Metering(meters, api, context)
+        self._connection.throttle(request.metering.arrived(size_bytes))
+
+    def _moved(self, moved: Request) -> None:
+        """Answer a request whose handler went on after a reply, and ended requests after it, if its turn has come."""
+        requests = self.requests
+        if self._conversation.state.is_closing or not requests or requests[0] is not moved:
+            return
+        try:
+            while moved.stage is ENDED and self._conversation.answers and self._answered_in_turn < REQUESTS_A_TURN:
+                self._answered_in_turn += 1
+                if not self._write_answer(moved):
+                    break
+                self._settle()
+                if not requests:
+                    break
+                moved = requests[0]
+        except Exception as error:
+            # Nothing may reach the connection to Redis, whose callback this is.
+            self._connections.report(error, "answer", self._connection.client)
+            self._connection.close()
+        if self._conversation.state is State.DRAINING or (requests and moved.stage is not CALLING):
+            self.wake()
+
+    def wake(self) -> None:
+        """Let the task look for work."""
+        if self._work is not None and not self._work.done():
+            self._work.set_result(None)
+
+    # ------------------------------------------------------------------ the task
+
+    async def run(self) -> None:
+        """Serve requests until the connection has to close."""
+        turn_ends = 0.0
+        while True:
+            if not self._may_go_on():
+                if not await self._next():
+                    break
+                turn_ends = monotonic() + TURN_S
+            elif monotonic() > turn_ends:
+                await asyncio.sleep(0)
+                turn_ends = monotonic() + TURN_S
+                continue
+            await self._answer(self.requests[0])
+            self._settle()
+
+    def _may_go_on(self) -> bool:
+        """Whether the first request may be served, or its answer be written, at once."""
+        conversation, requests = self._conversation, self.requests
+        if not (conversation.answers and requests):
+            return False
+        stage = requests[0].stage
+        return stage is not CALLING and (conversation.begins or stage is not QUEUED)
+
+    async def _next(self) -> bool:
+        """Wait until there is something to do and the client reads; false when the connection has to close."""
+        conversation = self._conversation
+        while not self._may_go_on():
+            is_drained = conversation.state is State.DRAINING and conversation.answers and not self.requests
+            if is_drained or conversation.state.is_closing:
+                return False
+            self._answered_in_turn = 0
+            self._work = self._loop.create_future()
+            try:
+                await self._work
+            finally:
+                self._work = None
+        return True
+
+    async def _answer(self, first: Request) -> None:
+        """Serve the first request, from where its handler stands, and write its answer."""
+        metering = first.metering
+        if first.stage is not ENDED:
+            try:
+                if first.header is not None:
+                    reading = first.read(self._connection.frontend.turns, first.header)
+                    await (reading if metering is None else metering.timed(reading))
+                first.end(await (first if metering is None else metering.timed(first)))
+            except Exception as error:
+                first.fail(error)
+            # The client may have stopped reading meanwhile; then its answer waits, and so do requests after it.
+        while not self._write_answer(first):
+            await self._connection.frontend.turns.turn()
+
+    def _write_answer(self, first: Request) -> bool:
+        """Write the answer of the first request, which has ended; false if there is more to write, in further turns."""
+        api, context, metering, codes = first.api, first.context, first.metering, first.codes
+        if first.answer_frame is not None:
+            self._write(first, first.answer_frame)
+            return True
+        assert api is not None and context is not None
+        try:
+            if first.error is not None:
+                raise first.error
+            steps, answer = first.writing, first.answer
+            if answer is not None:
+                if steps is None:
+                    answer = answer if metering is None else self._count(metering, answer)
+                    steps = writer(api.key, context.version)(answer, codes)
+                next(steps) if metering is None else metering.write(steps)
+                first.writing = steps
+                return False
+        except StopIteration as end:
+            self._write(first, framed(api.key, context.version, first.correlation_id, end.value))
+        except Exception as error:
+            first.error = None
+            self._failed(first, api, context, error)
+            return True
+        if codes and first.notes is not None:
+            first.notes.answered(codes)
+        return True
+
+    def _count(self, metering: Metering, answer: Fields) -> Fields:
+        """Count a request's answer, and throttle its client if that is over a quota: requests after it wait, too.
+
+        Returns the answer with the throttle time.
+        """
+        wait_s = metering.answered(answer)
+        if wait_s > 0:
+            self._connection.throttle(wait_s)
+            self._conversation.pause(Pause.QUEUE)
+        return metering.throttled(answer)
+
+    def _write(self, queued: Request, frame: Buffers) -> None:
+        notes, is_last = queued.notes, len(self.requests) == 1
+        if notes is None:
+            self._answers.write(frame, is_last=is_last)
+        else:
+            notes.sent(self._answers.write(frame, is_last=is_last))
+
+    def _failed(self, queued: Request, api: Api, context: Context, error: Exception) -> None:
+        """Answer a handler's exception if the response has an error code, else close the connection."""
+        if isinstance(error, MalformedRequest):
+            self._connection.refuse(error)
+            return
+        code = error_code(error)
+        self._connections.report(error, api.name, self._connection.client)
+        if queued.notes is not None:
+            queued.notes.failed(code)
+        if has_top_level_error(api.key, context.version):
+            answer = error_answer(api.key, context.version, code)
+            if queued.metering is not None:
+                answer = queued.metering.throttled(answer)
+            self._write(queued, encode_response(api.key, context.version, queued.correlation_id, answer))
+        else:
+            self._connection.close()
+
+    def _settle(self) -> None:
+        """Remove the answered request, and begin the requests that it held back."""
+        answered = self.requests.popleft()
+        self._uncharge(answered)
+        if answered.notes is not None:
+            self._note_end(answered, answered.notes)
+        if self._held_back and answered.is_held_back:
+            self._held_back -= 1
+            self._begin_held_back()
+        self._connection.answered()
+
+    def _note_end(self, answered: Request, notes: Notes) -> None:
+        notes.ended(answered.charge)
+        if notes.trace is not None and self._connections.tracing is not None:
+            self._connections.tracing.answered(notes.trace, answered.api, answered.context, answered.request)
+
+    # ------------------------------------------------------------------ requests in flight
+
+    def _uncharge(self, request: Request) -> None:
+        self.charged_bytes -= request.charge
+        self._connections.charged_bytes -= request.charge
+        if request.is_pipelined:
+            self.produced_bytes -= request.charge
+            self._connections.produced_bytes -= request.charge
+
+    def _begin(self, request: Request) -> bool:
+        """Begin a pipelined request; false if it did not send its commands, and so holds back those after it."""
+        request.begin(self._moved)
+        request.is_held_back = request.stage is IN_TASK
+        return not request.is_held_back
+
+    def _begin_held_back(self) -> None:
+        begun, ends = 0, monotonic() + TURN_S
+        for request in self.requests:
+            if request.is_held_back:
+                if begun == REQUESTS_A_TURN or (begun and monotonic() > ends):
+                    self._loop.call_soon(self._begin_more)
+                    return
+                if not self._begin(request):
+                    return
+                self._held_back -= 1
+                begun += 1
+
+    def _begin_more(self) -> None:
+        """Begin the requests still held back, unless the task has come to one: then those behind wait for it."""
+        if self.requests and not self.requests[0].is_held_back:
+            self._begin_held_back()
+
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether a request did not send its commands yet whose client may have left, for it waits for no answer."""
+        return self._held_back > 0 and any(one.is_held_back and one.is_unanswered for one in self.requests)
+
+    def discard(self) -> None:
+        """Drop the requests, which will not be answered."""
+        for request in self.requests:
+            request.close()
+            self._uncharge(request)
+        self.requests.clear()
+        self._connections.let_read()
