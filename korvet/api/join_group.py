@@ -24,6 +24,7 @@ from korvet.errors import KorvetError
 from korvet.store.groups.types import Joined, JoinRequest
 
 _NULL_PROTOCOL_SINCE: Final = 7
+_REBALANCE_TIMEOUT_SINCE: Final = 1
 MOST_PROTOCOLS: Final = 100
 """The protocols of a member."""
 MOST_METADATA_BYTES: Final = 1 << 20
@@ -68,7 +69,9 @@ def _request(ctx: Context, request: Any, protocols: Mapping[str, bytes]) -> Join
         client_host=f"/{ctx.client_host}",
         session_timeout_ms=milliseconds(request.session_timeout),
         # Version 0 has one timeout for both.
-        rebalance_timeout_ms=milliseconds(request.rebalance_timeout if ctx.version > 0 else request.session_timeout),
+        rebalance_timeout_ms=milliseconds(
+            request.rebalance_timeout if ctx.version >= _REBALANCE_TIMEOUT_SINCE else request.session_timeout
+        ),
         protocol_type=request.protocol_type,
         protocols=list(protocols.items()),
         version=ctx.version,
