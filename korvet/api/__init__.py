@@ -25,6 +25,7 @@ from korvet.api.shared.changes import noted, things_of
 from korvet.api.shared.context import Context
 from korvet.api.shared.needs import Needs
 from korvet.security.rights import Rights
+from korvet.wire.requests import Entity
 from korvet.wire.writer import Fields
 
 Answer = Fields | None
@@ -32,6 +33,7 @@ Answer = Fields | None
 
 
 Handle = Callable[[Context, Any], Coroutine[Any, Any, Answer]]
+"""A handler, which gets requests of its own API alone."""
 
 
 class Start(Enum):
@@ -106,13 +108,13 @@ def api(
 
 
 def _guarded(needs: Needs, handle: Handle) -> Handle:
-    def guarded(ctx: Context, request: Any) -> Coroutine[Any, Any, Answer]:
+    def guarded(ctx: Context, request: Entity) -> Coroutine[Any, Any, Answer]:
         return handle(ctx, request) if ctx.rights is None else _checked(needs, handle, ctx, ctx.rights, request)
 
     return guarded
 
 
-async def _checked(needs: Needs, handle: Handle, ctx: Context, rights: Rights, request: Any) -> Answer:
+async def _checked(needs: Needs, handle: Handle, ctx: Context, rights: Rights, request: Entity) -> Answer:
     narrowed = needs(ctx, rights, request)
     if isinstance(narrowed, Generator):
         narrowed = await ctx.frontend.turns.result(narrowed)

@@ -30,6 +30,7 @@ from korvet.security.rights import Rights
 from korvet.store.groups.consumer_types import HeartbeatRequest
 from korvet.store.groups.subscriptions import regex_problem
 from korvet.store.topics import MAX_NAME_LENGTH
+from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 MOST_SUBSCRIBED_BYTES: Final = 1 << 20
@@ -43,7 +44,7 @@ _BLANK: Final = "".join(map(chr, range(33)))
 Problem = tuple[ErrorCode, str]
 
 
-def _beaten(ctx: Context, request: Any) -> Answer:
+def _beaten(ctx: Context, request: requests.ConsumerGroupHeartbeatRequest) -> Answer:
     """The answer of a heartbeat without news."""
     interval_ms = ctx.frontend.groups.consumers.heartbeat_interval_ms(request.group_id)
     return _alive(request.member_id, request.member_epoch, interval_ms)
@@ -54,19 +55,21 @@ def _alive(member_id: str, member_epoch: int, interval_ms: int) -> Fields:
     return {"member_id": member_id, "member_epoch": member_epoch, "heartbeat_interval": interval_ms, "error_code": 0}
 
 
-def _check(ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | needs.Steps | None:
+def _check(
+    ctx: Context, rights: Rights, request: requests.ConsumerGroupHeartbeatRequest
+) -> needs.Narrowed | needs.Steps | None:
     if not rights.allows(needs.READ, needs.GROUP, request.group_id):
         return _forbidden(needs.GROUP)
-    has_topics = request.subscribed_topic_names or getattr(request, "subscribed_topic_regex", None)
+    has_topics = request.subscribed_topic_names or request.subscribed_topic_regex
     return _check_topics(ctx, rights, request) if has_topics else None
 
 
-def _check_topics(ctx: Context, rights: Rights, request: Any) -> needs.Steps:
+def _check_topics(ctx: Context, rights: Rights, request: requests.ConsumerGroupHeartbeatRequest) -> needs.Steps:
     names = request.subscribed_topic_names or ()
     if (yield from needs.denied_names(ctx, rights, needs.DESCRIBE, needs.TOPIC, names)):
         return _forbidden(needs.TOPIC)
     # A member's rights do not reach those who resolve its expression later, so it must see all topics.
-    if getattr(request, "subscribed_topic_regex", None) and (
+    if request.subscribed_topic_regex and (
         not rights.allows(needs.DESCRIBE, needs.TOPIC, WILDCARD) or rights.is_denied_some(needs.DESCRIBE, needs.TOPIC)
     ):
         return _forbidden(needs.TOPIC)
@@ -78,7 +81,7 @@ def _forbidden(kind: ResourceType) -> needs.Narrowed:
 
 
 @api(68, 0, 1, needs=_check, start=IF_ALONE, is_repeated=True)
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.ConsumerGroupHeartbeatRequest) -> Answer:
     """Let a member join, stay or leave."""
     consumers = ctx.frontend.groups.consumers
     group_id = request.group_id
@@ -88,7 +91,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
         ):
             return _beaten(ctx, request)
         await in_task()
-        if getattr(request, "subscribed_topic_regex", None):
+        if request.subscribed_topic_regex:
             # An expression may take milliseconds to compile, and each client may send one.
             await ctx.frontend.turns.turn()
         problem = _problem(request, ctx.version, consumers.assignors)
@@ -109,7 +112,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     }
 
 
-def _says_nothing(request: Any) -> bool:
+def _says_nothing(request: requests.ConsumerGroupHeartbeatRequest) -> bool:
     """Whether a heartbeat is a beat: it only shows that its member lives, as almost all do.
 
     Nothing but its ids can be wrong, and the ids of a settled member are right.
@@ -117,7 +120,7 @@ def _says_nothing(request: Any) -> bool:
     return (
         request.topic_partitions is None
         and request.subscribed_topic_names is None
-        and getattr(request, "subscribed_topic_regex", None) is None
+        and request.subscribed_topic_regex is None
         and request.rack_id is None
         and request.server_assignor is None
         and request.rebalance_timeout == _UNCHANGED
@@ -135,7 +138,7 @@ def _assignment(assignment: Assignment) -> dict[str, Any]:
     return {"topic_partitions": [{"topic_id": topic, "partitions": partitions} for topic, partitions in topics]}
 
 
-def _request(ctx: Context, request: Any) -> HeartbeatRequest:
+def _request(ctx: Context, request: requests.ConsumerGroupHeartbeatRequest) -> HeartbeatRequest:
     owned = request.topic_partitions
     return HeartbeatRequest(
         group_id=request.group_id,
@@ -144,7 +147,7 @@ def _request(ctx: Context, request: Any) -> HeartbeatRequest:
         instance_id=request.instance_id,
         rack=request.rack_id,
         assignor=request.server_assignor,
-        regex=getattr(request, "subscribed_topic_regex", None),
+        regex=request.subscribed_topic_regex,
         names=request.subscribed_topic_names,
         owned=None if owned is None else _owned(owned),
         rebalance_timeout_ms=milliseconds(request.rebalance_timeout),
@@ -154,7 +157,7 @@ def _request(ctx: Context, request: Any) -> HeartbeatRequest:
     )
 
 
-def _owned(topics: Sequence[Any]) -> Assignment:
+def _owned(topics: Sequence[requests.TopicPartitions]) -> Assignment:
     owned = {topic.topic_id: tuple(sorted(set(topic.partitions))) for topic in topics if topic.topic_id is not None}
     return {topic: partitions for topic, partitions in owned.items() if partitions}
 
@@ -174,11 +177,13 @@ async def _note(ctx: Context, group_id: str, assignment: Assignment) -> None:
 # ------------------------------------------------------------------ mistakes of a request
 
 
-def _problem(request: Any, version: int, assignors: Callable[[], Sequence[str]]) -> Problem | None:
+def _problem(
+    request: requests.ConsumerGroupHeartbeatRequest, version: int, assignors: Callable[[], Sequence[str]]
+) -> Problem | None:
     why = _empty(request, version) or _out_of_place(request)
     if why is not None:
         return ErrorCode.invalid_request, why
-    regex, names = getattr(request, "subscribed_topic_regex", None), request.subscribed_topic_names or ()
+    regex, names = request.subscribed_topic_regex, request.subscribed_topic_names or ()
     if any(len(name) > MAX_NAME_LENGTH for name in names):
         return ErrorCode.invalid_request, f"SubscribedTopicNames: a topic's name has at most {MAX_NAME_LENGTH} letters."
     if sum(map(len, names)) + len((regex or "").encode()) > MOST_SUBSCRIBED_BYTES:
@@ -192,7 +197,7 @@ def _problem(request: Any, version: int, assignors: Callable[[], Sequence[str]])
     return None if wrong is None else (ErrorCode.invalid_regular_expression, wrong)
 
 
-def _empty(request: Any, version: int) -> str | None:
+def _empty(request: requests.ConsumerGroupHeartbeatRequest, version: int) -> str | None:
     needs_member_id = version >= _OWN_MEMBER_ID_SINCE or request.member_epoch > _JOIN or request.member_epoch == _LEAVE
     texts = (
         ("MemberId", request.member_id if needs_member_id else None),
@@ -205,7 +210,7 @@ def _empty(request: Any, version: int) -> str | None:
     )
 
 
-def _out_of_place(request: Any) -> str | None:
+def _out_of_place(request: requests.ConsumerGroupHeartbeatRequest) -> str | None:
     epoch = request.member_epoch
     if epoch == _JOIN:
         return _incomplete_join(request)
@@ -214,11 +219,11 @@ def _out_of_place(request: Any) -> str | None:
     return "MemberEpoch is invalid." if epoch < _LEAVE_FOR_A_WHILE else None
 
 
-def _incomplete_join(request: Any) -> str | None:
+def _incomplete_join(request: requests.ConsumerGroupHeartbeatRequest) -> str | None:
     if request.rebalance_timeout == _UNCHANGED:
         return "RebalanceTimeoutMs must be provided in first request."
     if request.topic_partitions is None or request.topic_partitions:
         return "TopicPartitions must be empty when (re-)joining."
-    if request.subscribed_topic_names is None and getattr(request, "subscribed_topic_regex", None) is None:
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
         return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
     return None

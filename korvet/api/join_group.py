@@ -13,7 +13,7 @@ Source: KafkaApis.handleJoinGroupRequest, GroupCoordinatorService.joinGroup
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from korvet.api import Answer, api
 from korvet.api.shared import needs
@@ -22,6 +22,7 @@ from korvet.api.shared.group_failures import failure_code, milliseconds
 from korvet.codes import GROUP_AUTHORIZATION_FAILED, INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_SERVER_ERROR
 from korvet.errors import KorvetError
 from korvet.store.groups.types import Joined, JoinRequest
+from korvet.wire import requests
 
 _NULL_PROTOCOL_SINCE: Final = 7
 _REBALANCE_TIMEOUT_SINCE: Final = 1
@@ -31,12 +32,12 @@ MOST_METADATA_BYTES: Final = 1 << 20
 """The metadata of all protocols of a member; Kafka has a mebibyte for a whole group (max.message.bytes)."""
 
 
-def _forbidden(ctx: Context, _request: Any) -> Answer:
+def _forbidden(ctx: Context, _request: object) -> Answer:
     return _answer(ctx, Joined(code=GROUP_AUTHORIZATION_FAILED, member_id=""))
 
 
 @api(11, 0, 9, needs=needs.group(needs.READ, _forbidden))
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.JoinGroupRequest) -> Answer:
     """Let a member join, and wait for the next generation."""
     if not request.group_id:
         return _answer(ctx, Joined(code=INVALID_GROUP_ID, member_id=request.member_id))
@@ -60,11 +61,11 @@ def _excess(protocols: Mapping[str, bytes]) -> int:
     return UNKNOWN_SERVER_ERROR if size_bytes > MOST_METADATA_BYTES else 0
 
 
-def _request(ctx: Context, request: Any, protocols: Mapping[str, bytes]) -> JoinRequest:
+def _request(ctx: Context, request: requests.JoinGroupRequest, protocols: Mapping[str, bytes]) -> JoinRequest:
     return JoinRequest(
         group_id=request.group_id,
         member_id=request.member_id,
-        instance_id=getattr(request, "group_instance_id", None),
+        instance_id=request.group_instance_id,
         client_id=ctx.client_id or "",
         client_host=f"/{ctx.client_host}",
         session_timeout_ms=milliseconds(request.session_timeout),

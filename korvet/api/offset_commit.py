@@ -9,8 +9,6 @@ Source: KafkaApis.handleOffsetCommitRequest, OffsetMetadataManager.commitOffset
 
 from __future__ import annotations
 
-from typing import Any
-
 from korvet.api import IF_ALONE, Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
@@ -26,16 +24,17 @@ from korvet.codes import GROUP_AUTHORIZATION_FAILED
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.groups.types import CommitRequest
+from korvet.wire import requests
 
 
-def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+def _check(_ctx: Context, rights: Rights, request: requests.OffsetCommitRequest) -> needs.Narrowed | None:
     if may_commit(rights, request.group_id):
         return None
     return needs.refusal(refused_offsets(request, GROUP_AUTHORIZATION_FAILED))
 
 
 @api(8, 2, 9, needs=_check, start=IF_ALONE)
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.OffsetCommitRequest) -> Answer:
     """Commit offsets; partitions that do not exist are refused before the group is asked."""
     sorted_ = await sort_offsets(ctx, request, await known_topics(ctx, indexed(request.topics)))
     if not sorted_.asked:
@@ -47,11 +46,11 @@ async def handle(ctx: Context, request: Any) -> Answer:
     return _answer(sorted_, code)
 
 
-def _asked(ctx: Context, request: Any, sorted_: SortedOffsets) -> CommitRequest:
+def _asked(ctx: Context, request: requests.OffsetCommitRequest, sorted_: SortedOffsets) -> CommitRequest:
     return CommitRequest(
         group_id=request.group_id,
         member_id=request.member_id,
-        instance_id=getattr(request, "group_instance_id", None),
+        instance_id=request.group_instance_id,
         generation=request.generation_id_or_member_epoch,
         version=ctx.version,
         offsets=list(sorted_.offsets.items()),

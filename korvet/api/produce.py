@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from korvet.api import PIPELINED, Answer, api
@@ -62,6 +62,7 @@ from korvet.store.log.opened import opened_for
 from korvet.store.log.partition import Partition
 from korvet.store.topics import INTERNAL_TOPICS
 from korvet.store.transactions.transactions import Member
+from korvet.wire import requests
 from korvet.wire.batch import (
     CODEC_MASK,
     LOG_APPEND_TIME,
@@ -108,7 +109,7 @@ tuple because each request makes one."""
 
 
 @api(0, 3, 13, needs=needs.by_handler, start=PIPELINED, advertised_lowest=0)
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.ProduceRequest) -> Answer:
     """Send all batches to Redis at once. If something must be waited for first, or there are too many, send them in the
     request's turn, after the catalog is read."""
     plan = _planned_at_once(ctx, request)
@@ -141,7 +142,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     return await answered(ctx, request, topics)
 
 
-def _planned_at_once(ctx: Context, request: Any) -> _Plan | None:
+def _planned_at_once(ctx: Context, request: requests.ProduceRequest) -> _Plan | None:
     """The plan of a request whose batches may be sent at once; None if something must be waited for first, or there are
     too many."""
     plan: _Plan = [], [], []
@@ -158,7 +159,7 @@ def _planned_at_once(ctx: Context, request: Any) -> _Plan | None:
     return plan
 
 
-async def _opened(ctx: Context, request: Any, plan: _Plan) -> _Plan:
+async def _opened(ctx: Context, request: requests.ProduceRequest, plan: _Plan) -> _Plan:
     """The plan with batches compressed as their topics say, and without the batches that a schema refuses.
 
     Only a batch that the log would take is opened.
@@ -185,14 +186,14 @@ async def _opened(ctx: Context, request: Any, plan: _Plan) -> _Plan:
     return topics, left, whys
 
 
-def _send_or_refuse(ctx: Context, request: Any, job: _Job, *, is_opened: bool) -> None:
+def _send_or_refuse(ctx: Context, request: requests.ProduceRequest, job: _Job, *, is_opened: bool) -> None:
     if request.acks in _VALID_ACKS:
         job.outcomes[job.at] = _append(ctx, request, job, is_opened=is_opened)
     else:
         job.outcomes[job.at] = partition_answer(job.partition.index, INVALID_REQUIRED_ACKS)
 
 
-async def _planned(ctx: Context, request: Any) -> _Plan:
+async def _planned(ctx: Context, request: requests.ProduceRequest) -> _Plan:
     """The plan of a request that waits for whatever it needs, with turns for other requests."""
     plan: _Plan = [], [], []
     rights, turns = ctx.rights, ctx.frontend.turns
@@ -207,12 +208,20 @@ async def _planned(ctx: Context, request: Any) -> _Plan:
     return plan
 
 
-def _row(ctx: Context, data: Any) -> _Row:
+def _row(ctx: Context, data: requests.TopicProduceData) -> _Row:
     name, topic = _topic(ctx, data)
     return name, topic, ctx.rights is not None and _is_forbidden(ctx.rights, name, topic), []
 
 
-def _plan(ctx: Context, request: Any, plan: _Plan, row: _Row, part: Any, *, may_wait: bool) -> bool:
+def _plan(
+    ctx: Context,
+    request: requests.ProduceRequest,
+    plan: _Plan,
+    row: _Row,
+    part: requests.PartitionProduceData,
+    *,
+    may_wait: bool,
+) -> bool:
     """Plan the batch of a partition; nothing is sent yet. False if ``may_wait``, and something must be waited for."""
     topics, jobs, whys = plan
     name, topic, is_forbidden, outcomes = row
@@ -227,7 +236,7 @@ def _plan(ctx: Context, request: Any, plan: _Plan, row: _Row, part: Any, *, may_
     outcome, partition = _judge(ctx, topic, part.index, batch)
     if may_wait and (partition is None or _has_to_wait(ctx, request, partition, batch)):
         return False
-    if partition is not None and not isinstance(batch, Refusal):
+    if partition is not None and part.records is not None and not isinstance(batch, Refusal):
         job = _Job(outcomes, len(outcomes), partition, batch, part.records)
         is_judged = may_wait and request.acks in _VALID_ACKS
         must_be_dated = is_judged and not _is_believed(ctx, batch, ctx.frontend.log.limits(partition))
@@ -248,7 +257,7 @@ def _is_forbidden(rights: Rights, name: str | UUID, topic: Topic | None) -> bool
     return shown is not None and not rights.allows(needs.WRITE, needs.TOPIC, shown)
 
 
-def _has_to_wait(ctx: Context, request: Any, partition: Partition, batch: Batch | Refusal) -> bool:
+def _has_to_wait(ctx: Context, request: requests.ProduceRequest, partition: Partition, batch: Batch | Refusal) -> bool:
     """Whether a batch cannot be sent at once; for almost all batches this check is quick."""
     log = ctx.frontend.log
     if partition.repairing or log.reserve.is_used_up(partition.keys.log):
@@ -297,7 +306,7 @@ def _judge(ctx: Context, topic: Topic | None, index: int, batch: Batch | Refusal
     return _OPEN, partition
 
 
-def _topic(ctx: Context, data: Any) -> tuple[str | UUID, Topic | None]:
+def _topic(ctx: Context, data: requests.TopicProduceData) -> tuple[str | UUID, Topic | None]:
     """The name or id that the request has for a topic, and the topic if the catalog's cache has it."""
     if ctx.version < TOPIC_ID_SINCE:
         return data.name, ctx.frontend.catalog.topic(data.name)
@@ -306,7 +315,7 @@ def _topic(ctx: Context, data: Any) -> tuple[str | UUID, Topic | None]:
     return data.topic_id, ctx.frontend.catalog.topic_by_id(data.topic_id)
 
 
-def _fails_request(ctx: Context, request: Any, batch: Batch | Refusal) -> Refusal | None:
+def _fails_request(ctx: Context, request: requests.ProduceRequest, batch: Batch | Refusal) -> Refusal | None:
     if isinstance(batch, Refusal):
         return batch if batch.fails_request else None
     if not batch.attributes & TRANSACTIONAL:
@@ -317,7 +326,7 @@ def _fails_request(ctx: Context, request: Any, batch: Batch | Refusal) -> Refusa
     return None if is_allowed else _NO_TRANSACTIONAL_ID
 
 
-def _all_failed(ctx: Context, request: Any, why: Refusal) -> list[tuple[str | UUID, list[Outcome]]]:
+def _all_failed(ctx: Context, request: requests.ProduceRequest, why: Refusal) -> list[tuple[str | UUID, list[Outcome]]]:
     return [
         (
             _topic(ctx, data)[0],
@@ -327,7 +336,7 @@ def _all_failed(ctx: Context, request: Any, why: Refusal) -> list[tuple[str | UU
     ]
 
 
-def _append(ctx: Context, request: Any, job: _Job, *, is_opened: bool) -> Outcome:
+def _append(ctx: Context, request: requests.ProduceRequest, job: _Job, *, is_opened: bool) -> Outcome:
     """Judge a batch as the log does, and send it to Redis."""
     log = ctx.frontend.log
     partition, batch, records = job.partition, job.batch, job.records
@@ -353,7 +362,7 @@ def _append(ctx: Context, request: Any, job: _Job, *, is_opened: bool) -> Outcom
     return _send(ctx, request, job, limits, append_time)
 
 
-def _send(ctx: Context, request: Any, job: _Job, limits: TopicLimits, append_time: int) -> Outcome:
+def _send(ctx: Context, request: requests.ProduceRequest, job: _Job, limits: TopicLimits, append_time: int) -> Outcome:
     """Send a batch to Redis if there is room for it, and enough replicas if its answer waits for them."""
     log, partition, batch = ctx.frontend.log, job.partition, job.batch
     size_bytes = sum(one.size_bytes for one in job.split) if job.split else len(job.records)
@@ -379,14 +388,15 @@ def _send(ctx: Context, request: Any, job: _Job, limits: TopicLimits, append_tim
     )
 
 
-def _membership(ctx: Context, request: Any, batch: Batch) -> Member | None:
-    if not batch.attributes & TRANSACTIONAL or batch.producer_id < 0:
+def _membership(ctx: Context, request: requests.ProduceRequest, batch: Batch) -> Member | None:
+    id = request.transactional_id
+    if id is None or not batch.attributes & TRANSACTIONAL or batch.producer_id < 0:
         return None
     joins = ctx.version >= JOINS_SINCE
-    return Member(ctx.frontend.transactions, request.transactional_id, batch.producer_id, batch.producer_epoch, joins)
+    return Member(ctx.frontend.transactions, id, batch.producer_id, batch.producer_epoch, joins)
 
 
-def lacking(ctx: Context, request: Any, partition: Partition) -> str | None:
+def lacking(ctx: Context, request: requests.ProduceRequest, partition: Partition) -> str | None:
     """Why enough servers, or a disk, cannot acknowledge a batch of a Produce request; empty if they can, None if that
     is not known.
 
@@ -399,7 +409,7 @@ def lacking(ctx: Context, request: Any, partition: Partition) -> str | None:
     return log.replicas.lacking(partition.keys.meta, limits.copies, on_disk=limits.is_synced)
 
 
-async def ask_for_acks(ctx: Context, request: Any, partition: Partition) -> None:
+async def ask_for_acks(ctx: Context, request: requests.ProduceRequest, partition: Partition) -> None:
     """Ask the server if `lacking` does not know; if that fails, the wait after the append shows it."""
     if lacking(ctx, request, partition) is None:
         log = ctx.frontend.log

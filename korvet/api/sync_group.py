@@ -10,7 +10,7 @@ Source: KafkaApis.handleSyncGroupRequest, GroupCoordinatorService.syncGroup
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from korvet.api import Answer, api
 from korvet.api.shared import needs
@@ -20,6 +20,7 @@ from korvet.codes import GROUP_AUTHORIZATION_FAILED, INCONSISTENT_GROUP_PROTOCOL
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.groups.types import Synced, SyncRequest
+from korvet.wire import requests
 from korvet.wire.assignment import assigned_partitions
 
 _CONSUMER: Final = "consumer"
@@ -28,7 +29,7 @@ MOST_ASSIGNED_BYTES: Final = 1 << 20
 """The assignments of all members with their ids; Kafka has as many bytes for a whole group (max.message.bytes)."""
 
 
-def _check(ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+def _check(ctx: Context, rights: Rights, request: requests.SyncGroupRequest) -> needs.Narrowed | None:
     if ctx.version >= _NAMES_PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
         # Kafka looks at these before the rights.
         return None
@@ -38,7 +39,7 @@ def _check(ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
 
 
 @api(14, 0, 5, needs=_check)
-async def handle(ctx: Context, request: Any) -> Answer:
+async def handle(ctx: Context, request: requests.SyncGroupRequest) -> Answer:
     """Store the leader's assignments, or wait for the member's own."""
     protocol: tuple[str, str] | None = None
     if ctx.version >= _NAMES_PROTOCOL_SINCE:
@@ -53,7 +54,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     asked = SyncRequest(
         group_id=request.group_id,
         member_id=request.member_id,
-        instance_id=getattr(request, "group_instance_id", None),
+        instance_id=request.group_instance_id,
         generation=request.generation_id,
         protocol=protocol,
         assignments=list(assignments.items()),

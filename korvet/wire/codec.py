@@ -9,13 +9,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from kio.serial import entity_reader
 from kio.serial.errors import DecodeError
 
 from korvet.errors import MalformedRequest
 from korvet.wire import produce_request
+from korvet.wire.requests import Entity
 from korvet.wire.schema import PRODUCE_KEY, is_flexible, is_known, request_schema
 from korvet.wire.shape import (
     LONGEST_ID_BYTES,
@@ -43,7 +44,7 @@ class RequestHeader(NamedTuple):
 
 
 @cache
-def _request_reader(api_key: int, version: int) -> tuple[Any, Callable[[memoryview, int], tuple[Any, int]]]:
+def _request_reader(api_key: int, version: int) -> tuple[Any, Callable[[memoryview, int], tuple[Entity, int]]]:
     schema = request_schema(api_key, version)
     return schema, entity_reader(schema)
 
@@ -113,7 +114,7 @@ def most_elements(api_key: int) -> int:
     return MOST_OF_PRODUCE if api_key == PRODUCE_KEY else MOST_ELEMENTS
 
 
-def decode_request(header: RequestHeader, frame: memoryview) -> Any:
+def decode_request(header: RequestHeader, frame: memoryview) -> Entity:
     """Read a request's body as kio's entity of its version. ``frame`` must be read-only.
 
     A large Produce is a `produce_request.ProduceRequest`, whose batches are views of the frame.
@@ -123,7 +124,7 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Any:
     :raises MalformedRequest: when the bytes do not fit the schema.
     """
     if header.api_key == PRODUCE_KEY and len(frame) >= produce_request.LARGE_BYTES:
-        return produce_request.decode(header.version, frame[header.body_at :])
+        return cast(Entity, produce_request.decode(header.version, frame[header.body_at :]))
     schema, reader = _request_reader(header.api_key, header.version)
     check_shape(schema, frame, header.body_at, most_elements(header.api_key))
     try:

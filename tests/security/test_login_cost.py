@@ -123,7 +123,7 @@ async def test_no_message_of_a_login_takes_a_mebibyte(tmp_path: Path) -> None:
             login, again = (begun(mechanism, Tokens(rules, source)) for _ in range(2))
             tracemalloc.start()
             try:
-                request = decode_request(decode_header(memoryview(frame)), memoryview(frame))
+                request: Any = decode_request(decode_header(memoryview(frame)), memoryview(frame))
                 await login.authenticate(request.auth_bytes)
                 _, peak_bytes = tracemalloc.get_traced_memory()
             finally:

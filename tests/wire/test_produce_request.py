@@ -69,7 +69,7 @@ def test_request_is_read_as_by_kio(version: int, values: Any) -> None:
 def test_large_requests_are_read_without_copies(version: int) -> None:
     part = {"index": 3, "records": bytes(LARGE_BYTES)}
     frame = framed(version, {"acks": -1, "topic_data": [{"name": "t", "partition_data": [part]}]})
-    request = decode_request(decode_header(frame), frame)
+    request: Any = decode_request(decode_header(frame), frame)
     assert isinstance(request, ProduceRequest)
     records = request.topic_data[0].partition_data[0].records
     assert isinstance(records, memoryview)

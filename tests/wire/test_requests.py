@@ -6,11 +6,13 @@ import random
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from korvet.api import Api, registry
 from korvet.wire import requests
 from korvet.wire.codec import decode_header, decode_request
 from korvet.wire.schema import request_schema
@@ -43,6 +45,13 @@ def test_request_of_every_version_has_all_fields_of_its_type(key: int, version: 
         assert own <= set(typed.__annotations__)
         for name in set(typed.__annotations__) - own:
             assert getattr(part, name) == getattr(typed, name)
+
+
+@pytest.mark.parametrize("api", registry().values(), ids=lambda api: api.name)
+def test_handler_names_the_type_of_its_requests(api: Api) -> None:
+    handle = import_module(f"korvet.api.{api.name}").handle
+    _, kind, _ = handle.__annotations__.values()
+    assert kind == f"requests.{request_schema(api.key, api.highest).__name__}"
 
 
 def test_field_that_a_version_lacks_has_the_default_of_kafkas_schema() -> None:

@@ -31,6 +31,7 @@ from korvet.store.log.append import Appending
 from korvet.store.log.partition import Partition
 from korvet.store.log.replicas import UnconfirmedAppend
 from korvet.store.log.verification import verify_together
+from korvet.wire import requests
 from korvet.wire.batch import Refusal
 from korvet.wire.writer import Fields
 
@@ -104,7 +105,7 @@ def unknown_code(ctx: Context, topic: Topic | None) -> int:
     return UNKNOWN_TOPIC_ID if by_id else UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def answered(ctx: Context, request: Any, topics: Topics) -> Fields | None:
+async def answered(ctx: Context, request: requests.ProduceRequest, topics: Topics) -> Fields | None:
     """Wait for the outcomes, and make the answer of them; None for acks=0.
 
     :raises Disconnect: a batch failed, and the client waits for no answer.

@@ -23,6 +23,7 @@ from korvet.api.shared.context import Context
 from korvet.quotas.meters import Meters
 from korvet.security.sasl import AUTHENTICATE_KEY, HANDSHAKE_KEY
 from korvet.store.threads import COUNT_CPU_S
+from korvet.wire.requests import Entity
 from korvet.wire.schema import FETCH_KEY, PRODUCE_KEY
 from korvet.wire.writer import Fields, Steps
 
@@ -56,7 +57,7 @@ class Metering:
             self._told_s = self._meters.wait_s(limits)
         return self._told_s
 
-    def handle(self, context: Context, request: Any) -> Coroutine[Any, Any, Answer]:
+    def handle(self, context: Context, request: Entity) -> Coroutine[Any, Any, Answer]:
         """The coroutine of a request's handler. A Fetch whose client is over the quota is not served."""
         if self._api.key == FETCH_KEY:
             self._over_s = self._meters.wait_s(self._meter.fetch)

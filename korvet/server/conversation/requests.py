@@ -27,6 +27,7 @@ from korvet.server.conversation.notes import Notes
 from korvet.server.ground.tracing import Trace
 from korvet.store.log.budget import Share
 from korvet.wire.codec import RequestHeader, decode_header, decode_request
+from korvet.wire.requests import Entity
 from korvet.wire.schema import API_VERSIONS_KEY, has_top_level_error, is_known
 from korvet.wire.writer import Buffers, Steps, encode_response, error_answer
 
@@ -73,7 +74,7 @@ class Request:
         self.charge = charge
         self.api: Api | None = None
         self.context: Context | None = None
-        self.request: Any = None
+        self.request: Entity | None = None
         self.header: RequestHeader | None = None
         self.frame: bytes | memoryview | None = None
         self.notes: Notes | None = None
@@ -106,7 +107,7 @@ class Request:
         self._step(self._begun())
 
     def _begun(self) -> Coroutine[Any, Any, Answer]:
-        assert self.api is not None and self.context is not None
+        assert self.api is not None and self.context is not None and self.request is not None
         handle = self.api.handle if self.metering is None else self.metering.handle
         self._steps = steps = handle(self.context, self.request)
         return steps
@@ -194,10 +195,10 @@ class _Repeated(NamedTuple):
     """A frame's bytes behind its correlation id, and the request in them."""
 
     content: bytes
-    request: Any
+    request: Entity
 
 
-_NOTHING_REPEATED = _Repeated(b"", None)
+_NOTHING_REPEATED = _Repeated(b"", Entity())
 
 
 class Headers:
@@ -272,7 +273,7 @@ class Headers:
             request.request = decode_request(seen.header, memoryview(frame))
         return request
 
-    def _repeated_request(self, frame: bytes | memoryview) -> Any:
+    def _repeated_request(self, frame: bytes | memoryview) -> Entity:
         """The request of a frame with the last header. It is mostly the last request again, which need not be read."""
         if frame[8:] == self._repeated.content:
             return self._repeated.request

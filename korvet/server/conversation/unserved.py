@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from korvet.api import Api
 from korvet.errors import MalformedRequest
 from korvet.wire.codec import RequestHeader, decode_header, decode_request
+from korvet.wire.requests import ApiVersionsRequest
 from korvet.wire.schema import API_VERSIONS_KEY, is_known
 
 MOST_BYTES = 1024
@@ -42,7 +43,7 @@ def _software(frame: bytes) -> str:
         header = decode_header(memoryview(frame)) if frame else None
         if header is None or header.version < _NAMES_SOFTWARE_SINCE or not is_known(API_VERSIONS_KEY, header.version):
             return "not named"
-        request = decode_request(header, memoryview(frame))
+        request = cast(ApiVersionsRequest, decode_request(header, memoryview(frame)))
         return f"{request.client_software_name} {request.client_software_version}"
     except MalformedRequest:
         return "not named"

@@ -95,15 +95,19 @@ class Tracing:
         self._failed = Status(StatusCode.ERROR)
         self._context_of = TraceContextTextMapPropagator().extract
 
-    def answered(self, trace: Trace, api: Api | None, context: Context | None, request: requests.Entity) -> None:
+    def answered(self, trace: Trace, api: Api | None, context: Context | None, request: requests.Entity | None) -> None:
         """Make the span of an answered request, if the sampler wants it."""
         if api is None or context is None:
             return
         name, kind = _OPERATIONS.get(api.key, (api.name, ""))
-        parent = self._parent(cast(requests.ProduceRequest, request)) if api.key == PRODUCE_KEY else None
+        parent = (
+            self._parent(cast(requests.ProduceRequest, request))
+            if api.key == PRODUCE_KEY and request is not None
+            else None
+        )
         span = self._tracer.start_span(name, parent, self._kind, start_time=trace.began_ns)
         if span.is_recording():
-            topic, partition = _destination(api.key, context, request)
+            topic, partition = ("", "") if request is None else _destination(api.key, context, request)
             if topic:
                 span.update_name(f"{name} {topic}")
             attributes = {
