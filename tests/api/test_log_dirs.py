@@ -1,9 +1,7 @@
-"""DescribeLogDirs: the bytes of kept batches, the room of Redis, and Kafka's own tool."""
+"""DescribeLogDirs: the bytes of kept batches, and the room of Redis."""
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,12 +10,8 @@ import pytest
 from tests.api.data import produced, records
 from tests.api.raw import ask, created
 from tests.api.rdkafka import until
-from tests.support.broker import KorvetServer, running_broker
-from tests.support.kafka import KafkaUnavailable, fetch_jars
+from tests.support.broker import running_broker
 from tests.support.redis import Server, ServerUnavailable, running_server, unavailable
-from tests.support.tools import cannot_run, find_tool
-
-TOOL_WITHIN_S = 60.0
 
 
 def described(port: int, *topics: str, partitions: int = 1) -> dict[str, Any]:
@@ -94,28 +88,3 @@ def test_directory_is_offline_while_redis_is_away(server: Server) -> None:
         found = described(broker.port, "t")
         server.start()
         assert (found["error_code"], found["topics"]) == ("KAFKA_STORAGE_ERROR", [])
-
-
-def test_kafkas_log_dirs_tool_shows_the_bytes(broker: KorvetServer) -> None:
-    try:
-        jars = fetch_jars()
-    except KafkaUnavailable as error:
-        cannot_run(str(error))
-    topic = created(broker.port, partitions=2)
-    batch = records(2, 1000)
-    produced(broker.port, topic, batch, partition=1)
-    command = [find_tool("java"), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"]
-    command += ["org.apache.kafka.tools.LogDirsCommand", "--bootstrap-server", broker.bootstrap]
-    done = subprocess.run(
-        [*command, "--describe", "--topic-list", topic],
-        capture_output=True,
-        text=True,
-        timeout=TOOL_WITHIN_S,
-        check=True,
-    )
-    shown = json.loads(done.stdout.splitlines()[-1])
-    (node,) = shown["brokers"]
-    (directory,) = node["logDirs"]
-    assert directory["error"] is None
-    found = {one["partition"]: (one["size"], one["offsetLag"], one["isFuture"]) for one in directory["partitions"]}
-    assert found == {f"{topic}-0": (0, 0, False), f"{topic}-1": (len(batch), 0, False)}

@@ -21,6 +21,7 @@ from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority, Pair
 from tests.support.issuer import Issuer
 from tests.support.ports import free_port
+from tests.support.tenants import korvet
 from tests.support.tools import find_tool
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -130,16 +131,13 @@ def seeing(hosts: Path) -> list[str]:
 
 def add_tenant(broker: KorvetServer, name: str) -> None:
     """A tenant with the user `USER`, as an operator makes it."""
-    command = [sys.executable, "-m", "korvet.cli", "tenants", "create", name, "--data-dir", str(broker.data_dir)]
-    subprocess.run(command, check=True, timeout=WITHIN_S, capture_output=True)
+    korvet(broker, "tenants", "create", name)
     add_user(broker, USER, "SCRAM-SHA-256", PASSWORD, namespace=name)
 
 
 def add_user(broker: KorvetServer, name: str, mechanism: str, password: str, namespace: str = "default") -> None:
     """Set a user's password as an operator does."""
-    options = ["--mechanism", mechanism, "--data-dir", str(broker.data_dir), "--namespace", namespace]
-    command = [sys.executable, "-m", "korvet.cli", "users", "add", name, *options]
-    subprocess.run(command, input=password, text=True, check=True, timeout=WITHIN_S, capture_output=True)
+    korvet(broker, "users", "add", name, "--mechanism", mechanism, "--namespace", namespace, stdin=password)
 
 
 @contextmanager

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -24,6 +22,7 @@ from tests.server.sasl_session import PASSWORD, Session
 from tests.server.test_tls import plain
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
+from tests.support.tenants import korvet
 
 WITHIN_S = 60.0
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
@@ -40,13 +39,8 @@ def broker() -> Iterator[KorvetServer]:
         yield broker
 
 
-def users(broker: KorvetServer, *arguments: str, stdin: str = "") -> None:
-    command = [sys.executable, "-m", "korvet.cli", "users", *arguments, "--data-dir", str(broker.data_dir)]
-    subprocess.run(command, input=stdin, text=True, check=True, timeout=WITHIN_S, capture_output=True)
-
-
 def add_user(broker: KorvetServer, name: str, mechanism: str = "SCRAM-SHA-512") -> None:
-    users(broker, "add", name, "--mechanism", mechanism, stdin=PASSWORD)
+    korvet(broker, "users", "add", name, "--mechanism", mechanism, stdin=PASSWORD)
 
 
 def login(broker: KorvetServer, mechanism: str, password: str = PASSWORD, user: str = "alice") -> dict[str, str]:
@@ -104,7 +98,7 @@ def test_clients_log_in_and_go_on_over_the_ends_of_their_sessions(broker: Korvet
 
 def test_login_that_is_half_done_does_not_end_with_the_former_password(broker: KorvetServer, connect: Connect) -> None:
     mechanism = "SCRAM-SHA-256"
-    users(broker, "add", "renewed", "--mechanism", mechanism, stdin="former")
+    korvet(broker, "users", "add", "renewed", "--mechanism", mechanism, stdin="former")
     half = connect()
     half.begin(mechanism)
     final = half.scram_final("renewed", "former", mechanism)
@@ -142,7 +136,7 @@ def test_session_of_a_deleted_user_ends(broker: KorvetServer, connect: Connect, 
     name = f"u-{uuid4().hex[:8]}"
     add_user(broker, name)
     assert session.log_in(name)["error_code"] == "NONE"
-    users(broker, "remove", name, "--execute")
+    korvet(broker, "users", "remove", name, "--execute")
     assert session.is_closed()
     again = connect()
     assert again.log_in(name)["error_code"] == "SASL_AUTHENTICATION_FAILED" and again.is_closed()

@@ -66,11 +66,9 @@ def produced(client: dict[str, Any], topic: str) -> KafkaError | None:
     return outcomes[0]
 
 
-@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
-def test_user_over_tls_may_do_what_a_rule_allows(broker: KorvetServer, authority: Authority, mechanism: str) -> None:
-    admin = AdminClient(settings(broker, authority, "admin", mechanism))
-    alice = settings(broker, authority, "alice", mechanism)
-    topic = f"orders-{mechanism.lower()}"
+def test_user_over_tls_may_do_what_a_rule_allows(broker: KorvetServer, authority: Authority) -> None:
+    admin = AdminClient(settings(broker, authority, "admin", "SCRAM-SHA-512"))
+    alice, topic = settings(broker, authority, "alice", "PLAIN"), "orders"
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WITHIN_S)
     refused = produced(alice, topic)
     assert refused is not None
@@ -87,7 +85,7 @@ def test_user_over_tls_may_do_what_a_rule_allows(broker: KorvetServer, authority
     for added in admin.create_acls(rules).values():
         added.result(WITHIN_S)
     assert produced(alice, topic) is None
-    group = {"group.id": f"alices-{mechanism}", "auto.offset.reset": "earliest"}
+    group = {"group.id": "alices-own", "auto.offset.reset": "earliest"}
     consumer = Consumer({**alice, **group})
     consumer.subscribe([topic])
     try:
@@ -108,13 +106,3 @@ def test_certificate_lets_in_but_the_login_tells_the_user(broker: KorvetServer, 
     shown = {"ssl.certificate.location": str(pair.cert), "ssl.key.location": str(pair.key)}
     admin = AdminClient({**client, **shown})
     admin.create_topics([NewTopic("admins", 1, 1)])["admins"].result(WITHIN_S)
-
-
-def test_wrong_password_over_tls_is_told(broker: KorvetServer, authority: Authority) -> None:
-    client = settings(broker, authority, "admin", "PLAIN") | {"sasl.password": "wrong"}
-    errors: list[KafkaError] = []
-    producer = Producer({**client, "error_cb": errors.append})
-    with pytest.raises(KafkaException):
-        producer.list_topics(timeout=3)
-    producer.poll(WITHIN_S)
-    assert KafkaError._AUTHENTICATION in {error.code() for error in errors}

@@ -10,16 +10,14 @@ import socket
 import ssl
 import struct
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import aiokafka
 import anyio
 import confluent_kafka
 import pytest
@@ -34,9 +32,8 @@ from tests.api.raw import unique
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority, Pair
 from tests.support.haproxy import running_haproxy
-from tests.support.kafka import KafkaUnavailable, fetch_jars
 from tests.support.ports import free_port
-from tests.support.tools import cannot_run, find_tool
+from tests.support.tools import find_tool
 from tests.support.wire import request
 
 WITHIN_S = 30.0
@@ -138,7 +135,7 @@ def hello(authority: Authority) -> bytes:
     return sent.read()
 
 
-# ------------------------------------------------------------------ clients
+# ------------------------------------------------------------------ clients; more are in tests/kafka
 
 
 def settings_of(server: KorvetServer, authority: Authority, door: int, client: Pair | None = None) -> dict[str, Any]:
@@ -174,51 +171,6 @@ def test_confluent_kafka_produces_and_consumes_over_tls(server: KorvetServer, au
     assert {broker.port for broker in brokers} == {server.ports[door]}
 
 
-KAFKA_PYTHON = """
-import sys, kafka
-where, ca, topic = sys.argv[1:]
-settings = dict(bootstrap_servers=where, security_protocol="SSL", ssl_cafile=ca)
-producer = kafka.KafkaProducer(**settings)
-assert producer.send(topic, b"value").get(30).offset == 0
-producer.close()
-consumer = kafka.KafkaConsumer(topic, auto_offset_reset="earliest", **settings)
-assert next(consumer).value == b"value"
-consumer.close()
-"""
-
-
-def test_kafka_python_produces_and_consumes_over_tls(server: KorvetServer, authority: Authority) -> None:
-    where = f"127.0.0.1:{server.ports[TLS]}"
-    run([sys.executable, "-W", "ignore", "-c", KAFKA_PYTHON, where, str(authority.cert), unique("t")])
-
-
-def test_kcat_produces_and_consumes_over_tls(server: KorvetServer, authority: Authority) -> None:
-    where, topic = f"127.0.0.1:{server.ports[TLS]}", unique("t")
-    tls = ["-X", "security.protocol=ssl", "-X", f"ssl.ca.location={authority.cert}"]
-    run([find_tool("kcat"), "-b", where, "-t", topic, *tls, "-P"], "value")
-    assert run([find_tool("kcat"), "-b", where, "-t", topic, *tls, "-C", "-e", "-q"]) == "value"
-
-
-def test_java_clients_produce_and_consume_over_mutual_tls(
-    server: KorvetServer, authority: Authority, tmp_path: Path
-) -> None:
-    try:
-        jars = fetch_jars()
-    except KafkaUnavailable as error:
-        cannot_run(str(error))
-    alice, where, topic = authority.client("alice"), f"127.0.0.1:{server.ports[MUTUAL]}", unique("t")
-    both, config = tmp_path / "both.pem", tmp_path / "client.properties"
-    both.write_bytes(alice.key.read_bytes() + alice.cert.read_bytes())
-    stores = f"ssl.keystore.location={both}\nssl.truststore.location={authority.cert}"
-    types = "ssl.keystore.type=PEM\nssl.truststore.type=PEM"
-    config.write_text(f"security.protocol=SSL\n{types}\n{stores}\nauto.offset.reset=earliest\n")
-    java = [find_tool("java"), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"]
-    at = ["--bootstrap-server", where, "--topic", topic]
-    run([*java, "org.apache.kafka.tools.ConsoleProducer", *at, "--producer.config", str(config)], "value\n")
-    read = [*at, "--consumer.config", str(config), "--max-messages", "1"]
-    assert run([*java, "org.apache.kafka.tools.consumer.ConsoleConsumer", *read]) == "value"
-
-
 def test_client_works_over_tls_that_haproxy_passes_through(authority: Authority) -> None:
     """The front-end's listener advertises HAProxy's ports, each of which is a broker for clients."""
     with ExitStack() as stack:
@@ -245,23 +197,6 @@ def test_client_works_over_tls_that_haproxy_passes_through(authority: Authority)
             assert message is not None
             assert message.value() == b"value"
             consumer.close()
-
-
-def run(command: Sequence[str], given: str = "") -> str:
-    """What a program prints; it must end well."""
-    ended = subprocess.run(command, input=given, capture_output=True, text=True, timeout=WITHIN_S * 2)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout.strip()
-
-
-@pytest.mark.anyio
-async def test_aiokafka_produces_and_consumes_over_tls(server: KorvetServer, authority: Authority) -> None:
-    topic, where = unique("t"), f"127.0.0.1:{server.ports[TLS]}"
-    settings: Any = {"bootstrap_servers": where, "security_protocol": "SSL", "ssl_context": trusting(authority)}
-    async with aiokafka.AIOKafkaProducer(**settings) as producer:
-        await producer.send_and_wait(topic, b"value")
-    async with aiokafka.AIOKafkaConsumer(topic, auto_offset_reset="earliest", **settings) as consumer:
-        assert (await consumer.getone()).value == b"value"
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -128,7 +128,9 @@ DELETE_RECORDS: Final = (
 
 
 def _init(*errors: str, **body: Any) -> Step:
-    return Step(api="init_producer_id", body={"transactional_id": None, **body}, errors=errors)
+    """InitProducerId; if no error is expected, it waits for Kafka's first block of ids."""
+    body = {"transactional_id": None, **body}
+    return Step(api="init_producer_id", body=body, errors=errors, until=None if errors else ("", None))
 
 
 INIT_PRODUCER_ID: Final = (
