@@ -265,7 +265,7 @@ def rows(
         servers = [f"{roles['Redis'][0]:.1f}" for roles in brokers.values() if "Redis" in roles]
         each = (counts[name][line] for name in brokers if name in counts)
         calls = ([f"{number:.1f}" for number in numbers] for numbers in zip(*each, strict=True))
-        found.append((line, *(" / ".join(cell) for cell in (totals, ratios[1:], servers, *calls))))
+        found.append((line, *(", ".join(cell) for cell in (totals, ratios[1:], servers, *calls))))
     return found
 
 

@@ -144,4 +144,4 @@ def test_calls_of_the_floor_and_of_korvet_are_counted_on_every_line(monkeypatch:
     monkeypatch.setattr(calls, "LINES", [line._replace(turns=5) for line in calls.LINES])
     table = calls.run([targets.korvet], 1, lambda _: None)
     assert [row[0] for row in table.rows] == [line.name for line in calls.LINES]
-    assert all(float(count) > 0 for row in table.rows for cell in row[-4:] for count in cell.split(" / "))
+    assert all(float(count) > 0 for row in table.rows for cell in row[-4:] for count in cell.split(", "))
