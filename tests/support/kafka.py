@@ -136,13 +136,15 @@ def _ask(port: int, api_key: int, version: int, body: bytes) -> bytes:
         return _receive(connection, size)[4:]
 
 
-def _serves_groups(port: int) -> bool:
-    """Whether the group coordinator has loaded. It loads last, so a client can create topics before."""
-    group = struct.pack(">h", 5) + b"ready"
+def _is_ready(port: int) -> bool:
+    """True if the group coordinator has loaded and producer ids are given out: both come after the topics."""
+    group, producer = struct.pack(">h", 5) + b"ready", struct.pack(">hi", -1, 0)
     try:
         if struct.unpack(">h", _ask(port, 10, 0, group)[:2]) != (0,):  # FindCoordinator v0 creates __consumer_offsets
             return False
-        return _ask(port, 9, 2, group + struct.pack(">i", -1))[-2:] == b"\0\0"  # OffsetFetch v2, all topics
+        if _ask(port, 9, 2, group + struct.pack(">i", -1))[-2:] != b"\0\0":  # OffsetFetch v2, all topics
+            return False
+        return _ask(port, 22, 0, producer)[4:6] == b"\0\0"  # InitProducerId v0
     except (OSError, struct.error):
         return False
 
@@ -152,7 +154,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, output: Path)
     while time.monotonic() < deadline:
         if process.poll() is not None:
             break
-        if _serves_groups(port):
+        if _is_ready(port):
             return
         time.sleep(0.05)
     raise KafkaUnavailable(f"Kafka did not become ready:\n{output.read_text()[-4000:]}")
@@ -167,7 +169,7 @@ def running_kafka(
     listeners: Sequence[str] = (),
     features: Sequence[str] = (),
 ) -> Iterator[Kafka]:
-    """Start a Kafka of the caller's own, yield it after it serves topics and groups, and stop it.
+    """Start a Kafka of the caller's own, yield it after it serves topics, groups and producers, and stop it.
 
     `jvm` are options of its JVM, `settings` override server.properties, `parent` holds its temporary directory.
     `listeners` come beside the plain one, as in `SASL_PLAINTEXT://127.0.0.1:9093`. `features` are as in
