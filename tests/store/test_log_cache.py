@@ -17,7 +17,7 @@ from korvet.store.log import cache
 from korvet.store.log.cache import BatchCache
 from korvet.store.log.entries import Entry
 from korvet.store.log.partition import Partition
-from korvet.store.log.room import Want
+from korvet.store.log.room import PartitionRead, Want
 from tests.store.logs import EVERYTHING, LARGE, Front, batch, messages_held, offsets, split, stored, until
 
 pytestmark = pytest.mark.anyio
@@ -320,6 +320,36 @@ async def test_batches_of_one_reader_are_not_kept(one: Front) -> None:
         share.let_go()
     # The last one is at the end, where followers may come for it.
     assert one.log.cache.size_bytes < 2 * LARGE
+
+
+async def followers(one: Front, other: Front, count: int) -> tuple[Partition, list[asyncio.Task[PartitionRead]]]:
+    """Readers that have just begun to read what another front-end appended, and wait for Redis."""
+    partition = await one.partition()
+    await other.catalog.refresh()
+    await until(lambda: one.wakeups.keep(partition.channel))
+    await one.read(partition, 0)
+    await other.append(other.known(partition), batch(1, 100))
+    await until(lambda: one.wakeups.latest(partition.channel) == b"0 1")
+    readers = [asyncio.ensure_future(one.read(partition, 0)) for _ in range(count)]
+    await asyncio.sleep(0)
+    assert one.log.asked
+    return partition, readers
+
+
+async def test_followers_of_another_front_end_ask_redis_once(one: Front, other: Front, ranges: list[str]) -> None:
+    partition, readers = await followers(one, other, 20)
+    assert [offsets(found) for found in await asyncio.gather(*readers)] == [[0]] * 20
+    assert ranges == ["1-0", "1-0"]
+    assert offsets(await one.read(partition, 0)) == [0]
+    assert len(ranges) == 2
+    assert not one.log.asked
+
+
+async def test_follower_that_goes_away_takes_nothing_from_the_others(one: Front, other: Front) -> None:
+    _, readers = await followers(one, other, 3)
+    readers[0].cancel()
+    assert [offsets(found) for found in await asyncio.gather(*readers[1:])] == [[0], [0]]
+    assert readers[0].cancelled()
 
 
 async def test_reader_that_goes_away_takes_nothing_from_the_others(one: Front) -> None:

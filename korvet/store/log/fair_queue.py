@@ -120,13 +120,18 @@ class FairQueue:
 
 
 def passed_on(reply: asyncio.Future[Any]) -> asyncio.Future[Any]:
-    """A future of its own for one waiter of a reply, because a cancelled task cancels the future that it awaits."""
+    """A future of its own for one waiter of a reply, because a cancelled task cancels the future that it awaits. If
+    that happens to the reply itself, the result is None."""
     own: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def pass_on(_: object) -> None:
-        if (error := reply.exception()) is not None:
+        if own.done():
+            return
+        if reply.cancelled():
+            own.set_result(None)
+        elif (error := reply.exception()) is not None:
             fail(own, error)
-        elif not own.done():
+        else:
             own.set_result(reply.result())
 
     reply.add_done_callback(pass_on)

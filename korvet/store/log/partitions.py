@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from ulid import ULID
@@ -55,6 +55,8 @@ class Partitions:
         self._decoders = shared.decoders
         self.replicas, self.damage = shared.replicas, shared.damage
         self.reserve: ProducerRoom = shared.reserve
+        self.asked: dict[Any, tuple[asyncio.Future[Any] | None, asyncio.Future[Any]]] = {}
+        """The requests under way of `korvet.store.log.read`."""
         self.now = asyncio.get_running_loop().time
         self._namespace = namespace
         self._catalog = catalog

@@ -6,6 +6,9 @@ for the meta hash (`meta`), so the end is never below the entries. Both ways lea
 of the entries that fit (`batches`), and reads ahead for the next Fetch. If a batch is gone by then, a trim removed it
 or its history ended, and the read starts again.
 
+An append of another front-end wakes all followers of a log at once. Those that ask the same share one reply, if nothing
+was heard of the log in between: a reply is as current then as the known ends are.
+
 **Committed records.** A read_committed reader reads up to the last stable offset, the start of the oldest open
 transaction, and gets the aborted transactions among the batches. Their list is read after the meta hash, and only if
 one of them ended at or above the offset. The list may lose members meanwhile, so the meta hash is read once more after
@@ -40,6 +43,7 @@ from korvet.store.log.cache import Run, is_settled
 from korvet.store.log.ends import known_ends, learn_ends
 from korvet.store.log.entries import FOREIGN, CorruptEntry, Entry, parsed_entries
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, parse_epochs
+from korvet.store.log.fair_queue import passed_on
 from korvet.store.log.meta import Unreadable, ask_meta, meta_of
 from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.partitions import Partitions
@@ -60,6 +64,8 @@ class _Question(NamedTuple):
 
 
 class _Asked(NamedTuple):
+    """Requests to the source. Their results are None if another reader made them, and left."""
+
     entries: asyncio.Future[Any] | None
     meta: asyncio.Future[Any]
     since: int
@@ -235,11 +241,21 @@ def _may_be_long(log: Partitions, partition: Partition) -> bool:
 
 
 def _ask(log: Partitions, question: _Question, room: FetchRoom, last_id: str) -> _Asked:
-    want, entries = question.want, None
-    if want.offset >= 0 and (room.is_empty or (want.max_bytes > 0 and room.left_bytes > 0)):
-        entries = log.source.entries(want.partition, want.offset, last_id, question.expected.entries)
-    since = log.wakeups.since(want.partition.channel)
-    return _Asked(entries, ask_meta(log, want.partition), since, last_id)
+    """The requests of a read; those of another reader, if nothing has been heard of the log since it made the same."""
+    (want, some), partition = question, question.want.partition
+    message, since = log.wakeups.heard(partition.channel)
+    has_entries = want.offset >= 0 and (room.is_empty or (want.max_bytes > 0 and room.left_bytes > 0))
+    key = partition, want.offset if has_entries else None, last_id, some.entries, message, since
+    former = log.asked.get(key) if message is not None else None
+    if former is not None:
+        entries, meta = former
+        return _Asked(entries and passed_on(entries), passed_on(meta), since, last_id)
+    entries = log.source.entries(partition, want.offset, last_id, some.entries) if has_entries else None
+    meta = ask_meta(log, partition)
+    if message is not None:
+        log.asked[key] = entries, meta
+        meta.add_done_callback(lambda _: log.asked.pop(key))
+    return _Asked(entries, meta, since, last_id)
 
 
 async def _taken(log: Partitions, want: Want, asked: _Asked | _Known, room: FetchRoom) -> PartitionRead:
@@ -277,7 +293,8 @@ async def _take(log: Partitions, want: Want, asked: _Asked, room: FetchRoom) -> 
     is_certain = False
     for _ in range(_ATTEMPTS):
         reply = await asked.entries if asked.entries is not None else ()
-        meta = await meta_of(log, partition, await asked.meta)
+        meta_reply = await asked.meta
+        meta = None if reply is None or meta_reply is None else await meta_of(log, partition, meta_reply)
         if isinstance(meta, Meta) and want.offset > meta.end and not is_certain:
             # The server may have been demoted and promoted a moment ago, before this front-end knows.
             await log.take_over(partition)
