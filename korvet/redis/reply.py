@@ -8,7 +8,7 @@ that brings it. Before it waits for anything else, it awaits `in_task`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Generator
 from types import coroutine
 from typing import Any
 
@@ -40,33 +40,12 @@ class Reply(asyncio.Future[Any]):
         return is_cancelled
 
 
-_is_stepping = [False]
-"""Whether `step` runs now."""
+stepping = [False]
+"""Whether a coroutine is being stepped without a task."""
 
 
 @coroutine
 def in_task() -> Generator[None, None, None]:
     """Go on in a task: in that of the connection, when the request is its first. A task itself goes on at once."""
-    if _is_stepping[0]:
+    if stepping[0]:
         yield
-
-
-def step(waiting: Coroutine[Any, Any, Any]) -> Reply | None:
-    """Run a coroutine to its next wait. Returns the reply that it waits for; None if it has to go on in a task.
-
-    :raises StopIteration: with its result, if it has ended.
-    :raises RuntimeError: it waits for something else, and was closed.
-    """
-    _is_stepping[0] = True
-    try:
-        waits_for = waiting.send(None)
-    finally:
-        _is_stepping[0] = False
-    if waits_for is None:
-        return None
-    if isinstance(waits_for, Reply) and waits_for.then is None:
-        # As a task does, or the reply would refuse to be awaited.
-        waits_for._asyncio_future_blocking = False
-        return waits_for
-    waiting.close()
-    raise RuntimeError(f"{waiting} waits for {waits_for} outside of a task")

@@ -73,7 +73,7 @@ class StateRoom:
         return True
 
 
-OnRetry = Callable[[int], Awaitable[Mapping[str, Named]]]
+OnRetry = Callable[[str, int], Awaitable[Mapping[str, Named]]]
 
 
 class Calls:
@@ -102,14 +102,13 @@ class Calls:
         :param is_awaited: true to cancel the call if its client has gone. The client may have left while this front-end
             hung, or did not read from it, too briefly for the call to be late.
         :param index: the index to which a group is added before the function makes it.
-        :param on_retry: brings up to date what the call was made from, after the code RETRY; gets the number of calls
-            that are left, and returns the arguments that have changed.
+        :param on_retry: brings up to date what the call was made from, after the code RETRY; gets the group and the
+            number of calls that are left, and returns the arguments that have changed.
         :raises StoreFull: the function would exceed the tenant's limit.
         """
         key = keys[0]
         if is_awaited and self._may_have_paused(key):
-            for _ in range(_TURNS):
-                await asyncio.sleep(0)
+            await _some_turns()
         if self._room.is_limited and function in KEPT:
             self._reserve(function, key, named)
         is_told_of_outages, is_admitted = function in _TOLD_OF_OUTAGES, False
@@ -119,19 +118,23 @@ class Calls:
                 named["outages"] = await self._learned(key) if outages is None else outages
             reply = await self._store.fcall(Purpose.COORDINATE, function, keys, *arguments(function, named))
             code = reply[0] if isinstance(reply, list) and reply else reply
+            if not isinstance(code, int) or code >= 0:
+                break
             if code == LATE:
                 await self._outages.catch_up(key)
             elif code == UNINDEXED and index is not None:
                 named.update(await index.admit(group_id))
                 is_admitted = True
             elif code == RETRY and on_retry is not None:
-                named.update(await on_retry(calls_left))
+                named.update(await on_retry(group_id, calls_left))
             else:
-                if is_admitted and index is not None:
-                    # A deletion meanwhile may have removed the group from the index.
-                    await index.add(group_id)
-                return reply
-        raise StoreUnavailable("Redis stands still again and again", outcome_unknown=False)
+                break
+        else:
+            raise StoreUnavailable("Redis stands still again and again", outcome_unknown=False)
+        if is_admitted and index is not None:
+            # A deletion meanwhile may have removed the group from the index.
+            await index.add(group_id)
+        return reply
 
     def _reserve(self, function: str, key: str, named: Mapping[str, Named]) -> None:
         added_bytes = 0 if named.get("mode") == "verify" else sum(_length(named[name]) for name in KEPT[function])
@@ -151,6 +154,11 @@ class Calls:
         """
         link = self._store.coordination(key)
         return self._store.doubt.lasts or link is None or not link.is_steady
+
+
+async def _some_turns() -> None:
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
 
 
 def _length(value: Named) -> int:

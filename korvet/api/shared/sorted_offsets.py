@@ -70,7 +70,8 @@ async def sort_offsets(ctx: Context, request: Commit, topics: Mapping[str, Topic
 
     :param topics: the answer of `known_topics` for the request.
     """
-    longest, denied = _longest(ctx), await _denied(ctx, request)
+    longest = _longest(ctx)
+    denied = frozenset[str]() if ctx.rights is None else await _denied(ctx, ctx.rights, request)
     result = SortedOffsets()
     count = 0
     for wanted in request.topics:
@@ -86,12 +87,10 @@ def _longest(ctx: Context) -> int:
     return ctx.frontend.catalog.integer(None, "offset.metadata.max.bytes")
 
 
-async def _denied(ctx: Context, request: Commit) -> Set[str]:
+async def _denied(ctx: Context, rights: Rights, request: Commit) -> Set[str]:
     """The topics that the client may not read."""
-    if ctx.rights is None:
-        return frozenset()
     names = (wanted.name for wanted in request.topics)
-    return await ctx.frontend.turns.result(denied_names(ctx, ctx.rights, READ, TOPIC, names))
+    return await ctx.frontend.turns.result(denied_names(ctx, rights, READ, TOPIC, names))
 
 
 def refused_offsets(request: Commit, code: int) -> Fields:

@@ -21,7 +21,7 @@ from typing import Protocol
 
 import anyio
 
-from korvet.api import Api
+from korvet.api import IF_ALONE, PIPELINED, Api
 from korvet.api.shared.context import Context, Frontend
 from korvet.errors import MalformedRequest
 from korvet.quotas.meters import Meters
@@ -30,7 +30,7 @@ from korvet.server.bounds.connections import Connections, OpenConnection
 from korvet.server.conversation.answers import Answers, error_code
 from korvet.server.conversation.metering import Metering
 from korvet.server.conversation.notes import Notes
-from korvet.server.conversation.requests import CALLING, ENDED, IN_TASK, QUEUED, Headers, Request
+from korvet.server.conversation.requests import CALLING, ENDED, IN_TASK, QUEUED, WRITING, Headers, Request
 from korvet.server.conversation.states import Conversation, Pause, State
 from korvet.server.tenants.choice import Choice
 from korvet.wire.frames import FrameSplitter
@@ -103,7 +103,7 @@ class Answering:
             self._connections.produced_bytes += request.charge
             if self._held_back or not self._begin(request):
                 self._held_back += 1
-        elif not self.requests and request.begins_alone:
+        elif request.api is not None and request.api.start is IF_ALONE and not (self.requests or request.header):
             request.begin(self._moved)
         self.requests.append(request)
         self.charged_bytes += request.charge
@@ -191,7 +191,7 @@ class Answering:
     async def _answer(self, first: Request) -> None:
         """Serve the first request, from where its handler stands, and write its answer."""
         metering = first.metering
-        if first.stage is not ENDED:
+        if first.stage in (QUEUED, IN_TASK):
             try:
                 if first.header is not None:
                     reading = first.read(self._connection.frontend.turns, first.header)
@@ -205,28 +205,32 @@ class Answering:
 
     def _write_answer(self, first: Request) -> bool:
         """Write the answer of the first request, which has ended; false if there is more to write, in further turns."""
-        api, context, metering, codes = first.api, first.context, first.metering, first.codes
-        if first.answer_frame is not None:
-            self._write(first, first.answer_frame)
+        api, context, metering = first.api, first.context, first.metering
+        if api is None or context is None:
+            if first.answer_frame is not None:
+                self._write(first, first.answer_frame)
             return True
-        assert api is not None and context is not None
+        codes: list[int] = []
         try:
             if first.error is not None:
                 raise first.error
-            steps, answer = first.writing, first.answer
-            if answer is not None:
-                if steps is None:
-                    answer = answer if metering is None else self._count(metering, answer)
-                    steps = writer(api.key, context.version)(answer, codes)
-                next(steps) if metering is None else metering.write(steps)
-                first.writing = steps
-                return False
+            if first.stage is WRITING:
+                steps, codes = first.writing
+            elif first.answer is None:
+                return True
+            else:
+                answer = first.answer if metering is None else self._count(metering, first.answer)
+                steps = writer(api.key, context.version)(answer, codes)
+            next(steps) if metering is None else metering.write(steps)
         except StopIteration as end:
             self._write(first, framed(api.key, context.version, first.correlation_id, end.value))
         except Exception as error:
             first.error = None
             self._failed(first, api, context, error)
             return True
+        else:
+            first.stage, first.writing = WRITING, (steps, codes)
+            return False
         if codes and first.notes is not None:
             first.notes.answered(codes)
         return True
@@ -272,7 +276,7 @@ class Answering:
         self._uncharge(answered)
         if answered.notes is not None:
             self._note_end(answered, answered.notes)
-        if self._held_back and answered.is_held_back:
+        if answered.is_held_back:
             self._held_back -= 1
             self._begin_held_back()
         self._connection.answered()
@@ -285,11 +289,12 @@ class Answering:
     # ------------------------------------------------------------------ requests in flight
 
     def _uncharge(self, request: Request) -> None:
-        self.charged_bytes -= request.charge
-        self._connections.charged_bytes -= request.charge
-        if request.is_pipelined:
-            self.produced_bytes -= request.charge
-            self._connections.produced_bytes -= request.charge
+        charge, connections = request.charge, self._connections
+        self.charged_bytes -= charge
+        connections.charged_bytes -= charge
+        if request.api is not None and request.api.start is PIPELINED:
+            self.produced_bytes -= charge
+            connections.produced_bytes -= charge
 
     def _begin(self, request: Request) -> bool:
         """Begin a pipelined request; false if it did not send its commands, and so holds back those after it."""

@@ -34,11 +34,14 @@ class Answers:
 
         Otherwise one write sends all answers of a turn of the loop, or each megabyte of them.
         """
-        if not (is_last or self._out):
-            self._loop.call_soon(self.flush)
-        self._out += frame
         size_bytes = sum(map(len, frame))
-        self._out_bytes += size_bytes
+        if is_last and not self._out:
+            self._out = frame
+        else:
+            if not self._out:
+                self._loop.call_soon(self.flush)
+            self._out += frame
+            self._out_bytes += size_bytes
         if self.share.held_bytes:
             self.share.leave()
             self.flush()

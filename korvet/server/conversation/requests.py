@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from korvet.api import IF_ALONE, PIPELINED, Answer, Api
+from korvet.api import PIPELINED, Answer, Api
 from korvet.api.api_versions import supported
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.loop_turns import LoopTurns
 from korvet.api.shared.telemetry import Peer
 from korvet.metrics.requests import RequestFigures
-from korvet.redis.reply import Reply, step
+from korvet.redis.reply import Reply, stepping
 from korvet.security.principal import ANONYMOUS
 from korvet.security.rights import Rights
 from korvet.security.sasl import Login
@@ -52,9 +52,11 @@ class Stage(Enum):
     """Its handler goes on in the connection's task when the request is the first."""
     ENDED = auto()
     """It has its answer, or failed."""
+    WRITING = auto()
+    """Its answer is long, and its beginning is written."""
 
 
-QUEUED, CALLING, IN_TASK, ENDED = Stage
+QUEUED, CALLING, IN_TASK, ENDED, WRITING = Stage
 
 
 class Request:
@@ -64,10 +66,20 @@ class Request:
     """
 
     __slots__ = (
-        "_moved", "_reply", "_steps", "answer", "answer_frame", "api", "begins_alone", "charge", "codes", "context",
-        "correlation_id", "error", "frame", "header", "is_held_back", "metering", "notes", "request",
-        "stage", "writing",
+        "_moved", "_reply", "_steps", "answer", "answer_frame", "api", "charge", "context", "correlation_id", "error",
+        "frame", "header", "is_held_back", "metering", "notes", "request", "stage", "writing",
     )  # fmt: skip
+    answer: Answer
+    """The answer of its handler, once it has ended."""
+    answer_frame: Buffers | None
+    """The answer to a request without an API."""
+    writing: tuple[Steps, list[int]]
+    """The writing of a long answer, and the error codes in it so far, once that has begun."""
+    frame: bytes | memoryview
+    """Its bytes, if it has a header."""
+    _steps: Coroutine[Any, Any, Answer]
+    _reply: Reply
+    _moved: Callable[[Request], None]
 
     def __init__(self, correlation_id: int, charge: int) -> None:
         self.correlation_id = correlation_id
@@ -76,7 +88,6 @@ class Request:
         self.context: Context | None = None
         self.request: Entity | None = None
         self.header: RequestHeader | None = None
-        self.frame: bytes | memoryview | None = None
         self.notes: Notes | None = None
         """None if nobody wants any."""
         self.metering: Metering | None = None
@@ -84,19 +95,8 @@ class Request:
         self.stage = QUEUED
         self.is_held_back = False
         """Whether it is to be pipelined, and did not send its commands yet."""
-        self.begins_alone = False
-        """Whether its handler begins when it arrives, if no other request is in flight."""
-        self.answer: Answer = None
         self.error: Exception | None = None
         """The exception of its handler, which failed."""
-        self.answer_frame: Buffers | None = None
-        """Its answer if that needs no handler."""
-        self.writing: Steps | None = None
-        """The writing of its answer, which takes turns if it is long."""
-        self.codes: list[int] = []
-        """The error codes in its answer, so far."""
-        self._steps: Coroutine[Any, Any, Answer] | None = None
-        self._reply: Reply | None = None
 
     def begin(self, moved: Callable[[Request], None]) -> None:
         """Run its handler to the first wait.
@@ -104,39 +104,48 @@ class Request:
         :param moved: is called after each further step. It never raises.
         """
         self._moved = moved
-        self._step(self._begun())
+        self._begin()
+        self._step()
 
-    def _begun(self) -> Coroutine[Any, Any, Answer]:
+    def _begin(self) -> None:
         assert self.api is not None and self.context is not None and self.request is not None
         handle = self.api.handle if self.metering is None else self.metering.handle
-        self._steps = steps = handle(self.context, self.request)
-        return steps
+        self._steps = handle(self.context, self.request)
+        self.stage = IN_TASK
 
     def _go_on(self) -> None:
         """Go on after the reply that its handler waits for."""
-        assert self._steps is not None
-        self._reply = None
-        self._step(self._steps)
+        self._step()
         self._moved(self)
 
-    def _step(self, steps: Coroutine[Any, Any, Answer]) -> None:
+    def _step(self) -> None:
+        """Run its handler to its next wait."""
+        steps, stepping[0] = self._steps, True
         try:
-            reply = step(steps) if self.metering is None else self.metering.call(step, steps)
+            reply = steps.send(None) if self.metering is None else self.metering.call(steps.send, None)
+            if reply is None:
+                self.stage = IN_TASK
+            elif isinstance(reply, Reply) and reply.then is None:
+                # As a task does, or the reply would refuse to be awaited.
+                reply._asyncio_future_blocking = False
+                reply.then = self._go_on
+                self.stage, self._reply = CALLING, reply
+            else:
+                steps.close()
+                raise RuntimeError(f"{steps} waits for {reply} outside of a task")
         except StopIteration as end:
             self.stage, self.answer = ENDED, end.value
         except asyncio.CancelledError:
             self.fail(RuntimeError("a call of the request was cancelled"))
         except Exception as error:
             self.fail(error)
-        else:
-            if reply is None:
-                self.stage = IN_TASK
-            else:
-                self.stage, self._reply, reply.then = CALLING, reply, self._go_on
+        finally:
+            stepping[0] = False
 
     def __await__(self) -> Generator[Any, None, Answer]:
-        self.stage = IN_TASK
-        return (self._steps or self._begun()).__await__()
+        if self.stage is QUEUED:
+            self._begin()
+        return self._steps.__await__()
 
     def end(self, answer: Answer) -> None:
         """Take its answer."""
@@ -149,9 +158,9 @@ class Request:
     def close(self) -> None:
         """Drop it without an answer."""
         self.error = None
-        if self._reply is not None:
+        if self.stage is CALLING:
             self._reply.then = None
-        if self._steps is not None:
+        if self.stage in (CALLING, IN_TASK):
             self._steps.close()
 
     async def read(self, turns: LoopTurns, header: RequestHeader) -> None:
@@ -160,8 +169,7 @@ class Request:
         :raises MalformedRequest: if its bytes do not fit the schema.
         """
         await turns.turn()
-        frame, self.frame = self.frame, None
-        assert frame is not None
+        frame, self.frame = self.frame, b""
         self.request = decode_request(header, memoryview(frame))
 
     @property
@@ -265,9 +273,7 @@ class Headers:
         request.is_held_back = api.start is PIPELINED
         if len(frame) > _LARGE_BYTES and not request.is_held_back:
             request.header, request.frame = seen.header, frame
-            return request
-        request.begins_alone = api.start is IF_ALONE
-        if api.is_repeated:
+        elif api.is_repeated:
             request.request = self._repeated_request(frame)
         else:
             request.request = decode_request(seen.header, memoryview(frame))

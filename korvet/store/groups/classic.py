@@ -142,7 +142,7 @@ class ClassicGroups:
         return self._calls.call(
             "korvet_group_heartbeat",
             group_id,
-            on_retry=partial(self._follow_catalog, group_id),
+            on_retry=self._follow_catalog,
             member_id=member_id,
             instance_id=instance_id or "",
             generation=generation,
