@@ -85,18 +85,22 @@ def library_source() -> bytes:
     return b"".join(library_files().values())
 
 
-def open_store(
-    url: RedisUrl | str, *, connect_timeout_s: float = CONNECT_S, counts_waits: bool = False
-) -> AbstractAsyncContextManager[Store]:
-    """`korvet.redis.opening.open_store` with this package's library."""
-    library = Library(
+def this_library() -> Library:
+    """This package's library, as a store calls it."""
+    return Library(
         source=library_source,
         is_older=is_older,
         verbs={name: b"FCALL_RO" if function.read_only else b"FCALL" for name, function in FUNCTIONS.items()},
         most_args={name: function.most_args for name, function in FUNCTIONS.items()},
         arguments=arguments,
     )
-    return opening.open_store(url, library, connect_timeout_s=connect_timeout_s, counts_waits=counts_waits)
+
+
+def open_store(
+    url: RedisUrl | str, *, connect_timeout_s: float = CONNECT_S, counts_waits: bool = False
+) -> AbstractAsyncContextManager[Store]:
+    """`korvet.redis.opening.open_store` with this package's library."""
+    return opening.open_store(url, this_library(), connect_timeout_s=connect_timeout_s, counts_waits=counts_waits)
 
 
 def library_version() -> str:
