@@ -18,9 +18,8 @@ NONE = Pause(0)
 
 def of(state: State, pauses: Pause = NONE, *, is_reading: bool = True) -> Conversation:
     conversation = Conversation(state)
-    conversation.is_reading = is_reading
-    for one in pauses:
-        conversation.pause(one)
+    conversation.is_reading, conversation.pauses = is_reading, pauses
+    conversation.resume(NONE)
     return conversation
 
 
@@ -52,16 +51,18 @@ def test_every_state_is_reached_and_ends() -> None:
     assert {state for state, _ in REACHED} == set(State) == set(NEXT)
     for state in set(State) - {State.ENDED}:
         assert NEXT[state][Event.END] is State.ENDED
+        assert state.is_closing or NEXT[state][Event.CLOSE] is State.CLOSING
 
 
-def test_connection_that_drains_or_closes_takes_nothing_more() -> None:
-    for state, event in product((State.DRAINING, State.CLOSING, State.ENDED), Event):
+def test_connection_that_was_refused_or_drains_or_closes_takes_nothing_more() -> None:
+    for state, event in product((State.REFUSED, State.DRAINING, State.CLOSING, State.ENDED), Event):
         after = NEXT[state].get(event, state)
-        assert not after.takes and after.is_closing >= state.is_closing
+        assert not state.takes and not after.takes and after.is_closing >= state.is_closing
 
 
-def test_only_a_login_lets_its_client_in() -> None:
+def test_only_a_login_lets_its_client_in_or_refuses_it() -> None:
     assert {state for state, after in NEXT.items() if State.OPEN in after.values()} == {State.ENTERING, *LOGINS}
+    assert {state for state, after in NEXT.items() if State.REFUSED in after.values()} == set(LOGINS)
 
 
 @pytest.mark.parametrize("pause", Pause)
@@ -77,6 +78,7 @@ def test_pause_stops_work_and_its_end_lets_it_go_on(pause: Pause) -> None:
     working = of(State.OPEN)
     working.pause(pause)
     assert working.takes == (pause in Pause.QUEUE | Pause.UNREAD)
+    assert working.may_read(has_room=True, is_inside_large_frame=False) == working.takes
     assert decisions(working) != decisions(of(State.OPEN))
 
 
@@ -107,6 +109,10 @@ def test_drain_waits_for_nothing_but_its_client() -> None:
     for state, pauses in REACHED:
         if state is State.DRAINING:
             assert of(state, pauses).begins == (Pause.UNREAD not in pauses)
+    reading, late = of(State.OPEN, Pause.UNREAD), of(State.DRAINING)
+    reading.on(Event.DRAIN)
+    late.pause(Pause.UNREAD)
+    assert not reading.begins and not late.begins
 
 
 def test_connection_that_closes_reads_as_before_so_that_its_last_answers_arrive() -> None:
