@@ -84,20 +84,3 @@ def test_kafka_python_finds_no_reassignments_and_the_quorum(kafka_python: Any, b
         assert [voter["replica_id"] for voter in topic["partitions"][0]["current_voters"]] == [1]
     finally:
         client.close()
-
-
-def test_kafka_python_creates_and_deletes(kafka_python: Any, broker: KorvetServer) -> None:
-    name = unique()
-    client = kafka_python.KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    try:
-        topic = kafka_python.admin.NewTopic(name, 2, 1)
-        client.create_topics([topic])
-        with pytest.raises(kafka_python.errors.TopicAlreadyExistsError):
-            client.create_topics([topic])
-        assert name in client.list_topics()
-        (described,) = client.describe_topics([name])
-        assert len(described["partitions"]) == 2
-        client.delete_topics([name])
-        assert name not in client.list_topics()
-    finally:
-        client.close()

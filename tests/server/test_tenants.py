@@ -8,13 +8,12 @@ import time
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
 
-from tests.server.choosing import CERTIFICATE, FIXED, LOGIN, MECHANISMS, failure
+from tests.server.choosing import CERTIFICATE, FIXED, LOGIN, failure
 from tests.support.broker import KorvetServer
 from tests.support.certificates import Authority
 from tests.support.issuer import Issuer
-from tests.support.tenants import PASSWORD, WITHIN_S, Closed, connected, make_topic, shows_token, topics_of
+from tests.support.tenants import PASSWORD, Closed, connected, make_topic, shows_token, topics_of
 
 
 @pytest.fixture(scope="module")
@@ -135,21 +134,3 @@ def test_client_of_a_chosen_namespace_gets_nothing_before_its_login(broker: Korv
             client.send("metadata", 12, topics=None)
             with pytest.raises(Closed):
                 client.frame()
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_librdkafka_logs_in_to_its_tenant(broker: KorvetServer, mechanism: str) -> None:
-    topic = f"of-librdkafka-{mechanism.lower()}"
-    for namespace in ("acme", "globex"):
-        login = {
-            "bootstrap.servers": f"127.0.0.1:{broker.port}", "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": mechanism, "sasl.username": f"alice@{namespace}", "sasl.password": PASSWORD,
-        }  # fmt: skip
-        producer = Producer(login)
-        producer.produce(topic, namespace.encode())
-        assert producer.flush(WITHIN_S) == 0
-        consumer = Consumer({**login, "group.id": "g", "auto.offset.reset": "earliest"})
-        consumer.subscribe([topic])
-        message = consumer.poll(WITHIN_S)
-        assert message is not None and (message.value(), message.offset()) == (namespace.encode(), 0)
-        consumer.close()

@@ -84,13 +84,13 @@ METADATA: Final = (
         "creates a topic",
         Step(api="metadata", body={"topics": [{"name": "$t"}], "allow_auto_topic_creation": True}, until=("", None)),
     ),
-    *(
-        _metadata_script(
-            f"of the illegal name {name[:12]!r}",
-            _metadata([{"name": name}], "INVALID_TOPIC_EXCEPTION"),
-            _metadata([{"name": name}], "INVALID_TOPIC_EXCEPTION", create=True),
-        )
-        for name in ("bad name", "", "..", "x" * 250)
+    _metadata_script(
+        "of illegal names",
+        *(
+            _metadata([{"name": name}], "INVALID_TOPIC_EXCEPTION", create=create)
+            for name in ("bad name", "", "..", "x" * 250)
+            for create in (False, True)
+        ),
     ),
     _metadata_script(
         "with authorized operations",

@@ -34,11 +34,26 @@ def _bytes(size: int) -> int:
     return len(encode(Batch(value=bytes(size))))
 
 
-OFFSETS: Final = (
-    _one("from each offset", *(_fetch(fetch_offset=offset) for offset in range(7))),
-    _one("beyond the end", _fetch("OFFSET_OUT_OF_RANGE", fetch_offset=7)),
-    _one("negative offset", _fetch("OFFSET_OUT_OF_RANGE", fetch_offset=-1)),
-    _one("read committed", _fetch(top={"isolation_level": 1})),
+READS: Final = (
+    _one(
+        "from each offset and within limits",
+        *(_fetch(fetch_offset=offset) for offset in range(7)),
+        *(_fetch("OFFSET_OUT_OF_RANGE", fetch_offset=offset) for offset in (7, -1)),
+        _fetch(top={"isolation_level": 1}),
+        _fetch(partition_max_bytes=1),
+        _fetch(top={"max_bytes": 1}),
+        _fetch(partition_max_bytes=0, top={"max_bytes": 0}),
+        _fetch("UNKNOWN_TOPIC_OR_PARTITION", partition=9),
+        Step(api=API, body=fetch_body([{}, {"partition": 9}]), errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+        Step(api=API, body=fetch_body([{}, {}, {"fetch_offset": 3}])),
+        Step(api=API, body=fetch_body([], topics=[])),
+        _fetch(fetch_offset=6, top={"max_wait": 30, "min_bytes": 1}),
+    ),
+    _one(
+        "answers at once if there is nothing to wait for",
+        *(_fetch(fetch_offset=6, top={**AT_ONCE, "min_bytes": number}) for number in (0, -1)),
+        _fetch("OFFSET_OUT_OF_RANGE", fetch_offset=7, top={**AT_ONCE, "min_bytes": 1}),
+    ),
     _one(
         "below the log start",
         Step(
@@ -51,19 +66,9 @@ OFFSETS: Final = (
     Script(
         name="fetch empty log", api=API, steps=(*new_topic(), _fetch(), _fetch("OFFSET_OUT_OF_RANGE", fetch_offset=1))
     ),
-    _one("waits and finds nothing", _fetch(fetch_offset=6, top={"max_wait": 30, "min_bytes": 1})),
-    _one(
-        "answers at once if there is nothing to wait for",
-        *(_fetch(fetch_offset=6, top={**AT_ONCE, "min_bytes": number}) for number in (0, -1)),
-        _fetch("OFFSET_OUT_OF_RANGE", fetch_offset=7, top={**AT_ONCE, "min_bytes": 1}),
-    ),
-    _one("a partition several times", Step(api=API, body=fetch_body([{}, {}, {"fetch_offset": 3}]))),
 )
 
 LIMITS: Final = (
-    _one("partition limit below the first batch", _fetch(partition_max_bytes=1)),
-    _one("request limit below the first batch", _fetch(top={"max_bytes": 1})),
-    _one("no bytes at all", _fetch(partition_max_bytes=0, top={"max_bytes": 0})),
     Script(
         name="fetch two partitions with room for one",
         api=API,
@@ -108,62 +113,39 @@ UNKNOWN: Final = (
         api=API,
         steps=(Step(api=API, body=fetch_body([{}], topic_id=NO_SUCH_ID, min_bytes=1, max_wait=60_000), errors=None),),
     ),
-    _one("no such partition", _fetch("UNKNOWN_TOPIC_OR_PARTITION", partition=9)),
-    _one(
-        "a partition and one that does not exist",
-        Step(api=API, body=fetch_body([{}, {"partition": 9}]), errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
-    ),
-    _one("no topics", Step(api=API, body=fetch_body([], topics=[]))),
 )
 
 SESSIONS: Final = (
     _one(
-        "foreign session",
-        Step(
-            api=API, body=fetch_body([{}], session_id=123456, session_epoch=1), errors=("FETCH_SESSION_ID_NOT_FOUND",)
+        "sessions",
+        *(
+            Step(api=API, body=fetch_body([{}], session_id=id, session_epoch=epoch), errors=errors)
+            for id, epoch, errors in (
+                (123456, 1, ("FETCH_SESSION_ID_NOT_FOUND",)),
+                (0, 0, ()),
+                (5, 0, ()),
+                (123456, -1, None),
+                *((0, epoch, None) for epoch in (5, 1, -5)),
+            )
         ),
-        versions=_from(7),
-    ),
-    _one("new session", Step(api=API, body=fetch_body([{}], session_epoch=0)), versions=_from(7)),
-    _one(
-        "closing a foreign session",
-        Step(api=API, body=fetch_body([{}], session_id=123456, session_epoch=-1), errors=None),
-        versions=_from(7),
-    ),
-    _one(
-        "epoch without a session",
-        *(Step(api=API, body=fetch_body([{}], session_epoch=epoch), errors=None) for epoch in (5, 1, -5)),
-        versions=_from(7),
-    ),
-    _one(
-        "new session in place of a foreign one",
-        Step(api=API, body=fetch_body([{}], session_id=5, session_epoch=0)),
         versions=_from(7),
     ),
 )
 
 EPOCHS: Final = (
-    _one("current leader epoch", _fetch(current_leader_epoch="$t_epoch"), versions=_from(9)),
     _one(
-        "leader epoch of the future",
+        "leader epochs",
+        _fetch(current_leader_epoch="$t_epoch"),
         _fetch("UNKNOWN_LEADER_EPOCH", current_leader_epoch=Plus(var="t_epoch", amount=1)),
         versions=_from(9),
     ),
     _one(
-        "last fetched epoch agrees",
+        "last fetched epochs",
         _fetch(fetch_offset=3, last_fetched_epoch="$t_epoch", current_leader_epoch="$t_epoch"),
-        versions=_from(12),
-    ),
-    _one(
-        "last fetched epoch of the future",
         _fetch("OFFSET_OUT_OF_RANGE", fetch_offset=3, last_fetched_epoch=Plus(var="t_epoch", amount=1)),
-        versions=_from(12),
-    ),
-    _one(
-        "beyond the end of the last fetched epoch",
         _fetch(fetch_offset=99, last_fetched_epoch="$t_epoch", top={**AT_ONCE, "min_bytes": 1}),
         versions=_from(12),
     ),
 )
 
-SCRIPTS: Final = (*OFFSETS, *LIMITS, *UNKNOWN, *SESSIONS, *EPOCHS)
+SCRIPTS: Final = (*READS, *LIMITS, *UNKNOWN, *SESSIONS, *EPOCHS)

@@ -31,29 +31,22 @@ def _list_script(name: str, *steps: Step, start: int = 1, log: tuple[Step, ...] 
 
 
 LIST_OFFSETS: Final = (
-    _list_script("earliest and latest", _list(-2), _list(-1)),
-    _list_script("by time", *(_list(_after(ms)) for ms in (-1, 0, 1, 5, 15, 20, 21, 40, 41, 42))),
+    _list_script(
+        "of a log",
+        _list(-2),
+        _list(-1),
+        *(_list(_after(ms)) for ms in (-1, 0, 1, 5, 15, 20, 21, 40, 41, 42)),
+        *(_list(marker, expected=False) for marker in (-4, -5, -6, -7, -99)),
+        Step(api="list_offsets", body=offsets_body("t", [0, 7, -1], -1), errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+        Step(api="list_offsets", body=offsets_body("t", [0, 0], -1), errors=None),
+        Step(api="list_offsets", body=offsets_body("u", [0], -1), errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+    ),
     _list_script("latest time", _list(-3), start=7),
-    _list_script("tiered markers", _list(-4, expected=False), _list(-5, expected=False), _list(-6, expected=False)),
-    _list_script("unheard of marker", _list(-7, expected=False), _list(-99, expected=False)),
     _list_script("empty log", _list(-2), _list(-1), _list("$now"), log=new_topic()),
     _list_script("empty log latest time", _list(-3), start=7, log=new_topic()),
     _list_script(
-        "unknown topic",
-        Step(api="list_offsets", body=offsets_body("u", [0], -1), errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
-        log=(),
-    ),
-    _list_script(
-        "no such partition",
-        Step(api="list_offsets", body=offsets_body("t", [0, 7, -1], -1), errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
-    ),
-    _list_script(
-        "a partition twice",
-        Step(api="list_offsets", body=offsets_body("t", [0, 0], -1), errors=None),
-    ),
-    _list_script("current leader epoch", _list(-1, epoch="$t_epoch"), start=4),
-    _list_script(
-        "leader epoch of the future",
+        "leader epochs",
+        _list(-1, epoch="$t_epoch"),
         _list(-1, "UNKNOWN_LEADER_EPOCH", epoch=Plus(var="t_epoch", amount=1)),
         start=4,
     ),

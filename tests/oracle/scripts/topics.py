@@ -25,6 +25,7 @@ def _create_script(name: str, *steps: Step, versions: tuple[int, ...] = ()) -> S
     return Script(name=f"create topic {name}", api="create_topics", steps=steps, versions=versions)
 
 
+ILLEGAL: Final = ("", ".", "..", "a/b", "a b", "é", "x" * 250)
 GONE: Final = ("UNKNOWN_TOPIC_OR_PARTITION",)
 NODE: Final = Step(api="metadata", body={"topics": []}, save={"node": "brokers[0].node_id"})
 
@@ -79,35 +80,29 @@ CREATE: Final = (
         _seen("$t", errors=GONE),
     ),
     _create_script("none", _create()),
-    *(
-        _create_script(f"named {name[:9]!r}", _create(_topic(name), errors=("INVALID_TOPIC_EXCEPTION",)))
-        for name in ("", ".", "..", "a/b", "a b", "é", "x" * 250)
+    _create_script(
+        "with an illegal name",
+        *(_create(_topic(name), errors=("INVALID_TOPIC_EXCEPTION",)) for name in ILLEGAL),
     ),
-    *(
-        _create_script(f"with {count} partitions", _create(_topic(partitions=count), errors=("INVALID_PARTITIONS",)))
-        for count in (0, -2)
+    _create_script(
+        "with an impossible number",
+        *(_create(_topic(partitions=count), errors=("INVALID_PARTITIONS",)) for count in (0, -2)),
+        *(_create(_topic(replicas=count), errors=("INVALID_REPLICATION_FACTOR",)) for count in (0, 2, -2)),
     ),
-    *(
-        _create_script(
-            f"with replication factor {count}",
-            _create(_topic(replicas=count), errors=("INVALID_REPLICATION_FACTOR",)),
-        )
-        for count in (0, 2, -2)
-    ),
-    *(
-        _create_script(
-            f"with {what}",
-            _create(_topic(configs=[{"name": name, "value": value}]), errors=("INVALID_CONFIG",)),
-            _seen("$t", errors=GONE),
-        )
-        for what, name, value in (
-            ("an unknown config", "no.such.config", "1"),
-            ("a config that is no number", "retention.ms", "soon"),
-            ("a config out of bounds", "retention.ms", "-2"),
-            ("an unknown cleanup policy", "cleanup.policy", "burn"),
-            ("an unknown compression type", "compression.type", "rar"),
-            ("a config that is null", "retention.ms", None),
-        )
+    _create_script(
+        "with a wrong config",
+        *(
+            _create(_topic(configs=[{"name": name, "value": value}]), errors=("INVALID_CONFIG",))
+            for name, value in (
+                ("no.such.config", "1"),
+                ("retention.ms", "soon"),
+                ("retention.ms", "-2"),
+                ("cleanup.policy", "burn"),
+                ("compression.type", "rar"),
+                ("retention.ms", None),
+            )
+        ),
+        _seen("$t", errors=GONE),
     ),
     _create_script("validated only", _create(_topic(partitions=2), validate_only=True), _seen("$t", errors=GONE)),
     _create_script(
