@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from korvet.api import Api, registry
-from korvet.wire import requests
+from korvet.wire import produce_request, requests
 from korvet.wire.codec import decode_header, decode_request
 from korvet.wire.schema import request_schema
 from tests.oracle.messages import request_frame
@@ -45,6 +45,12 @@ def test_request_of_every_version_has_all_fields_of_its_type(key: int, version: 
         assert own <= set(typed.__annotations__)
         for name in set(typed.__annotations__) - own:
             assert getattr(part, name) == getattr(typed, name)
+
+
+def test_large_produce_has_all_fields_of_its_type() -> None:
+    assert produce_request.ProduceRequest.__annotations__.keys() == requests.ProduceRequest.__annotations__.keys()
+    assert produce_request.TopicData.__annotations__.keys() == requests.TopicProduceData.__annotations__.keys()
+    assert produce_request.ProduceData.__annotations__.keys() == requests.PartitionProduceData.__annotations__.keys()
 
 
 @pytest.mark.parametrize("api", registry().values(), ids=lambda api: api.name)
