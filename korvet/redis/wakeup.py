@@ -96,7 +96,7 @@ class Listening:
         if not self._moved and timeout_s > 0:
             # A cancel scope would cost a waiting Fetch more than its read does.
             self._is_over = False
-            timer = asyncio.get_running_loop().call_later(timeout_s, self._end)
+            timer = self._wakeups.loop.call_later(timeout_s, self._end)
             try:
                 while not (self._moved or self._is_over):
                     await self._sleep()
@@ -110,7 +110,7 @@ class Listening:
         self._note("")
 
     async def _sleep(self) -> None:
-        self._wake = asyncio.get_running_loop().create_future()
+        self._wake = self._wakeups.loop.create_future()
         try:
             await self._wake
         finally:
@@ -134,7 +134,8 @@ class Wakeups:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
+        """Kept, because Python 3.11 makes a system call to look for it."""
         self._channels: dict[str, _Channel] = {}
         self._idle: dict[str, _Channel] = {}
         self._is_doubted = store.url.kind == "cluster"
@@ -151,7 +152,7 @@ class Wakeups:
         known = self._channels.get(channel)
         if known is None:
             return None, 0
-        doubt = int(self._loop.time() / _BELIEVED_S) * _SPANS if self._is_doubted else 0
+        doubt = int(self.loop.time() / _BELIEVED_S) * _SPANS if self._is_doubted else 0
         return known.latest, known.since + doubt
 
     def expect(self, name: str, after: bytes, message: bytes) -> None:
@@ -220,13 +221,13 @@ class Wakeups:
             link.send_unanswered(pack_command(("SSUBSCRIBE", channel.name)))
 
     def _left(self, channel: _Channel) -> None:
-        channel.idle_since = self._loop.time()
+        channel.idle_since = self.loop.time()
         self._idle.pop(channel.name, None)
         self._idle[channel.name] = channel
 
     def _sweep(self) -> None:
         """Unsubscribe the channels without a listener for `_LINGER_S`; ``_idle`` has the oldest first."""
-        deadline = self._loop.time() - _LINGER_S
+        deadline = self.loop.time() - _LINGER_S
         while self._idle:
             name, channel = next(iter(self._idle.items()))
             if channel.idle_since > deadline:
