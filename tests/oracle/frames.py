@@ -21,6 +21,7 @@ from tests.oracle.requests import REQUESTS, versions_of
 from tests.oracle.rights import SECRET, Client
 from tests.oracle.script import Connection, Played, Transcript
 from tests.oracle.values import resolved
+from tests.oracle.versions import edges
 
 _NOBODY: Final = Client(user="u00", title="of no rules")
 _VARIABLES: Final[Mapping[str, Any]] = {
@@ -45,12 +46,13 @@ class Request:
 
 
 @functools.cache
-def requests() -> Sequence[Request]:
-    """All requests in order, each at all versions."""
+def requests(at_edges: bool) -> Sequence[Request]:
+    """All requests in order, each at the versions that each run plays, or at the others."""
     return [
         Request(api, version, request_frame(api, version, resolved(body, _VARIABLES), 0))
         for api, body in REQUESTS
         for version in versions_of(api, body)
+        if (version in edges(api)) == at_edges
     ]
 
 
@@ -91,11 +93,11 @@ class Pipeline(Connection):
         return frame[4:]
 
 
-def differences(kafka: Pipeline, korvet: Pipeline) -> list[str]:
+def differences(kafka: Pipeline, korvet: Pipeline, asked_for: Sequence[Request]) -> list[str]:
     """One line for each field in which an answer of korvet's differs from Kafka's, unless it may."""
     found: list[str] = []
-    for first in range(0, len(requests()), _AT_ONCE):
-        asked = requests()[first : first + _AT_ONCE]
+    for first in range(0, len(asked_for), _AT_ONCE):
+        asked = asked_for[first : first + _AT_ONCE]
         kafka.ask(asked)
         korvet.ask(asked)
         for one in asked:

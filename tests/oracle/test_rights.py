@@ -13,7 +13,7 @@ import pytest
 
 from tests.api.raw import ask
 from tests.api.rdkafka import until
-from tests.oracle.frames import Pipeline, differences
+from tests.oracle.frames import Pipeline, differences, requests
 from tests.oracle.requests import REQUESTS
 from tests.oracle.rights import CLIENTS, SECRET, Client
 from tests.oracle.secured import Secured
@@ -153,7 +153,12 @@ def test_clients_ask_each_api_that_looks_at_rights() -> None:
     "DescribeAuthorizedOperationsTest.testDescribeCluster testDescribeTopics",
 )
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.title.replace(" ", "-"))
-def test_korvet_answers_a_client_as_kafka(client: Client, at_kafka: Prepared, at_korvet: Prepared) -> None:
+@pytest.mark.parametrize(
+    "at_edges", [True, pytest.param(False, marks=pytest.mark.all)], ids=["edges", "other-versions"]
+)
+def test_korvet_answers_a_client_as_kafka(
+    client: Client, at_edges: bool, at_kafka: Prepared, at_korvet: Prepared
+) -> None:
     with closing(at_kafka.connected(client)) as theirs, closing(at_korvet.connected(client)) as ours:
-        found = differences(theirs, ours)
+        found = differences(theirs, ours, requests(at_edges))
     assert not found, "\n" + "\n".join(found)
