@@ -10,26 +10,21 @@ _TURNS: Final = 4
 
 
 class Doubt:
-    """A doubt that ends after some turns of the loop."""
+    """A doubt that ends after some turns of the loop. ``lasts`` counts those that are left."""
 
-    __slots__ = ("_loop", "_turns")
+    __slots__ = ("_loop", "lasts")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._turns = 0
-
-    @property
-    def lasts(self) -> bool:
-        """True while the loop has had fewer turns since `begin`."""
-        return self._turns > 0
+        self.lasts = 0
 
     def begin(self) -> None:
         """Start the doubt."""
-        if not self._turns:
+        if not self.lasts:
             self._loop.call_soon(self._pass)
-        self._turns = _TURNS
+        self.lasts = _TURNS
 
     def _pass(self) -> None:
-        self._turns -= 1
-        if self._turns:
+        self.lasts -= 1
+        if self.lasts:
             self._loop.call_soon(self._pass)

@@ -153,7 +153,7 @@ class Calls:
         A steady stream of replies from Redis proves that the process did not.
         """
         link = self._store.coordination(key)
-        return self._store.doubt.lasts or link is None or not link.is_steady
+        return self._store.doubt.lasts > 0 or link is None or not link.is_steady
 
 
 async def _some_turns() -> None:

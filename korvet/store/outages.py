@@ -148,12 +148,15 @@ class Outages:
         return "" if link is None or server is None else server.told_of(link.history)
 
     def known_recently(self, key: str) -> str | None:
-        """As `known_at`; None if that `is_stale`. Heartbeats ask this, so both look for the server once."""
+        """As `known_at`; None if that is outdated, because this front-end hung or could not reach Redis.
+
+        A function would take that for an outage, although others may have been served. So callers `catch_up` first.
+        """
         link = self._store.coordination(key)
         server = None if link is None else self._servers.get(link.name)
         if link is None or server is None:
             return ""
-        return None if self._is_old(server) else server.told_of(link.history)
+        return None if self._now() - server.asked_s > LIMIT_MS / 1000 else server.told_of(link.history)
 
     def began(self, text: str) -> None:
         """Note the times without a front-end before this one's start, as outages of all servers.
@@ -175,18 +178,6 @@ class Outages:
             asked = self._asked.get(link.name)
             recent = asked is not None and not asked.is_done and asked.age_s() < _INTERVAL_S
             await asyncio.shield(asked.reply if asked is not None and recent else self._ask(link).reply)
-
-    def is_stale(self, key: str) -> bool:
-        """True if `known_at` is outdated, because this front-end hung or could not reach Redis.
-
-        A function would take that for an outage, although others may have been served. So callers `catch_up` first.
-        """
-        link = self._store.coordination(key)
-        server = None if link is None else self._servers.get(link.name)
-        return server is not None and self._is_old(server)
-
-    def _is_old(self, server: _Server) -> bool:
-        return self._now() - server.asked_s > LIMIT_MS / 1000
 
     async def watch(self) -> None:
         """Probe every server each second, and more often after an outage, until cancelled."""

@@ -83,7 +83,7 @@ class Script:
     async def begin(self, ctx: Context, request: Any) -> Answer:
         """Begin like a heartbeat, with a call that the test answers."""
         name = ctx.client_id or ""
-        self.doubted[name] = ctx.frontend.store.doubt.lasts
+        self.doubted[name] = ctx.frontend.store.doubt.lasts > 0
         if name in self.cannot_begin:
             await in_task()
             return await self.handle(ctx, request)
