@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import struct
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
@@ -429,6 +431,20 @@ async def test_idle_connection_is_closed_unless_a_request_is_in_flight() -> None
         script.open("a")
         assert (await served.answer())[0] == ord("a")
         assert await served.is_closed_by_server()
+
+
+@pytest.mark.parametrize("sasl", [(), ("PLAIN",)])
+async def test_memory_of_a_connection_that_ended_waits_for_no_collection_of_cycles(sasl: Sequence[str]) -> None:
+    async with serving(Script(), sasl=sasl) as running:
+        gc.disable()
+        try:
+            async with raw_client(running.port) as client:
+                client.send(named(PLAIN, "a"))
+                await client.answer()
+                ended = [weakref.ref(one) for one in running.server.open_connections]
+            await until(lambda: [one() for one in ended] == [None])
+        finally:
+            gc.enable()
 
 
 async def test_drain_answers_requests_in_flight_and_takes_no_more() -> None:

@@ -325,9 +325,10 @@ class Answering:
         return self._held_back > 0 and any(one.is_held_back and one.is_unanswered for one in self.requests)
 
     def discard(self) -> None:
-        """Drop the requests, which will not be answered."""
+        """Drop the requests, which will not be answered, and let go of the connection, which holds this."""
         for request in self.requests:
             request.close()
             self._uncharge(request)
         self.requests.clear()
+        del self._connection
         self._connections.let_read()

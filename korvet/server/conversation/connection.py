@@ -403,6 +403,7 @@ class Connection(asyncio.BufferedProtocol):
         self.transport = self.answers.transport = None
         if self._gate is not None:
             self._gate.leave()
+            self._gate = None
         if self.conversation.state.is_closing or not self.answering.has_unanswered:
             self.close()
         else:
