@@ -113,6 +113,9 @@ def test_drain_waits_for_nothing_but_its_client() -> None:
     reading.on(Event.DRAIN)
     late.pause(Pause.UNREAD)
     assert not reading.begins and not late.begins
+    for left in (reading, late, of(State.OPEN, Pause.UNREAD)):
+        left.on(Event.LOSE)
+        assert left.begins and not left.takes
 
 
 def test_connection_that_closes_reads_as_before_so_that_its_last_answers_arrive() -> None:

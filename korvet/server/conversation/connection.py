@@ -408,7 +408,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
         else:
             # As in Kafka its requests are handled (Selector.maybeReadFromClosingChannel).
-            self.conversation.on(Event.DRAIN)
+            self.conversation.on(Event.LOSE)
             self.answering.scope.deadline = self._loop.time() + _LINGER_S
             self.answering.wake()
         self.frames.discard()

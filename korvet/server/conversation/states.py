@@ -53,13 +53,16 @@ class Event(Enum):
     """The login failed."""
     DRAIN = auto()
     """No more requests are taken."""
+    LOSE = auto()
+    """The client has left, and some of its requests are served all the same."""
     CLOSE = auto()
     """Queued requests get no answer."""
     END = auto()
     """Its task has ended."""
 
 
-_LIVE: Final = {Event.DRAIN: State.DRAINING, Event.CLOSE: State.CLOSING, Event.END: State.ENDED}
+_DRAINING: Final = {Event.LOSE: State.DRAINING, Event.CLOSE: State.CLOSING, Event.END: State.ENDED}
+_LIVE: Final = {Event.DRAIN: State.DRAINING, **_DRAINING}
 _LOGIN: Final = {Event.ADMIT: State.OPEN, Event.REFUSE: State.REFUSED}
 NEXT: Final[Mapping[State, Mapping[Event, State]]] = MappingProxyType(
     {
@@ -69,7 +72,7 @@ NEXT: Final[Mapping[State, Mapping[Event, State]]] = MappingProxyType(
         State.OPEN: {Event.BEGIN_LOGIN: State.LOGIN_AGAIN, **_LIVE},
         State.LOGIN_AGAIN: {**_LOGIN, **_LIVE},
         State.REFUSED: _LIVE,
-        State.DRAINING: {Event.CLOSE: State.CLOSING, Event.END: State.ENDED},
+        State.DRAINING: _DRAINING,
         State.CLOSING: {Event.END: State.ENDED},
         State.ENDED: {},
     }
@@ -125,8 +128,8 @@ class Conversation:
         """Go to the next state."""
         self.state = NEXT[self.state].get(event, self.state)
         if not self.state.takes:
-            # A throttle of a client that left, or of a front-end that stops, would only delay the end.
-            self.pauses &= Pause.UNREAD
+            # They would only delay the end, and a client that has left will read nothing.
+            self.pauses &= Pause(0) if event is Event.LOSE else Pause.UNREAD
         self._decide()
 
     def pause(self, pause: Pause) -> None:
