@@ -31,6 +31,14 @@ def new_topic(broker: KorvetServer, partitions: int = 1) -> tuple[str, UUID]:
     return result["name"], result["topic_id"]
 
 
+def test_fetch_of_a_negative_number_of_bytes_gets_the_first_batch(broker: KorvetServer) -> None:
+    """Kafka answers UNKNOWN_SERVER_ERROR."""
+    name, _ = new_topic(broker)
+    produced(broker.port, name, records(), records())
+    (read,) = fetch(broker.port, name, wanted(0), max_bytes=-1)
+    assert offsets(read) == [0]
+
+
 # ---------------------------------------------------------------------- waiting
 
 
