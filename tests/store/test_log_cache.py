@@ -16,7 +16,7 @@ from korvet.store.keys import Namespace
 from korvet.store.log import cache
 from korvet.store.log.cache import BatchCache
 from korvet.store.log.entries import Entry
-from korvet.store.log.partition import Partition
+from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.room import PartitionRead, Want
 from tests.store.logs import EVERYTHING, LARGE, Front, batch, messages_held, offsets, split, stored, until
 
@@ -75,6 +75,10 @@ def add(kept: BatchCache, partition: Partition, base: int, size: int = 800) -> N
     kept.add(partition, base, entry, bytes(size), since=partition.since, epoch=partition.epoch, is_settled=True)
 
 
+def run(kept: BatchCache, partition: Partition, until: int, *, is_committed: bool = False) -> cache.Run | None:
+    return kept.run(partition, 0, until, EVERYTHING, must=True, is_committed=is_committed)
+
+
 async def test_oldest_batches_are_dropped_over_the_budget() -> None:
     budget = 3 * (800 + cache.ENTRY_BYTES)
     kept, one, other = BatchCache(budget), unread(), unread()
@@ -82,6 +86,57 @@ async def test_oldest_batches_are_dropped_over_the_budget() -> None:
         add(kept, one if base % 2 else other, base)
         assert kept.size_bytes <= budget
     assert [base for base in range(10) if kept.next(one if base % 2 else other, base)] == [7, 8, 9]
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+async def test_batch_that_was_used_last_is_dropped_last(is_read: bool) -> None:
+    kept, one = BatchCache(3 * (800 + cache.ENTRY_BYTES)), unread()
+    for base in range(3):
+        add(kept, one, base)
+    if is_read:
+        assert run(kept, one, 1) is not None
+    else:
+        assert kept.get(one, 0, Entry(1, 1, 800, 0, None, 1), is_shared=False) is not None
+    add(kept, one, 3)
+    assert [base for base in range(4) if kept.next(one, base)] == [0, 2, 3]
+
+
+@pytest.mark.parametrize("attribute", ["since", "epoch"])
+async def test_entry_is_as_current_as_the_ends(attribute: str) -> None:
+    kept, one = BatchCache(10_000), unread()
+    add(kept, one, 0)
+    assert run(kept, one, 1) is not None
+    setattr(one, attribute, getattr(one, attribute) + 1)
+    assert (run(kept, one, 1), kept.next(one, 0)) == (None, None)
+
+
+@pytest.mark.parametrize(("stable", "last_aborted", "settled"), [(2, -1, 2), (1, -1, 1), (2, 0, 0), (2, 1, 0)])
+async def test_entry_is_settled_between_aborted_and_open_transactions(
+    stable: int, last_aborted: int, settled: int
+) -> None:
+    kept, one = BatchCache(10_000), unread()
+    one.epoch, entries = 3, [Entry(base + 1, 1, 800, 0, None, base + 1) for base in range(2)]
+    kept.learn(one, 0, entries, Meta(0, 2, 3, b"", stable, last_aborted, -1), one.since)
+    assert [run(kept, one, until, is_committed=True) is not None for until in (1, 2)] == [settled > 0, settled > 1]
+    # A later read that knows less takes nothing back, unless in another history.
+    kept.learn(one, 0, entries, Meta(0, 2, 3, b"", stable, 2, -1), one.since)
+    assert (run(kept, one, 1, is_committed=True) is not None) == (settled > 0)
+    one.epoch = 4
+    kept.learn(one, 0, entries, Meta(0, 2, 4, b"", stable, 2, -1), one.since)
+    assert run(kept, one, 1, is_committed=True) is None
+
+
+async def test_batch_that_was_read_ahead_stays_once_followers_may_come() -> None:
+    kept, one, entry = BatchCache(10_000), unread(), Entry(1, 1, 800, 0, None, 1)
+    kept.learn(one, 0, [entry], Meta(0, 1, -1, b"", 1, -1, -1), one.since)
+    learned = kept.next(one, 0)
+    assert learned is not None
+    kept.read_ahead(learned, asyncio.get_running_loop().create_future())
+    assert kept.ahead_bytes == 800
+    add(kept, one, 0)
+    assert kept.ahead_bytes == 0
+    assert kept.get(one, 0, entry, is_shared=False) is not None
+    assert kept.next(one, 0) is not None
 
 
 async def test_batch_that_is_added_twice_counts_once() -> None:
@@ -319,7 +374,7 @@ async def test_batches_of_one_reader_are_not_kept(one: Front) -> None:
         await one.read(partition, number, max_bytes=LARGE, share=share)
         share.let_go()
     # The last one is at the end, where followers may come for it.
-    assert one.log.cache.size_bytes < 2 * LARGE
+    assert one.log.cache.size_bytes == len(appended[-1]) + cache.ENTRY_BYTES
 
 
 async def followers(one: Front, other: Front, count: int) -> tuple[Partition, list[asyncio.Task[PartitionRead]]]:
