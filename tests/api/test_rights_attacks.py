@@ -12,7 +12,7 @@ from korvet.security.audit import MOST_LINES_A_SECOND
 from tests.api.acls import TURNED_ON, everything, on_cluster, rule, set_rules, whole_budget
 from tests.api.raw import ask, created, unique
 from tests.api.test_authorization import NOBODYS, REFUSALS, SECRET, T29, codes
-from tests.oracle.versions import supported
+from tests.oracle.versions import edges, supported
 from tests.support.broker import KorvetServer, running_broker
 
 TOPIC, GROUP, TRANSACTIONAL_ID = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
@@ -20,7 +20,7 @@ READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 THEIRS = "g"
 """The group of `REFUSALS`, and here one that exists; and likewise the transactional id x."""
 BY_NAME = [
-    (api, version)
+    pytest.param(api, version, marks=() if version in edges(api) else pytest.mark.all)
     for api in REFUSALS
     for version in supported(api)
     if not (api == "produce" and version >= 13) and not (api == "fetch" and version >= 13)
