@@ -114,7 +114,7 @@ def arguments(function: str, named: Mapping[str, Named]) -> Sequence[Argument]:
         given = in_order(named)
     except KeyError:
         given = ()
-    if given and len(named) == len(given) and None not in given:
+    if given and len(named) == len(given) and (required == len(fixed) or None not in given):
         if not repeated:
             return given
         if isinstance(given[-1], list | tuple):
