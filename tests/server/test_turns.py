@@ -14,6 +14,7 @@ import pytest
 from korvet.api import Answer
 from korvet.api.shared.context import Context
 from korvet.api.shared.loop_turns import LoopTurns, with_few_repeats
+from korvet.server.conversation import answering
 from tests.server.script import PLAIN, STARTED, Script, named, serving, until
 from tests.support.wire import raw_client
 
@@ -151,3 +152,25 @@ async def test_many_short_lists_within_a_list_are_encoded_in_turns() -> None:
         ended.set()
     assert done == 81
     assert max(after - before for before, after in pairwise(rounds)) <= 10
+
+
+async def test_request_that_begins_again_later_begins_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn's limit leaves two callbacks that begin what was held back; the second one finds a request that waits."""
+    monkeypatch.setattr(answering, "REQUESTS_A_TURN", 1)
+    monkeypatch.setattr(answering, "TURN_S", 60.0)
+    begun: list[str] = []
+
+    class Counting(Script):
+        async def start(self, ctx: Context, request: Any) -> Answer:
+            begun.append(ctx.client_id or "")
+            return await super().start(ctx, request)
+
+    script = Counting()
+    script.gate("d")
+    script.cannot_start = {"a", "e"}
+    async with serving(script) as running, raw_client(running.port) as client:
+        client.send(named(STARTED, *"abcdef"))
+        await until(lambda: "e" in begun)
+        script.open("d")
+        assert [(await client.answer())[0] for _ in range(6)] == [ord(name) for name in "abcdef"]
+    assert begun == [*"abcdef"]

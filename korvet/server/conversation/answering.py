@@ -306,6 +306,9 @@ class Answering:
         begun, ends = 0, monotonic() + TURN_S
         for request in self.requests:
             if request.is_held_back:
+                if request.stage is not QUEUED:
+                    # It has begun, and those after it wait for its answer.
+                    return
                 if begun == REQUESTS_A_TURN or (begun and monotonic() > ends):
                     self._loop.call_soon(self._begin_more)
                     return
