@@ -103,6 +103,8 @@ class Connection(asyncio.BufferedProtocol):
         """The times of writes with their numbers of unanswered commands; only for the waits."""
         self._timed = 0
         """The number of waiting commands with a known time of writing."""
+        self._replied = 0
+        """The replies of this read. A reply may bring about further calls, so the queue's length does not tell."""
         self.subscriber = False
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
@@ -213,7 +215,7 @@ class Connection(asyncio.BufferedProtocol):
             self._doubt.begin()
         self._read_at = self.heard_at = now
         self._pinged = False
-        waiting = len(self._waiting)
+        self._replied = 0
         try:
             if self._bulk is None:
                 self._received(self._scratch[:nbytes])
@@ -222,8 +224,8 @@ class Connection(asyncio.BufferedProtocol):
         except (hiredis.ProtocolError, ValueError) as error:
             self.error = error
             self.abort()
-        if self._waits is not None and (replies := waiting - len(self._waiting)) > 0:
-            self._note_replies(self._waits, replies)
+        if self._waits is not None and self._replied:
+            self._note_replies(self._waits, self._replied)
 
     def _note_write(self) -> None:
         """Note the time of a write: two clock readings for each turn of the loop, none for each command."""
@@ -272,6 +274,7 @@ class Connection(asyncio.BufferedProtocol):
         # unanswered.
         value = bulk.value()
         self._bulk = None
+        self._replied += 1
         future = self._waiting.popleft()[0]
         if future is not None and not future.done():
             future.set_result(value)
@@ -280,7 +283,7 @@ class Connection(asyncio.BufferedProtocol):
         reader, popleft = self._reader, self._waiting.popleft
         next_reply, has_more = reader.gets, reader.has_data
         self._feed(data)
-        is_between = False
+        is_between, replied = False, 0
         while not is_between and (reply := next_reply()) is not _NOTHING:
             is_between = not has_more()
             try:
@@ -288,6 +291,7 @@ class Connection(asyncio.BufferedProtocol):
             except IndexError:
                 # A server that refuses a client says so before it reads a command.
                 raise ValueError(str(reply)) from None
+            replied += 1
             future = sent[0]
             if future is None:
                 if isinstance(reply, ReplyError):
@@ -298,6 +302,7 @@ class Connection(asyncio.BufferedProtocol):
             elif not future.done():
                 future.set_result(reply)
         self._is_between_replies = is_between
+        self._replied += replied
 
     def abort(self) -> None:
         """Drop the connection at once, with the replies that the server owes."""

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.redis.large_string import LEAST_BYTES
+from korvet.redis.reply import Reply
 from korvet.redis.resp import Connection, Owner, ReplyError, Sent, Waits, pack_command
 
 GET = pack_command(("GET", "key"))
@@ -153,3 +154,19 @@ async def test_waits_are_counted_from_the_write_of_their_command_if_somebody_ask
     receive(connection, string(50_000), [7])
     assert sum(owner.waits.buckets) == 4
     assert _Refusals().waits is None
+
+
+@pytest.mark.anyio
+async def test_call_that_a_reply_brings_about_is_no_reply_less() -> None:
+    owner, loop = _Refusals(Waits()), asyncio.get_running_loop()
+    connection = Connection(owner)
+    connection.connection_made(_Written())
+    first, second = Reply(loop=loop), Reply(loop=loop)
+    first.then = lambda: connection.send(second, GET)
+    connection.send(first, GET)
+    await asyncio.sleep(0)
+    receive(connection, string(5), [])
+    await asyncio.sleep(0)
+    receive(connection, string(5), [])
+    assert second.done()
+    assert owner.waits is not None and sum(owner.waits.buckets) == 2
