@@ -139,6 +139,16 @@ async def test_batch_that_was_read_ahead_stays_once_followers_may_come() -> None
     assert kept.next(one, 0) is not None
 
 
+async def test_another_entry_takes_the_place_of_the_former() -> None:
+    kept, one = BatchCache(10_000), unread()
+    for size in (800, 900):
+        add(kept, one, 0, size)
+        found = kept.next(one, 0)
+        assert found is not None
+        assert found.batch == bytes(size)
+        assert kept.size_bytes == size + cache.ENTRY_BYTES
+
+
 async def test_batch_that_is_added_twice_counts_once() -> None:
     kept, one = BatchCache(10_000), unread()
     for _ in range(10):
@@ -268,15 +278,28 @@ async def test_committed_reader_asks_redis_where_an_aborted_transaction_may_be(o
         ranges.clear()
 
 
-async def test_reader_passes_a_gap_out_of_memory(one: Front, ranges: list[str]) -> None:
-    """Compaction leaves gaps between the offsets of batches."""
+async def test_uncommitted_reader_takes_no_entry_for_settled(one: Front) -> None:
     partition, _ = await lagging(one, 6)
+    await one.read(partition, 0, max_bytes=LIMIT)
+    kept = one.log.cache.next(partition, 2)
+    assert kept is not None
+    kept.is_settled = False
+    assert offsets(await one.read(partition, 1, max_bytes=LIMIT)) == [1]
+    assert one.log.reads.entries == 1
+    assert one.log.cache.next(partition, 2) is kept
+    assert not kept.is_settled
+
+
+async def test_reader_passes_a_gap_out_of_memory(one: Front, ranges: list[str], gets: list[str]) -> None:
+    """Compaction leaves gaps between the offsets of batches."""
+    partition, _ = await lagging(one, 4)
     await one.store.call(Purpose.APPEND, partition.keys.log, "XDEL", partition.keys.log, "3-0")
     await one.read(partition, 0, max_bytes=LIMIT)
     ranges.clear()
-    assert offsets(await one.read(partition, 1, max_bytes=LIMIT)) == [1]
-    assert offsets(await one.read(partition, 2, max_bytes=LIMIT)) == [3]
+    for number, base in ((1, 1), (2, 3), (2, 3)):
+        assert offsets(await one.read(partition, number, max_bytes=LIMIT)) == [base]
     assert ranges == []
+    assert len(gets) == len(set(gets)) == 3
 
 
 async def test_entries_that_hold_their_batches_are_not_kept(one: Front) -> None:
@@ -398,6 +421,23 @@ async def test_followers_of_another_front_end_ask_redis_once(one: Front, other: 
     assert offsets(await one.read(partition, 0)) == [0]
     assert len(ranges) == 2
     assert not one.log.asked
+
+
+async def test_follower_asks_anew_after_a_message(one: Front, other: Front) -> None:
+    partition, readers = await followers(one, other, 2)
+    subscriber = one.store.subscriber(partition.channel)
+    assert subscriber is not None
+    subscriber.on_push([b"smessage", partition.channel.encode(), b"0 2"])
+    readers.append(asyncio.ensure_future(one.read(partition, 0)))
+    await asyncio.sleep(0)
+    assert len(one.log.asked) == 2
+    await asyncio.gather(*readers)
+
+
+async def test_readers_that_hear_no_messages_ask_one_by_one(one: Front, ranges: list[str]) -> None:
+    partition = await one.partition()
+    await asyncio.gather(one.read(partition, 0), one.read(partition, 0))
+    assert len(ranges) == 2
 
 
 async def test_follower_that_goes_away_takes_nothing_from_the_others(one: Front, other: Front) -> None:
