@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -141,6 +142,7 @@ def test_way_of_a_record_has_all_steps_in_their_order() -> None:
 
 def test_calls_of_the_floor_and_of_korvet_are_counted_on_every_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "BATCHES", 3)
+    monkeypatch.setattr(calls, "jobs", partial(calls.jobs, batches=3, members=2))
     monkeypatch.setattr(calls, "LINES", [line._replace(turns=5) for line in calls.LINES])
     table = calls.run([targets.korvet], 1, lambda _: None)
     assert [row[0] for row in table.rows] == [line.name for line in calls.LINES]
