@@ -173,6 +173,24 @@ async def test_failure_of_a_begun_request_is_answered_and_logged_once() -> None:
     assert [entry["log_level"] for entry in logs if "exc_info" in entry] == ["error"]
 
 
+async def test_handler_that_waits_after_its_client_left_is_reported_and_keeps_no_memory() -> None:
+    class Wrong(Script):
+        async def begin(self, ctx: Context, request: Any) -> Answer:
+            try:
+                return await super().begin(ctx, request)
+            finally:
+                await asyncio.sleep(0)
+
+    script = Wrong()
+    with capture_logs() as logs:
+        async with serving(script) as running:
+            async with raw_client(running.port) as client:
+                client.send(named(BEGUN, "a") + named(PLAIN, "b"))
+                await until(lambda: "a" in script.begun)
+            await until(lambda: not running.server.open_connections and running.server.charged_bytes == 0)
+    assert ["ignored GeneratorExit" in str(entry["exc_info"]) for entry in logs] == [True]
+
+
 async def test_request_of_a_client_that_left_ends_before_its_reply() -> None:
     script = Script()
     with capture_logs() as logs:

@@ -330,8 +330,12 @@ class Answering:
     def discard(self) -> None:
         """Drop the requests, which will not be answered, and let go of the connection, which holds this."""
         for request in self.requests:
-            request.close()
             self._uncharge(request)
+            try:
+                request.close()
+            except Exception as error:
+                # A handler that waits at its end is a defect, and must not keep the others.
+                self._connections.report(error, "end of a request", self._connection.client)
         self.requests.clear()
         del self._connection
         self._connections.let_read()

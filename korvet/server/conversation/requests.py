@@ -120,7 +120,7 @@ class Request:
 
     def _step(self) -> None:
         """Run its handler to its next wait."""
-        steps, stepping[0] = self._steps, True
+        steps, was, stepping[0] = self._steps, stepping[0], True
         try:
             reply = steps.send(None) if self.metering is None else self.metering.call(steps.send, None)
             if reply is None:
@@ -140,7 +140,7 @@ class Request:
         except Exception as error:
             self.fail(error)
         finally:
-            stepping[0] = False
+            stepping[0] = was
 
     def __await__(self) -> Generator[Any, None, Answer]:
         if self.stage is QUEUED:
