@@ -49,7 +49,7 @@ class LineBudget:
         return left_out
 
     def _has_room(self, now: float) -> bool:
-        """Whether one more kind may have a budget of its own; kinds whose periods have ended make room."""
+        """True if one more kind may have a budget of its own; kinds whose periods have ended make room."""
         while len(self._kinds) >= _MOST_KINDS:
             oldest = next(iter(self._kinds))
             began, count = self._kinds[oldest]

@@ -65,7 +65,7 @@ class Api:
     needs: Needs
     start: Start = IN_TURN
     is_repeated: bool = False
-    """Whether clients send the very same request again and again."""
+    """True if clients send the very same request again and again."""
 
 
 _registry: dict[int, Api] = {}

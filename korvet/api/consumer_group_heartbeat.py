@@ -113,7 +113,7 @@ async def handle(ctx: Context, request: requests.ConsumerGroupHeartbeatRequest) 
 
 
 def _says_nothing(request: requests.ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether a heartbeat is a beat: it only shows that its member lives, as almost all do.
+    """True if a heartbeat is a beat: it only shows that its member lives, as almost all do.
 
     Nothing but its ids can be wrong, and the ids of a settled member are right.
     """

@@ -73,7 +73,7 @@ async def handle(ctx: Context, request: requests.DescribeQuorumRequest) -> Field
 
 
 def _asks_for_metadata(topics: Sequence[requests.TopicData]) -> bool:
-    """Whether the request names the one partition of the metadata, and nothing else."""
+    """True if the request names the one partition of the metadata, and nothing else."""
     asked = [(topic.topic_name, part.partition_index) for topic in topics for part in topic.partitions]
     return len(topics) == 1 and asked == [(CLUSTER_METADATA_TOPIC, 0)]
 

@@ -210,7 +210,7 @@ def _topic(ctx: Context, asked: requests.FetchTopic) -> tuple[str | UUID, Topic 
 
 
 def _is_follower(request: requests.FetchRequest) -> bool:
-    """Whether the client says it is a follower. Korvet's partitions have none, so it gets nothing."""
+    """True if the client says it is a follower. Korvet's partitions have none, so it gets nothing."""
     # Each version has one of the two fields; the default of the other is -1.
     return max(request.replica_id, request.replica_state.replica_id) >= 0
 
@@ -283,7 +283,7 @@ def _wait_s(request: requests.FetchRequest) -> float:
 
 
 def _has_only_failed(reads: Sequence[PartitionRead]) -> bool:
-    """Whether a failure that passes is all there is to tell."""
+    """True if a failure that passes is all there is to tell."""
     return any(read.code in _PASSING for read in reads) and not any(read.size_bytes for read in reads)
 
 
@@ -306,7 +306,7 @@ async def _read_once(
 
 
 def _is_enough(reads: Sequence[PartitionRead], min_bytes: int) -> bool:
-    """Whether there is no reason to wait: enough bytes, no partitions, or a code that must be told at once."""
+    """True if there is no reason to wait: enough bytes, no partitions, or a code that must be told at once."""
     size_bytes = 0
     for read in reads:
         if read.code not in (0, *_LASTING) or read.diverging is not None or read.is_cut:

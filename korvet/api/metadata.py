@@ -126,7 +126,7 @@ def _partition(ctx: Context, topic: Topic, index: int, known: LeaderEpoch) -> Fi
 
 
 def _is_valid(ctx: Context, request: requests.MetadataRequest) -> bool:
-    """Whether the request names each topic in a way that the version knows (MetadataRequest, KAFKA-10547)."""
+    """True if the request names each topic in a way that the version knows (MetadataRequest, KAFKA-10547)."""
     for topic in request.topics or ():
         if topic.name is None and topic.topic_id is None:
             return False
@@ -201,7 +201,7 @@ async def _seen(ctx: Context) -> Sequence[Found]:
 
 
 def _creates(ctx: Context) -> bool:
-    """Whether clients' requests create topics that do not exist."""
+    """True if clients' requests create topics that do not exist."""
     return ctx.frontend.catalog.boolean(None, "auto.create.topics.enable")
 
 

@@ -252,13 +252,13 @@ def _plan(
 
 
 def _is_forbidden(rights: Rights, name: str | UUID, topic: Topic | None) -> bool:
-    """Whether the client may not write to a topic that it named, or whose id it knows."""
+    """True if the client may not write to a topic that it named, or whose id it knows."""
     shown = name if isinstance(name, str) else None if topic is None else topic.name
     return shown is not None and not rights.allows(needs.WRITE, needs.TOPIC, shown)
 
 
 def _has_to_wait(ctx: Context, request: requests.ProduceRequest, partition: Partition, batch: Batch | Refusal) -> bool:
-    """Whether a batch cannot be sent at once; for almost all batches this check is quick."""
+    """True if a batch cannot be sent at once; for almost all batches this check is quick."""
     log = ctx.frontend.log
     if partition.repairing or log.reserve.is_used_up(partition.keys.log):
         return True
@@ -267,7 +267,7 @@ def _has_to_wait(ctx: Context, request: requests.ProduceRequest, partition: Part
 
 
 def _is_believed(ctx: Context, batch: Batch, limits: TopicLimits) -> bool:
-    """Whether the header's greatest timestamp is that of the records, and the topic has no bound on their least."""
+    """True if the header's greatest timestamp is that of the records, and the topic has no bound on their least."""
     is_dated = ctx.peer.dates_batches and batch.max_timestamp >= batch.base_timestamp
     return is_dated and limits.max_behind_ms == LONG_MAX
 
@@ -287,7 +287,7 @@ def _dated(ctx: Context, job: _Job, before: int) -> _Job | Refusal | None:
 
 
 def _must_be_opened(limits: TopicLimits, batch: Batch | Refusal) -> bool:
-    """Whether a batch must be opened, which may take longer than the loop may be held up."""
+    """True if a batch must be opened, which may take longer than the loop may be held up."""
     return limits.opens_batches or (limits.is_compacted and not isinstance(batch, Refusal) and not is_short(batch))
 
 

@@ -41,7 +41,7 @@ class Reply(asyncio.Future[Any]):
 
 
 stepping = [False]
-"""Whether a coroutine is being stepped without a task."""
+"""True if a coroutine is being stepped without a task."""
 
 
 @coroutine

@@ -224,7 +224,7 @@ def _unknown_name(table: str, name: str, allowed: Mapping[str, Any]) -> str:
 
 
 def _is_like_a_listener(name: str) -> bool:
-    """Whether it is what Kafka calls a listener's settings, or nearly what they are called here."""
+    """True if it is what Kafka calls a listener's settings, or nearly what they are called here."""
     plain = name.lower().replace("_", "-").replace(".", "-")
     return "listener" in plain or plain in _KAFKAS_LISTENER or bool(get_close_matches(plain, ("listener",), 1, 0.75))
 

@@ -51,7 +51,7 @@ class Nodes(Protocol):
         """The node to which a group's members send their requests."""
 
     def lists(self, group_id: str, target: int | None) -> bool:
-        """Whether a group is in the list of the node that was asked.
+        """True if a group is in the list of the node that was asked.
 
         :param target: the node, by the balancer's port or the server name; None if neither names it.
 
@@ -59,7 +59,7 @@ class Nodes(Protocol):
         """
 
     def leads(self, topic: str, partition: int, target: int | None) -> bool:
-        """Whether a partition lies in the log directory of the target node, by the rule of `lists`."""
+        """True if a partition lies in the log directory of the target node, by the rule of `lists`."""
 
 
 class Spread:

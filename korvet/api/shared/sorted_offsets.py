@@ -27,7 +27,7 @@ Entries = dict[str, list[tuple[int, int]]]
 
 
 def may_commit(rights: Rights, group_id: str) -> bool:
-    """Whether a client may commit offsets of a group.
+    """True if a client may commit offsets of a group.
 
     The archive's offsets have records removed (``korvet.retention=archived``), so they need DELETE of its group besides
     READ, which Kafka wants. A rule for all groups often gives READ.

@@ -85,7 +85,7 @@ class Peer:
     software_name: str = UNKNOWN
     software_version: str = UNKNOWN
     dates_batches: bool = False
-    """Whether its library is one that computes a batch's greatest timestamp from the records."""
+    """True if its library is one that computes a batch's greatest timestamp from the records."""
     port: int | None = None
     instance: Instance | None = None
 

@@ -1,7 +1,7 @@
 """New connections of one listening socket, within the bounds of the process and of the listener.
 
-Beyond the bounds of the process and of the listener it accepts none: clients wait in the backlog, as on Kafka. If an
-accept fails for want of descriptors, the process tries again after a second.
+At a bound the socket accepts no connection: clients wait in the backlog, as on Kafka. If an accept fails for want of
+descriptors, the process tries again after a second.
 
 Source: Acceptor.accept
 """
@@ -41,8 +41,8 @@ class Accepting:
     """A listening socket, from `listen` to `close`.
 
     :param listener: the listener's name.
-    :param complain: tells the log why no connection can be accepted.
-    :param open_: makes a connection of an accepted socket, which is its own from then on.
+    :param complain: logs why no connection can be accepted.
+    :param open_: makes a connection of an accepted socket and owns that socket from then on.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Accepting:
             self._accept(1)
 
     def _watch(self) -> bool:
-        """Accept what comes from now on; false if that cannot begin."""
+        """Start accepting; false if that fails."""
         if self._is_watched or self._is_closed or self._rest is not None:
             return False
         self._is_watched = True

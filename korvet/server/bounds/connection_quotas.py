@@ -1,8 +1,8 @@
-"""The bounds on connections of a process and of its listeners: how many are open, and how many come in a second.
+"""The bounds on connections of a process and of its listeners: the number of open ones, and the rate of new ones.
 
-A connection beyond a bound waits in the backlog, as on Kafka, until another has left or the rate allows it. Each counts
-for the process, and for all listeners of its own listener's name. Listeners that wait for the process take turns, so
-that a flood at one of them shuts no other out.
+A connection beyond a bound waits in the backlog, as on Kafka, until another one closes or the rate allows it. Each
+connection counts for the process, and for all listeners with the name of its own. Listeners that wait for the process
+take turns, so that a flood at one of them shuts no other out.
 
 Source: ConnectionQuotas.waitForConnectionSlot; KIP-402, KIP-612
 """
@@ -27,7 +27,7 @@ from korvet.server.ground import machine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """The most open connections, and the rate of new ones; None without one."""
+    """The largest number of open connections, and the rate of new ones; None without a bound."""
 
     most: int = INT_MAX
     rate: RateLimit | None = None
@@ -35,7 +35,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The bound of a process, and those of its listeners by their names in small letters."""
+    """The bound of a process, and the bounds of its listeners by their names in lower case."""
 
     process: Bound = Bound()
     listeners: Mapping[str, Bound] = field(default_factory=dict)
@@ -51,7 +51,7 @@ def bounds_of(broker: Mapping[str, str]) -> Bounds:
         if (found := listener_config(name)) is not None:
             other = of_listeners.setdefault(found.listener, {}).setdefault(found.config, name)
             if other != name:
-                raise ConfigError(f"{name}: {other} sets the same; a listener's name means the same in any letters")
+                raise ConfigError(f"{name}: {other} sets the same; the case of a listener's name does not count")
     values = BrokerValues(broker)
     return Bounds(
         process=_bound_of(values, {name: name for name in LISTENER_CONFIGS}),
@@ -80,7 +80,7 @@ class Waiting(Protocol):
 class _Counted:
     """The connections of a process or of a listener's name.
 
-    :param shown: what the log tells beside their number.
+    :param shown: what the log shows beside their number.
     """
 
     def __init__(self, bound: Bound, now: float, shown: Mapping[str, str]) -> None:
@@ -91,7 +91,7 @@ class _Counted:
         self.configure(bound, now)
 
     def configure(self, bound: Bound, now: float) -> None:
-        """Have another bound count. What was used of a rate stays used."""
+        """Apply another bound. Use of a rate so far still counts."""
         self.bound = bound
         if bound.rate is None:
             self._bucket = None
@@ -101,7 +101,7 @@ class _Counted:
             self._bucket.limit = bound.rate
 
     def wait_s(self, now: float) -> float:
-        """The time until one more may come; infinite if others have to leave first."""
+        """The time until one more connection may come; infinite if another one has to close first."""
         if self.open >= self.bound.most:
             return inf
         return 0.0 if self._bucket is None else self._bucket.wait_s(now)
@@ -117,14 +117,14 @@ class _Counted:
             self._bucket.consume(-1, now)
 
     def tell(self) -> None:
-        """Tell now and then in the log that it is full."""
+        """Log now and then that it is full."""
         if self.open >= self.bound.most:
             event = "no more connections are accepted until others leave"
             self._lines.write("warning", event, connections=self.open, **self._shown)
 
 
 class ConnectionQuotas:
-    """The counters of a process's connections. Listeners' names are those of connections, in any letters."""
+    """The counters of a process's connections. Connections name their listener, in upper or lower case."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._loop = asyncio.get_running_loop()
@@ -140,7 +140,7 @@ class ConnectionQuotas:
 
     @property
     def open(self) -> int:
-        """The connections of the process, also those whose client is not known yet."""
+        """The connections of the process, including those whose client is not known yet."""
         return self._process.open
 
     @property
@@ -149,7 +149,7 @@ class ConnectionQuotas:
         return self._process.bound.most
 
     def configure(self, bounds: Bounds) -> None:
-        """Have other bounds count. Connections that are open stay."""
+        """Apply other bounds. Open connections stay open."""
         now = self._loop.time()
         self._bounds = bounds
         self._process.configure(self._process_bound(), now)
@@ -171,7 +171,7 @@ class ConnectionQuotas:
         return True
 
     def _process_bound(self) -> Bound:
-        """The process's bound, which is lower if it has not as many file descriptors."""
+        """The process's bound, or less if the process has fewer file descriptors."""
         bound = self._bounds.process
         return Bound(most=min(bound.most, max(0, machine.most_connections() - self._lent)), rate=bound.rate)
 
@@ -189,12 +189,12 @@ class ConnectionQuotas:
         return True
 
     def failed(self, listener: str) -> None:
-        """Uncount a connection that was not there."""
+        """Uncount a connection that could not be accepted."""
         self._forget_new(listener)
         self._uncount(listener)
 
     def forget_new(self, listener: str) -> None:
-        """Count one new connection less, which the rate of its address refused.
+        """Uncount a new connection that its address's rate refused.
 
         Source: ConnectionQuotas.recordIpConnectionMaybeThrottle
         """
@@ -224,11 +224,11 @@ class ConnectionQuotas:
         return found
 
     def _let_in(self) -> None:
-        """Have sockets go on, one connection each and those that waited longest first, as far as there is room."""
+        """Let sockets accept one connection each, the longest waiting first, while there is room."""
         for one in list(self._waiting):
             now = self._loop.time()
             if process_s := self._process.wait_s(now):
-                # Whatever this one's listener still waits for, those behind it may wait for the process alone.
+                # # This one's listener may still be full, while later ones wait for the process alone.
                 self._wake_in(process_s)
                 break
             if wait_s := self._listener(one.listener).wait_s(now):
@@ -238,7 +238,7 @@ class ConnectionQuotas:
                 one.go_on()
 
     def _wake_in(self, wait_s: float) -> None:
-        """Look again when a rate allows it; if others have to leave first, their leaving does."""
+        """Look again when the rate allows it; without such a time, the next closed connection looks again."""
         if wait_s == inf:
             return
         wake_at = self._loop.time() + wait_s

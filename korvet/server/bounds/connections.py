@@ -68,9 +68,9 @@ class UnidentifiedConnection(Protocol):
 class Connections:
     """The connections and their bounds; `korvet.server.socket_server.server.Server` accepts and drains them.
 
-    :param requests: the figures of requests; None if nobody asks for them.
-    :param tracing: the traces of requests; None if nobody wants them.
-    :param bounds: those on connections.
+    :param requests: the figures of requests; None without metrics.
+    :param tracing: the traces of requests; None without tracing.
+    :param bounds: the bounds on connections.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Connections:
         self.kinds: Counter[tuple[str, str]] = Counter()
         """The number of connections of each kind."""
         self.came_at: Counter[str] = Counter()
-        """The number of connections that there ever were, by listener."""
+        """The number of connections opened since the start, by listener."""
         self.throttles, self.throttled_s = 0, 0.0
-        """How often a connection was not read for a quota, and for how long in all."""
+        """How often a quota throttled a connection, and for how long in all."""
         self.logins: Counter[tuple[str, str, str]] = Counter()
-        """By listener, mechanism and outcome."""
+        """Logins by listener, mechanism and outcome."""
         self.answers = answers or AnswerBudget(limits.answer_bytes)
         self.apis = registry()
         self.lines = RateLimitedLog(most=5, period_s=10)
@@ -100,7 +100,7 @@ class Connections:
         self.produced_bytes = 0
         """The part of Produces in ``charged_bytes``."""
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
-        """The receive buffer of all connections: no other has a turn between `get_buffer` and `buffer_updated`."""
+        """The receive buffer of all connections: no other connection runs between `get_buffer` and `buffer_updated`."""
         self.open_connections: set[OpenConnection] = set()
         self.paused: set[Receiving] = set()
         self.large_frames = LargeFrames(limits.large_frames_bytes)
@@ -127,7 +127,7 @@ class Connections:
     # ------------------------------------------------------------------ bounds on connections
 
     def configure(self, bounds: Bounds) -> None:
-        """Have other bounds on connections count. If there are too many, those that have been idle longest are closed.
+        """Apply other bounds on connections. If there are too many, close those that have been idle longest.
 
         Source: Processor.closeExcessConnections
         """
@@ -142,7 +142,7 @@ class Connections:
         return self.limits.most_of(client)
 
     def _is_too_many(self, client: str, more: int = 0) -> bool:
-        """Whether an address has too many connections; the log tells it. Source: ConnectionQuotas.inc"""
+        """True, with a log line, if an address has too many connections. Source: ConnectionQuotas.inc"""
         if not self.addresses.is_over(client, more):
             return False
         most = self.addresses.most(client)
@@ -150,14 +150,15 @@ class Connections:
         return True
 
     def has_no_room_for(self, client: str) -> bool:
-        """Whether one more connection of an address would be too many, so that no handshake is worth its cost."""
+        """True if an address has no room for one more connection, so a handshake would be wasted."""
         return self._is_too_many(client, more=1)
 
     @contextmanager
     def expecting(self, client: str) -> Iterator[Callable[[OpenConnection], None]]:
-        """Count one more connection of an address in the block in which it may open.
+        """Reserve one connection of an address for the time of the block.
 
-        The block names the connection to the function that it gets; then this counts no second time when it opens.
+        The block passes the connection to the function that it gets, so the connection is not counted twice when it
+        opens.
         """
         self.addresses.increment(client)
         named: list[OpenConnection] = []
@@ -177,12 +178,12 @@ class Connections:
 
     @property
     def is_overloaded(self) -> bool:
-        """Whether requests in flight are over the process's bound."""
+        """True if requests in flight are over the process's bound."""
         return self.charged_bytes > self.limits.process_bytes
 
     @property
     def _excess_bytes(self) -> int:
-        """The bytes to be answered until all connections may send again; 0 if none has to wait."""
+        """The bytes of requests to be answered before all connections may send again; 0 if none has to wait."""
         return self.charged_bytes - self.limits.process_bytes // 2 if self.paused or self.is_overloaded else 0
 
     @property
@@ -196,16 +197,16 @@ class Connections:
         self._tasks.start_soon(self._run_alone, task, *args)
 
     async def _run_alone(self, task: Callable[[*_Args], Awaitable[None]], *args: *_Args) -> None:
-        """Run a connection's task. If a future is cancelled for which it waits, it ends alone.
+        """Run a connection's task. If a future that it awaits is cancelled, only this task ends.
 
-        A task group takes a child that ends so for a cancelled one, and cancels all others without an error.
+        A task group would take such a child for a cancelled one, and cancel all others without an error.
         """
         try:
             await task(*args)
         except asyncio.CancelledError as error:
             if anyio.current_effective_deadline() == -math.inf:
                 raise
-            self.lines.write("error", "a connection ended, for what it waited for was cancelled", exc_info=error)
+            self.lines.write("error", "a connection ended: a future that it awaited was cancelled", exc_info=error)
 
     def opened(self, connection: OpenConnection) -> None:
         self.kinds[connection.kind] += 1
@@ -224,7 +225,7 @@ class Connections:
                 connection.drain()
 
     def logged_in(self, connection: OpenConnection, mechanism: str) -> None:
-        """Note a login, which may be a connection's second one."""
+        """Note a login, which may be a repeated one."""
         listener, _ = connection.kind
         self.logins[listener, mechanism, "success"] += 1
         self.kinds[connection.kind] -= 1
@@ -243,7 +244,7 @@ class Connections:
             self._empty.set()
 
     def let_read(self) -> None:
-        """Let the paused connections read on, if the process is below its bound."""
+        """Resume reading from paused connections, if the process is below its bound."""
         if self.paused and not self.is_overloaded:
             waiting, self.paused = self.paused, set()
             for connection in waiting:

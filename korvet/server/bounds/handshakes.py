@@ -1,7 +1,7 @@
 """The TLS handshakes of one process: a bounded number at a time.
 
-A handshake takes memory, and up to a millisecond of the loop. If others wait for a turn, a handshake that takes
-seconds is cut off. So clients that begin one and fall silent hold up no others.
+A handshake takes memory, and up to a millisecond of the loop. If others wait for a turn, a handshake that takes seconds
+is cut off, so clients that begin one and fall silent hold up no others.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _LEAST_PAUSE_S = 0.05
 class Handshakes:
     """The turns of handshakes.
 
-    :param most: how many there are at a time.
-    :param patience_s: the time after which a handshake has to give up its turn, if others wait.
+    :param most: the number of handshakes at a time.
+    :param patience_s: the time after which a handshake loses its turn, if others wait.
     """
 
     def __init__(self, most: int, patience_s: float) -> None:
@@ -25,13 +25,13 @@ class Handshakes:
         self._turns = asyncio.Semaphore(most)
         self._patience_s = patience_s
         self._running: dict[object, tuple[float, Callable[[], None]]] = {}
-        """The time of its begin, and what cuts it off; the oldest comes first."""
+        """When each began, and the scope that cuts it off; the oldest comes first."""
         self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
     async def turn(self, cut_off: Callable[[], None]) -> AsyncIterator[None]:
-        """A turn for the time of the block. ``cut_off`` makes the block end soon."""
+        """Hold a turn for the time of the block. ``cut_off`` ends the block soon."""
         self._waiting += 1
         self._watch()
         try:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 _STEP_BYTES = 4 << 10
-"""The progress below which a connection counts as standing still."""
+"""A connection with less progress than this counts as stalled."""
 _LEAST_PROGRESS_BYTES = 32 << 10
-"""The least that a connection with a turn has to send between two calls of `LargeFrames.find_stalled`."""
+"""The minimum that a connection with a turn has to send between two calls of `LargeFrames.find_stalled`."""
 _MOST_LOOKS = 60
 """The most such calls for one frame; otherwise the largest frames would keep others out for hours."""
 
@@ -29,13 +29,13 @@ class Receiving(Protocol):
 
     @property
     def is_reading(self) -> bool:
-        """Whether it reads from its client."""
+        """True if it reads from its client."""
 
     def read_on(self) -> None:
-        """Read if it may."""
+        """Read from the client if that is allowed now."""
 
     def begin_large_frame(self) -> None:
-        """Read the frame, for its turn has come."""
+        """Begin to read the frame: its turn has come."""
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class LargeFrames:
             connection.begin_large_frame()
 
     def find_still(self, now: float, still_s: float) -> list[Receiving]:
-        """Connections that stand still for ``still_s``, the longest first, until all that wait have room."""
+        """Connections without progress for ``still_s``, longest first: enough to make room for all that wait."""
         still = []
         for connection, turn in self._turns.items():
             missing_bytes = connection.missing_bytes
@@ -107,7 +107,7 @@ class LargeFrames:
         return found
 
     def find_stalled(self) -> list[Receiving]:
-        """Connections that hardly sent since the last call; none while no connection waits."""
+        """The connections that sent hardly anything since the last call; none while no connection waits."""
         before, self._missing = self._missing, {one: one.missing_bytes for one in self._turns if one.is_reading}
         if not self._waiting:
             return []

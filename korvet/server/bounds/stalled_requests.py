@@ -1,4 +1,4 @@
-"""Connections whose requests pile up behind one that waits, while the process can read no more requests.
+"""Connections whose requests queue up after one that waits, while the process can read no more requests.
 
 Queued requests count against the bound on requests in flight. A Fetch or a JoinGroup may wait for as long as its client
 says, and a client may leave its answers unread. The requests that such a client sends later wait too. While requests in
@@ -21,21 +21,21 @@ class Queueing(Protocol):
 
     @property
     def waits_with(self) -> object | None:
-        """The request for which its others wait; None if none waits, or if Redis has to answer."""
+        """The request that holds up its others; None if none waits, or if it waits for Redis."""
 
 
 One = TypeVar("One", bound=Queueing)
 
 
 class StalledRequests(Generic[One]):
-    """Connections whose requests do not move."""
+    """The connections whose requests make no progress."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._seen: dict[One, tuple[object, float]] = {}
 
     def find_in_the_way(self, connections: Iterable[One], excess_bytes: int, stall_s: float) -> list[One]:
-        """Connections that stand still, the largest first, until their requests make up ``excess_bytes``."""
+        """The stalled connections, largest first, until their requests add up to ``excess_bytes``."""
         if excess_bytes <= 0:
             self._seen.clear()
             return []

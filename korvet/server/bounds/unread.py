@@ -1,4 +1,4 @@
-"""Connections that do not read their answers, and so hold memory that others need.
+"""Connections whose clients do not read their answers, and so hold memory that others need.
 
 An answer that a client has not taken counts against the bound on answers (`korvet.store.log.budget`). While others wait
 for memory, or the bound is exceeded, connections that stand still are cut off, until enough memory is free. A
@@ -15,7 +15,7 @@ _MOST_STALLS = 60
 
 
 class Answered(Protocol):
-    """A connection whose answer is on its way."""
+    """A connection with an answer that its client has not read."""
 
     @property
     def unsent_bytes(self) -> int:
@@ -33,15 +33,15 @@ class Unread(Generic[One]):
         self._seen: dict[One, tuple[float, int]] = {}
 
     def add(self, connection: One) -> None:
-        """Begin to watch a connection whose answer does not leave at once."""
+        """Watch a connection whose answer could not be sent at once."""
         self._seen[connection] = (self._now(), 0)
 
     def discard(self, connection: One) -> None:
-        """Watch a connection no longer: its answer has left, or the connection has ended."""
+        """Stop watching a connection: its answer was sent, or the connection has ended."""
         self._seen.pop(connection, None)
 
     def find_in_the_way(self, missing_bytes: int, stall_s: float) -> list[One]:
-        """Connections that stand still, the largest first, until their unread answers make up ``missing_bytes``."""
+        """The stalled connections, largest first, until their unread answers add up to ``missing_bytes``."""
         found = []
         for connection, unsent_bytes in sorted(self._look(stall_s), key=lambda pair: -pair[1]):
             if missing_bytes <= 0:
@@ -51,7 +51,7 @@ class Unread(Generic[One]):
         return found
 
     def _look(self, stall_s: float) -> list[tuple[One, int]]:
-        """The connections that stand still, and the bytes that each holds. Progress begins a connection's time anew."""
+        """The stalled connections, and the bytes that each holds. Progress restarts a connection's time."""
         now, still = self._now(), []
         for connection, (since, before) in list(self._seen.items()):
             unsent_bytes = connection.unsent_bytes

@@ -1,1 +1,1 @@
-"""One connection from its first frame to its last answer; not how it came in, and no listening socket."""
+"""One connection from its first frame to its last answer; no accepting, and no listening socket."""

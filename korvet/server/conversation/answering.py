@@ -38,9 +38,9 @@ from korvet.wire.schema import has_top_level_error
 from korvet.wire.writer import Buffers, Fields, encode_response, error_answer, framed, writer
 
 REQUESTS_A_TURN = 128
-"""The requests that a connection may take in, or begin, before other connections have their turn."""
+"""The number of requests that a connection may take, or begin, before other connections get a turn."""
 TURN_S = 0.005
-"""The time for which a connection may take in, begin or answer requests before other connections have their turn."""
+"""The time that a connection may spend on its requests before other connections get a turn."""
 
 
 class Owner(OpenConnection, Protocol):
@@ -81,14 +81,14 @@ class Answering:
         self.charged_bytes = 0
         """The memory of the requests in flight."""
         self.produced_bytes = 0
-        """The part of Produces, which Redis takes one after the other, those of all connections."""
+        """The part of Produces. Redis handles the Produces of all connections one after the other."""
         self._held_back = 0
         self.scope = anyio.CancelScope()
-        """Its end is that of the task."""
+        """Ends with the task."""
         self._work: asyncio.Future[None] | None = None
-        """For which the task waits while it has nothing to do."""
+        """What the task awaits while it has nothing to do."""
         self._answered_in_turn = 0
-        """The answers that replies of Redis brought since the client sent something, or the task had nothing to do."""
+        """The answers written by replies of Redis since the client last sent something, or the task was last idle."""
 
     # ------------------------------------------------------------------ arrival, and replies of Redis
 
@@ -112,18 +112,18 @@ class Answering:
             self.wake()
 
     def _meter(self, request: Request, meters: Meters, size_bytes: int) -> None:
-        """Meter a request of a namespace with quotas. If it uses up its client's quota, it is the last for a while."""
+        """Meter a request of a namespace with quotas. If it uses up its client's quota, throttle the client."""
         api, context = request.api, request.context
         if api is None or context is None:
             return
         if context.login is not None and context.login.state is not LoginState.READY:
-            # It is nobody's.
+            # # It has no client to charge.
             return
         request.metering = Metering(meters, api, context)
         self._connection.throttle(request.metering.arrived(size_bytes))
 
     def _moved(self, moved: Request) -> None:
-        """Answer a request whose handler went on after a reply, and ended requests after it, if its turn has come."""
+        """After a step of a request's handler, answer it and finished requests after it, if its turn has come."""
         requests = self.requests
         if self._conversation.state.is_closing or not requests or requests[0] is not moved:
             return
@@ -137,14 +137,14 @@ class Answering:
                     break
                 moved = requests[0]
         except Exception as error:
-            # Nothing may reach the connection to Redis, whose callback this is.
+            # # This is a callback of the connection to Redis, so nothing may be raised to it.
             self._connections.report(error, "answer", self._connection.client)
             self._connection.close()
         if self._conversation.state is State.DRAINING or (requests and moved.stage is not CALLING):
             self.wake()
 
     def wake(self) -> None:
-        """Let the task look for work."""
+        """Wake the task."""
         if self._work is not None and not self._work.done():
             self._work.set_result(None)
 
@@ -166,7 +166,7 @@ class Answering:
             self._settle()
 
     def _may_go_on(self) -> bool:
-        """Whether the first request may be served, or its answer be written, at once."""
+        """True if the first request may be served, or its answer written, at once."""
         conversation, requests = self._conversation, self.requests
         if not (conversation.answers and requests):
             return False
@@ -174,7 +174,7 @@ class Answering:
         return stage is not CALLING and (conversation.begins or stage is not QUEUED)
 
     async def _next(self) -> bool:
-        """Wait until there is something to do and the client reads; false when the connection has to close."""
+        """Wait for work, and for a client that reads; false when the connection has to close."""
         conversation = self._conversation
         while not self._may_go_on():
             is_drained = conversation.state is State.DRAINING and conversation.answers and not self.requests
@@ -189,7 +189,7 @@ class Answering:
         return True
 
     async def _answer(self, first: Request) -> None:
-        """Serve the first request, from where its handler stands, and write its answer."""
+        """Run the handler of the first request to its end, and write the answer."""
         metering = first.metering
         if first.stage in (QUEUED, IN_TASK):
             try:
@@ -199,12 +199,12 @@ class Answering:
                 first.end(await (first if metering is None else metering.timed(first)))
             except Exception as error:
                 first.fail(error)
-            # The client may have stopped reading meanwhile; then its answer waits, and so do requests after it.
+            # # The client may have stopped reading meanwhile; then this answer waits, and so do later requests.
         while not self._write_answer(first):
             await self._connection.frontend.turns.turn()
 
     def _write_answer(self, first: Request) -> bool:
-        """Write the answer of the first request, which has ended; false if there is more to write, in further turns."""
+        """Write the answer of the first request, whose handler has ended; false if the rest needs further turns."""
         api, context, metering = first.api, first.context, first.metering
         if api is None or context is None:
             if first.answer_frame is not None:
@@ -236,7 +236,7 @@ class Answering:
         return True
 
     def _count(self, metering: Metering, answer: Fields) -> Fields:
-        """Count a request's answer, and throttle its client if that is over a quota: requests after it wait, too.
+        """Count a request's answer. If the client is over a quota, throttle it: later requests wait, too.
 
         Returns the answer with the throttle time.
         """
@@ -254,7 +254,7 @@ class Answering:
             notes.sent(self._answers.write(frame, is_last=is_last))
 
     def _failed(self, queued: Request, api: Api, context: Context, error: Exception) -> None:
-        """Answer a handler's exception if the response has an error code, else close the connection."""
+        """Answer a failed request with an error code if its response has a field for one, else close the connection."""
         if isinstance(error, MalformedRequest):
             self._connection.refuse(error)
             return
@@ -297,7 +297,7 @@ class Answering:
             connections.produced_bytes -= charge
 
     def _begin(self, request: Request) -> bool:
-        """Begin a pipelined request; false if it did not send its commands, and so holds back those after it."""
+        """Begin a pipelined request; false if it has not sent its commands, and so holds back later requests."""
         request.begin(self._moved)
         request.is_held_back = request.stage is IN_TASK
         return not request.is_held_back
@@ -307,7 +307,7 @@ class Answering:
         for request in self.requests:
             if request.is_held_back:
                 if request.stage is not QUEUED:
-                    # It has begun, and those after it wait for its answer.
+                    # # It has begun, and later requests wait for its answer.
                     return
                 if begun == REQUESTS_A_TURN or (begun and monotonic() > ends):
                     self._loop.call_soon(self._begin_more)
@@ -318,17 +318,17 @@ class Answering:
                 begun += 1
 
     def _begin_more(self) -> None:
-        """Begin the requests still held back, unless the task has come to one: then those behind wait for it."""
+        """Begin the requests still held back, up to one that the task is serving: later ones wait for its answer."""
         if self.requests and not self.requests[0].is_held_back:
             self._begin_held_back()
 
     @property
     def has_unanswered(self) -> bool:
-        """Whether a request did not send its commands yet whose client may have left, for it waits for no answer."""
+        """True if a request without an answer has not sent its commands yet: its client may have left already."""
         return self._held_back > 0 and any(one.is_held_back and one.is_unanswered for one in self.requests)
 
     def discard(self) -> None:
-        """Drop the requests, which will not be answered, and let go of the connection, which holds this."""
+        """Drop all requests unanswered, and the reference to the connection, which refers to this object."""
         for request in self.requests:
             self._uncharge(request)
             try:

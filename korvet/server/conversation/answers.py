@@ -12,7 +12,7 @@ from korvet.store.log.budget import Share
 
 _WRITE_BUFFER_BYTES = 1 << 20
 _RECORD_BYTES = 16 << 10
-"""The most that a TLS record holds."""
+"""The largest payload of a TLS record."""
 
 
 class Answers:
@@ -24,13 +24,13 @@ class Answers:
         self._conversation = conversation
         self._loop = asyncio.get_running_loop()
         self.joins_small = False
-        """Whether small buffers leave as one: under TLS each buffer would be a record, and a call of OpenSSL."""
+        """True if small buffers are joined: under TLS each buffer would cost a record and a call of OpenSSL."""
         self.sent_at = self._loop.time()
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
 
     def write(self, frame: list[bytes | memoryview], *, is_last: bool) -> int:
-        """Queue an answer. Without a request behind it, it leaves at once. Returns its bytes.
+        """Queue an answer. Without a later request it is sent at once. Returns its bytes.
 
         Otherwise one write sends all answers of a turn of the loop, or each megabyte of them.
         """
@@ -62,7 +62,7 @@ class Answers:
                 self.share.note_unsent(0)
 
     def release(self) -> None:
-        """Give back the share: no Fetch reads for the client any more, and nothing is sent to it."""
+        """Give back the share: no Fetch of the client is left, and nothing more is sent to it."""
         self.share.let_go()
         self.share.note_unsent(0)
 
@@ -75,7 +75,7 @@ class Answers:
 
 
 def _joined(buffers: list[bytes | memoryview]) -> list[bytes | memoryview]:
-    """The same bytes, with neighbours joined that are together no larger than a TLS record."""
+    """The same bytes, with adjacent buffers joined up to the size of a TLS record."""
     joined: list[bytes | memoryview] = []
     small: list[bytes | memoryview] = []
     size = 0

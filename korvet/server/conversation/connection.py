@@ -1,8 +1,8 @@
-"""One client connection: its socket, and the bytes that come.
+"""One client connection: its socket, and the bytes that arrive.
 
 Bytes come through an ``asyncio.BufferedProtocol``, and each frame becomes a request of `.answering`, which writes the
 answers in the order of requests. What the connection may do now, `.states` decides; this module reports what happens,
-and reads, takes frames and closes as it says. docs/internals.md tells more, under "one module per API key".
+and reads, takes frames and closes as it says. See docs/internals.md, "one module per API key".
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from korvet.wire.frames import FrameSplitter
 from korvet.wire.proxy_header import ProxyHeader
 
 _LOOK_S = 1.0
-"""The time between two looks if the client of a throttled connection has left."""
+"""The time between two checks whether the client of a throttled connection has left."""
 _LINGER_S = 5.0
 """The time that a client has to read the last answers of a connection that closes, and the time for the requests of a
 client that left without waiting for answers."""
 NO_HEADER = ProxyHeader(size_bytes=0)
 CERTIFICATE = "TLS"
-"""The mechanism by which the audit log tells of a client's certificate."""
+"""The audit log's mechanism for a client that authenticated by certificate."""
 
 Identify = Callable[[ssl.SSLObject | None], Principal]
-"""Tells the principal of a connection by its TLS session; raises a KorvetError if the listener refuses it."""
+"""Returns the principal of a connection from its TLS session; raises a KorvetError if the listener refuses it."""
 
 
 def anonymous(_session: ssl.SSLObject | None) -> Principal:
-    """The principal of a client that shows nothing."""
+    """The principal of a client without credentials."""
     return ANONYMOUS
 
 
 class Connection(asyncio.BufferedProtocol):
     """A connection from accept to close. `serve` is its task.
 
-    :param header: a load balancer's words about the client; empty without a load balancer.
-    :param identify: tells its principal, once it is there.
-    :param choice: tells its namespace, if its listener lets clients choose; the front-end is the lobby's until then.
+    :param header: the load balancer's header about the client; empty without a load balancer.
+    :param identify: returns its principal, once the connection is made.
+    :param choice: finds its namespace, if its listener lets clients choose; the front-end is the lobby's until then.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class Connection(asyncio.BufferedProtocol):
         transport = cast(asyncio.Transport, transport)
         self.transport = self.answers.transport = transport
         session = transport.get_extra_info("ssl_object")
-        # With the lowest limit the transport also tells of an answer's last bytes: they keep all of it in memory.
-        # At 0 a TLS transport would pause with nothing to write.
+        # # With the lowest limit the transport also reports an answer's last bytes: they keep all of it in memory. At 0
+        # a TLS transport would pause with nothing to write.
         transport.set_write_buffer_limits(high=0 if session is None else 1)
         self.client = self.headers.client = self.client or peer_of(transport)
         # A load balancer's header has no port of its client.
@@ -122,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
             self.read_on()
 
     def _note_certificate(self) -> None:
-        """Tell the audit log of a client that a certificate names."""
+        """Write a client that its certificate identified to the audit log."""
         self.frontend.audit.logged_in(
             principal=self.headers.principal, host=self.client, listener=self.kind[0], mechanism=CERTIFICATE
         )
@@ -167,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
             self._go_on()
 
     def join(self, choice: Choice, frontend: Frontend) -> None:
-        """Have requests go to the namespace that was entered."""
+        """Send requests to the namespace that was entered."""
         node = None if self._host_name is None else self._host_name.node
         self.frontend = frontend
         target = self._header.target_port if node is None else node
@@ -195,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
         self._arrived_in_turn, self._arriving_until = 0, monotonic() + TURN_S
 
     def _take_frames(self, nbytes: int) -> None:
-        """Take received bytes into frames, or with 0 the bytes that were held back."""
+        """Split received bytes into frames; with 0, the bytes that were held back."""
         frames, turns = self.frames, self.connections.large_frames
         before = frames.large
         try:
@@ -218,7 +218,7 @@ class Connection(asyncio.BufferedProtocol):
             self.read_on()
 
     def _arrived(self, frame: bytes | memoryview) -> bool:
-        """Take a frame. Returns true if those after it have to wait."""
+        """Take a frame. Returns true if later frames have to wait."""
         conversation = self.conversation
         if conversation.state.takes:
             if self._gate is None or self._gate.lets_through(frame):
@@ -234,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
         return not conversation.takes
 
     def refuse(self, error: MalformedRequest) -> None:
-        """Close the connection, whose client does not speak Kafka's protocol."""
+        """Close the connection: its client does not speak Kafka's protocol."""
         self.connections.lines.write("warning", "malformed request; closing", client=self.client, reason=str(error))
         self.close()
 
@@ -242,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _has_room(self) -> bool:
-        """Whether no bound is reached: its own, its share of the batches on their way to Redis, and the process's."""
+        """True below all bounds: its own, its share of the batches in flight to Redis, and the process's."""
         limits, queue, connections = self.connections.limits, self.answering, self.connections
         if queue.charged_bytes > limits.connection_bytes or connections.is_overloaded:
             return False
@@ -286,7 +286,7 @@ class Connection(asyncio.BufferedProtocol):
         self.read_on()
 
     def throttle(self, wait_s: float) -> None:
-        """Take no more requests for a time, not even those whose bytes have arrived."""
+        """Take no more requests for a time, not even those that have arrived."""
         conversation, now = self.conversation, self._loop.time()
         until = now + wait_s
         if wait_s <= 0 or until <= self._throttled_until or not conversation.state.takes:
@@ -300,7 +300,7 @@ class Connection(asyncio.BufferedProtocol):
         self.read_on()
 
     def _look_at_throttled(self) -> None:
-        """End a throttle that is over. A connection that is not read does not hear of a client that has left."""
+        """End a throttle that is over. A connection that is not read does not notice that its client has left."""
         if self.transport is None or Pause.THROTTLE not in self.conversation.pauses:
             return
         left_s = self._throttled_until - self._loop.time()
@@ -308,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
             self.resume(Pause.THROTTLE | Pause.QUEUE)
             self.answering.wake()
         elif self.frames.large is None and has_left(self.transport, self.frames.begun):
-            # A small frame that its client did not finish is worth nothing.
+            # # A small unfinished frame is no request to wait for.
             self.transport.abort()
         else:
             self._loop.call_later(min(left_s, _LOOK_S), self._look_at_throttled)
@@ -338,7 +338,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_reading(self) -> bool:
-        """Whether it reads from its client."""
+        """True if it reads from its client."""
         return self.conversation.is_reading
 
     @property
@@ -358,7 +358,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def waits_with(self) -> object | None:
-        """The request for which others wait; None if none waits, or if Redis has to answer."""
+        """The request that holds up the others; None if none waits, or if it waits for Redis."""
         if len(self.answering.requests) < 2:
             return None
         first = self.answering.requests[0]
@@ -371,7 +371,7 @@ class Connection(asyncio.BufferedProtocol):
         return max(self._active_at, self.answers.sent_at)
 
     def is_expired(self, now: float, max_idle_s: float) -> bool:
-        """Whether the client sent nothing and took nothing for ``max_idle_s``, and does not wait for an answer."""
+        """True if the client sent and read nothing for ``max_idle_s``, and does not wait for an answer."""
         idle_s = now - self.moved_at
         if self.conversation.state.is_closing:
             return idle_s > _LINGER_S
@@ -386,7 +386,7 @@ class Connection(asyncio.BufferedProtocol):
         self.answering.wake()
 
     def close(self) -> None:
-        """Close after the written answers have left. Queued requests get no answer."""
+        """Close once the written answers are sent. Queued requests get no answer."""
         self.conversation.on(Event.CLOSE)
         self.answering.scope.cancel()
 

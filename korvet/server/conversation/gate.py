@@ -105,7 +105,7 @@ class Gate:
     # ------------------------------------------------------------------ requests
 
     def lets_through(self, frame: bytes | memoryview) -> bool:
-        """Whether a frame may become a request; otherwise the connection closes.
+        """True if a frame may become a request; otherwise the connection closes.
 
         :raises MalformedRequest: if it holds none.
         """

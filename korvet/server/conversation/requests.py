@@ -94,7 +94,7 @@ class Request:
         """What it uses of its client's quotas; None if it has none."""
         self.stage = QUEUED
         self.is_held_back = False
-        """Whether it is to be pipelined, and did not send its commands yet."""
+        """True if it is to be pipelined, and did not send its commands yet."""
         self.error: Exception | None = None
         """The exception of its handler, which failed."""
 
@@ -174,12 +174,12 @@ class Request:
 
     @property
     def is_pipelined(self) -> bool:
-        """Whether it sends its commands without waiting for the answers of earlier ones."""
+        """True if it sends its commands without waiting for the answers of earlier ones."""
         return self.api is not None and self.api.start is PIPELINED
 
     @property
     def is_unanswered(self) -> bool:
-        """Whether its client wants no answer, as for a Produce with acks=0."""
+        """True if its client wants no answer, as for a Produce with acks=0."""
         return getattr(self.request, "acks", None) == 0
 
 
@@ -193,7 +193,7 @@ class Seen(NamedTuple):
     context: Context | None
     figures: RequestFigures | None
     is_noted: bool
-    """Whether somebody wants figures or traces."""
+    """True if somebody wants figures or traces."""
 
 
 _NOTHING_SEEN = Seen(b"like no frame", b"", RequestHeader(0, 0, 0, None, 0), None, None, None, False)
@@ -226,7 +226,7 @@ class Headers:
         self.login: Login | None = None
         """The login of a connection of a listener with SASL."""
         self.is_of_client = False
-        """Whether it asked for more than ApiVersions, which a load balancer's health check asks for as well."""
+        """True if it asked for more than ApiVersions, which a load balancer's health check asks for as well."""
         self._seen = _NOTHING_SEEN
         self._repeated = _NOTHING_REPEATED
         self._connections = connections

@@ -110,19 +110,19 @@ class Conversation:
         self.state = state
         self.pauses = Pause(0)
         self.is_reading = True
-        """Whether the transport reads; its owner sets it as `may_read` says."""
+        """True if the transport reads; its owner sets it as `may_read` says."""
         self._decide()
 
     def _decide(self) -> None:
         state, pauses = self.state, self.pauses
         self.takes = state.takes and not pauses & _FRAMES
-        """Whether a frame that has arrived becomes a request; otherwise the splitter keeps it."""
+        """True if a frame that has arrived becomes a request; otherwise the splitter keeps it."""
         self.is_unread = Pause.UNREAD in pauses
-        """Whether the client has to read before it gets more answers."""
+        """True if the client has to read before it gets more answers."""
         self.answers = not (state.is_closing or self.is_unread)
-        """Whether the first request may be answered, if it is under way."""
+        """True if the first request may be answered, if it is under way."""
         self.begins = self.answers and not pauses & Pause.QUEUE
-        """Whether the first request may be handled."""
+        """True if the first request may be handled."""
 
     def on(self, event: Event) -> None:
         """Go to the next state."""
@@ -144,7 +144,7 @@ class Conversation:
         self._decide()
 
     def may_read(self, *, has_room: bool, is_inside_large_frame: bool) -> bool:
-        """Whether the transport may read now.
+        """True if the transport may read now.
 
         A large frame arrives wholly once it is read: others wait for its memory, so no throttle or bound stops it.
 

@@ -93,6 +93,6 @@ def _escaped(_logger: object, _method: str, event: structlog.typing.EventDict) -
 
 
 def _has_colours() -> bool:
-    """Whether stderr is a terminal with colours, and the user wants them (https://no-color.org)."""
+    """True if stderr is a terminal with colours, and the user wants them (https://no-color.org)."""
     is_plain = os.environ.get("TERM", "").lower() in ("", "dumb", "unknown") or bool(os.environ.get("NO_COLOR"))
     return sys.stderr.isatty() and not is_plain

@@ -369,7 +369,7 @@ class ServerLimits:
 
     @property
     def bounds_addresses(self) -> bool:
-        """Whether any address has a limit of connections."""
+        """True if any address has a limit of connections."""
         return self.max_connections_per_ip < INT_MAX or bool(self.max_connections_overrides)
 
     def most_of(self, client: str) -> int | None:

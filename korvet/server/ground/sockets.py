@@ -100,7 +100,7 @@ def host_of(peer: Sequence[str | int]) -> str:
 
 
 def has_left(transport: asyncio.Transport, begun: bytes) -> bool:
-    """Whether a connection's client has closed it, and no whole request of it is left.
+    """True if a connection's client has closed it, and no whole request of it is left.
 
     Under TLS what is unread cannot be judged, so a client that left counts only once all is read.
 
@@ -123,7 +123,7 @@ def has_left(transport: asyncio.Transport, begun: bytes) -> bool:
 
 
 def _is_closed_by_peer(connected: socket.socket) -> bool:
-    """Whether the peer sends nothing more, although some of what it sent is unread; only Linux tells."""
+    """True if the peer sends nothing more, although some of what it sent is unread; only Linux tells."""
     closed = getattr(select, "POLLRDHUP", 0)
     look = select.poll()
     look.register(connected, closed)
@@ -135,6 +135,6 @@ def _unread_bytes(connected: socket.socket) -> int:
 
 
 def _has_frame(head: bytes, count: int) -> bool:
-    """Whether so many bytes, which begin with these, have a whole frame."""
+    """True if so many bytes, which begin with these, have a whole frame."""
     size = int.from_bytes(head[:_SIZE_BYTES], "big", signed=True)
     return len(head) >= _SIZE_BYTES and count >= _SIZE_BYTES + size

@@ -40,7 +40,7 @@ _NOTE = "korvet.size"
 
 
 def is_due(info: Mapping[str, str], least_bytes: int = _LEAST_BYTES) -> bool:
-    """Whether the file is larger than that, and than the data twice; not while a rewrite runs or waits.
+    """True if the file is larger than that, and than the data twice; not while a rewrite runs or waits.
 
     :param info: the sections "memory" and "persistence" of INFO; a missing field, as while it loads, means no.
     """

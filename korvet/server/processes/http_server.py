@@ -75,7 +75,7 @@ class HandOver:
         self._lines = RateLimitedLog()
 
     def is_own(self, begun: bytes) -> bool:
-        """Whether a request that begins so is answered here."""
+        """True if a request that begins so is answered here."""
         _, _, target = begun.partition(b" ")
         return target.partition(b" ")[0].partition(b"?")[0].decode("latin-1") in self._own
 

@@ -35,7 +35,7 @@ _STARTS_S = 60
 
 
 class _Heard:
-    """Whether a worker wrote a line, and whether it did since `is_lately` was cleared."""
+    """True if a worker wrote a line, and whether it did since `is_lately` was cleared."""
 
     __slots__ = ("is_lately", "once")
 

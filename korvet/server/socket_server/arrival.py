@@ -77,7 +77,7 @@ async def open_arrival(connections: Connections, endpoint: Endpoint, accepted: s
 
 
 async def _is_let_in(connections: Connections, listener: Listener, frontend: Frontend, client: str) -> bool:
-    """Whether an address may connect once more. If not, this tells it after the time for which it has to wait."""
+    """True if an address may connect once more. If not, this tells it after the time for which it has to wait."""
     meters = frontend.quotas.meters
     wait_s = 0.0 if meters is None else meters.connection_wait_s(client)
     if wait_s:

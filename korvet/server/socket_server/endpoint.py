@@ -33,10 +33,10 @@ class Endpoint:
     balancers: tuple[IPv4Network | IPv6Network, ...] = ()
 
     def trusts(self, host: str) -> bool:
-        """Whether a load balancer's header from this address counts: one of ``balancers``, or any if there are none."""
+        """True if a load balancer's header from this address counts: one of ``balancers``, or any if there are none."""
         return not self.balancers or any(ip_address(host.partition("%")[0]) in one for one in self.balancers)
 
     @property
     def is_plain(self) -> bool:
-        """Whether each connection begins with a request, in the endpoint's one namespace."""
+        """True if each connection begins with a request, in the endpoint's one namespace."""
         return self.tls is None and not self.listener.proxy_protocol and self.choice is None

@@ -299,7 +299,7 @@ class Namespaces:
             del self._views[tenant_id]
 
     def _is_active(self, tenant: Tenant) -> bool:
-        """Whether clients may get into a tenant, and it is still the same one."""
+        """True if clients may get into a tenant, and it is still the same one."""
         now = self.tenants.active(tenant.name)
         return now is not None and now.id == tenant.id
 

@@ -74,7 +74,7 @@ class Effective:
 
 @lru_cache(1024)
 def _is_value(config: Config, text: str) -> bool:
-    """Whether a text is of the config's type. Another one, which no front-end writes, counts as not set.
+    """True if a text is of the config's type. Another one, which no front-end writes, counts as not set.
 
     Else one text in Redis would end every front-end. Its range is not judged: another version may have another one.
     """
