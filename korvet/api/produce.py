@@ -112,34 +112,36 @@ tuple because each request makes one."""
 async def handle(ctx: Context, request: requests.ProduceRequest) -> Answer:
     """Send all batches to Redis at once. If something must be waited for first, or there are too many, send them in the
     request's turn, after the catalog is read."""
-    plan = _planned_at_once(ctx, request)
-    if plan is not None:
-        topics, jobs, whys = plan
-        if whys:
-            return await answered(ctx, request, _all_failed(ctx, request, whys[0]))
-        for job in jobs:
-            _send_or_refuse(ctx, request, job, is_opened=False)
-        return await answered(ctx, request, topics)
-    await in_task()
+    plan, turns, is_opened = _planned_at_once(ctx, request), ctx.frontend.turns, False
+    if plan is None:
+        await in_task()
+        plan, is_opened = await _planned_in_turn(ctx, request), True
+    topics, jobs, whys = plan
+    if whys:
+        return await answered(ctx, request, _all_failed(ctx, request, whys[0]))
+    for job in jobs:
+        if is_opened and turns.is_due(AT_ONCE):
+            await turns.turn()
+        _send_or_refuse(ctx, request, job, is_opened=is_opened)
+    return await answered(ctx, request, topics)
+
+
+async def _planned_in_turn(ctx: Context, request: requests.ProduceRequest) -> _Plan:
+    """The plan of a request that waits for whatever its batches need."""
     away: KorvetError | None = None
     try:
         await ctx.frontend.catalog.refresh()
     except KorvetError as error:
         away = error
-    plan = await _planned(ctx, request)
+    plan = topics, jobs, _ = await _planned(ctx, request)
     if away is not None:
-        for job in plan[1]:
+        for job in jobs:
             job.partition.in_flight.refuse(job.batch, "the catalog could not be read")
-        return await answered(ctx, request, _all_failed(ctx, request, Refusal(failure_code(away, "produce"))))
-    for job in plan[1]:
+        return topics, [], [Refusal(failure_code(away, "produce"))]
+    for job in jobs:
         await ask_for_room(ctx, job.partition)
         await ask_for_acks(ctx, request, job.partition)
-    topics, jobs, whys = await _opened(ctx, request, plan)
-    if whys:
-        return await answered(ctx, request, _all_failed(ctx, request, whys[0]))
-    async for job in ctx.frontend.turns.paced(jobs, size=AT_ONCE):
-        _send_or_refuse(ctx, request, job, is_opened=True)
-    return await answered(ctx, request, topics)
+    return await _opened(ctx, request, plan)
 
 
 def _planned_at_once(ctx: Context, request: requests.ProduceRequest) -> _Plan | None:
