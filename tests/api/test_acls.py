@@ -169,11 +169,3 @@ def test_a_request_of_too_many_rules_adds_none(broker: KorvetServer) -> None:
     results = ask(broker.port, "delete_acls", 3, filters=exact)["filter_results"]
     assert {len(result["matching_acls"]) for result in results} == {1}
     assert not any(one.startswith(name) for one in names(broker))
-
-
-def test_without_an_authorizer_clients_are_told_that_security_is_off() -> None:
-    with running_broker() as running:
-        assert create(running, VALID) == [("SECURITY_DISABLED", "No Authorizer is configured.")]
-        assert ask(running.port, "describe_acls", 3, **ANYTHING)["error_code"] == "SECURITY_DISABLED"
-        (deleted,) = ask(running.port, "delete_acls", 3, filters=[ANYTHING])["filter_results"]
-        assert (deleted["error_code"], deleted["matching_acls"]) == ("SECURITY_DISABLED", [])
