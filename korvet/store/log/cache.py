@@ -160,7 +160,7 @@ class BatchCache:
         batch = None
         if kept is not None:
             batch = kept.batch
-            if is_shared or not (kept.is_ahead or batch is None):
+            if is_shared or not kept.is_ahead:
                 self._set_ahead(kept, is_ahead=False)
                 kept.used_at = self._loop.time()
                 self._kept.move_to_end(key)

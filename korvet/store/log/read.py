@@ -246,8 +246,7 @@ def _ask(log: Partitions, question: _Question, room: FetchRoom, last_id: str) ->
     message, since = log.wakeups.heard(partition.channel)
     has_entries = want.offset >= 0 and (room.is_empty or (want.max_bytes > 0 and room.left_bytes > 0))
     key = partition, want.offset if has_entries else None, last_id, some.entries, message, since
-    former = log.asked.get(key) if message is not None else None
-    if former is not None:
+    if (former := log.asked.get(key)) is not None:
         entries, meta = former
         return _Asked(entries and passed_on(entries), passed_on(meta), since, last_id)
     entries = log.source.entries(partition, want.offset, last_id, some.entries) if has_entries else None
