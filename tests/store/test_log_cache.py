@@ -303,6 +303,20 @@ async def test_reader_passes_a_gap_out_of_memory(one: Front, ranges: list[str], 
     assert len(gets) == len(set(gets)) == 3
 
 
+async def test_partitions_fill_the_answer_in_the_order_of_the_request(one: Front) -> None:
+    """A partition with news in memory keeps no batch back that is larger than its partition's limit (KIP-74)."""
+    first, (large, *_) = await lagging(one, 2)
+    second = await one.partition()
+    await until(lambda: one.wakeups.keep(second.channel))
+    await one.read(second, 0)
+    small = batch(1, 100)
+    await one.append(second, small)
+    assert split(await one.read(second, 0)) == stored((0, small))
+    assert one.log.reads.memory > 0
+    reads = await one.log.read([Want(first, 0, 1), Want(second, 0, 1000)], EVERYTHING)
+    assert [split(found) for found in reads] == [stored((0, large)), stored((0, small))]
+
+
 async def test_entries_that_hold_their_batches_are_not_kept(one: Front) -> None:
     partition = await one.partition()
     for _ in range(5):
@@ -430,6 +444,19 @@ async def test_follower_asks_anew_after_a_message(one: Front, other: Front) -> N
     assert subscriber is not None
     subscriber.on_push([b"smessage", partition.channel.encode(), b"0 2"])
     readers.append(asyncio.ensure_future(one.read(partition, 0, max_bytes=1)))
+    await asyncio.sleep(0)
+    assert len(one.log.asked) == 2
+    await asyncio.gather(*readers)
+
+
+@pytest.mark.parametrize("attribute", ["start", "end", "marked_end", "epoch"])
+async def test_reader_takes_no_reply_older_than_what_redis_told_this_front_end(
+    one: Front, other: Front, attribute: str
+) -> None:
+    """A trim, an append or a marker here was answered; its message has not arrived."""
+    partition, readers = await followers(one, other, 2)
+    setattr(partition, attribute, getattr(partition, attribute) + 1)
+    readers.append(asyncio.ensure_future(one.read(partition, 0)))
     await asyncio.sleep(0)
     assert len(one.log.asked) == 2
     await asyncio.gather(*readers)

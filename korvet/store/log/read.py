@@ -120,9 +120,9 @@ def _read_latest(log: Partitions, wants: Sequence[Want], room: FetchRoom) -> lis
     return reads
 
 
-def _remembered(log: Partitions, want: Want, room: FetchRoom) -> PartitionRead | _Known | None:
-    """The answer from memory, or its entries if batches are missing or bytes must be reserved. None if the source must
-    be read.
+def _remembered(log: Partitions, want: Want, room: FetchRoom, *, is_next: bool = True) -> PartitionRead | _Known | None:
+    """The answer from memory, or its entries if batches are missing, bytes must be reserved or an earlier partition
+    has yet to take its room. None if the source must be read.
 
     An answer from memory is as long as one from the source: it fills the limit, or reaches the end. Otherwise a reader
     that waits for more bytes than memory has would wait for ever.
@@ -144,13 +144,15 @@ def _remembered(log: Partitions, want: Want, room: FetchRoom) -> PartitionRead |
         return found
     limit = room.limit(want.max_bytes)
     run = log.cache.run(partition, offset, until, limit, must=room.is_empty, is_committed=want.is_committed)
-    return None if run is None else _of_run(log, want, run, found, room)
+    return None if run is None else _of_run(log, want, run, found, room, is_next=is_next)
 
 
-def _of_run(log: Partitions, want: Want, run: Run, found: PartitionRead, room: FetchRoom) -> PartitionRead | _Known:
+def _of_run(
+    log: Partitions, want: Want, run: Run, found: PartitionRead, room: FetchRoom, *, is_next: bool
+) -> PartitionRead | _Known:
     """The answer, if its batches are in memory and within the reserved bytes; else the entries for it."""
     partition, (kept, size_bytes, beyond) = want.partition, run
-    is_here = size_bytes <= room.covered_bytes
+    is_here = is_next and size_bytes <= room.covered_bytes
     for one in kept:
         entry, batch = one.entry, one.batch
         if not is_here or not isinstance(batch, bytes | memoryview):
@@ -196,7 +198,12 @@ def _turn(log: Partitions, questions: Sequence[_Question], room: FetchRoom) -> S
 
 async def _read_turn(log: Partitions, turn: Sequence[_Question], room: FetchRoom) -> list[PartitionRead]:
     """Read some partitions, with one pipeline for all that memory cannot answer."""
-    remembered = [_remembered(log, question.want, room) for question in turn]
+    remembered: list[PartitionRead | _Known | None] = []
+    is_next = True
+    for question in turn:
+        remembered.append(found := _remembered(log, question.want, room, is_next=is_next))
+        # Else a partition with news in memory could starve one before it of its room, at each Fetch.
+        is_next = is_next and isinstance(found, PartitionRead)
     questions = [question for question, found in zip(turn, remembered, strict=True) if found is None]
     from_memory = sum(isinstance(found, PartitionRead) for found in remembered)
     log.reads.memory += from_memory
@@ -245,7 +252,9 @@ def _ask(log: Partitions, question: _Question, room: FetchRoom, last_id: str) ->
     (want, some), partition = question, question.want.partition
     message, since = log.wakeups.heard(partition.channel)
     has_entries = want.offset >= 0 and (room.is_empty or (want.max_bytes > 0 and room.left_bytes > 0))
-    key = partition, want.offset if has_entries else None, last_id, some.entries, message, since
+    # What Redis answered this front-end may be newer than the last message.
+    known = partition.epoch, partition.start, partition.end, partition.marked_end
+    key = partition, want.offset if has_entries else None, last_id, some.entries, message, since, known
     if (former := log.asked.get(key)) is not None:
         entries, meta = former
         return _Asked(entries and passed_on(entries), passed_on(meta), since, last_id)
