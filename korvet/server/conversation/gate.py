@@ -1,10 +1,10 @@
-"""The gate in front of a connection's requests while its client is unknown: its login, or a balancer's health check.
+"""The gate of a connection's requests while its client is unknown: a login, or a load balancer's health check.
 
-A client has some seconds for its login, and those that have not logged in have a bound. Before the login only
+A client has some seconds for its login, and the number of clients without a login is bounded. Before the login only
 ApiVersions, SaslHandshake and SaslAuthenticate are decoded, in small frames, one at a time. What a client sends after
 one of these waits undecoded in the splitter, which then gets no more bytes. So does everything after a second login.
-Anybody may claim to be a load balancer's health check, so it counts as a client without a login. It gets ApiVersions,
-and nothing else. A connection without a gate pays nothing for this.
+Anybody may claim to be a health check, so it counts as a client without a login. It gets ApiVersions, and nothing else.
+A connection without a gate pays nothing for this.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _LEAST_FRAME_BYTES = 2
 NO_MECHANISM = "none"
 """The mechanism of a connection without a login."""
 _LAST_WORDS_S = 0.1
-"""Time between the answer that a login failed and the end: kafka-python loses an answer that comes with the end."""
+"""The pause between a failed login's answer and the close: kafka-python loses an answer that comes with the close."""
 
 
 class Gate:
     """The gate of one connection, in the states `BEFORE_LOGIN` and `LOGINS`.
 
-    :param choice: names the namespace by the login, if clients choose it.
+    :param choice: finds the namespace by the login, if clients choose it.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class Gate:
         self._login: Login | None = None
         """None for a health check."""
         self._successes = 0
-        """The logins that are counted."""
+        """The counter of logins."""
         self._deadline: asyncio.TimerHandle | None = None
-        """The end of the time for the first login."""
+        """The deadline of the first login."""
         self._guest: Unauthenticated | None = Unauthenticated(connection.client, self._make_room)
         self._guest.is_busy = lambda: bool(connection.answering.requests)
         connections.unauthenticated.add(self._guest)
@@ -88,7 +88,7 @@ class Gate:
         self._connection.abort()
 
     def _be_no_guest(self) -> None:
-        """Take it for a connection that has logged in, or that has ended."""
+        """Count the connection no longer as one without a login."""
         if self._deadline is not None:
             self._deadline.cancel()
         if self._guest is not None:
@@ -107,7 +107,7 @@ class Gate:
     def lets_through(self, frame: bytes | memoryview) -> bool:
         """True if a frame may become a request; otherwise the connection closes.
 
-        :raises MalformedRequest: if it holds none.
+        :raises MalformedRequest: if the frame holds no request.
         """
         if len(frame) < _LEAST_FRAME_BYTES:
             raise MalformedRequest(f"a frame of {len(frame)} bytes is too short for a request header")
@@ -162,7 +162,7 @@ class Gate:
         self._users_changed()
 
     def _way(self, login: Login) -> dict[str, str]:
-        """For the audit log, how the client came."""
+        """How the client connected, for the audit log."""
         return {"host": self._connection.client, "listener": self._connection.kind[0], "mechanism": login.mechanism}
 
     def _warn(self, event: str, **values: str | int) -> None:

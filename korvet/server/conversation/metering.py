@@ -2,9 +2,9 @@
 
 - Produce counts its bytes when it arrives, before it is started: requests behind it on the connection wait at once.
 - Fetch counts the bytes of the records in its answer. A client that is over its quota gets an empty answer.
-- Time is that of the front-end's thread in the request's own steps, of the threads that work for it
-  (`korvet.store.threads`), and of Redis for the functions that the steps call (`Store.asked_s`). The time of others'
-  steps in between does not count. As in Kafka, requests without an answer, and logins, use none.
+- Time adds up the request's own steps in the front-end's thread, the threads that work for it (`korvet.store.threads`),
+  and Redis's for the functions that the steps call (`Store.asked_s`). Other requests' steps in between do not count. As
+  in Kafka, requests without an answer and logins use none.
 - Other throttle times are the handler's, in the answer's field (`korvet.api.shared.mutations`).
 
 Source: KafkaApis.handleProduceRequest, handleFetchRequest, ClientRequestQuotaManager; KIP-124, KIP-219
@@ -46,7 +46,7 @@ class Metering:
         self._context = context
         self._spent_s = 0.0
         self._over_s = 0.0
-        """The time for which a Fetch has to wait before it is served."""
+        """The time that a Fetch has to wait before it is served."""
         self._told_s = 0.0
 
     def arrived(self, size_bytes: int) -> float:
@@ -66,7 +66,7 @@ class Metering:
         return self._api.handle(context, request)
 
     def answered(self, answer: Fields) -> float:
-        """Count an answer's bytes, and the time that was spent for it.
+        """Count an answer's bytes, and the time spent on it.
 
         :returns: the time for which its connection is not read from now on.
         """
@@ -98,16 +98,16 @@ class Metering:
             return function(*args)
         finally:
             self._spent_s += thread_time() + store.asked_s - began
-            # It may hold an exception, whose frames hold this one.
+            # # It may refer to an exception, whose frames refer to this one.
             del function, args
 
     def count_thread(self, spent_s: float) -> None:
-        """Count the time of a thread at once, for it may end after its client has left."""
+        """Count the time of a thread at once: the thread may end after its client has left."""
         if self._api.key not in _UNTIMED:
             self._meters.consume(self._meter.request, spent_s)
 
     def write(self, steps: Steps) -> None:
-        """Take a step of the answer's writing. It counts for later answers, for this one has its throttle time."""
+        """Write a part of the answer. Its time counts for later answers: this one already shows its throttle time."""
         before_s = self._spent_s
         try:
             self.call(next, steps)
@@ -115,7 +115,7 @@ class Metering:
             self.count_thread(self._spent_s - before_s)
 
     def timed(self, awaitable: Awaitable[T]) -> Awaitable[T]:
-        """The same awaitable, of which each step's time counts."""
+        """The same awaitable; the time of each step counts."""
         return _Timed(self, awaitable) if self._meter.request else awaitable
 
 
@@ -143,7 +143,7 @@ class _Timed:
             return end.value
         finally:
             COUNT_CPU_S.set(None)
-            # An exception holds this frame, which must not hold it.
+            # # An exception refers to this frame, which must not refer to it.
             del step
 
 

@@ -1,4 +1,4 @@
-"""What is noted of a request for figures and traces. If nobody wants either, a request has no notes."""
+"""A request's notes for metrics and traces; none without metrics and tracing."""
 
 from __future__ import annotations
 

@@ -32,17 +32,17 @@ from korvet.wire.schema import API_VERSIONS_KEY, has_top_level_error, is_known
 from korvet.wire.writer import Buffers, Steps, encode_response, error_answer
 
 CHARGE_BYTES = 2048
-"""The memory of a request's objects, which counts beside its bytes."""
+"""The memory of a request's objects, which counts in addition to its bytes."""
 _LARGE_BYTES = 16 << 10
-"""The size above which a request is decoded in a turn of its own, for it may have thousands of elements."""
+"""A larger request is decoded in a turn of its own: it may have thousands of elements."""
 _MOST_REPEATED_BYTES = 512
-"""The size up to which a connection keeps a request that its client may send again."""
+"""The largest request that a connection keeps in case its client sends it again."""
 _MAX_CONTEXTS = 64
 _read_correlation_id = struct.Struct(">i").unpack_from
 
 
 class Stage(Enum):
-    """How far a request is."""
+    """The progress of a request."""
 
     QUEUED = auto()
     """Its handler has not begun."""
@@ -74,7 +74,7 @@ class Request:
     answer_frame: Buffers | None
     """The answer to a request without an API."""
     writing: tuple[Steps, list[int]]
-    """The writing of a long answer, and the error codes in it so far, once that has begun."""
+    """Once a long answer is being written: its writer, and the error codes so far."""
     frame: bytes | memoryview
     """Its bytes, if it has a header."""
     _steps: Coroutine[Any, Any, Answer]
@@ -89,14 +89,14 @@ class Request:
         self.request: Entity | None = None
         self.header: RequestHeader | None = None
         self.notes: Notes | None = None
-        """None if nobody wants any."""
+        """None without metrics and tracing."""
         self.metering: Metering | None = None
-        """What it uses of its client's quotas; None if it has none."""
+        """What it uses of its client's quotas; None without quotas."""
         self.stage = QUEUED
         self.is_held_back = False
-        """True if it is to be pipelined, and did not send its commands yet."""
+        """True if it may be pipelined, and has not sent its commands yet."""
         self.error: Exception | None = None
-        """The exception of its handler, which failed."""
+        """The exception of its failed handler."""
 
     def begin(self, moved: Callable[[Request], None]) -> None:
         """Run its handler to the first wait.
@@ -114,7 +114,7 @@ class Request:
         self.stage = IN_TASK
 
     def _go_on(self) -> None:
-        """Go on after the reply that its handler waits for."""
+        """Resume the handler after the reply that it awaited."""
         self._step()
         self._moved(self)
 
@@ -148,11 +148,11 @@ class Request:
         return self._steps.__await__()
 
     def end(self, answer: Answer) -> None:
-        """Take its answer."""
+        """End with its handler's answer."""
         self.stage, self.answer = ENDED, answer
 
     def fail(self, error: Exception) -> None:
-        """Take the exception that its answer shows."""
+        """End with an exception, which its answer shows."""
         self.stage, self.error = ENDED, error
 
     def close(self) -> None:
@@ -184,7 +184,7 @@ class Request:
 
 
 class Seen(NamedTuple):
-    """A frame's header as it was read; the next header is mostly the same, except for its correlation id."""
+    """The last header that was read; the next one is mostly the same, except for its correlation id."""
 
     key_and_version: bytes
     client_id_and_tags: bytes
@@ -193,14 +193,14 @@ class Seen(NamedTuple):
     context: Context | None
     figures: RequestFigures | None
     is_noted: bool
-    """True if somebody wants figures or traces."""
+    """True with metrics or tracing."""
 
 
 _NOTHING_SEEN = Seen(b"like no frame", b"", RequestHeader(0, 0, 0, None, 0), None, None, None, False)
 
 
 class _Repeated(NamedTuple):
-    """A frame's bytes behind its correlation id, and the request in them."""
+    """A frame's bytes after its correlation id, and the request in them."""
 
     content: bytes
     request: Entity
@@ -224,9 +224,9 @@ class Headers:
         """The identity of the client, fixed before its first request."""
         self.peer = Peer()
         self.login: Login | None = None
-        """The login of a connection of a listener with SASL."""
+        """The login, on a listener with SASL."""
         self.is_of_client = False
-        """True if it asked for more than ApiVersions, which a load balancer's health check asks for as well."""
+        """True once it requested more than ApiVersions, which a load balancer's health check requests as well."""
         self._seen = _NOTHING_SEEN
         self._repeated = _NOTHING_REPEATED
         self._connections = connections
@@ -238,14 +238,14 @@ class Headers:
         self._contexts: dict[tuple[int, int, str | None], Context] = {}
 
     def log_in(self, principal: str) -> None:
-        """Have later requests come from a principal, as in ``User:alice``."""
+        """Give later requests a principal, such as ``User:alice``."""
         if principal != self.principal:
             self.principal = principal
             self._contexts.clear()
             self._seen = _NOTHING_SEEN
 
     def join(self, frontend: Frontend, listener: Listener, target: int | None) -> None:
-        """Have later requests go to another front-end."""
+        """Send later requests to another front-end."""
         if self.is_of_client:
             self._frontend.activity.left()
             frontend.activity.came()
@@ -254,7 +254,7 @@ class Headers:
         self._seen = _NOTHING_SEEN
 
     def request(self, frame: bytes | memoryview) -> Request | None:
-        """The request of a frame; None if korvet does not serve it and Kafka has no answer for that.
+        """The request of a frame; None if its API or version is not served, and Kafka has no answer for that.
 
         :raises MalformedRequest: if the frame holds no request.
         """
@@ -280,7 +280,7 @@ class Headers:
         return request
 
     def _repeated_request(self, frame: bytes | memoryview) -> Entity:
-        """The request of a frame with the last header. It is mostly the last request again, which need not be read."""
+        """The request of a frame with the last header. Mostly it is the last request again, and is not decoded anew."""
         if frame[8:] == self._repeated.content:
             return self._repeated.request
         request = decode_request(self._seen.header, memoryview(frame))

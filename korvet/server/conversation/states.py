@@ -1,9 +1,9 @@
 """The states of a connection, without I/O.
 
-An `Event` takes a connection from one `State` to the next, by a table. Beside that it has `Pause`s, which come and go:
-each stops some of its work for a while. A `Conversation` has both, and says if the connection may read, take a frame,
-begin a request or answer one. `korvet.server.conversation.connection` reports to it, and obeys. A load balancer's
-header and TLS come before: `korvet.server.socket_server.arrival` awaits them on the bare socket.
+An `Event` takes a connection from one `State` to the next, by a table. Independently of that, each `Pause` stops some
+of its work for a while. A `Conversation` has both, and says if the connection may read, take a frame, begin a request
+or answer one. `korvet.server.conversation.connection` reports to it, and obeys. A load balancer's header and TLS come
+before: `korvet.server.socket_server.arrival` awaits them on the bare socket.
 
 The model is h11's ``_state.py``: everything that decides these things is here.
 """
@@ -17,10 +17,10 @@ from typing import Final
 
 
 class State(Enum):
-    """What a connection is at: in words, whether it takes requests, and whether queued ones get no answer any more."""
+    """A state: a description, whether the connection takes requests, and whether queued ones get no answer any more."""
 
     HEALTH_CHECK = "a load balancer speaks for itself, and may ask for ApiVersions", True, False
-    ENTERING = "the namespace that its certificate or server name means is entered", False, False
+    ENTERING = "it enters the namespace of its certificate or server name", False, False
     LOGIN = "its client logs in: one small request at a time", True, False
     OPEN = "it serves its client", True, False
     LOGIN_AGAIN = "its client logs in again (KIP-368): one request at a time", True, False
@@ -35,20 +35,20 @@ class State(Enum):
 
 
 BEFORE_LOGIN: Final = (State.HEALTH_CHECK, State.LOGIN)
-"""The client is unknown: it gets small frames, and no place for long."""
+"""The client is unknown: it may send small frames only, and has little time."""
 LOGINS: Final = (State.LOGIN, State.LOGIN_AGAIN)
 """Requests come one at a time."""
 
 
 class Event(Enum):
-    """What takes a connection to another state."""
+    """A reason to change to another state."""
 
     ENTERED = auto()
-    """Its namespace is there."""
+    """It has entered its namespace."""
     BEGIN_LOGIN = auto()
     """A client that has logged in asks for a second login."""
     ADMIT = auto()
-    """The login is over, or the second one was none, and its client is known."""
+    """The login is over, or the second one was no login, and the client is known."""
     REFUSE = auto()
     """The login failed."""
     DRAIN = auto()
@@ -88,21 +88,21 @@ class Pause(IntFlag):
     STEP = auto()
     """A request of a login waits for its answer."""
     THROTTLE = auto()
-    """Its client is over a quota. Source: ThrottledChannel; KIP-219"""
+    """The client is over a quota. Source: ThrottledChannel; KIP-219"""
     QUEUE = auto()
     """An answer named the throttle time: queued requests after it wait too, unless they are under way."""
     LARGE_FRAME = auto()
     """A large frame has begun, and others have their turn first."""
     UNREAD = auto()
-    """Its client has to read before it gets more answers."""
+    """The client has to read before it gets more answers."""
 
 
 _FRAMES: Final = Pause.TURN | Pause.STEP | Pause.THROTTLE | Pause.LARGE_FRAME
-"""The pauses for which frames that have arrived wait."""
+"""The pauses that hold up frames which have arrived."""
 
 
 class Conversation:
-    """The state and the pauses of one connection, and what follows from them."""
+    """The state and the pauses of one connection, and what they allow."""
 
     __slots__ = ("answers", "begins", "is_reading", "is_unread", "pauses", "state", "takes")
 

@@ -12,7 +12,7 @@ from korvet.wire.requests import ApiVersionsRequest
 from korvet.wire.schema import API_VERSIONS_KEY, is_known
 
 MOST_BYTES = 1024
-"""The bytes that a connection keeps of its ApiVersions request, which names the software since version 3."""
+"""The bytes that a connection keeps of its ApiVersions request, which from version 3 names the client's software."""
 _NAMES_SOFTWARE_SINCE = 3
 
 
@@ -38,7 +38,7 @@ def log_line(header: RequestHeader, api: Api | None, api_versions: bytes) -> Log
 
 
 def _software(frame: bytes) -> str:
-    """The name and version of the client's software; ``not named`` if it did not tell."""
+    """The name and version of the client's software; ``not named`` if the client sent none."""
     try:
         header = decode_header(memoryview(frame)) if frame else None
         if header is None or header.version < _NAMES_SOFTWARE_SINCE or not is_known(API_VERSIONS_KEY, header.version):

@@ -1,1 +1,1 @@
-"""What all rooms of the server stand on: settings, log, sockets, traces, the machine; nothing of clients or tenants."""
+"""What all packages of the server use: settings, log, sockets, traces, the machine; nothing of clients or tenants."""

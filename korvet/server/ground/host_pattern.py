@@ -1,7 +1,6 @@
-"""Host names that tell a namespace: ``b{node}-{namespace}.kafka.example``.
+"""Host names that contain a namespace: ``b{node}-{namespace}.kafka.example``.
 
-One label holds both words, because a wildcard certificate covers one label. A node is a number, so a name can be read
-in one way alone.
+One label holds both, because a wildcard certificate covers one label. A node is a number, so a name is unambiguous.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class HostName(NamedTuple):
 class HostPattern:
     """A pattern of host names.
 
-    :raises ConfigError: it is none.
+    :raises ConfigError: the text is no such pattern.
     """
 
     def __init__(self, text: str) -> None:
@@ -49,7 +48,7 @@ class HostPattern:
         self._matches = re.compile("".join(_PATTERNS.get(part) or re.escape(part) for part in parts)).fullmatch
 
     def read(self, host: str | None) -> HostName | None:
-        """The namespace and the node in a host name, in either case; None if it does not fit."""
+        """The namespace and the node in a host name, in upper or lower case; None if it does not match."""
         if host is None or len(host) > _LONGEST:
             return None
         found = self._matches(host.lower())

@@ -20,9 +20,8 @@ _STUCK_S = 1.0
 class _Lossy:
     """A stream that drops text which cannot be written.
 
-    Neither a full disk nor a reader that left ends a broker. One that takes nothing, such as a full pipe, holds it for
-    a second, and costs only lines from then on. The stream has no buffer: Python writes buffers at exit, and exits with
-    120 if that fails.
+    Neither a full disk nor a closed pipe ends a broker. A full pipe holds the broker for a second, and from then on
+    costs only lines. The stream has no buffer: Python writes buffers at exit, and exits with 120 if that fails.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -68,7 +67,7 @@ def configure_logging(level: str = "info", form: str = "text") -> None:
 
 
 def with_repair(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Give a line whose reason names a damaged key the command that mends it."""
+    """If a line's reason names a damaged key, add the command that repairs it."""
     if "repair" not in event and (repair := repair_of(str(event.get("reason", "")))):
         event["repair"] = repair
     return event
@@ -85,7 +84,7 @@ class _Quoted:
 
 
 def _escaped(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Quote text that a terminal would obey, for clients choose some of the values. JSON has its own escapes."""
+    """Escape control characters that a terminal would obey: clients choose some values. JSON has its own escapes."""
     for name, value in event.items():
         if isinstance(value, str) and not value.isprintable():
             event[name] = _Quoted(value)

@@ -1,4 +1,4 @@
-"""The machine's share for this process: its file descriptors and memory, and the memory that goes back.
+"""This process's file descriptors and memory, and the return of freed memory to the system.
 
 glibc keeps freed memory for later, a whole peak of it: its threshold for large blocks rises as they are freed.
 malloc_trim gives all free pages back. It takes a millisecond for some 12 MiB, and other threads' malloc may wait
@@ -35,7 +35,7 @@ def memory_bytes() -> int:
 
 
 def raise_descriptor_limit() -> None:
-    """Take as many file descriptors as the system allows without further rights."""
+    """Raise the limit of file descriptors as far as the system allows without further rights."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -44,7 +44,7 @@ def raise_descriptor_limit() -> None:
 
 
 def most_connections() -> int:
-    """The number of connections for which the file descriptors suffice."""
+    """The number of connections that the file descriptors allow."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else max(1, soft - _RESERVED_DESCRIPTORS)
 
@@ -74,7 +74,7 @@ class FreedMemory:
         return is_due
 
     def given_back(self) -> None:
-        """Take the memory that is resident now as needed."""
+        """Take the memory that is resident now as the new baseline."""
         self._floor_bytes, self._was_much = self._unaccounted(), False
 
 
@@ -93,7 +93,7 @@ async def give_back_freed(in_use: Callable[[], int], stop: anyio.Event) -> None:
 
 
 def resident_bytes() -> int:
-    """The resident bytes of this process; 0 if the system does not tell."""
+    """The resident bytes of this process; 0 if the system does not report them."""
     try:
         return int(_STATM.read_text().split()[1]) * resource.getpagesize()
     except OSError:

@@ -32,16 +32,16 @@ _NEED_TLS = {"PLAIN": "passwords", "OAUTHBEARER": "tokens"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSettings:
-    """One listener: its address, the address that its clients are told, and the namespace of its topics and groups.
+    """One listener: its address, its advertised address, and the namespace of its topics and groups.
 
-    Clients of a listener without an advertised address are told of listeners with the same ``name``, at all front-ends.
+    Without an advertised address, clients get the addresses of listeners with the same ``name``, at all front-ends.
 
     ``port`` is 0 for a free one. Each port of a load balancer, from ``advertised_port`` to ``advertised_last_port``, is
-    a node of its own. With ``proxy_protocol`` connections begin with a load balancer's header, which counts from the
-    addresses of ``proxy_protocol_from`` alone, if there are any. With ``tls_terminated``
-    that header tells of the client's TLS, which ended at the balancer.
+    a node of its own. With ``proxy_protocol`` connections begin with a load balancer's header, which is accepted only
+    from the addresses of ``proxy_protocol_from``, if there are any. With ``tls_terminated`` TLS ends at the balancer,
+    and the header describes the client's TLS.
 
-    With ``namespace_from`` clients choose the namespace, and ``namespace`` does not count.
+    With ``namespace_from`` clients choose the namespace, and ``namespace`` is ignored.
     """
 
     host: str = "127.0.0.1"
@@ -83,9 +83,9 @@ class ListenerSettings:
 
     @property
     def balancers(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """The networks of load balancers whose headers count; none for any.
+        """The networks of load balancers whose headers are accepted; empty for any.
 
-        :raises ConfigError: one is none.
+        :raises ConfigError: a text is no network.
         """
         try:
             return tuple(map(ip_network, self.proxy_protocol_from))
@@ -94,15 +94,15 @@ class ListenerSettings:
 
     @property
     def host_pattern(self) -> HostPattern | None:
-        """The pattern of the host names that clients are told, if these tell the namespace.
+        """The pattern of the advertised host names, if they contain the namespace.
 
-        :raises ConfigError: it is none.
+        :raises ConfigError: it is no such pattern.
         """
         host = self.advertised_host
         return None if host is None or "{" not in host else HostPattern(host)
 
     def advertised(self, port: int) -> tuple[str, int]:
-        """The host and port that clients are told; ``port`` is the bound one.
+        """The advertised host and port; ``port`` is the bound one.
 
         Without an advertised address these are the listener's own. A wildcard becomes the machine's host name.
         """
@@ -191,9 +191,9 @@ def _listener(values: Mapping[str, Any]) -> ListenerSettings:
 
 
 def check_security(listener: ListenerSettings) -> None:
-    """Refuse a listener whose settings of TLS are incomplete, or contradict each other.
+    """Refuse a listener with incomplete or contradictory settings of TLS.
 
-    :raises ConfigError: if it is such a one, or its principal rules are wrong.
+    :raises ConfigError: if the settings are such, or its principal rules are wrong.
     """
     where = f"listener {listener.name!r}"
     files = (listener.tls_cert, listener.tls_key, listener.tls_client_ca, listener.tls_client_crl)
@@ -224,7 +224,7 @@ def check_security(listener: ListenerSettings) -> None:
 
 
 def _choice_problem(listener: ListenerSettings) -> str | None:
-    """Why clients of a listener cannot choose their namespace as it says; None if they can, or have no choice."""
+    """The reason why a listener's namespace-from cannot work; None if it can, or is not set."""
     pattern = listener.host_pattern
     match listener.namespace_from:
         case None:
@@ -244,7 +244,7 @@ def _choice_problem(listener: ListenerSettings) -> str | None:
 
 def _terminated_problem(listener: ListenerSettings, has_settings: bool) -> str | None:
     if not listener.proxy_protocol:
-        return "tls-terminated needs proxy-protocol, by which the load balancer tells of the client's certificate"
+        return "tls-terminated needs proxy-protocol, so that the load balancer can send the client's certificate"
     problem = "tls-terminated leaves TLS to the load balancer, so give neither files nor protocols of it here"
     return problem if has_settings else None
 
@@ -297,7 +297,7 @@ def check_sasl(listeners: Sequence[ListenerSettings], broker: Mapping[str, str])
 
 
 def check_listener_configs(listeners: Sequence[ListenerSettings], broker: Mapping[str, str]) -> None:
-    """Refuse settings of a listener that is not there.
+    """Refuse settings of a listener that does not exist.
 
     :raises ConfigError: if there is such a setting.
     """
@@ -309,9 +309,9 @@ def check_listener_configs(listeners: Sequence[ListenerSettings], broker: Mappin
 
 
 def check_tenants(settings: ServeSettings) -> None:
-    """Refuse passwords of tenants' Redis users that nobody could use.
+    """Refuse passwords of tenants' Redis users that could not be used.
 
-    :raises ConfigError: they are no directory, no listener lets clients choose, or there is no Redis with such users.
+    :raises ConfigError: the path is no directory, no listener lets clients choose, or the embedded server is used.
     """
     passwords = settings.tenant_redis_passwords
     if passwords is None:
@@ -334,14 +334,14 @@ class ServerLimits:
     """Bounds of a front-end process.
 
     A request counts from its arrival to its answer, with its bytes and a flat charge for its objects. Unfinished large
-    frames have a bound of their own, and so have unread answers. While others wait for memory, a connection that makes
-    no progress for ``stall_s`` is cut off, at the latest after twice that time.
+    frames and unread answers have bounds of their own. While others wait for memory, a connection that makes no
+    progress for ``stall_s`` is cut off, at the latest after twice that time.
 
-    Redis takes the batches of all connections one after the other. So while Produces have more than ``produce_bytes``
-    in flight, a connection with more than ``produce_share_bytes`` of them is not read.
+    Redis handles the batches of all connections one after the other. While Produces in flight exceed ``produce_bytes``,
+    a connection with more than ``produce_share_bytes`` of them is not read.
 
-    At most ``handshakes`` TLS handshakes run at a time. If others wait, each has ``handshake_patience_s``, else
-    ``handshake_s``. A connection has ``login_s`` for its first login.
+    At most ``handshakes`` TLS handshakes run at a time. Each has ``handshake_s``, or ``handshake_patience_s`` while
+    others wait. A connection has ``login_s`` for its first login.
     """
 
     max_frame_bytes: int
@@ -369,17 +369,17 @@ class ServerLimits:
 
     @property
     def bounds_addresses(self) -> bool:
-        """True if any address has a limit of connections."""
+        """True if some address has a limit of connections."""
         return self.max_connections_per_ip < INT_MAX or bool(self.max_connections_overrides)
 
     def most_of(self, client: str) -> int | None:
-        """The most connections of an address at all front-ends; None without a limit."""
+        """The limit of an address's connections at all front-ends; None without a limit."""
         most = self.max_connections_overrides.get(client, self.max_connections_per_ip)
         return most if most < INT_MAX else None
 
 
 def limits_of(broker: Mapping[str, str]) -> ServerLimits:
-    """The bounds that Kafka's settings and korvet's own settings name.
+    """The bounds that Kafka's settings and korvet's own settings give.
 
     :raises ConfigError: if a setting is not in its range.
     """
@@ -387,7 +387,7 @@ def limits_of(broker: Mapping[str, str]) -> ServerLimits:
     memory = memory_bytes()
 
     def room(name: str, most: int, part: int, least: int = 1) -> int:
-        """The bytes that are set, else those that korvet takes: a part of the machine's memory, up to a bound."""
+        """The bytes of the setting; by default a part of the machine's memory, up to a bound."""
         set_bytes = values.integer(name)
         return set_bytes if set_bytes >= least else min(most, memory // part)
 

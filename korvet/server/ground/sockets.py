@@ -15,13 +15,13 @@ from korvet.errors import ConfigError
 from korvet.server.ground.settings import shown_address
 
 _SIZE_BYTES: Final = 4
-"""Of the size before each frame."""
+"""The bytes of the size before each frame."""
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
     """A bound socket that does not listen yet; ``shared`` lets other sockets take the same port (SO_REUSEPORT).
 
-    :raises ConfigError: if the address is in use, or is not one of this machine.
+    :raises ConfigError: if the address is in use, or not an address of this machine.
     """
     family, kind, protocol, _, address = _resolve(host, port)
     bound = socket.socket(family, kind, protocol)
@@ -79,16 +79,16 @@ def _resolve(host: str, port: int) -> tuple[int, int, int, str, tuple[str, int] 
 
 
 def peer_of(transport: asyncio.Transport) -> str:
-    """The address of a connection's client; empty if the client has gone already.
+    """The address of a connection's client; empty if the client has left already.
 
-    An IPv4 address stays one, also on a listener for both IPv4 and IPv6.
+    An IPv4 address stays one on a listener for IPv4 and IPv6, too.
     """
     peer = transport.get_extra_info("peername")
     return host_of(peer) if peer else ""
 
 
 def port_of_peer(transport: asyncio.Transport) -> int | None:
-    """The port of a connection's client; None if the client has gone already."""
+    """The port of a connection's client; None if the client has left already."""
     peer = transport.get_extra_info("peername")
     return int(peer[1]) if peer else None
 
@@ -100,11 +100,11 @@ def host_of(peer: Sequence[str | int]) -> str:
 
 
 def has_left(transport: asyncio.Transport, begun: bytes) -> bool:
-    """True if a connection's client has closed it, and no whole request of it is left.
+    """True if the client has closed the connection, and no whole request is left unread.
 
-    Under TLS what is unread cannot be judged, so a client that left counts only once all is read.
+    Under TLS unread bytes cannot be judged, so a client has left only once everything is read.
 
-    :param begun: what was read of requests that nobody took yet.
+    :param begun: the bytes that were read and belong to no request yet.
     """
     connected = transport.get_extra_info("socket")
     if connected is None or connected.fileno() < 0:
@@ -123,7 +123,7 @@ def has_left(transport: asyncio.Transport, begun: bytes) -> bool:
 
 
 def _is_closed_by_peer(connected: socket.socket) -> bool:
-    """True if the peer sends nothing more, although some of what it sent is unread; only Linux tells."""
+    """True if the peer has closed its sending side while bytes are unread; known on Linux only."""
     closed = getattr(select, "POLLRDHUP", 0)
     look = select.poll()
     look.register(connected, closed)
@@ -135,6 +135,6 @@ def _unread_bytes(connected: socket.socket) -> int:
 
 
 def _has_frame(head: bytes, count: int) -> bool:
-    """True if so many bytes, which begin with these, have a whole frame."""
+    """True if so many bytes, beginning with these, contain a whole frame."""
     size = int.from_bytes(head[:_SIZE_BYTES], "big", signed=True)
     return len(head) >= _SIZE_BYTES and count >= _SIZE_BYTES + size

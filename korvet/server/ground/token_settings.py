@@ -1,4 +1,4 @@
-"""The settings of OAUTHBEARER: those of ``[broker]`` under Kafka's names, as the judge of tokens."""
+"""The settings of OAUTHBEARER, from ``[broker]`` under Kafka's names, and the token validator that they make."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenSettings:
-    """What tokens have to say, and where the keys are that signed them."""
+    """The claims that tokens must have, and the source of the keys that signed them."""
 
     rules: TokenRules
     source: SourceSettings
 
     def open(self) -> Tokens:
-        """The judge of tokens."""
+        """The token validator."""
         from korvet.security.key_source import KeySource
 
         return Tokens(self.rules, KeySource(self.source))

@@ -1,9 +1,9 @@
 """Traces of requests, for a receiver of OpenTelemetry (OTLP by HTTP).
 
-OpenTelemetry's own variables switch them on and describe them, and nothing is imported without an endpoint. A span is
-made when its request is answered, and a thread sends spans in batches. If the receiver is slow or away, spans are
-dropped, and no request waits. The sampler decides by the trace of a Produce's first record, if that has a
-``traceparent``, else by chance.
+OpenTelemetry's own variables configure them, and nothing is imported without an endpoint. A span is made when its
+request is answered, and a thread sends spans in batches. If the receiver is slow or unavailable, spans are dropped, and
+no request waits. The sampler follows the ``traceparent`` of a Produce's first record, if there is one, else it decides
+by chance.
 
 Source: https://opentelemetry.io/docs/specs/semconv/messaging/kafka/, https://www.w3.org/TR/trace-context/
 """
@@ -42,19 +42,19 @@ _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_E
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _PROTOCOL: Final = "http/protobuf"
 _RATIO: Final = 0.01
-"""The part of requests that is traced without OTEL_TRACES_SAMPLER: OpenTelemetry's default is all of them."""
+"""The share of requests traced without OTEL_TRACES_SAMPLER; OpenTelemetry's default is all."""
 _MOST_TEXT: Final = 256
-"""Characters of an attribute, for clients choose ids of up to 32 KiB."""
+"""The length limit of an attribute: clients choose ids of up to 32 KiB."""
 _MOST_PARENT_BYTES: Final = 512
-"""The time of OpenTelemetry's expression may grow by the square of a header's length."""
+"""A longer header is ignored: the time of OpenTelemetry's expression may grow with the square of its length."""
 _ENDS_S: Final = 2.0
 _OPERATIONS: Final = {PRODUCE_KEY: ("produce", "send"), FETCH_KEY: ("fetch", "receive")}
 
 
 def endpoint(environ: Mapping[str, str]) -> str | None:
-    """Where traces go; None if there shall be none.
+    """The endpoint for traces; None without tracing.
 
-    :raises ConfigError: the variables ask for what korvet has not.
+    :raises ConfigError: the variables want something that korvet lacks.
     """
     found = next((environ[name] for name in _ENDPOINTS if environ.get(name)), None)
     is_off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
@@ -140,9 +140,9 @@ class Tracing:
 
 @asynccontextmanager
 async def opened_tracing(worker: int) -> AsyncIterator[Tracing | None]:
-    """The traces of this process for the time of the block, if the environment asks for them.
+    """The tracing of this process for the time of the block; None if the environment configures none.
 
-    At the end it sends what is left, for two seconds at the most.
+    At the end it sends the remaining spans, for two seconds at most.
 
     :raises ConfigError: as `endpoint` does.
     """
@@ -165,7 +165,7 @@ def _provider(worker: int, where: str) -> TracerProvider:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
-    # Its lines come once for each try; `_reported` says what matters.
+    # # It logs each attempt; `_reported` logs what matters.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL + 1)
     own: dict[str, AttributeValue] = {
         "service.name": "korvet",
