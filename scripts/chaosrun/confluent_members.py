@@ -25,6 +25,9 @@ from scripts.chaosrun.journal import (
 )
 
 COMMIT_EVERY_S: Final = 0.5
+REBALANCE_MS: Final = 90_000
+"""The time that the broker gives a member of the consumer protocol to give up partitions. After a heartbeat without an
+answer librdkafka never learns of them (docs/chaos.md)."""
 _METADATA: Final = b"CGMDv2:"
 
 
@@ -92,7 +95,7 @@ class Member:
 
     def _protocol_settings(self) -> dict[str, Any]:
         if self._job.protocol == "consumer":
-            return {"group.remote.assignor": self._job.strategy}
+            return {"group.remote.assignor": self._job.strategy, "max.poll.interval.ms": REBALANCE_MS}
         return {
             "partition.assignment.strategy": self._job.strategy,
             "session.timeout.ms": self._job.session_timeout_ms,
