@@ -157,7 +157,7 @@ async def test_requests_behind_one_that_waits_do_not_stop_other_connections(is_r
                 assert (await other.answer())[0] == ord("c")
             assert len(running.server.open_connections) == 1
             assert running.server.charged_bytes == 0
-    assert [line["reason"] for line in lines] == ["its requests pile up behind one that waits, and others are not read"]
+    assert [line["reason"] for line in lines] == ["its requests queue up after one that waits, and others are not read"]
 
 
 async def test_client_that_waits_for_redis_is_not_cut_off() -> None:

@@ -228,7 +228,7 @@ class ConnectionQuotas:
         for one in list(self._waiting):
             now = self._loop.time()
             if process_s := self._process.wait_s(now):
-                # # This one's listener may still be full, while later ones wait for the process alone.
+                # This one's listener may still be full, while later ones wait for the process alone.
                 self._wake_in(process_s)
                 break
             if wait_s := self._listener(one.listener).wait_s(now):

@@ -117,7 +117,7 @@ class Answering:
         if api is None or context is None:
             return
         if context.login is not None and context.login.state is not LoginState.READY:
-            # # It has no client to charge.
+            # It has no client to charge.
             return
         request.metering = Metering(meters, api, context)
         self._connection.throttle(request.metering.arrived(size_bytes))
@@ -137,7 +137,7 @@ class Answering:
                     break
                 moved = requests[0]
         except Exception as error:
-            # # This is a callback of the connection to Redis, so nothing may be raised to it.
+            # This is a callback of the connection to Redis, so nothing may be raised to it.
             self._connections.report(error, "answer", self._connection.client)
             self._connection.close()
         if self._conversation.state is State.DRAINING or (requests and moved.stage is not CALLING):
@@ -199,7 +199,7 @@ class Answering:
                 first.end(await (first if metering is None else metering.timed(first)))
             except Exception as error:
                 first.fail(error)
-            # # The client may have stopped reading meanwhile; then this answer waits, and so do later requests.
+            # The client may have stopped reading meanwhile; then this answer waits, and so do later requests.
         while not self._write_answer(first):
             await self._connection.frontend.turns.turn()
 
@@ -307,7 +307,7 @@ class Answering:
         for request in self.requests:
             if request.is_held_back:
                 if request.stage is not QUEUED:
-                    # # It has begun, and later requests wait for its answer.
+                    # It has begun, and later requests wait for its answer.
                     return
                 if begun == REQUESTS_A_TURN or (begun and monotonic() > ends):
                     self._loop.call_soon(self._begin_more)

@@ -97,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         transport = cast(asyncio.Transport, transport)
         self.transport = self.answers.transport = transport
         session = transport.get_extra_info("ssl_object")
-        # # With the lowest limit the transport also reports an answer's last bytes: they keep all of it in memory. At 0
+        # With the lowest limit the transport also reports an answer's last bytes: they keep all of it in memory. At 0
         # a TLS transport would pause with nothing to write.
         transport.set_write_buffer_limits(high=0 if session is None else 1)
         self.client = self.headers.client = self.client or peer_of(transport)
@@ -308,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
             self.resume(Pause.THROTTLE | Pause.QUEUE)
             self.answering.wake()
         elif self.frames.large is None and has_left(self.transport, self.frames.begun):
-            # # A small unfinished frame is no request to wait for.
+            # A small unfinished frame is no request to wait for.
             self.transport.abort()
         else:
             self._loop.call_later(min(left_s, _LOOK_S), self._look_at_throttled)

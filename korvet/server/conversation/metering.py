@@ -98,7 +98,7 @@ class Metering:
             return function(*args)
         finally:
             self._spent_s += thread_time() + store.asked_s - began
-            # # It may refer to an exception, whose frames refer to this one.
+            # It may refer to an exception, whose frames refer to this one.
             del function, args
 
     def count_thread(self, spent_s: float) -> None:
@@ -143,7 +143,7 @@ class _Timed:
             return end.value
         finally:
             COUNT_CPU_S.set(None)
-            # # An exception refers to this frame, which must not refer to it.
+            # An exception refers to this frame, which must not refer to it.
             del step
 
 

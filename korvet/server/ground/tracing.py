@@ -165,7 +165,7 @@ def _provider(worker: int, where: str) -> TracerProvider:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
-    # # It logs each attempt; `_reported` logs what matters.
+    # It logs each attempt; `_reported` logs what matters.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL + 1)
     own: dict[str, AttributeValue] = {
         "service.name": "korvet",

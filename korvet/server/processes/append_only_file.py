@@ -1,15 +1,15 @@
-"""Rewrites of the embedded server's append-only file, as soon as half of the file is of no use any more.
+"""Rewrites of the embedded server's append-only file, once half of the file is obsolete.
 
-Valkey's own rule rewrites a file that doubled. A growing log has nothing to drop. Yet a child then copies all of it
-while clients write, and each page that changes meanwhile is copied, too. It also keeps the file of deleted data until
-new data doubled it. This rule compares the file with the data in memory instead.
+Valkey's own rule rewrites a file that has doubled. A log that only grows has nothing to drop, yet a child process
+copies all of it while clients write, and each page that changes meanwhile is copied, too. After a deletion the rule
+keeps the old data until new data has doubled the file. This rule compares the file with the data in memory instead.
 
 At the end of a rewrite Valkey unlinks the old files and closes them in a thread. Meanwhile its main thread syncs the
 manifest and its directory. On ext4 mounted with discard these syncs wait until the files are freed. So korvet keeps
 the files open until the rewrite has ended, and frees them itself.
 
-Valkey starts with a file whose end is missing, for a crash may cut the last command. It does not know how much is
-missing. So korvet notes the size of the newest file at each look, and tells at the next start if it is shorter.
+Valkey starts with a file whose end is missing, because a crash may cut the last command. It does not know how much is
+missing. So korvet stores the size of the newest file at each look, and warns at the next start if the file is shorter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from anyio import to_thread
 log = structlog.get_logger()
 
 Ask = Callable[[bytes, float], Awaitable[bytes]]
-"""Asks an inline command, within seconds; the answer is empty if there is none."""
+"""Runs an inline command within so many seconds; returns an empty reply if none comes."""
 
 DIRECTORY = "appendonlydir"
 _LEAST_BYTES = 1 << 30
@@ -36,13 +36,13 @@ _POLL_S = 0.5
 """The pause between two looks at a rewrite that runs."""
 _ANSWER_S = 5.0
 _NOTE = "korvet.size"
-"""A file beside the append-only files' directory: the name of the newest one, and its bytes."""
+"""A file next to the append-only files' directory: the name of the newest one, and its size."""
 
 
 def is_due(info: Mapping[str, str], least_bytes: int = _LEAST_BYTES) -> bool:
-    """True if the file is larger than that, and than the data twice; not while a rewrite runs or waits.
+    """True if the file is larger than ``least_bytes`` and than twice the data, and no rewrite runs or waits.
 
-    :param info: the sections "memory" and "persistence" of INFO; a missing field, as while it loads, means no.
+    :param info: the sections "memory" and "persistence" of INFO; a missing field, as during loading, means false.
     """
     if _states(info) != {"0"}:
         return False
@@ -56,7 +56,7 @@ def is_due(info: Mapping[str, str], least_bytes: int = _LEAST_BYTES) -> bool:
 async def rewrite_when_due(ask: Ask, directory: Path, least_bytes: int = _LEAST_BYTES, look_s: float = _LOOK_S) -> None:
     """Look every few seconds until cancelled. After a rewrite that failed, twice as long, up to an hour.
 
-    :param directory: that of the append-only files.
+    :param directory: the directory of the append-only files.
     """
     pause_s = look_s
     while True:
@@ -79,13 +79,13 @@ async def rewrite_when_due(ask: Ask, directory: Path, least_bytes: int = _LEAST_
             await ask(b"BGREWRITEAOF", _ANSWER_S)
             while True:
                 await anyio.sleep(_POLL_S)
-                # A server that hangs or is started anew tells nothing for a time.
+                # A server that hangs or restarts does not reply for a time.
                 if _states(_fields(await ask(b"INFO persistence", _ANSWER_S))) == {"0"}:
                     break
 
 
 def note_size(directory: Path) -> None:
-    """Note the name and the size of the newest file. Without room on the disk the former note stays."""
+    """Store the name and the size of the newest file. If the disk is full, the earlier note stays."""
     with suppress(OSError):
         newest, note = _newest(directory), directory.with_name(_NOTE)
         if newest is not None:
@@ -97,7 +97,7 @@ def note_size(directory: Path) -> None:
 
 
 def warn_of_missing_end(directory: Path) -> None:
-    """Tell in the log if the newest file is shorter than noted: clients' last writes are not there any more."""
+    """Log an error if the newest file is shorter than noted: clients' last writes are lost."""
     with suppress(OSError, ValueError):
         name, text = directory.with_name(_NOTE).read_text().split()
         newest = _newest(directory)
@@ -111,14 +111,14 @@ def warn_of_missing_end(directory: Path) -> None:
 
 
 def _newest(directory: Path) -> Path | None:
-    """The file that the server appends to, or the last one that it did."""
+    """The file that the server appends to, or appended to last."""
     found = [path for path in directory.iterdir() if path.name.endswith(".incr.aof")]
     return max(found, key=lambda path: (len(path.name), path.name), default=None)
 
 
 @asynccontextmanager
 async def _kept_open(directory: Path) -> AsyncIterator[None]:
-    """Keep a directory's present files open, so that no unlinked one is freed until the block ends."""
+    """Keep a directory's current files open, so that no unlinked one is freed until the block ends."""
     opened: list[int] = []
     try:
         await to_thread.run_sync(_open, directory, opened)
@@ -137,14 +137,14 @@ def _open(directory: Path, opened: list[int]) -> None:
 
 
 def _close(opened: list[int]) -> None:
-    """Close files. Whoever closes an unlinked file last frees it, which takes the longer the larger it is."""
+    """Close files. The last close of an unlinked file frees it, which takes longer for a larger file."""
     for file in opened:
         with suppress(OSError):
             os.close(file)
 
 
 def _states(info: Mapping[str, str]) -> set[str | None]:
-    """The values of the two fields that tell whether a rewrite runs, and whether one waits."""
+    """The two fields that say whether a rewrite runs, and whether one waits."""
     return {info.get(f"aof_rewrite_{state}") for state in ("in_progress", "scheduled")}
 
 

@@ -1,9 +1,9 @@
 """The repair of the embedded server's append-only files: they are cut where the first damage begins.
 
-Valkey starts with a file whose end is missing, but not with one whose bytes are wrong. Its own tool does the same as
-this, but no package of korvet brings it along, and it says nothing of what is lost. The files' base is a snapshot that
-cannot be cut. The files behind it hold commands in Redis's protocol; a transaction is kept as a whole or not at all.
-A command's values have no checksum, so a wrong byte in them is not noticed here, as it is not by Valkey.
+Valkey starts with a file whose end is missing, but not with one whose bytes are wrong. Valkey's own tool does the same,
+but no package that korvet needs contains it, and it does not report what is lost. The base file is a snapshot that
+cannot be cut. The later files hold commands in Redis's protocol; a transaction is kept as a whole or not at all. A
+command's values have no checksum, so a wrong byte in them is not noticed here, as it is not by Valkey.
 
 Source: redis-check-aof.c, aof.c
 """
@@ -35,7 +35,7 @@ _APPENDED = re.compile(rb"\r\nXADD\r\n\$\d+\r\n(korvet:\{[^{}\r]+\}:log)\r\n\$\d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """A partition that loses records: the offset up to which it keeps them if that is known, and its former end."""
+    """A partition that loses records: the offset up to which it keeps them, if known, and its former end."""
 
     log: str
     kept: int | None
@@ -44,7 +44,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """The first damage of the files: the bytes of its file that can be kept, and the later files, which cannot."""
+    """The first damage: the bytes of its file that can be kept, and the later files, which cannot."""
 
     file: Path
     kept_bytes: int
@@ -78,7 +78,7 @@ def find_damage(data_dir: Path, binary: Path) -> Damage | None:
 
 
 def cut(damage: Damage) -> Path:
-    """Cut the damage off. Returns the file to which the cut bytes went; all may be repeated after a crash.
+    """Cut the damage off, and return the file with the cut bytes. It may be repeated after a crash.
 
     :raises OSError: the disk is full, or a file cannot be written.
     """
@@ -137,7 +137,7 @@ def _mapped(path: Path) -> Iterator[mmap.mmap | bytes]:
 
 
 def _check_base(base: Path, binary: Path) -> None:
-    # Valkey's server is its checking tools as well, by the name under which it is called.
+    # Called by another name, Valkey's server is one of its checking tools.
     checked = subprocess.run(["valkey-check-rdb", str(base)], executable=binary, capture_output=True, check=False)
     if checked.returncode != 0:
         raise KorvetError(
@@ -146,7 +146,7 @@ def _check_base(base: Path, binary: Path) -> None:
 
 
 def _commands(binary: Path) -> frozenset[bytes]:
-    """The commands that the server knows. It does not start with a file that names another."""
+    """The commands that the server knows. It does not start with a file that holds another command."""
     with tempfile.TemporaryDirectory(prefix="kv") as name:
         socket = Path(name) / "s"
         arguments = ["--port", "0", "--unixsocket", str(socket), "--dir", name, "--save", "", "--logfile", "log"]
@@ -168,9 +168,9 @@ def _commands(binary: Path) -> frozenset[bytes]:
 
 
 def _good_bytes(data: mmap.mmap | bytes, known: frozenset[bytes], ends: dict[bytes, int]) -> int:
-    """The bytes up to the end of the last good command. Notes the ends of logs in ``ends``.
+    """The bytes up to the end of the last good command. Stores the ends of logs in ``ends``.
 
-    If a word follows a command, that one is the wrong one: it had more words.
+    If a word follows a command, that command is damaged: it had more words.
     """
     at = good = before = 0
     is_open = False
@@ -204,7 +204,7 @@ def _good_bytes(data: mmap.mmap | bytes, known: frozenset[bytes], ends: dict[byt
 
 
 def _line(data: mmap.mmap | bytes, at: int, kind: bytes) -> tuple[bytes, int]:
-    """The text of a line that begins with a character, and the index behind it.
+    """The text of a line that begins with a character, and the index after it.
 
     :raises ValueError: there is no such line.
     """
@@ -215,7 +215,7 @@ def _line(data: mmap.mmap | bytes, at: int, kind: bytes) -> tuple[bytes, int]:
 
 
 def _command(data: mmap.mmap | bytes, at: int) -> tuple[list[bytes], int]:
-    """The first three words of a command, and the index behind it.
+    """The first three words of a command, and the index after it.
 
     :raises ValueError: it is not whole.
     """
@@ -235,7 +235,7 @@ def _command(data: mmap.mmap | bytes, at: int) -> tuple[list[bytes], int]:
 
 
 def _lost(path: Path, kept_bytes: int, later: Sequence[Path], ends: dict[bytes, int]) -> list[Lost]:
-    """The partitions with records in what is cut off, as far as their appends can still be read."""
+    """The partitions with records in the cut bytes, as far as their appends can still be read."""
     found: dict[bytes, int] = {}
     for one in (path, *later):
         with _mapped(one) as data:

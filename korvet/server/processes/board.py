@@ -1,7 +1,7 @@
-"""What a supervisor knows of its workers: their last figures, and whether they serve.
+"""A supervisor's view of its workers: their last metrics, and whether they serve.
 
-A worker's figures are added up. When it ends, its counters stay and its gauges go, so sums never go back; a worker that
-is killed takes the counts of its last second along.
+The board adds up the workers' metrics. When a worker ends, its counters stay and its gauges go, so sums never decrease;
+a killed worker loses the counts of its last second.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from korvet.metrics.samples import Samples
 log = structlog.get_logger()
 
 _LATELY_S: Final = 5.0
-"""A worker that told nothing for longer does not serve now."""
+"""A worker that has been silent for longer does not serve now."""
 _DEAD_S: Final = 30.0
-"""A worker that told nothing for longer does not come back by itself."""
+"""A worker that has been silent for longer does not recover by itself."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Board:
 
     :param workers: their number.
     :param is_draining: whether they take no more clients.
-    :param clients: what clients pushed to them.
+    :param clients: the metrics that clients pushed to them.
     """
 
     def __init__(self, workers: int, is_draining: Callable[[], bool], clients: Clients) -> None:
@@ -53,7 +53,7 @@ class Board:
         self._ended = Samples()
         self._restarts = 0
 
-    # ------------------------------------------------------------------ told by the supervisor
+    # ------------------------------------------------------------------ written by the supervisor
 
     def started(self, number: int) -> None:
         """Note that a worker was started."""
@@ -65,7 +65,7 @@ class Board:
         self._workers[number].heard_at = monotonic()
 
     def heard(self, number: int, line: bytes) -> None:
-        """Take a worker's figures, as `korvet.server.processes.figures` writes them."""
+        """Take a line of a worker's metrics, as `korvet.server.processes.figures` writes it."""
         worker = self._workers[number]
         try:
             told = json.loads(line)
@@ -76,7 +76,7 @@ class Board:
         worker.heard_at = monotonic()
 
     def pushed_by(self, number: int, line: bytes) -> None:
-        """Take what a client pushed to a worker, as `korvet.server.tenants.telemetry_receiver` writes it."""
+        """Take a client's push to a worker, as `korvet.server.tenants.telemetry_receiver` writes it."""
         try:
             self.clients.update(json.loads(line))
         except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -90,20 +90,20 @@ class Board:
         self._restarts += is_restarted
 
     def tell_of_redis(self, told: Iterable[Samples]) -> None:
-        """Take the figures that this process got from Redis."""
+        """Take the metrics that this process read from Redis."""
         self._of_redis = Samples()
         for samples in told:
             self._of_redis.add(samples)
 
-    # ------------------------------------------------------------------ told to others
+    # ------------------------------------------------------------------ read by others
 
     @property
     def turns(self) -> Set[str]:
-        """The namespaces of which a worker has the turn to sweep."""
+        """The namespaces that a worker of this supervisor has the turn to sweep."""
         return frozenset[str]().union(*(worker.turns for worker in self._workers.values()))
 
     def samples(self) -> Samples:
-        """All figures, as of now."""
+        """All metrics, as of now."""
         samples = Samples()
         samples.add(self._ended)
         now = monotonic()
@@ -122,7 +122,7 @@ class Board:
         return self.clients.pushed()
 
     def death(self) -> str:
-        """Why the process tree has to be started anew, in lines; empty if it lives."""
+        """Why the process tree has to be restarted, in lines; empty if it lives."""
         return "\n".join(
             f"worker {number} has been silent for {silent_s:.0f} s"
             for number, worker in self._workers.items()
@@ -130,7 +130,7 @@ class Board:
         )
 
     def unreadiness(self) -> str:
-        """Why clients should go elsewhere, in lines; empty if they may come to some worker."""
+        """Why clients should go elsewhere, in lines; empty if some worker serves them."""
         if self._is_draining():
             return "draining"
         problems = [f"worker {number}: {self._problem(worker)}" for number, worker in self._workers.items()]

@@ -1,8 +1,7 @@
-"""The console on the HTTP port: a process of its own, which the supervisor starts and starts again.
+"""The console on the HTTP port: a process of its own, which the supervisor starts and restarts.
 
-The process is no front-end, so its pages take nothing of Kafka's clients; and a page that takes all of its memory ends
-neither metrics nor the supervisor. It listens on a unix socket, over which the HTTP port hands
-connections to it (`http_server`).
+The process is no front-end, so its pages take no time from Kafka's clients, and a page that exhausts its memory ends
+neither metrics nor the supervisor. The HTTP port passes connections to it over a unix socket (`http_server`).
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ class ConsoleSocket:
 
 @contextmanager
 def open_console_socket() -> Iterator[ConsoleSocket]:
-    """A listening socket in a directory that only this user may enter.
+    """Open a listening socket in a directory that only this user may enter.
 
-    :raises KorvetError: if there is no directory for it.
+    :raises KorvetError: if no directory can be made for it.
     """
     with ExitStack() as stack:
         try:
@@ -60,7 +59,7 @@ def open_console_socket() -> Iterator[ConsoleSocket]:
 
 
 def own_listener(listeners: Sequence[ListenerSettings]) -> int | None:
-    """The number of the listener that the console uses without settings of its client: the first without TLS."""
+    """The index of the listener that the console uses by default: the first one without TLS."""
     for at, listener in enumerate(listeners):
         if not (listener.security.has_tls or listener.proxy_protocol or listener.namespace_from):
             return at
@@ -104,7 +103,7 @@ async def keep_console(
 
 
 def _order(settings: ServeSettings, redis_url: str, ports: Sequence[int], descriptor: int) -> str:
-    """The line that tells the process what to serve."""
+    """The line with the process's orders."""
     at, bootstrap = own_listener(settings.listeners), None
     if at is not None:
         host = settings.listeners[at].host

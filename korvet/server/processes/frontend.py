@@ -53,9 +53,9 @@ _RETRY_S = 0.5
 
 
 class Opened(NamedTuple):
-    """A process's shared parts, the front-ends of fixed namespaces, and the tasks that run as long as these are open.
+    """A process's shared parts, the front-ends of fixed namespaces, and the tasks that run while these are open.
 
-    ``namespaces`` are those that clients choose; None if no listener lets them.
+    ``namespaces`` are the ones that clients choose; None if no listener lets them choose.
     """
 
     process: Process
@@ -68,13 +68,13 @@ class Opened(NamedTuple):
         return self.process.store
 
     def all(self) -> Sequence[Frontend]:
-        """The front-ends of all namespaces that are open now."""
+        """The front-ends of all open namespaces."""
         return [*self.frontends.values(), *(self.namespaces.frontends() if self.namespaces is not None else ())]
 
 
 @asynccontextmanager
 async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterator[Opened]:
-    """Open a front-end for each fixed namespace, for the time of the block: the library is checked, the catalogs read.
+    """Check the library, and open a front-end for each fixed namespace, for the time of the block.
 
     :raises KorvetError: if Redis cannot be reached, or holds a newer library.
     """
@@ -83,7 +83,7 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
         with_users = {one.namespace for one in settings.listeners if one.sasl and one.namespace_from is None}
         fixed = dict.fromkeys(one.namespace for one in settings.listeners if one.namespace_from is None)
         frontends = {name: process.build(name) for name in fixed}
-        # A tenant's front-end does not try its rights, which are those to all namespaces.
+        # A tenant's front-end does not check its rights: one Redis user has the rights to all namespaces.
         tried = [Namespace(name) for name in fixed] or [LOBBY]
         await _once_redis_serves(partial(_check_redis, store, tried))
         for name, frontend in frontends.items():
@@ -213,7 +213,7 @@ async def serve_listeners(
 
 
 def _start_counting(server: Server, opened: Opened) -> None:
-    """Count connections together with other front-ends: those with the same first namespace, or with tenants."""
+    """Count connections together with the front-ends that have the same first namespace, or that have tenants."""
     process, tallies = opened.process, [server.addresses]
     if opened.namespaces is not None:
         keys = ALL_CONNECTIONS
@@ -227,20 +227,20 @@ def _start_counting(server: Server, opened: Opened) -> None:
 
 
 def _turns(registries: Mapping[str | None, Registry], opened: Opened) -> Mapping[str, bool]:
-    """The open namespaces, and whether it is this front-end's turn to sweep them."""
+    """The open namespaces, and whether this front-end has their turns to sweep."""
     fixed = {name: registry.has_turn for name, registry in registries.items() if name is not None}
     return {**fixed, **(opened.namespaces.turns() if opened.namespaces is not None else {})}
 
 
 def _tokens(settings: ServeSettings) -> Tokens | None:
-    """The judge of tokens, if a listener has OAUTHBEARER."""
+    """The token validator; None without OAUTHBEARER."""
     found = token_settings(settings.broker)
     has_tokens = any("OAUTHBEARER" in listener.sasl for listener in settings.listeners)
     return found.open() if found is not None and has_tokens else None
 
 
 def _count(nodes: Sequence[Nodes], workers: int) -> int:
-    """The number of front-ends: those that a listener's clients see, each with as many workers as this one."""
+    """The number of front-ends: those of a listener's cluster, each with as many workers as this one."""
     return workers * max(len(one.all()) for one in nodes)
 
 
@@ -249,9 +249,9 @@ def _memory_in_use(server: Server, process: Process) -> int:
 
 
 def _spare_the_collector() -> None:
-    """Collect cycles seldom: reference counts free a request's objects, and many requests are in flight.
+    """Make garbage collection rare: reference counts free a request's objects, and many requests are in flight.
 
-    What is there after a start stays, and holds next to no garbage, so it is not collected first.
+    Objects from the start stay alive, so they are frozen without a collection first.
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
@@ -260,7 +260,7 @@ def _spare_the_collector() -> None:
 def _leased_addresses(
     settings: ServeSettings, bound: Sequence[socket.socket], namespace: str | None
 ) -> Mapping[str, Address]:
-    """The listeners without an advertised address: those of a fixed namespace, or with None the others'."""
+    """Listeners without an advertised address: those of a fixed namespace, or with None those with a choice."""
     return {
         listener.name: Address(*listener.advertised(port_of(listening)))
         for listener, listening in zip(settings.listeners, bound, strict=True)

@@ -1,12 +1,12 @@
-"""The one HTTP server of korvet, with bounds on what strangers may hold: for the HTTP port and for the console.
+"""The one HTTP server of korvet, for the HTTP port and for the console, with bounds on unauthenticated clients.
 
-uvicorn answers on connections that are accepted here, because uvicorn knows nothing of one whose handshake has not
-ended. Each has a time for its handshake, for the head of a request, and for an answer that gets on. One more connection
-than there may be ends another one, of the address that has the most.
+This module accepts connections for uvicorn, because uvicorn does not see a connection before its handshake has ended.
+Handshake, request head and the progress of an answer have time limits. One connection too many closes another one, of
+the address that has the most.
 
-**A port of two processes.** The process of the HTTP port has to live whatever the console's pages take. So it reads the
-first line of a connection's request, answers its own paths, and hands the connection of any other path to the console's
-process: the descriptor and the bytes that it has read go over a unix socket. Each connection carries one request then.
+**One port, two processes.** The process of the HTTP port has to live whatever the console's pages use. So it reads the
+first line of a connection's request, answers its own paths, and passes a connection for any other path to the console's
+process: the descriptor and the bytes read so far go over a unix socket. Each connection then carries one request.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _PIECE_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpBounds:
-    """What strangers may hold.
+    """The bounds on unauthenticated clients.
 
-    :ivar arrives_s: the time for a handshake, and then for the head of a request.
-    :ivar lasts_s: the time for an answer that does not get on.
+    :ivar arrives_s: the time limit of a handshake, and then of the head of a request.
+    :ivar lasts_s: the time limit of an answer without progress.
     """
 
     connections: int
@@ -63,7 +63,7 @@ PORT_BOUNDS: Final = HttpBounds(connections=64, arrives_s=5.0, lasts_s=30.0, hea
 
 
 class HandOver:
-    """The way of a connection to another process.
+    """The passing of connections to another process.
 
     :param path: the unix socket at which its server listens.
     :param own: the paths that are answered here.
@@ -75,32 +75,32 @@ class HandOver:
         self._lines = RateLimitedLog()
 
     def is_own(self, begun: bytes) -> bool:
-        """True if a request that begins so is answered here."""
+        """True if a request with this beginning is answered here."""
         _, _, target = begun.partition(b" ")
         return target.partition(b" ")[0].partition(b"?")[0].decode("latin-1") in self._own
 
     async def take(self, accepted: socket.socket, begun: bytes) -> bool:
-        """Hand a connection over; false if the other process does not take it, and never will."""
+        """Pass a connection on; false if the other process has not taken it, and never will."""
         with socket.socket(socket.AF_UNIX) as sender, suppress(OSError):
             sender.setblocking(False)
-            # That fails if many wait there already; anyio's way would try it again at each turn of the loop.
+            # This fails if the backlog is full; anyio's function would retry at each turn of the loop.
             sender.connect(str(self._path))
             socket.send_fds(sender, [begun], [accepted.fileno()])
             try:
                 with anyio.fail_after(_TAKEN_WITHIN_S):
                     return bool(await asyncio.get_running_loop().sock_recv(sender, 1))
             except TimeoutError:
-                # Nothing else tells of a process that lives and takes nothing.
+                # Nothing else reports a process that lives and accepts nothing.
                 event = "the console did not answer a request in time"
                 self._lines.write("warning", event, within_s=_TAKEN_WITHIN_S)
-                # From here on it cannot take the connection; it may have done so just now.
+                # From here on it cannot take the connection, but it may have taken it just now.
                 sender.shutdown(socket.SHUT_RD)
                 return bool(sender.recv(1))
         return False
 
 
 async def _taken(sender: socket.socket, most_bytes: int) -> tuple[socket.socket, bytes] | None:
-    """The connection that the process of the HTTP port hands over; None if it does not wait for that any more."""
+    """The connection that the process of the HTTP port passes on; None if that process has given up."""
     with sender, suppress(OSError, TimeoutError), anyio.fail_after(_TAKEN_WITHIN_S):
         await anyio.wait_readable(sender)
         begun, descriptors, _, _ = socket.recv_fds(sender, most_bytes + _PIECE_BYTES, 1)
@@ -117,12 +117,12 @@ async def _taken(sender: socket.socket, most_bytes: int) -> tuple[socket.socket,
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn at one listening socket, which it closes.
+    """uvicorn on one listening socket, which it closes.
 
-    :param listening: of TCP, or the unix socket to which a `HandOver` leads.
-    :param one_request: whether a connection ends with its answer, as each that is handed over does.
-    :param look: called every ten seconds.
-    :param hand_over: the way to another process, for paths that are not answered here.
+    :param listening: a TCP socket, or the unix socket of a `HandOver`.
+    :param one_request: true if a connection ends with its answer, as every passed one does.
+    :param look: a function to call every ten seconds.
+    :param hand_over: passes connections for other paths to another process.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class HttpServer(uvicorn.Server):
             log_level=log_level,
             access_log=False,
             server_header=False,
-            # Else a client of the loopback could say that it is another one.
+            # Otherwise a client on the loopback could claim another address.
             proxy_headers=False,
             headers=[("connection", "close")] if one_request or self._is_handed_over else [],
             timeout_graceful_shutdown=2,
@@ -198,11 +198,11 @@ class HttpServer(uvicorn.Server):
             if not isinstance(error, Exception):
                 raise
             if not isinstance(error, OSError):
-                # No stranger's connection may end the server, and one that comes to nothing leaves no line.
+                # No client's connection may end the server, and a failed one gets no log line.
                 self._complain(repr(error))
 
     async def _begun(self, accepted: socket.socket) -> bytes:
-        """The first bytes of a request: at least its first line, if that is not too long.
+        """Read the beginning of a request: at least its first line, if that is not too long.
 
         :raises OSError: it does not come in time.
         """
@@ -232,7 +232,7 @@ class HttpServer(uvicorn.Server):
 
 
 def _tls(certificates: Certificates, _config: uvicorn.Config, _default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-    """A context that leaves each handshake to the certificates of its time."""
+    """A context that uses the certificates in force at each handshake."""
     context = certificates.context
 
     def take_present(session: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
@@ -251,13 +251,13 @@ def _address_of(accepted: socket.socket) -> str:
 
 
 def _end(accepted: socket.socket) -> None:
-    """End a connection, whose transport sees it, in a handshake as well."""
+    """End a connection in a way that its transport notices, even in a handshake."""
     with suppress(OSError):
         accepted.shutdown(socket.SHUT_RDWR)
 
 
 class _Uncounted:
-    """Any number of connections: what is too much is judged once a connection is there."""
+    """No limit at accept: connections are counted once they are open."""
 
     def may_accept(self, _one: Accepting) -> bool:
         return True
@@ -267,10 +267,10 @@ class _Uncounted:
 
 
 class _Bounded(H11Protocol):
-    """A connection that ends if its requests, or their answers, do not get on.
+    """A connection that ends if its requests or answers make no progress.
 
-    :param leave: tells `UnauthenticatedConnections` of its end.
-    :param begun: the bytes of the first request that are read already.
+    :param leave: reports its end to `UnauthenticatedConnections`.
+    :param begun: the bytes of the first request that were read already.
     """
 
     _next_look: asyncio.TimerHandle | None = None
@@ -302,16 +302,16 @@ class _Bounded(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.flow.read_paused:
-            # uvloop begins to read after `connection_made`, even if that has paused it.
+            # uvloop begins to read after `connection_made`, even if that paused reading.
             self.transport.pause_reading()
         try:
             super().data_received(data)
         except LocalProtocolError:
-            # What is no HTTP can only be refused before an answer.
+            # A malformed request can be refused only before an answer.
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # A connection on its way to a process that does not take it stays open by that.
+        # A connection sent to a process that does not take it would stay open.
         self._connection.end()
         if self._next_look is not None:
             self._next_look.cancel()
@@ -319,7 +319,7 @@ class _Bounded(H11Protocol):
         super().connection_lost(exc)
 
     def _is_answering(self) -> bool:
-        # There is none before the first request is whole, though its type does not say so.
+        # It is None before the first request is complete, although its type does not say so.
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
 
@@ -333,7 +333,7 @@ class _Bounded(H11Protocol):
 
 
 class _Port(HttpServer):
-    """A server in a process that has its own signals."""
+    """A server in a process that handles signals itself."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -345,15 +345,15 @@ async def serve_port(
 ) -> None:
     """Serve the HTTP port until cancelled. The socket is bound, and is closed at the end.
 
-    :param console: the unix socket of the console, which answers all paths that are not the port's own.
-    :param hostnames: the port's names, beside IP addresses and those of a private network.
+    :param console: the unix socket of the console, which answers all paths except the port's own.
+    :param hostnames: the port's names, in addition to IP addresses and names of a private network.
     """
-    # It takes a tenth of a second to import, which the console has no use for.
+    # The import takes a tenth of a second, and the console does not need it.
     from korvet.metrics import web
 
     hand_over = None if console is None else HandOver(console, web.PATHS)
     app = web.application(status, hostnames, has_console=console is not None)
-    # uvicorn's lines are about strangers' requests; the application itself tells of a failure of ours.
+    # uvicorn logs requests of unauthenticated clients; the application logs its own failures.
     server = _Port(
         app, PORT_BOUNDS, bound, name="HTTP port", log_level="critical", one_request=True, hand_over=hand_over
     )

@@ -1,4 +1,4 @@
-"""The settings in force. At SIGHUP the process reads them again, and takes those settings that can change at once."""
+"""The settings in force. At SIGHUP the process reads them again, and applies those that can change at run time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _AT_ONCE: Final = {"log_level": "log-level", "log_format": "log-format"}
 class Live:
     """The settings of one process; ``settings`` are those in force.
 
-    :param read: reads the settings with which the process would start now; None if it has no config file.
+    :param read: reads the settings as a start would now; None without a config file.
     """
 
     def __init__(self, settings: ServeSettings, read: Read | None = None) -> None:
@@ -44,10 +44,9 @@ class Live:
         self._subscribers.append(subscriber)
 
     async def read_again(self) -> None:
-        """Read the config file again, and whatever files the takers read.
+        """Read the config file again, and the files that subscribers read.
 
-        A log line names the taken settings, and the settings that need a restart.
-        A wrong file changes nothing.
+        A log line names the applied settings, and the settings that need a restart. An invalid file changes nothing.
         """
         try:
             new = None if self._read is None else self._read()
@@ -72,7 +71,7 @@ class Live:
 
 
 def _merged(old: ServeSettings, new: ServeSettings) -> tuple[ServeSettings, list[str], list[str]]:
-    """Settings then in force, the changed ones as ``name=value``, and the names of settings that need a restart."""
+    """The merged settings, the changed ones as ``name=value``, and the names of settings that need a restart."""
     broker, taken, left = _merged_broker(old.broker, new.broker)
     for field, name in _AT_ONCE.items():
         if getattr(old, field) != getattr(new, field):
@@ -83,7 +82,7 @@ def _merged(old: ServeSettings, new: ServeSettings) -> tuple[ServeSettings, list
 
 
 def _at_start(broker: Mapping[str, str]) -> tuple[object, ...]:
-    """What is made of settings at the start only."""
+    """The parts of the settings that only a start applies."""
     return limits_of(broker), Windows.of(BrokerValues(broker)), token_settings(broker)
 
 

@@ -69,9 +69,9 @@ def run(settings: ServeSettings, read_again: Read | None = None) -> int:
 
 
 def _check_tokens(settings: ServeSettings) -> None:
-    """Refuse a source of tokens' keys that is none.
+    """Refuse an invalid source of tokens' keys.
 
-    :raises ConfigError: if it is such a one.
+    :raises ConfigError: if it is invalid.
     """
     found = token_settings(settings.broker)
     if found is not None:
@@ -90,7 +90,7 @@ def _refuse(settings: ServeSettings, error: KorvetError) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Redis:
-    """The Redis of this broker: its URL, and the embedded server that it is."""
+    """The Redis of this broker: its URL, and the embedded server behind it, if there is one."""
 
     url: str
     embedded: Embedded | None
@@ -109,7 +109,7 @@ async def _serve(live: Live) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stop_on_signals, stop, serving, tasks.cancel_scope, live.read_again)
         tasks.start_soon(notices.follow, stop)
-        # Metrics are told by a process without clients: the supervisor.
+        # A process without clients serves metrics: the supervisor.
         is_alone = settings.workers == 1 and settings.metrics is None
         open_socket = bind if is_alone else reserve
         clients = Clients(settings.values.integer("korvet.metrics.max.client.series"))
@@ -133,7 +133,7 @@ async def _metrics_port(
     if settings.metrics is None:
         yield
         return
-    # It takes a tenth of a second to import.
+    # The import takes a tenth of a second.
     from korvet.server.processes.http_server import serve_port
 
     console = None if console_socket is None else console_socket.path
@@ -170,7 +170,7 @@ async def _serve_with_workers(
     board: Board,
     console_socket: ConsoleSocket | None,
 ) -> None:
-    # The supervisor checks the library first, so that workers need not all load it at once.
+    # The supervisor loads the library first, so that the workers do not all load it at once.
     async with open_frontends(live.settings, redis.url) as opened:
         where = redis.described(opened.store)
     serving.set()

@@ -1,5 +1,5 @@
-"""``python -I -S parent_death_signal.py PARENT_PID PROGRAM ARGS…`` runs a program that dies with its parent, and whose
-files nobody else may read.
+"""``python -I -S parent_death_signal.py PARENT_PID PROGRAM ARGS…`` runs a program that dies with its parent. No other
+user may read its files.
 
 The program gets SIGTERM when the parent dies. That works on Linux, where PR_SET_PDEATHSIG survives exec; elsewhere the
 program runs without it. This file imports nothing of korvet, so it starts in milliseconds.

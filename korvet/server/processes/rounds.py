@@ -1,5 +1,5 @@
-"""The supervisor's rounds over the topics, groups and transactions of those namespaces of which a worker has the turn
-to sweep. So one front-end of a namespace tells of them, in a process that serves no clients.
+"""The supervisor's rounds over topics, groups and transactions, for the namespaces that one of its workers has the turn
+to sweep. So one supervisor reports each namespace, in a process that serves no clients.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Open(NamedTuple):
 
 
 async def make_rounds(settings: ServeSettings, redis_url: str, board: Board) -> None:
-    """Make a round every ten seconds, or as long as it takes, until cancelled. While Redis is away there is none."""
+    """Make a round every ten seconds or less often, until cancelled. There is none while Redis is unavailable."""
     while True:
         # It is tried again as long as the workers try.
         with suppress(KorvetError):
@@ -59,7 +59,7 @@ async def _make_rounds(settings: ServeSettings, store: Store, board: Board) -> N
                 watched.pop(name).scope.cancel()
             for name in turns:
                 others = {other: one for other, one in told.items() if other != name}
-                # What cannot be read is not told of; a line of the log tells of Redis.
+                # Metrics that cannot be read are left out; the log reports the state of Redis.
                 told = others
                 with suppress(KorvetError):
                     if name not in watched:
@@ -71,9 +71,9 @@ async def _make_rounds(settings: ServeSettings, store: Store, board: Board) -> N
 
 
 async def _keep_open(process: Process, name: str, board: Board, *, task_status: TaskStatus[_Open]) -> None:
-    """Open a namespace, until the scope that it tells is cancelled.
+    """Open a namespace, until the scope that it reports as started is cancelled.
 
-    :raises KorvetError: Redis cannot be asked.
+    :raises KorvetError: Redis cannot be reached.
     """
     with anyio.CancelScope() as scope:
         async with _opened(process, name) as built:
@@ -103,7 +103,7 @@ async def _opened(process: Process, name: str) -> AsyncIterator[Frontend]:
 async def _sample(watched: Watched, most: int) -> Mapping[str, Samples]:
     """The figures of a namespace by its name; nothing after an unexpected error, which must not end the broker.
 
-    :raises KorvetError: Redis cannot be asked.
+    :raises KorvetError: Redis cannot be reached.
     """
     name = watched.namespace.name
     try:
@@ -111,5 +111,5 @@ async def _sample(watched: Watched, most: int) -> Mapping[str, Samples]:
     except KorvetError:
         raise
     except Exception as error:
-        log.error("topics and groups cannot be told", namespace=name, exc_info=error)
+        log.error("metrics of topics and groups cannot be read", namespace=name, exc_info=error)
         return {}

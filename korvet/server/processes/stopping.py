@@ -1,4 +1,4 @@
-"""Signals that stop a process or have it read its settings again, and the error that kept it from starting."""
+"""Signals that stop a process or make it reload its settings, and the error that kept it from starting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def stop_on_signals(
 ) -> None:
     """Set ``stop`` at the first SIGTERM or SIGINT, so that requests in flight are answered.
 
-    A second signal cancels the scope. So does the first one before ``serving`` is set, for nothing has to be answered.
+    A second signal cancels the scope. So does the first one before ``serving`` is set: no request waits for an answer.
 
     :param hangup: called at SIGHUP. Without it, the process ignores SIGHUP and logs no signals.
     """

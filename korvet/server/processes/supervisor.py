@@ -28,14 +28,14 @@ _STOP_S = 8.0
 _STEADY_S = 10.0
 _MOST_LINE_BYTES = 16 << 20
 _HANGS_S = 10
-"""The seconds after which a worker that wrote no line is replaced, before ``/livez`` would give all of them up. Kafka's
+"""The seconds of silence after which a worker is replaced, before ``/livez`` would give up the whole tree. Kafka's
 broker.session.timeout.ms is 9 s."""
 _STARTS_S = 60
-"""The same for a worker that wrote none yet: on a busy machine Python takes long to start."""
+"""The same for a worker that has not written a line yet: on a busy machine Python starts slowly."""
 
 
 class _Heard:
-    """True if a worker wrote a line, and whether it did since `is_lately` was cleared."""
+    """Flags: a worker has written a line, and has written one since `is_lately` was cleared."""
 
     __slots__ = ("is_lately", "once")
 
@@ -46,19 +46,19 @@ class _Heard:
 async def supervise(
     live: Live, redis_url: str, ports: Sequence[int], stop: anyio.Event, ready: Callable[[], None], board: Board
 ) -> None:
-    """Keep the workers up until ``stop`` is set, then let them drain. ``ready`` is called once all accept connections.
+    """Keep the workers up until ``stop`` is set, then let them drain. Call ``ready`` once all accept connections.
 
-    Running workers hear of new settings, and later ones start with them.
+    Running workers receive new settings, and later ones start with them.
 
     :param ports: the ports of the listeners, in their order.
-    :param board: hears of the workers.
+    :param board: is kept current about the workers.
     """
     workers = range(1, live.settings.workers + 1)
     awaited, running = set(workers), set[Process]()
 
     def accepts(number: int) -> None:
         board.accepts(number)
-        # A restarted worker says again that it is ready.
+        # A restarted worker writes ``ready`` again.
         if number in awaited:
             awaited.remove(number)
             if not awaited:
@@ -120,7 +120,7 @@ async def _spawn() -> Process:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=None,
-        # Ctrl-C then reaches the supervisor alone, which lets the workers drain.
+        # Ctrl-C then signals only the supervisor, which lets the workers drain.
         start_new_session=True,
     )
 
@@ -133,9 +133,9 @@ async def _tell(process: Process, line: str) -> None:
 
 
 async def _kill_if_it_hangs(process: Process, number: int, heard: _Heard) -> None:
-    """Kill a worker that is silent. Its clients go to others, and another one is started.
+    """Kill a silent worker. Its clients connect to others, and another worker is started.
 
-    A second counts only if this process took part in it. So a machine that slept costs no worker its life.
+    A second counts only if this process ran in it, so a machine's sleep kills no worker.
     """
     silent_s = 0
     while silent_s < (_HANGS_S if heard.once else _STARTS_S):
@@ -148,7 +148,7 @@ async def _kill_if_it_hangs(process: Process, number: int, heard: _Heard) -> Non
 
 
 async def _listen(process: Process, number: int, accepts: Callable[[int], None], board: Board, heard: _Heard) -> None:
-    """Hear a worker's lines: that it is ready, that it is alive, and its figures."""
+    """Read a worker's lines: ready, alive, metrics and pushes."""
     assert process.stdout is not None
     lines = BufferedByteReceiveStream(process.stdout)
     with suppress(anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.DelimiterNotFound):

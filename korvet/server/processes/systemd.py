@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 
 class Notices:
-    """The way to systemd.
+    """The connection to systemd.
 
     :param address: the socket; empty for none.
     :param beat_s: the time between two beats; None if systemd expects none.
@@ -29,21 +29,21 @@ class Notices:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Notices:
-        """What systemd says in the environment of the unit's main process."""
+        """The settings from systemd in the environment of the unit's main process."""
         address = environment.get("NOTIFY_SOCKET", "")
         watchdog_us = environment.get("WATCHDOG_USEC", "")
         is_ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-        # Two beats may come late, or be lost, before systemd takes the process for hung.
+        # Two beats may be late or lost before systemd considers the process hung.
         beat_s = int(watchdog_us) / 3e6 if is_ours and watchdog_us.isdecimal() and int(watchdog_us) else None
         return cls(address if address.startswith(("/", "@")) else "", beat_s)
 
     def ready(self, status: str) -> None:
-        """Tell that clients are served; ``status`` is a line for ``systemctl status``."""
+        """Report that clients are served; ``status`` is a line for ``systemctl status``."""
         self._send(f"READY=1\nSTATUS={status}")
         self._is_ready.set()
 
     async def follow(self, stop: anyio.Event) -> None:
-        """Send beats until cancelled, and once that the process is stopping when ``stop`` is set."""
+        """Send beats until cancelled, and report the stop when ``stop`` is set."""
         async with anyio.create_task_group() as tasks:
             if self.beat_s is not None:
                 tasks.start_soon(self._beat, self.beat_s)
@@ -51,8 +51,8 @@ class Notices:
             self._send("STOPPING=1")
 
     async def _beat(self, beat_s: float) -> None:
-        # The loop's own turns send the beats, so a loop that hangs sends none. Nobody waits for beats before the
-        # process is ready, and they would fill the socket's queue.
+        # The event loop sends the beats, so a hung loop sends none. Before the process is ready systemd waits for no
+        # beats, and they would fill the socket's queue.
         await self._is_ready.wait()
         while True:
             self._send("WATCHDOG=1")

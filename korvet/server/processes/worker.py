@@ -1,8 +1,8 @@
 """A worker process of ``korvet serve --workers N``: the supervisor starts ``python -m korvet.server.processes.worker``.
 
 The first line of its stdin is its orders as JSON, and each later line is new settings. The worker writes ``ready`` to
-stdout when it accepts connections, and ``alive`` each second that its loop turns. It drains and ends on SIGTERM.
-It does the same when stdin is closed, for then its supervisor is gone.
+stdout when it accepts connections, and ``alive`` each second that its loop turns. It drains and ends on SIGTERM, and
+also when stdin is closed, because then its supervisor has died.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 
 def orders(settings: ServeSettings, redis_url: str, ports: Sequence[int], number: int) -> str:
-    """The first line of a worker's stdin; ``ports`` are those of the listeners, in their order."""
+    """The first line of a worker's stdin; ``ports`` are the listeners' ports, in their order."""
     order = {"settings": settings.to_json(), "redis_url": redis_url, "ports": list(ports), "worker": number}
     return json.dumps(order) + "\n"
 
@@ -72,7 +72,7 @@ async def _show_life(out: asyncio.WriteTransport) -> None:
 
 
 async def _obey_supervisor(live: Live, stop: anyio.Event, serving: anyio.Event, scope: anyio.CancelScope) -> None:
-    """Take the settings of each line of stdin. At its end set ``stop``, or end at once if no client is served yet."""
+    """Apply the settings of each line of stdin. At its end set ``stop``, or end at once if no client is served yet."""
     rest, descriptor = b"", sys.stdin.fileno()
     while True:
         await anyio.wait_readable(descriptor)
@@ -109,7 +109,7 @@ def main() -> int:
 
 
 def _first_line() -> bytes:
-    """The first line of stdin, read byte by byte: nothing behind it stays in a buffer."""
+    """The first line of stdin, read byte by byte, so that no later byte stays in a buffer."""
     line = b""
     while not line.endswith(b"\n"):
         byte = os.read(sys.stdin.fileno(), 1)

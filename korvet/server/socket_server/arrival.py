@@ -1,8 +1,8 @@
-"""A connection from its accept to its first request: a load balancer's header, then TLS, as its listener demands.
+"""A connection from its accept to its first request: a load balancer's header, then TLS, as its listener requires.
 
-Both are awaited on the bare socket, before any transport or frame buffer is made. The header is taken from the socket
-to its last byte and no further, so the bytes behind it are the transport's: a ClientHello or a request. A silent
-client costs a socket. A health check connects and leaves, with or without a header; the log has no line for it.
+Both are awaited on the bare socket, before any transport or frame buffer is made. The header is read from the socket to
+its last byte and no further, so the transport gets the bytes after it: a ClientHello or a request. A silent client
+costs a socket. A health check connects and leaves, with or without a header; it gets no log line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from korvet.wire.proxy_header import ProxyHeader, client_tls, parse_proxy_header
 _PEEKED_BYTES = 4096
 _DRAINED_BYTES = 65_536
 _LAST_WORDS_S = 1.0
-"""The longest that a client may stay which was told why its handshake failed."""
+"""The time that a client may take to close after the alert of a failed handshake."""
 _MOST_READS = 16
 _TLS_HANDSHAKE = 0x16
 """The first byte of a ClientHello's record."""
@@ -57,7 +57,7 @@ async def open_plain(connections: Connections, listener: Listener, frontend: Fro
 
 
 async def open_arrival(connections: Connections, endpoint: Endpoint, accepted: socket.socket) -> None:
-    """Make a connection whose client begins with something else."""
+    """Make a connection whose client begins with a load balancer's header or with TLS."""
     arrival = Arrival(connections, endpoint, accepted)
     connections.unidentified.add(arrival)
     is_connected = False
@@ -77,7 +77,7 @@ async def open_arrival(connections: Connections, endpoint: Endpoint, accepted: s
 
 
 async def _is_let_in(connections: Connections, listener: Listener, frontend: Frontend, client: str) -> bool:
-    """True if an address may connect once more. If not, this tells it after the time for which it has to wait."""
+    """True if an address may open one more connection. A false result comes only after the address's throttle time."""
     meters = frontend.quotas.meters
     wait_s = 0.0 if meters is None else meters.connection_wait_s(client)
     if wait_s:
@@ -118,7 +118,7 @@ class Arrival:
         :raises OSError: the client has left.
         """
         if not self.client:
-            # It has reset its connection, so it has no address any more.
+            # The client has reset the connection, so it has no address any more.
             return False
         try:
             endpoint = self._endpoint
@@ -178,12 +178,12 @@ class Arrival:
                 return self._socket.recv(_PEEKED_BYTES, socket.MSG_PEEK)
 
     def _principal_of_balancer(self, header: ProxyHeader) -> Principal:
-        """The principal of a client without TLS up to here.
+        """The principal of a client that has no TLS with this listener.
 
-        :raises KorvetError: the load balancer does not tell what the listener demands.
+        :raises KorvetError: the header lacks something that the listener requires.
         """
         if not self._endpoint.is_terminated or header.is_local:
-            # A health check gets no further than its name.
+            # A health check needs no principal.
             return ANONYMOUS
         told = of_balancer(client_tls(header), self._endpoint.client_auth, self._endpoint.rules)
         return ANONYMOUS if self._endpoint.listener.sasl else told
@@ -232,7 +232,7 @@ class Arrival:
         return True
 
     async def _send_alert(self, alert: bytes | bytearray) -> None:
-        """Tell the client why, and wait until it has left: a socket that is closed with bytes unread takes it back."""
+        """Send the alert, and wait until the client has left: closing with unread bytes would discard the alert."""
         self._socket.setblocking(False)
         self._socket.send(alert)
         self._socket.shutdown(socket.SHUT_WR)
@@ -244,10 +244,10 @@ class Arrival:
 
     def _shown_principal(self, session: ssl.SSLObject | None) -> Principal:
         assert session is not None and self._unauthenticated is not None
-        # Its handshake is over; from here a connection with a login counts as itself.
+        # The handshake is over; from here a connection with a login is counted elsewhere.
         self._connections.unauthenticated.remove(self._unauthenticated)
         if self._endpoint.listener.sasl:
-            # There a certificate only lets its client in, and the login tells who it is.
+            # With a login, a certificate only admits the client; the login gives its principal.
             return ANONYMOUS
         return of_certificate(session, self._endpoint.rules)
 
@@ -269,7 +269,7 @@ class Arrival:
         await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, self._socket, ssl=context, **times)
 
     def _note_refusal(self, reason: str) -> None:
-        """Tell the audit log of a client whose certificate was refused, or of which a balancer told the wrong thing."""
+        """Write a refused client to the audit log: its certificate, or the load balancer's header, was not accepted."""
         self._endpoint.frontend.audit.login_failed(
             user="", host=self.client, listener=self._endpoint.listener.name, mechanism=CERTIFICATE, reason=reason
         )

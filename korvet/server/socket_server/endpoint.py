@@ -17,9 +17,9 @@ from korvet.server.tenants.choice import Choice
 class Endpoint:
     """A bound socket, which is closed when the server ends.
 
-    ``tls`` has the certificates if TLS ends here. With ``is_terminated`` it ended at a load balancer, which tells of
-    the client's certificate. ``rules`` make a principal of that. With a ``choice`` clients choose their namespaces, and
-    the front-end is the lobby's.
+    ``tls`` has the certificates if TLS ends here. With ``is_terminated`` TLS ends at a load balancer, whose header
+    describes the client's certificate. ``rules`` map the certificate to a principal. With a ``choice`` clients choose
+    their namespaces, and the front-end is the lobby's.
     """
 
     bound: socket.socket
@@ -33,7 +33,7 @@ class Endpoint:
     balancers: tuple[IPv4Network | IPv6Network, ...] = ()
 
     def trusts(self, host: str) -> bool:
-        """True if a load balancer's header from this address counts: one of ``balancers``, or any if there are none."""
+        """True if a load balancer's header from this address is accepted: ``balancers`` has it, or is empty."""
         return not self.balancers or any(ip_address(host.partition("%")[0]) in one for one in self.balancers)
 
     @property

@@ -1,4 +1,4 @@
-"""The server of one front-end process: it accepts connections, cuts off the ones that block others, and drains all."""
+"""The server of one front-end process: it accepts connections, cuts off those that block others, and drains all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 _BACKLOG = 1024
 _LOOK_S = 0.25
 _STILL_PART = 0.2
-"""The part of ``stall_s`` after which a connection that does not move at all is cut off."""
+"""The part of ``stall_s`` after which a connection without any progress is cut off."""
 
 
 class Server(Connections):
@@ -38,7 +38,7 @@ class Server(Connections):
         """Accept and serve until ``stop`` is set, then drain: requests in flight get ``drain_s`` for their answers.
 
         :raises ConfigError: if another socket listens at an endpoint's address.
-        :raises RuntimeError: if it ends though it should not, so that the process does not stay without it.
+        :raises RuntimeError: if it ends before ``stop`` is set, so that the process does not go on without it.
         """
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
@@ -90,14 +90,14 @@ class Server(Connections):
                     connection.abort()
 
     async def _relieve(self) -> None:
-        """Cut off, again and again, connections that hold memory for which others wait, and make no progress."""
+        """Cut off, again and again, connections without progress that hold memory which others need."""
         stall_s, looked_at = self.limits.stall_s, 0.0
         while True:
             await anyio.sleep(min(_LOOK_S, stall_s * _STILL_PART))
             for connection in self.unread.find_in_the_way(self.answers.missing_bytes, stall_s):
                 self._cut_off(connection, "it does not read its answers, and others wait for the memory")
             for connection in self.stalled_requests.find_in_the_way(self.open_connections, self._excess_bytes, stall_s):
-                self._cut_off(connection, "its requests pile up behind one that waits, and others are not read")
+                self._cut_off(connection, "its requests queue up after one that waits, and others are not read")
             now = anyio.current_time()
             stalled = self.large_frames.find_still(now, stall_s * _STILL_PART)
             if now - looked_at >= stall_s:
