@@ -4,9 +4,9 @@ A module defines ``async def handle(ctx, request) -> Answer``. A connection's re
 as in Kafka. `Start` says when a handler begins: most begin in the connection's task when their request is its first,
 and may wait for whatever they need.
 
-A handler that begins on arrival runs without a task. It may wait for replies of Redis (`korvet.redis.reply`), and goes
-on as soon as they come. Before it waits for anything else, it awaits `in_task`: so it goes on in the connection's task
-when its request is the first. Everything before its first wait happens in the order of requests.
+A handler that begins on arrival runs without a task. It may wait for replies of Redis (`korvet.redis.reply`), and
+resumes as soon as they arrive. Before it waits for anything else, it awaits `in_task`, and so continues in the
+connection's task when its request is the first. Everything before its first wait happens in the order of requests.
 
 Each module declares what its clients need: ``needs`` is a check that runs before the handler, if there is an authorizer
 (`korvet.api.shared.needs`). The handler gets a request without its forbidden parts.
@@ -29,11 +29,11 @@ from korvet.wire.requests import Entity
 from korvet.wire.writer import Fields
 
 Answer = Fields | None
-"""`Fields` to be written, or None for no answer at all (acks=0)."""
+"""The `Fields` to write, or None for no answer at all (acks=0)."""
 
 
 Handle = Callable[[Context, Any], Coroutine[Any, Any, Answer]]
-"""A handler, which gets requests of its own API alone."""
+"""A handler; it gets only requests of its own API."""
 
 
 class Start(Enum):
@@ -49,7 +49,7 @@ class Start(Enum):
 
 
 IN_TURN, IF_ALONE, PIPELINED = Start
-"""Their own names: a look into an enumeration takes longer than all else that is done with them."""
+"""Names of the members: looking one up in the enumeration would cost more than using it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +83,8 @@ def api(
 ) -> Callable[[Handle], Handle]:
     """Register the decorated coroutine function as the handler of an API key.
 
-    :param needs: what a client must be allowed to do; without one an API cannot be.
-    :param is_repeated: as `Api` has it.
+    :param needs: the check of the client's rights; every API must have one.
+    :param is_repeated: see `Api`.
     :raises RuntimeError: if the key is taken.
     """
 

@@ -139,7 +139,7 @@ async def _codes(
 
 
 def _missing(known: Mapping[str, Topic | int], partition: TopicPartition) -> int:
-    """The code for a partition that cannot come in; 0 if it can. Nobody may write to an internal topic."""
+    """The code for a partition that cannot be added; 0 if it can. Nobody may write to an internal topic."""
     if partition[0] in INTERNAL_TOPICS:
         return TOPIC_AUTHORIZATION_FAILED
     topic = known.get(partition[0])

@@ -2,8 +2,8 @@
 
 - 1: flexible
 
-Each entity has its own outcome: all of its changes count, or none. An entity that is named twice gets an error, and its
-first changes count, as in Kafka. An address is an IP address; korvet looks up no host names.
+Each entity has its own outcome: all of its changes are made, or none. An entity that is named twice gets an error, and
+its first changes are made, as in Kafka. An address is an IP address; korvet looks up no host names.
 
 Source: ClientQuotaControlManager.alterClientQuotas; KIP-546, KIP-612.
 """
@@ -27,7 +27,7 @@ from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 Parts = tuple[tuple[str, str | None], ...]
-"""The types and names of an entity as a request has them; a type that is named twice has its last name."""
+"""The types and names of an entity as a request gives them; a type that is named twice has its last name."""
 Problem = tuple[ErrorCode, str]
 Changes = dict[tuple[Entity, str], float | None]
 _TOO_MANY = (ErrorCode.policy_violation, f"A request may alter at most {MOST_AT_ONCE} quotas")
@@ -58,7 +58,7 @@ async def handle(ctx: Context, request: requests.AlterClientQuotasRequest) -> Fi
 
 
 async def _changed(ctx: Context, changes: Changes) -> Problem | None:
-    """Make changes, all or none; the problem if none was made."""
+    """Make all changes or none; returns the problem if none was made."""
     if len(changes) > MOST_AT_ONCE:
         return _TOO_MANY
     names = [

@@ -36,7 +36,7 @@ class _Problem(NamedTuple):
 
 
 _Asked = tuple[str, int, requests.ScramCredentialUpsertion | None]
-"""A user, the number of a mechanism, and what they get; None if their password is to be deleted."""
+"""A user, the number of a mechanism, and the new credential; None to delete the password."""
 _Change = tuple[CredentialKey, Credential | None]
 
 
@@ -80,7 +80,7 @@ def _judged(
 ) -> _Change | _Problem:
     """The change by a deletion or an upsertion.
 
-    A deletion of a missing credential fails before an upsertion of the same user. Redis judges each deletion again.
+    A deletion of a missing credential fails before an upsertion of the same user. Redis checks each deletion again.
     """
     mechanism = TYPES.get(number)
     if not name:

@@ -35,7 +35,7 @@ FEATURES_EPOCH: Final = 3
 _FEATURES_SINCE: Final = 3
 _SOFTWARE_SINCE: Final = 3
 _TELEMETRY: Final = (71, 72)
-"""The answer lists these APIs only if clients' pushes have a receiver. They are served in any case."""
+"""The answer lists these APIs only if pushed metrics have a receiver. They are served in any case."""
 _LEVEL_0_SINCE: Final = 4
 _JAVA: Final = "apache-kafka-java"
 _RDKAFKA: Final = "rdkafka"
@@ -93,7 +93,7 @@ def supported(error_code: ErrorCode) -> Fields:
         for _, api in sorted(registry().items())
     )
     if error_code is ErrorCode.unsupported_version:
-        # As in Kafka: only this API itself, because the client asks again and then gets them all.
+        # As in Kafka: only this API itself, because the client repeats the request and then gets them all.
         shown = tuple(entry for entry in shown if entry["api_key"] == API_VERSIONS_KEY)
     return {
         "error_code": error_code,

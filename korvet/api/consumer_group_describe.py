@@ -79,7 +79,7 @@ async def _described(ctx: Context, group_id: str) -> dict[str, Any]:
 
 
 def _topic_names(members: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The topics that members own, or are to own."""
+    """The topics that members own, or will own."""
     return {
         topic["topic_name"]
         for member in members

@@ -2,8 +2,8 @@
 
 - 1: regular expressions; the client makes its member id itself
 
-The front-end judges a regular expression before it asks for the group. A request with a wrong expression and a wrong
-member therefore names the expression here, and the member in Kafka. A name that no topic can have for its length is
+The front-end checks a regular expression before it calls the group. A request with an invalid expression and an invalid
+member therefore gets the expression's error here, and the member's in Kafka. A name too long for a topic is
 INVALID_REQUEST; Kafka keeps it. More than `MOST_SUBSCRIBED_BYTES` are UNKNOWN_SERVER_ERROR, as if Kafka's record of the
 member were too large.
 
@@ -39,13 +39,13 @@ _OWN_MEMBER_ID_SINCE: Final = 1
 _JOIN, _LEAVE, _LEAVE_FOR_A_WHILE = 0, -1, -2
 _UNCHANGED: Final = timedelta(milliseconds=-1)
 _BLANK: Final = "".join(map(chr, range(33)))
-"""The characters that Java's String.trim takes off."""
+"""The characters that Java's String.trim removes."""
 
 Problem = tuple[ErrorCode, str]
 
 
 def _beaten(ctx: Context, request: requests.ConsumerGroupHeartbeatRequest) -> Answer:
-    """The answer of a heartbeat without news."""
+    """The answer to a heartbeat without news."""
     interval_ms = ctx.frontend.groups.consumers.heartbeat_interval_ms(request.group_id)
     return _alive(request.member_id, request.member_epoch, interval_ms)
 
@@ -68,7 +68,7 @@ def _check_topics(ctx: Context, rights: Rights, request: requests.ConsumerGroupH
     names = request.subscribed_topic_names or ()
     if (yield from needs.denied_names(ctx, rights, needs.DESCRIBE, needs.TOPIC, names)):
         return _forbidden(needs.TOPIC)
-    # A member's rights do not reach those who resolve its expression later, so it must see all topics.
+    # Later resolutions of the expression do not know its member's rights, so it must see all topics.
     if request.subscribed_topic_regex and (
         not rights.allows(needs.DESCRIBE, needs.TOPIC, WILDCARD) or rights.is_denied_some(needs.DESCRIBE, needs.TOPIC)
     ):
@@ -92,7 +92,7 @@ async def handle(ctx: Context, request: requests.ConsumerGroupHeartbeatRequest) 
             return _beaten(ctx, request)
         await in_task()
         if request.subscribed_topic_regex:
-            # An expression may take milliseconds to compile, and each client may send one.
+            # An expression may take milliseconds to compile, and every client may send one.
             await ctx.frontend.turns.turn()
         problem = _problem(request, ctx.version, consumers.assignors)
         if problem is not None:
@@ -115,7 +115,7 @@ async def handle(ctx: Context, request: requests.ConsumerGroupHeartbeatRequest) 
 def _says_nothing(request: requests.ConsumerGroupHeartbeatRequest) -> bool:
     """True if a heartbeat is a beat: it only shows that its member lives, as almost all do.
 
-    Nothing but its ids can be wrong, and the ids of a settled member are right.
+    Only its ids can be wrong, and the ids of a settled member are right.
     """
     return (
         request.topic_partitions is None
@@ -163,7 +163,7 @@ def _owned(topics: Sequence[requests.TopicPartitions]) -> Assignment:
 
 
 async def _note(ctx: Context, group_id: str, assignment: Assignment) -> None:
-    """Remember the partitions that the client will read for the group, because its Fetches do not name the group."""
+    """Store the partitions that the client will read for the group, because its Fetches do not name the group."""
     topic_by_id = ctx.frontend.catalog.topic_by_id
     read = [
         (topic.name, partition)

@@ -2,7 +2,7 @@
 
 - 1: prefixed names   - 2: flexible   - 3: users as resources
 
-Each rule of a request is judged alone. The valid ones are added as one: all of them, or none.
+Each rule of a request is checked by itself. The valid ones are added together: all of them, or none.
 
 Source: AclApis.handleCreateAcls, AclControlManager.createAcls, validateNewAcl; KIP-140, KIP-290.
 """
@@ -82,7 +82,7 @@ def _is_unknown(asked: requests.AclCreation) -> bool:
 
 
 def _problem(asked: requests.AclCreation) -> Failure | None:
-    """Why a rule cannot be; None if it can."""
+    """Why a rule is invalid; None if it is valid."""
     kind, how, by = ResourceType(asked.resource_type), PatternType(asked.resource_pattern_type), asked.operation
     why = None
     if kind is ResourceType.CLUSTER and asked.resource_name != CLUSTER_NAME:

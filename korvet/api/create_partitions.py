@@ -2,7 +2,7 @@
 
 - 3: topics beyond the quota of mutations are refused (KIP-599)
 
-The answer has the names given twice first, which are refused, then the others in the order of the request.
+The answer lists names given twice first, with an error, then the others in the order of the request.
 
 Source: ControllerApis.createPartitions, ReplicationControlManager.createPartitions.
 """
@@ -35,7 +35,7 @@ _UNKNOWN: Outcome = (ErrorCode.unknown_topic_or_partition, None)
 
 def _check(ctx: Context, rights: Rights, request: requests.CreatePartitionsRequest) -> needs.Steps:
     times = Counter(topic.name for topic in request.topics)
-    # Kafka judges names that are given twice before the rights.
+    # Kafka checks names that are given twice before the rights.
     once = [name for name, count in times.items() if count == 1]
     denied = yield from needs.denied_names(ctx, rights, needs.ALTER, needs.TOPIC, once)
     if not denied:

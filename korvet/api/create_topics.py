@@ -5,7 +5,7 @@
 - 6: topics beyond the quota of mutations are refused (KIP-599)
 - 7: the answer shows the topic's id
 
-Each topic of a request is judged alone, in the order of the request; names given twice come last.
+Each topic of a request is checked by itself, in the order of the request; names given twice come last.
 
 Source: ControllerApis.createTopics, ReplicationControlManager.createTopics.
 """
@@ -41,7 +41,7 @@ from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 AT_ONCE = 20
-"""Created topics that are put into the answer in one turn: each has forty settings."""
+"""The created topics that one turn writes into the answer: each has forty settings."""
 _STRICT_SINCE = 6
 Problem = tuple[ErrorCode, str]
 
@@ -50,7 +50,7 @@ def _check(ctx: Context, rights: Rights, request: requests.CreateTopicsRequest) 
     if rights.quiet.allows_on_cluster(needs.CREATE):
         return None
     times = Counter(topic.name for topic in request.topics)
-    # Kafka judges names that are given twice before the rights.
+    # Kafka checks names that are given twice before the rights.
     once = [name for name, count in times.items() if count == 1 and name != CLUSTER_METADATA_TOPIC]
     denied = yield from needs.denied_names(ctx, rights, needs.CREATE, needs.TOPIC, once)
     if not denied:
@@ -77,7 +77,7 @@ async def handle(ctx: Context, request: requests.CreateTopicsRequest) -> Fields:
     mutations = Mutations(ctx, _STRICT_SINCE)
     times = Counter(topic.name for topic in request.topics)
     once = [topic for topic in request.topics if times[topic.name] == 1]
-    # All are judged before any is created, so two new names of one request do not collide.
+    # All are checked before any is created, so two new names of one request do not collide.
     problems = [await _problem(ctx, catalog, asked) async for asked in ctx.paced(once)]
     if sum(_partitions(catalog, asked) for asked in once) > MOST_PARTITIONS:
         excess = ErrorCode.policy_violation, "Excessively large number of partitions per request."
@@ -165,7 +165,7 @@ def _created(ctx: Context, topic: Topic) -> Fields:
 
 
 def _created_without_configs(topic: Topic) -> Fields:
-    """The answer for a client that may not know the configs, nor the numbers that follow from them."""
+    """The answer for a client without the right to see configs, and the numbers that follow from them."""
     return {
         "name": topic.name,
         "topic_id": topic.id,

@@ -2,8 +2,8 @@
 
 - 1: prefixed names   - 2: flexible   - 3: users as resources
 
-The front-end reads the rules, and removes all that match by one call. A rule that another client removes meanwhile is
-among the matches, too. A rule that is added meanwhile stays. As in Kafka, filters may match so many rules in all.
+The front-end reads the rules, and removes all matches by one call. A rule that another client removes meanwhile is
+among the matches, too. A rule that is added meanwhile stays. As in Kafka, the number of matches is bounded.
 
 Source: AclApis.handleDeleteAcls, AclControlManager.deleteAcls; KIP-140, KIP-290.
 """

@@ -28,7 +28,7 @@ from korvet.wire import requests
     ),
 )
 async def handle(ctx: Context, request: requests.DeleteGroupsRequest) -> Answer:
-    """Remove the groups that have no members, several at a time; a group that is named twice is answered once."""
+    """Remove the groups without members, several at a time; a group that is named twice gets one answer."""
     group_ids = list(dict.fromkeys(request.groups_names))
     outcomes: list[int | KorvetError] = []
     async for some in ctx.sliced(group_ids, AT_ONCE):

@@ -79,7 +79,7 @@ async def _resolve(ctx: Context, asked: list[Asked]) -> tuple[list[Fields], list
 
 
 def _forbidden(ctx: Context, name: str, *, exists: bool) -> tuple[ErrorCode, str] | None:
-    """The refusal of a client that may not delete a topic; only one that may describe it learns if it exists."""
+    """The refusal if the client may not delete a topic; only a client that may describe it learns if it exists."""
     rights = ctx.rights
     if rights is None or rights.quiet.allows_on_cluster(needs.DELETE) or (not exists and _is_seen(ctx, name)):
         return None
@@ -119,7 +119,7 @@ async def _delete(ctx: Context, topic: Topic, mutations: Mutations) -> Fields:
         code = await delete_topic(frontend.catalog, frontend.log, topic)
     except KorvetError as error:
         return _result(topic.name, topic.id, *change_failure(ctx, error))
-    # Any code means that another front-end was faster, and has deleted the topic as a whole.
+    # Any code means that another front-end was faster, and has deleted the whole topic.
     return _result(topic.name, topic.id, *((code, None) if code is ErrorCode.none else _UNKNOWN))
 
 

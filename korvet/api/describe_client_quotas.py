@@ -24,7 +24,7 @@ from korvet.wire.writer import Fields
 
 
 class MatchType(IntEnum):
-    """How a component of a filter matches (org.apache.kafka.common.requests.DescribeClientQuotasRequest)."""
+    """The ways in which a filter's component matches (org.apache.kafka.common.requests.DescribeClientQuotasRequest)."""
 
     EXACT = 0
     DEFAULT = 1

@@ -2,8 +2,8 @@
 
 - 1: sources and synonyms (KIP-226); 3: types and documentation (KIP-569)
 
-The configs that count for a broker are the cluster's. A group also has facts that only korvet reports (GROUP_FACTS).
-Korvet has no configs of broker loggers: such a resource is answered with INVALID_REQUEST.
+A broker follows the cluster's configs. A group also has facts that only korvet reports (GROUP_FACTS). Korvet has no
+configs of broker loggers: such a resource is answered with INVALID_REQUEST.
 
 Source: kafka.server.ConfigHelper.describeConfigs.
 """
@@ -40,7 +40,7 @@ from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 AT_ONCE = 20
-"""Resources that are described in one turn; a topic has forty configs."""
+"""The resources that one turn describes; a topic has forty configs."""
 
 
 def _refused(resource: Resource, code: ErrorCode, message: str) -> Fields:

@@ -2,9 +2,9 @@
 
 - 2: flexible   - 3: an error of the whole answer   - 4: total and usable bytes (KIP-827)
 
-A node has one log directory, which stands for Redis. By the hints each partition has one node that leads it, and lies
-in that node's directory. So a client that asks all nodes gets each partition once. A partition's bytes are its
-batches', as its files would be in Kafka. Total and usable bytes are all of Redis's, -1 without maxmemory.
+A node has one log directory, which stands for Redis. Each partition lies in the directory of the node that leads it by
+the hints. So a client that queries all nodes gets each partition once. A partition's bytes are its batches', as its
+files would be in Kafka. Total and usable bytes are all of Redis's, -1 without maxmemory.
 
 Source: KafkaApis.handleDescribeLogDirsRequest, ReplicaManager.describeLogDirs
 """

@@ -60,7 +60,7 @@ async def _described(ctx: Context, name: str, topic: Topic | int | None, index: 
     if topic is None:
         return _answer(index, UNKNOWN_TOPIC_OR_PARTITION)
     if not 0 <= index < topic.partitions:
-        # As Kafka does, say no more of a topic that is there.
+        # As in Kafka, an existing topic gets no message.
         return {**_answer(index, UNKNOWN_TOPIC_OR_PARTITION), "error_message": None}
     log = ctx.frontend.log
     try:

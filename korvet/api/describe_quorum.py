@@ -2,8 +2,8 @@
 
 - 1: when each was last seen (KIP-836)   - 2: messages, directories and endpoints (KIP-853)
 
-The catalog lies in Redis, and every front-end reads it there. So the brokers are the voters, and none ever lags.
-The node that answers leads, as in Metadata. Offsets are the catalog's version, which counts its changes.
+The catalog lies in Redis, and every front-end reads it there. So the brokers are the voters, and none ever lags. The
+answering node is the leader, as in Metadata. Offsets are the catalog's version, which counts its changes.
 
 Source: KafkaRaftClient.handleDescribeQuorumRequest, DescribeQuorumRequest.
 """

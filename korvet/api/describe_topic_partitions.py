@@ -79,7 +79,7 @@ async def handle(ctx: Context, request: requests.DescribeTopicPartitionsRequest)
 
 
 async def _seen(ctx: Context) -> set[str]:
-    """The names of all topics that the client may know of."""
+    """The names of all topics that the client may describe."""
     names = {topic.name for topic in ctx.frontend.catalog.topics()}
     return names - await needs.unseen(ctx, needs.TOPIC, names)
 

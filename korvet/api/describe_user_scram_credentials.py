@@ -49,7 +49,7 @@ async def handle(ctx: Context, request: requests.DescribeUserScramCredentialsReq
         if key.mechanism in _NUMBERS:
             info = {"mechanism": _NUMBERS[key.mechanism], "iterations": credential.iterations}
             infos.setdefault(key.user, []).append(info)
-    # As in Kafka, no names at all ask for every user.
+    # As in Kafka, a request without names means every user.
     times = Counter(user.name for user in request.users or ()) or dict.fromkeys(infos, 1)
     return {
         "error_code": 0,

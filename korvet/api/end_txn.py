@@ -3,8 +3,9 @@
 - 2: PRODUCER_FENCED   - 3: flexible   - 4: TRANSACTION_ABORTABLE
 - 5: each transaction raises the epoch, and the answer has the next one (KIP-890)
 
-The answer leaves when the decision is carried out, so a client that reads after it finds the transaction ended. If the
-decision cannot be carried out now, the answer leaves all the same: the decision stands, and a sweep carries it out.
+The answer is sent when the decision is carried out, so a client that reads afterwards finds the transaction ended. If
+the decision cannot be carried out now, the answer is sent all the same: the decision stands, and a sweep carries it
+out.
 
 Source: KafkaApis.handleEndTxnRequest, TransactionCoordinator.endTransaction
 """

@@ -6,11 +6,11 @@
 Korvet grants no sessions: every answer has session id 0, after which clients send full requests (KIP-227). A front-end
 serves a full request with any session id. It refuses an incremental one, because no front-end granted its session.
 
-The first Fetch of a connection on a partition makes the Redis group of the consumer group that the client reads for.
+The first Fetch of a connection on a partition creates the Redis group of the client's consumer group.
 
-A Fetch that finds too few bytes waits until its partitions' channels tell of appends. It is never answered out of turn,
-so its answer is as fresh as can be. While it waits it keeps no large records, and reads them again at its end. It does
-not wait if the connection's share of memory, or the slice that one read may take, cut the records short.
+A Fetch that finds too few bytes waits until its partitions' channels report appends. While it waits it keeps no large
+records, and reads them again at its end. It does not wait if the connection's share of memory, or the slice that one
+read may take, cut the records short.
 
 Source: KafkaApis.handleFetchRequest, FetchManager.newContext, ReplicaManager.fetchMessages, DelayedFetch
 """
@@ -50,14 +50,14 @@ from korvet.wire.writer import Fields
 SESSIONS_SINCE: Final = 7
 TOPIC_ID_SINCE: Final = 13
 MOST_BYTES: Final = 55 << 20
-"""The most bytes of one answer, even if the client asks for more: Kafka's default of fetch.max.bytes."""
+"""The most bytes of one answer, even if the client allows more: Kafka's default of fetch.max.bytes."""
 _LASTING: Final = (CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR)
-"""Codes of failures that last until an operator has put them right.
+"""Codes of failures that last until an operator repairs them.
 
 Clients ask again at once after such a code. So they are told at the end of the wait, or with other partitions' records.
 """
 _PASSING: Final = (NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR)
-"""Codes of failures that pass when Redis answers again."""
+"""Codes of failures that end when Redis answers again."""
 _FULL_EPOCHS: Final = (-1, 0)
 _READ_COMMITTED: Final = 1
 _PAUSES_S: Final = (0.0, 0.001, 0.004, 0.016, 0.05)
@@ -69,7 +69,7 @@ Merged = dict[str | UUID | None, tuple[requests.FetchTopic, dict[int, requests.F
 
 @api(1, 4, 18, needs=needs.by_handler)
 async def handle(ctx: Context, request: requests.FetchRequest) -> Answer:
-    """Read the records that are there, or wait for ``min_bytes`` until ``max_wait`` is over."""
+    """Read the present records, or wait for ``min_bytes`` until ``max_wait`` is over."""
     if ctx.version >= SESSIONS_SINCE and request.session_epoch not in _FULL_EPOCHS:
         return {"error_code": FETCH_SESSION_ID_NOT_FOUND, "responses": ()}
     merged, generation = _merged(ctx, request), _generation(ctx)
@@ -121,14 +121,14 @@ def _partition_answer(read: PartitionRead) -> Fields:
 
 
 def _generation(ctx: Context) -> int:
-    """Counts the states of the access rules."""
+    """Counts the changes of the access rules."""
     return 0 if ctx.rights is None else ctx.rights.generation
 
 
 async def _still_allowed(
     ctx: Context, request: requests.FetchRequest, wants: Sequence[Want], reads: Sequence[PartitionRead]
 ) -> Sequence[PartitionRead]:
-    """The reads without those of topics whose right was taken away while the Fetch waited."""
+    """The reads without topics whose right was revoked while the Fetch waited."""
     denied = await _denied(ctx, request, {want.partition.topic.name for want in wants})
     return [
         _forbidden(read.partition) if want.partition.topic.name in denied else read
@@ -201,7 +201,7 @@ def _want(log: Log, topic: Topic, part: requests.FetchPartition, is_committed: b
 
 
 def _topic(ctx: Context, asked: requests.FetchTopic) -> tuple[str | UUID, Topic | None]:
-    """The name or id that the request has for a topic, and the topic if the catalog's cache has it."""
+    """The name or id of a topic in the request, and the topic if the catalog's cache has it."""
     if ctx.version < TOPIC_ID_SINCE:
         return asked.topic, ctx.frontend.catalog.topic(asked.topic)
     if asked.topic_id is None:
@@ -210,20 +210,20 @@ def _topic(ctx: Context, asked: requests.FetchTopic) -> tuple[str | UUID, Topic 
 
 
 def _is_follower(request: requests.FetchRequest) -> bool:
-    """True if the client says it is a follower. Korvet's partitions have none, so it gets nothing."""
+    """True if the client claims to be a follower. Korvet's partitions have none, so it gets nothing."""
     # Each version has one of the two fields; the default of the other is -1.
     return max(request.replica_id, request.replica_state.replica_id) >= 0
 
 
 def _shown(name: str | UUID, topic: Topic | None) -> str | None:
-    """The name of a topic that the client named, or whose id it knows; None if there is no such topic."""
+    """The name of a topic that the client knows by name or id; None if there is no such topic."""
     return name if isinstance(name, str) else None if topic is None else topic.name
 
 
 async def _denied(ctx: Context, request: requests.FetchRequest, names: Iterable[str | None]) -> Set[str | None]:
-    """The topics that the client may not read; None is for all that do not exist.
+    """The topics that the client may not read; None stands for all that do not exist.
 
-    A client that says it is a follower needs the right of brokers instead.
+    A client that claims to be a follower needs the right of brokers instead.
     """
     rights = ctx.rights
     if rights is None:
@@ -256,8 +256,7 @@ def _all_failed(
 
 
 async def _read(ctx: Context, request: requests.FetchRequest, wants: Sequence[Want]) -> Sequence[PartitionRead]:
-    """One read for each partition, after a wait if there is a reason to. If the store fails, each has its error
-    code."""
+    """One read for each partition, after a wait if necessary. If the store fails, each has its error code."""
     max_bytes = min(request.max_bytes, MOST_BYTES)
     meters = ctx.frontend.quotas.meters
     if meters is not None:
@@ -283,14 +282,14 @@ def _wait_s(request: requests.FetchRequest) -> float:
 
 
 def _has_only_failed(reads: Sequence[PartitionRead]) -> bool:
-    """True if a failure that passes is all there is to tell."""
+    """True if the reads consist only of temporary failures."""
     return any(read.code in _PASSING for read in reads) and not any(read.size_bytes for read in reads)
 
 
 async def _read_once(
     ctx: Context, wants: Sequence[Want], max_bytes: int, *, is_first: bool = True
 ) -> list[PartitionRead]:
-    """Read partitions, some hundreds in one go; ``is_first`` is false if the answer holds records already."""
+    """Read partitions, some hundreds at once; ``is_first`` is false if the answer holds records already."""
     reads: list[PartitionRead] = []
     left_bytes = max_bytes
     for at in range(0, len(wants), SLICE):
@@ -306,7 +305,7 @@ async def _read_once(
 
 
 def _is_enough(reads: Sequence[PartitionRead], min_bytes: int) -> bool:
-    """True if there is no reason to wait: enough bytes, no partitions, or a code that must be told at once."""
+    """True if there is no reason to wait: enough bytes, no partitions, or a code that must be reported at once."""
     size_bytes = 0
     for read in reads:
         if read.code not in (0, *_LASTING) or read.diverging is not None or read.is_cut:
@@ -318,7 +317,7 @@ def _is_enough(reads: Sequence[PartitionRead], min_bytes: int) -> bool:
 async def _wait(
     ctx: Context, wants: Sequence[Want], reads: list[PartitionRead], max_bytes: int, min_bytes: int, wait_s: float
 ) -> Sequence[PartitionRead]:
-    """Read again the partitions that moved, until it is enough, the time is over or the front-end stops."""
+    """Read partitions with appends again, until it is enough, the time is over or the front-end stops."""
     frontend = ctx.frontend
     now = asyncio.get_running_loop().time
     deadline = now() + wait_s
@@ -337,7 +336,7 @@ async def _wait(
                 if _is_enough(reads, min_bytes):
                     break
                 is_let_go = _let_go(ctx, reads) or is_let_go
-                # A Fetch that waits for many bytes lets appends gather, instead of reading them one by one.
+                # A Fetch that waits for many bytes lets appends accumulate instead of reading each.
                 if min_bytes > 1:
                     await anyio.sleep(min(_PAUSES_S[min(turn, 4)], max(0.0, deadline - now())))
                     turn += 1
@@ -363,7 +362,7 @@ def _let_go(ctx: Context, reads: Sequence[PartitionRead]) -> bool:
 async def _read_again(
     ctx: Context, wants: Sequence[Want], reads: list[PartitionRead], moved: set[str], max_bytes: int
 ) -> None:
-    """Replace the reads of the partitions that moved."""
+    """Replace the reads of the partitions with appends."""
     stale: list[int] = []
     kept_bytes = 0
     for number, want in enumerate(wants):

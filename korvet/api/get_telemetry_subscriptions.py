@@ -1,8 +1,8 @@
-"""GetTelemetrySubscriptions (key 71), version 0: the metrics that a client is to push, and how often (KIP-714).
+"""GetTelemetrySubscriptions (key 71), version 0: the metrics that a client has to push, and how often (KIP-714).
 
-A client without an id gets one. It may ask again at each push interval; earlier only if its last push was refused for
-its subscription or its codec. Clients send sums since their start: Kafka requests differences, which count only as long
-as every push comes to the same process.
+A client without an id gets one. It may repeat the request at each push interval; earlier only if its last push was
+refused for its subscription or its codec. Clients send sums since their start: Kafka requests differences, which are
+right only while every push goes to the same process.
 
 Source: ClientMetricsManager.processGetTelemetrySubscriptionRequest
 """

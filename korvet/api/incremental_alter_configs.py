@@ -63,7 +63,7 @@ def _change(
 
 
 def _parts(text: str) -> list[str]:
-    """The elements as they were typed: to Kafka's controller, which edits them, ` delete` is another than `delete`."""
+    """The elements as they were typed: Kafka's controller edits them, and ` delete` is not `delete` there."""
     return [part for part in text.split(",") if part]
 
 

@@ -2,9 +2,9 @@
 
 - 2: flexible   - 3: the producer's current id and epoch   - 4: PRODUCER_FENCED   - 5: KIP-890
 
-A producer without a transactional id always gets a new producer id. One with a transactional id gets that id's, with an
-epoch that fences all earlier producers. The coordinator aborts an open transaction first, and the answer waits for its
-end; Kafka answers CONCURRENT_TRANSACTIONS until then.
+A producer without a transactional id always gets a new producer id. A producer with a transactional id gets that id's,
+with an epoch that fences all earlier producers. The coordinator aborts an open transaction first, and the answer waits
+for its end; Kafka answers CONCURRENT_TRANSACTIONS until then.
 
 Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInitProducerId
 """
@@ -62,13 +62,13 @@ async def handle(ctx: Context, request: requests.InitProducerIdRequest) -> Answe
 
 
 async def _fresh(ctx: Context) -> Answer:
-    """A producer id that was never given out, with epoch 0."""
+    """A new producer id, with epoch 0."""
     try:
         producer_id = await ctx.frontend.transactions.fresh_id()
     except StoreError:
         raise
     except KorvetError:
-        # Clients wait and try again on this code; a producer id that is lost on the way does no harm.
+        # Clients wait and retry on this code; a lost producer id does no harm.
         return _refused(ErrorCode.coordinator_not_available)
     return {"error_code": 0, "producer_id": producer_id, "producer_epoch": 0}
 

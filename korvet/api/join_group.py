@@ -27,7 +27,7 @@ from korvet.wire import requests
 _NULL_PROTOCOL_SINCE: Final = 7
 _REBALANCE_TIMEOUT_SINCE: Final = 1
 MOST_PROTOCOLS: Final = 100
-"""The protocols of a member."""
+"""The most protocols of a member."""
 MOST_METADATA_BYTES: Final = 1 << 20
 """The metadata of all protocols of a member; Kafka has a mebibyte for a whole group (max.message.bytes)."""
 

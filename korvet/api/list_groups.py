@@ -20,7 +20,7 @@ from korvet.wire import requests
 
 @api(16, 0, 5, needs=needs.by_handler)
 async def handle(ctx: Context, request: requests.ListGroupsRequest) -> Answer:
-    """This node's groups that have one of the states and one of the types given; upper and lower case count alike."""
+    """This node's groups with one of the given states and types, in upper or lower case."""
     states = {state.lower() for state in request.states_filter}
     types = {type_.lower() for type_ in request.types_filter}
     try:

@@ -4,9 +4,9 @@
 - 7: -3, the record with the largest timestamp   - 8: -4, the earliest local offset
 - 9: -5, the latest tiered offset   - 10: timeout
 
-Without remote storage the earliest local offset is the earliest one, and no offset is tiered. The latest and earliest
-offsets of all partitions cost one pipelined read. An offset by time is exact to the record: one batch is opened for it.
-A reader of committed records gets the last stable offset as the latest, and no record at or above it.
+Without remote storage the earliest local offset is the earliest offset, and no offset is tiered. The latest and
+earliest offsets of all partitions cost one pipelined read. An offset by time is exact to the record: one batch is
+opened for it. A reader of committed records gets the last stable offset as the latest, and no record at or above it.
 
 Source: KafkaApis.handleListOffsetRequest, ReplicaManager.fetchOffset, UnifiedLog.fetchOffsetByTimestamp
 """

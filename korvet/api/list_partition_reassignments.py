@@ -35,6 +35,6 @@ async def handle(_ctx: Context, _request: requests.ListPartitionReassignmentsReq
 
 
 def _named(topic: requests.ListPartitionReassignmentsTopics) -> Fields:
-    """A topic of the request, as Kafka's refusal has it."""
+    """A topic of the request, as Kafka's refusal names it."""
     nowhere = {"replicas": (), "adding_replicas": (), "removing_replicas": ()}
     return {"name": topic.name, "partitions": [{"partition_index": at, **nowhere} for at in topic.partition_indexes]}

@@ -33,14 +33,14 @@ Matches = Callable[[str], Any]
 
 @api(66, 0, 2, needs=needs.by_handler)
 async def handle(ctx: Context, request: requests.ListTransactionsRequest) -> Answer:
-    """The transactional ids that pass every filter given, and the given states that do not exist."""
+    """The transactional ids that pass all filters, and the filter's states that do not exist."""
     unknown = [state for state in request.state_filters if state not in STATES]
     answer: dict[str, Any] = {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": ()}
     pattern = request.transactional_id_pattern
     matches: Matches | None = None
     try:
         if pattern:
-            # Strangers choose the pattern, and a turn is one of all of them together.
+            # Clients choose the pattern, and all requests share the turns.
             await ctx.frontend.turns.turn()
             matches = compiled(pattern).fullmatch
     except ValueError:

@@ -6,13 +6,14 @@
 - 10: topic ids; only from 12 a request may name a topic by its id
 - 13: an error of the whole answer
 
-A topic that is created automatically is in the answer at once: clients wait 100 ms and more before they ask again.
-Kafka always answers UNKNOWN_TOPIC_OR_PARTITION first. Korvet does so only if the topic was deleted a moment ago. So a
-client that deletes a topic and asks for it hears that it is gone, although its request creates the topic anew. A client
-beyond its quota of mutations gets the same answer, and no topic (ControllerApis.createTopics).
+A topic that is created automatically is in the answer at once: clients wait 100 ms and more before they repeat the
+request. Kafka always answers UNKNOWN_TOPIC_OR_PARTITION first. Korvet does so only if the topic was deleted a moment
+ago: a client that deletes a topic and requests it sees that it is gone, although the request creates the topic again. A
+client beyond its quota of mutations gets the same answer, and no topic (ControllerApis.createTopics).
 
-The leader is a hint (`korvet.api.shared.nodes`). While the store is away, topics are as they were last read, and their
-partitions have no leader. Such an answer waits a little, because some clients ask again at once.
+The leader is a hint (`korvet.api.shared.nodes`). While the store is unavailable, the answer has the topics as last
+read, and their partitions have no leader. Such an answer waits a little, because some clients repeat the request at
+once.
 
 Source: KafkaApis.handleTopicMetadataRequest, KRaftMetadataCache.getTopicMetadata; KIP-516.
 """
@@ -97,7 +98,7 @@ def _described(
 
 
 def _missed(ctx: Context, topic: Fields, with_operations: bool) -> Fields:
-    """The answer for a topic that cannot be described, with the operations on a name that the client may know of."""
+    """The answer for a topic that cannot be described, with the operations on a name that the client may describe."""
     name = topic["name"]
     if not with_operations or name is None or topic["error_code"] == TOPIC_AUTHORIZATION_FAILED:
         return _named_for(ctx, topic)
@@ -106,12 +107,12 @@ def _missed(ctx: Context, topic: Fields, with_operations: bool) -> Fields:
 
 
 def _named_for(ctx: Context, topic: Fields) -> Fields:
-    """The answer with a name that the version can write: before requests by topic id, no name may be null."""
+    """The answer with a name that the version allows: before requests by topic id, no name may be null."""
     return topic if topic["name"] is not None or ctx.version >= _BY_ID_SINCE else {**topic, "name": ""}
 
 
 def _partition(ctx: Context, topic: Topic, index: int, known: LeaderEpoch) -> Fields:
-    """A partition with one replica, at the node that clients take for its leader."""
+    """A partition with one replica, at the node that is its leader for clients."""
     node_id = ctx.listener.nodes.leader(topic.name, index).id
     has_leader = known.error is ErrorCode.none
     nodes = (node_id,)
@@ -126,7 +127,7 @@ def _partition(ctx: Context, topic: Topic, index: int, known: LeaderEpoch) -> Fi
 
 
 def _is_valid(ctx: Context, request: requests.MetadataRequest) -> bool:
-    """True if the request names each topic in a way that the version knows (MetadataRequest, KAFKA-10547)."""
+    """True if the version allows the way in which the request names each topic (MetadataRequest, KAFKA-10547)."""
     for topic in request.topics or ():
         if topic.name is None and topic.topic_id is None:
             return False
@@ -192,7 +193,7 @@ def _may_describe(ctx: Context, name: str) -> bool:
 
 
 async def _seen(ctx: Context) -> Sequence[Found]:
-    """All topics that the client may know of."""
+    """All topics that the client may describe."""
     topics = list(ctx.frontend.catalog.topics())
     if ctx.rights is None:
         return topics
@@ -212,7 +213,7 @@ def _wants_all(ctx: Context, request: requests.MetadataRequest) -> bool:
 
 
 async def _missing(ctx: Context, name: str, may_create: bool) -> Found:
-    """Create a topic that does not exist, or say why it is not created."""
+    """Create a topic that does not exist, or return why it is not created."""
     catalog = ctx.frontend.catalog
     if name_problem(name) is not None:
         return _unknown(name, ErrorCode.invalid_topic_exception)
@@ -251,7 +252,7 @@ def _without(code: int, name: str | None, topic_id: UUID | None = None) -> Field
 async def _unreadable(ctx: Context, request: requests.MetadataRequest, code: ErrorCode) -> Sequence[Found]:
     """The topics as they were last read; a topic not in the cache gets a retriable error.
 
-    Topics keep their partitions: a group's leader would take a topic without any for deleted, and rebalance.
+    Topics keep their partitions: a group's leader would consider a topic without any deleted, and rebalance.
     """
     catalog = ctx.frontend.catalog
     if _wants_all(ctx, request):

@@ -35,7 +35,7 @@ def _check(_ctx: Context, rights: Rights, request: requests.OffsetCommitRequest)
 
 @api(8, 2, 9, needs=_check, start=IF_ALONE)
 async def handle(ctx: Context, request: requests.OffsetCommitRequest) -> Answer:
-    """Commit offsets; partitions that do not exist are refused before the group is asked."""
+    """Commit offsets; partitions that do not exist are refused before the call to the group."""
     sorted_ = await sort_offsets(ctx, request, await known_topics(ctx, indexed(request.topics)))
     if not sorted_.asked:
         return _answer(sorted_, 0)

@@ -8,7 +8,7 @@ whose offset belongs to a former topic of the same name. With require_stable, a 
 transaction may change is UNSTABLE_OFFSET_COMMIT.
 
 If the group cannot be read, its partitions up to version 7 have NOT_COORDINATOR beside the error for all. Kafka has
-only the error for all: aiokafka 0.14 does not look at it, and would begin anew as if nothing were committed.
+only the error for all: aiokafka 0.14 ignores it, and would start over as if nothing were committed.
 
 Source: KafkaApis.handleOffsetFetchRequest, OffsetMetadataManager.fetchOffsets
 """
@@ -38,7 +38,7 @@ _Topics = Sequence[tuple[str, Sequence[int]]]
 
 
 class _Asked(NamedTuple):
-    """What a request asks of a group; None stands for all topics."""
+    """The topics requested for a group; None stands for all topics."""
 
     group_id: str
     topics: _Topics | None
@@ -60,7 +60,7 @@ _NOTHING: Final = {"committed_offset": -1, "committed_leader_epoch": -1, "metada
 async def handle(ctx: Context, request: requests.OffsetFetchRequest) -> Answer:
     """The committed offsets of one group, or of several."""
     if ctx.version >= _BATCHED_SINCE:
-        # A request for all topics of a group is answered once, however often the request names it.
+        # All topics of a group are answered once, however often the request names the group.
         groups = list({one.group_id if one.topics is None else one: one for one in request.groups}.values())
         asked = [_Asked(one.group_id, _named(one.topics), one.member_id, one.member_epoch) for one in groups]
         answers = await ctx.gathered(asked, lambda one: _answer(ctx, one, request.require_stable))
@@ -142,7 +142,7 @@ async def _refusal(consumers: ConsumerGroups, asked: _Asked) -> int:
 async def _of_present_topics(
     catalog: Catalog, found: Mapping[TopicPartition, Offset]
 ) -> Mapping[TopicPartition, Offset]:
-    """The offsets without those of deleted topics; the catalog is read again before any is left out."""
+    """The offsets without deleted topics; the catalog is read again before any is left out."""
     present = _present(catalog, found)
     if len(present) < len(found):
         await catalog.refresh()

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23), versions 2 to 4: the end of a leader epoch, by which a client sees a truncation.
+"""OffsetForLeaderEpoch (key 23), versions 2 to 4: the end of a leader epoch, from which a client detects a truncation.
 
 - 2: current leader epoch, throttle time   - 3: replica id   - 4: flexible
 
@@ -46,7 +46,7 @@ def _check(
 
 @api(23, 2, 4, needs=_check)
 async def handle(ctx: Context, request: requests.OffsetForLeaderEpochRequest) -> Answer:
-    """Answer each partition with the end of the epoch given, or of the last one before it."""
+    """Answer each partition with the end of the given epoch, or of the last one before it."""
     indexes = [(topic.topic, [part.partition for part in topic.partitions]) for topic in request.topics]
     topics = await known_topics(ctx, indexes)
     answered: list[Entry] = []

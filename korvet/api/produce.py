@@ -7,16 +7,16 @@ A request whose batches are opened first is handled in its turn. Such batches ar
 compression of its own or storage by records. Compressed or long batches for a compacted topic are opened, too.
 
 Some libraries do not compute a batch's greatest timestamp from all records: franz-go writes the last record's, Sarama
--1. Kafka computes it for every batch, which costs more than all else here. So korvet believes the libraries that are
-known to compute it (`korvet.api.shared.telemetry.Peer`), and looks into the batches of all others: in a thread if these
-take long. A client that lied about its library would have its own records deleted early, and nobody else's. Nobody is
-believed if the topic bounds the age of records, for a header does not tell the oldest one's.
+-1. Kafka computes it for every batch, which costs more than all else here. So korvet trusts the libraries that are
+known to compute it (`korvet.api.shared.telemetry.Peer`), and opens the batches of all others: in a thread if that takes
+long. A client that lies about its library has only its own records deleted early. No library is trusted if the topic
+bounds the age of records, because a header does not contain the oldest timestamp.
 
 With acks=all and min.insync.replicas above 1 the answer waits for Redis's replicas (`korvet.store.log.replicas`).
-Batches are appended as they came. A batch of a topic with message.timestamp.type=LogAppendTime gets a new header.
+Batches are appended as they arrive. A batch of a topic with message.timestamp.type=LogAppendTime gets a new header.
 
-From version 12 on a transaction's batch brings its partition into the transaction. Before, the client must have sent
-AddPartitionsToTxn. Codes of the transaction coordinator are told as the version's clients know them.
+From version 12 on a transaction's batch adds its partition to the transaction. Before, the client must have sent
+AddPartitionsToTxn. Codes of the transaction coordinator are mapped to those that the version's clients know.
 
 Source: KafkaApis.handleProduceRequest, ProduceRequest.validateRecords, ReplicaManager.handleProduceAppend,
 AddPartitionsToTxnManager
@@ -82,14 +82,14 @@ ALL: Final = -1
 _NO_TRANSACTIONAL_ID: Final = Refusal(TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fails_request=True)
 _VALID_ACKS: Final = (ALL, 0, 1)
 AT_ONCE: Final = 200
-"""Partitions whose batches are sent in one go, in 4 to 6 ms; a request with more is handled in its turn."""
+"""Partitions whose batches are sent at once, in 4 to 6 ms; a request with more is handled in its turn."""
 
 OPENED_AT_ONCE: Final = 10
-"""Batches that are opened in one go, each in 0.2 ms at most."""
+"""Batches that are opened at once, each in 0.2 ms at most."""
 
 
 class _Job(NamedTuple):
-    """A batch whose outcome, ``outcomes[at]``, is open. ``oldest`` is its records' least timestamp if it was opened;
+    """A batch whose outcome, ``outcomes[at]``, is pending. ``oldest`` is its records' least timestamp if it was opened;
     ``split`` has the records if they are stored one by one."""
 
     outcomes: list[Outcome]
@@ -104,8 +104,8 @@ class _Job(NamedTuple):
 _Row = tuple[str | UUID, Topic | None, bool, list[Outcome]]
 """A topic's name or id, the topic, whether it is forbidden, and its outcomes."""
 _Plan = tuple[list[tuple[str | UUID, list[Outcome]]], list[_Job], list[Refusal]]
-"""The outcomes by topic, a job for each open outcome, and reasons for which the whole request fails. It is a plain
-tuple because each request makes one."""
+"""The outcomes by topic, a job for each pending outcome, and reasons why the whole request fails. It is a plain tuple
+because each request makes one."""
 
 
 @api(0, 3, 13, needs=needs.by_handler, start=PIPELINED, advertised_lowest=0)
@@ -127,7 +127,7 @@ async def handle(ctx: Context, request: requests.ProduceRequest) -> Answer:
 
 
 async def _planned_in_turn(ctx: Context, request: requests.ProduceRequest) -> _Plan:
-    """The plan of a request that waits for whatever its batches need."""
+    """The plan of a request, after waiting for whatever its batches need."""
     away: KorvetError | None = None
     try:
         await ctx.frontend.catalog.refresh()
@@ -162,9 +162,9 @@ def _planned_at_once(ctx: Context, request: requests.ProduceRequest) -> _Plan | 
 
 
 async def _opened(ctx: Context, request: requests.ProduceRequest, plan: _Plan) -> _Plan:
-    """The plan with batches compressed as their topics say, and without the batches that a schema refuses.
+    """The plan with batches compressed as their topics require, and without the batches that a schema refuses.
 
-    Only a batch that the log would take is opened.
+    Only a batch that the log would accept is opened.
     """
     topics, jobs, whys = plan
     if whys or request.acks not in _VALID_ACKS:
@@ -196,7 +196,7 @@ def _send_or_refuse(ctx: Context, request: requests.ProduceRequest, job: _Job, *
 
 
 async def _planned(ctx: Context, request: requests.ProduceRequest) -> _Plan:
-    """The plan of a request that waits for whatever it needs, with turns for other requests."""
+    """The plan of a request, after waiting for whatever it needs, with turns for other requests."""
     plan: _Plan = [], [], []
     rights, turns = ctx.rights, ctx.frontend.turns
     for data in request.topic_data:
@@ -254,7 +254,7 @@ def _plan(
 
 
 def _is_forbidden(rights: Rights, name: str | UUID, topic: Topic | None) -> bool:
-    """True if the client may not write to a topic that it named, or whose id it knows."""
+    """True if the client may not write to a topic that it knows by name or id."""
     shown = name if isinstance(name, str) else None if topic is None else topic.name
     return shown is not None and not rights.allows(needs.WRITE, needs.TOPIC, shown)
 
@@ -277,7 +277,7 @@ def _is_believed(ctx: Context, batch: Batch, limits: TopicLimits) -> bool:
 def _dated(ctx: Context, job: _Job, before: int) -> _Job | Refusal | None:
     """The job with its records' greatest timestamp, unless the log refuses the batch for something else.
 
-    None if its records must be looked at in a thread: they take long, or many batches stand ``before`` it.
+    None if its records must be read in a thread: they take long, or many batches come ``before`` it.
     """
     records = job.records[: job.batch.size_bytes]
     if refusal(job.batch, records, ctx.frontend.log.limits(job.partition).max_message_bytes) is not None:
@@ -289,7 +289,7 @@ def _dated(ctx: Context, job: _Job, before: int) -> _Job | Refusal | None:
 
 
 def _must_be_opened(limits: TopicLimits, batch: Batch | Refusal) -> bool:
-    """True if a batch must be opened, which may take longer than the loop may be held up."""
+    """True if a batch must be opened, which may block the loop for too long."""
     return limits.opens_batches or (limits.is_compacted and not isinstance(batch, Refusal) and not is_short(batch))
 
 
@@ -297,7 +297,7 @@ _OPEN: Final = partition_answer(-1, 0)
 
 
 def _judge(ctx: Context, topic: Topic | None, index: int, batch: Batch | Refusal) -> tuple[Fields, Partition | None]:
-    """The outcome as far as it is known without an append, and the partition if it exists."""
+    """The outcome as far as known without an append, and the partition if it exists."""
     if topic is None or not 0 <= index < topic.partitions:
         return partition_answer(index, unknown_code(ctx, topic)), None
     if topic.name in INTERNAL_TOPICS:
@@ -309,7 +309,7 @@ def _judge(ctx: Context, topic: Topic | None, index: int, batch: Batch | Refusal
 
 
 def _topic(ctx: Context, data: requests.TopicProduceData) -> tuple[str | UUID, Topic | None]:
-    """The name or id that the request has for a topic, and the topic if the catalog's cache has it."""
+    """The name or id of a topic in the request, and the topic if the catalog's cache has it."""
     if ctx.version < TOPIC_ID_SINCE:
         return data.name, ctx.frontend.catalog.topic(data.name)
     if data.topic_id is None:
@@ -339,7 +339,7 @@ def _all_failed(ctx: Context, request: requests.ProduceRequest, why: Refusal) ->
 
 
 def _append(ctx: Context, request: requests.ProduceRequest, job: _Job, *, is_opened: bool) -> Outcome:
-    """Judge a batch as the log does, and send it to Redis."""
+    """Check a batch as the log does, and send it to Redis."""
     log = ctx.frontend.log
     partition, batch, records = job.partition, job.batch, job.records
     limits = log.limits(partition)
@@ -399,8 +399,7 @@ def _membership(ctx: Context, request: requests.ProduceRequest, batch: Batch) ->
 
 
 def lacking(ctx: Context, request: requests.ProduceRequest, partition: Partition) -> str | None:
-    """Why enough servers, or a disk, cannot acknowledge a batch of a Produce request; empty if they can, None if that
-    is not known.
+    """Why the servers or the disk cannot acknowledge a batch of a Produce request; empty if they can, None if unknown.
 
     Source: Partition.appendRecordsToLeader
     """
@@ -412,7 +411,7 @@ def lacking(ctx: Context, request: requests.ProduceRequest, partition: Partition
 
 
 async def ask_for_acks(ctx: Context, request: requests.ProduceRequest, partition: Partition) -> None:
-    """Ask the server if `lacking` does not know; if that fails, the wait after the append shows it."""
+    """Query the server if `lacking` returns None; a failure shows in the wait after the append."""
     if lacking(ctx, request, partition) is None:
         log = ctx.frontend.log
         with suppress(KorvetError):
@@ -420,7 +419,7 @@ async def ask_for_acks(ctx: Context, request: requests.ProduceRequest, partition
 
 
 async def ask_for_room(ctx: Context, partition: Partition) -> None:
-    """Ask a partition's server for its memory if it had hardly any left."""
+    """Query the memory of a partition's server if it had hardly any left."""
     reserve = ctx.frontend.log.reserve
     if reserve.is_used_up(partition.keys.log):
         with suppress(KorvetError):

@@ -19,7 +19,7 @@ from korvet.wire.batch import ZSTD
 from korvet.wire.writer import Fields
 
 _RESERVED_ID: Final = 1
-"""An id that Kafka keeps for itself, beside that of zeros, which is read as None."""
+"""An id that Kafka reserves, like the id of zeros, which is read as None."""
 
 
 @api(72, 0, 0, needs=needs.nothing)
@@ -47,7 +47,7 @@ async def handle(ctx: Context, request: requests.PushTelemetryRequest) -> Fields
 
 
 def _refusal(instance: Instance, request: requests.PushTelemetryRequest, most_bytes: int) -> ErrorCode:
-    """The reason why a push is not taken, in the order of Kafka's checks."""
+    """The reason why a push is refused, in the order of Kafka's checks."""
     if instance.is_terminating:
         return ErrorCode.invalid_request
     if not instance.may_push(is_last=request.terminating):

@@ -2,8 +2,8 @@
 
 - 1: session_lifetime_ms (KIP-368)   - 2: flexible
 
-A failure is answered after connection.failed.authentication.delay.ms, counted from the request. So its time does not
-tell what failed.
+A failure is answered after connection.failed.authentication.delay.ms, counted from the request, so its time does not
+reveal the cause.
 
 Source: SaslServerAuthenticator.handleSaslToken; KIP-152, KIP-368.
 """

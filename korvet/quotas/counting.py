@@ -40,7 +40,7 @@ class Counting:
         self._tallies = tallies
         self._front_ends = front_ends
         self._changed = asyncio.Event()
-        self._has_told = False
+        self._has_published = False
         self._is_away = False
         """True if the last call had no answer. Then the next one reports no name: Redis may count a call without
         answering, and each name that it may have counted is kept until it has the final count."""
@@ -65,7 +65,7 @@ class Counting:
                 await anyio.sleep(_TELL_S)
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_LEAVE_S), suppress(KorvetError):
-                if self._has_told:
+                if self._has_published:
                     await self._stored.publish({}, lease_s=0)
 
     async def _tell(self) -> bool:
@@ -74,7 +74,7 @@ class Counting:
         :returns: true if changes remain and another front-end reads them.
         """
         has_changes = any(tally.has_changes for tally in self._tallies)
-        if not has_changes and not (self._has_told and any(tally.has_own for tally in self._tallies)):
+        if not has_changes and not (self._has_published and any(tally.has_own for tally in self._tallies)):
             return False
         most = 0 if self._is_away else MOST_AT_ONCE // len(self._tallies)
         changes = {
@@ -91,9 +91,9 @@ class Counting:
                 tally.unheard(told)
             else:
                 tally.heard({name: heard.others[tally.kind, name] for name in told})
-        if heard is not None and not heard.had_lease and self._has_told:
+        if heard is not None and not heard.had_lease and self._has_published:
             self._tell_all_again()
-        self._has_told = self._has_told or heard is not None
+        self._has_published = self._has_published or heard is not None
         has_more = any(tally.has_changes for tally in self._tallies)
         if has_more:
             self._changed.set()

@@ -83,7 +83,7 @@ class Store:
         self._loop = asyncio.get_running_loop()
         self.doubt = Doubt()
         """Begins when a client's connection resumes reading: its requests may predate the client's end."""
-        self.asked_s = 0.0
+        self.redis_s = 0.0
         """The estimated seconds of Redis for all function calls so far, by their sizes. It only grows."""
         self.histories = 0
         """The number of changes of a server's history or a slot's server."""
@@ -129,7 +129,7 @@ class Store:
             future.set_exception(StoreError(f"{function} takes {most} arguments, not {len(args)}"))
             return future
         packed = pack_command((self.library.verbs[function], function, len(keys), *keys, *args))
-        self.asked_s += _CALL_S + _ARGUMENT_S * len(args) + _BYTE_S * len(packed)
+        self.redis_s += _CALL_S + _ARGUMENT_S * len(args) + _BYTE_S * len(packed)
         if len(packed) > LEAST_MOST_VALUE_BYTES and keys and (link := self.link(purpose, keys[0])) is not None:
             largest_bytes = max((len(one) for one in args if not isinstance(one, int | float)), default=0)
             if link.refuses(future, largest_bytes):
@@ -162,7 +162,7 @@ class Store:
                 if not key.startswith(prefix):
                     future.set_exception(self._outside(function, keys))
                     return future
-        self.asked_s += _CALL_S
+        self.redis_s += _CALL_S
         name, expiry = keys[-1].encode(), b"%d" % expiry_ms
         size_bytes = sum(map(len, value))
         head = b"*5\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n" % (len(name), name, size_bytes)
@@ -288,7 +288,7 @@ class Store:
         """True if some server is up for every purpose and none refuses the login."""
         return any(server.is_up() for server in self._servers.values()) and not self._is_turned_away()
 
-    def has_told(self, error: Exception) -> bool:
+    def has_reported(self, error: Exception) -> bool:
         """True if the log already reports the cause of an error: a server is away, or refuses all writes."""
         return isinstance(error, StoreRefusing) or (isinstance(error, StoreUnavailable) and not self.is_connected())
 

@@ -79,7 +79,7 @@ class Link(Owner):
         self.most_value_bytes = inf
         """The largest value that the server accepts, as far as known."""
         self._asks_limits = asks_limits
-        self._has_told_limit = False
+        self._has_reported_limit = False
         self.server: dict[str, str] = {}
         self.problem: KorvetError = StoreUnavailable(f"not connected to Redis yet ({name})")
         self.is_turned_away = False
@@ -192,8 +192,8 @@ class Link(Owner):
         if size_bytes <= self.most_value_bytes:
             return False
         fail(future, ValueTooLarge(f"Redis takes values of {self.most_value_bytes} bytes, not of {size_bytes}"))
-        if not self._has_told_limit:
-            self._has_told_limit = True
+        if not self._has_reported_limit:
+            self._has_reported_limit = True
             log.warning(
                 "a batch is larger than redis takes; such batches are refused",
                 server=self.lines.server, bytes=size_bytes, most=self.most_value_bytes,
@@ -289,7 +289,7 @@ class Link(Owner):
             limits = {bytes(name): int(value) for name, value in zip(found[::2], found[1::2], strict=True)}
             value_bytes, query_bytes = limits[b"proto-max-bulk-len"], limits[b"client-query-buffer-limit"]
             most_bytes = min(value_bytes, query_bytes - _BESIDE_BYTES)
-            self._has_told_limit = self._has_told_limit and most_bytes == self.most_value_bytes
+            self._has_reported_limit = self._has_reported_limit and most_bytes == self.most_value_bytes
             self.most_value_bytes = most_bytes
         except StoreUnavailable:
             pass

@@ -47,7 +47,7 @@ def decoded(text: str) -> Acl | None:
 
 def rules_in_steps(texts: Iterable[str]) -> Generator[None, None, Rules]:
     """The rules of stored texts, a few hundred a step."""
-    rules, has_told = Rules(), False
+    rules, has_reported = Rules(), False
     # Sorted by text, the rules for one resource are adjacent.
     for number, text in enumerate(sorted(texts), 1):
         acl = decoded(text)
@@ -57,8 +57,8 @@ def rules_in_steps(texts: Iterable[str]) -> Generator[None, None, Rules]:
         else:
             for one in _feared(text):
                 rules.add(one)
-            if not has_told:
-                has_told = True
+            if not has_reported:
+                has_reported = True
                 log.error("an access rule cannot be read; what it may deny is denied", rule=text[:LONGEST_SHOWN])
         if number % SLICE == 0:
             yield

@@ -50,7 +50,7 @@ async def every(
     *,
     at_once: bool = False,
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
-    has_told: Callable[[Exception], bool] = _never,
+    has_reported: Callable[[Exception], bool] = _never,
     steps: Steps | None = None,
 ) -> None:
     """Repeat a step until cancelled, with a pause before each.
@@ -62,7 +62,7 @@ async def every(
     :param complaint: the log line about a failed step.
     :param at_once: take the first step without a pause.
     :param sleep: the function that pauses; it may pause longer (`korvet.store.activity`).
-    :param has_told: true for an error that the log already reports, such as an outage of Redis.
+    :param has_reported: true for an error that the log already reports, such as an outage of Redis.
     :param steps: counts the steps; one that an outage ended does not count as failed.
     """
     told: set[str] = set()
@@ -74,7 +74,7 @@ async def every(
         try:
             await step()
         except KorvetError as error:
-            if not has_told(error):
+            if not has_reported(error):
                 steps.failed += 1
                 if (kind := kind_of(error)) not in told:
                     told.add(kind)

@@ -79,7 +79,7 @@ class Followed(ABC):
 
     async def follow(self) -> None:
         """Keep the copy current until cancelled."""
-        await every(0.0, self._follow, self._complaint, has_told=self._store.has_told)
+        await every(0.0, self._follow, self._complaint, has_reported=self._store.has_reported)
 
     async def _follow(self) -> None:
         with self._wakeups.listen([self._table]) as listening:
@@ -148,7 +148,7 @@ class Followed(ABC):
             await self.refresh()
         except KorvetError as error:
             # The change is made, and `follow` makes up for the lost read.
-            if not self._store.has_told(error):
+            if not self._store.has_reported(error):
                 log.warning("a table was changed, but could not be read again yet", key=self._table, reason=str(error))
         return reply
 

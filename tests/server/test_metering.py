@@ -35,7 +35,7 @@ def metering(principal: str) -> tuple[Metering, Meters]:
     """That of a Produce of a client; alice alone has a quota."""
     settings = {Entity(user="alice"): {REQUEST: 1.0}}
     meters = Meters(Rules(settings, WINDOWS, NO_CEILINGS), lambda: None)
-    frontend = SimpleNamespace(store=SimpleNamespace(asked_s=0.0))
+    frontend = SimpleNamespace(store=SimpleNamespace(redis_s=0.0))
     context = SimpleNamespace(frontend=frontend, principal=principal, client_id="c", version=12)
     return Metering(meters, registry()[PRODUCE], cast(Context, context)), meters
 
@@ -69,7 +69,7 @@ async def used_by(script: Script, sent: bytes) -> float:
     meters = Meters(Rules({Entity(client_id="a"): {REQUEST: 1.0}}, WINDOWS, NO_CEILINGS), lambda: None)
     async with serving(script) as running, raw_client(running.port) as client:
         frontend = cast(Any, running.frontend)
-        frontend.quotas.meters, frontend.store.asked_s = meters, 0.0
+        frontend.quotas.meters, frontend.store.redis_s = meters, 0.0
         client.send(sent)
         await client.answer()
     return sum(amount for _, amount in meters.reports(10))

@@ -46,7 +46,7 @@ async def said(*outcomes: Exception | None, told: Exception | None = None) -> li
     """The reasons that the log names for steps with these outcomes; all of the steps are taken."""
     steps = Steps(*outcomes)
     with capture_logs() as lines, steps.scope, anyio.fail_after(10):
-        await every(0.001, steps.step, "it failed", has_told=lambda error: error is told)
+        await every(0.001, steps.step, "it failed", has_reported=lambda error: error is told)
     assert steps.taken == len(outcomes)
     assert all(line["event"] == "it failed" for line in lines)
     return [line["reason"] for line in lines]
@@ -68,7 +68,7 @@ async def test_outage_does_not_count_as_a_failure_of_the_step() -> None:
     away = StoreUnavailable("away")
     steps, counted = Steps(None, away, away, StoreError("broken")), module.Steps()
     with steps.scope, anyio.fail_after(10):
-        await every(0.001, steps.step, "it failed", has_told=lambda error: error is away, steps=counted)
+        await every(0.001, steps.step, "it failed", has_reported=lambda error: error is away, steps=counted)
     assert steps.taken == 4 and counted.failed == 1
 
 

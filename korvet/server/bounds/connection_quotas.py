@@ -116,7 +116,7 @@ class _Counted:
         if self._bucket is not None:
             self._bucket.consume(-1, now)
 
-    def tell(self) -> None:
+    def log_if_full(self) -> None:
         """Log now and then that it is full."""
         if self.open >= self.bound.most:
             event = "no more connections are accepted until others leave"
@@ -180,7 +180,7 @@ class ConnectionQuotas:
         now = self._loop.time()
         for counted in (self._process, listener := self._listener(one.listener)):
             if counted.wait_s(now):
-                counted.tell()
+                counted.log_if_full()
                 self._waiting[one] = None
                 self._wake_in(max(self._process.wait_s(now), listener.wait_s(now)))
                 return False
@@ -245,7 +245,7 @@ class ConnectionQuotas:
         if self._timer is None or self._wakes_at > wake_at:
             if self._timer is not None:
                 self._timer.cancel()
-            # uvloop's handle of a time below a millisecond cannot tell when it is due.
+            # uvloop's handle of a time below a millisecond cannot log_if_full when it is due.
             self._timer, self._wakes_at = self._loop.call_later(wait_s, self._woken), wake_at
 
     def _woken(self) -> None:

@@ -3,7 +3,7 @@
 - Produce counts its bytes when it arrives, before it is started: requests behind it on the connection wait at once.
 - Fetch counts the bytes of the records in its answer. A client that is over its quota gets an empty answer.
 - Time adds up the request's own steps in the front-end's thread, the threads that work for it (`korvet.store.threads`),
-  and Redis's for the functions that the steps call (`Store.asked_s`). Other requests' steps in between do not count. As
+  and Redis's for the functions that the steps call (`Store.redis_s`). Other requests' steps in between do not count. As
   in Kafka, requests without an answer and logins use none.
 - Other throttle times are the handler's, in the answer's field (`korvet.api.shared.mutations`).
 
@@ -37,7 +37,7 @@ _UNTIMED: Final = (HANDSHAKE_KEY, AUTHENTICATE_KEY)
 class Metering:
     """The use of one request."""
 
-    __slots__ = ("_api", "_context", "_meter", "_meters", "_over_s", "_spent_s", "_told_s")
+    __slots__ = ("_api", "_context", "_meter", "_meters", "_over_s", "_spent_s", "_throttle_s")
 
     def __init__(self, meters: Meters, api: Api, context: Context) -> None:
         self._meters = meters
@@ -47,15 +47,15 @@ class Metering:
         self._spent_s = 0.0
         self._over_s = 0.0
         """The time that a Fetch has to wait before it is served."""
-        self._told_s = 0.0
+        self._throttle_s = 0.0
 
     def arrived(self, size_bytes: int) -> float:
         """Count a request's bytes. Returns the time for which its connection is not read from now on."""
         limits = self._meter.produce
         if limits and self._api.key == PRODUCE_KEY:
             self._meters.consume(limits, size_bytes)
-            self._told_s = self._meters.wait_s(limits)
-        return self._told_s
+            self._throttle_s = self._meters.wait_s(limits)
+        return self._throttle_s
 
     def handle(self, context: Context, request: Entity) -> Coroutine[Any, Any, Answer]:
         """The coroutine of a request's handler. A Fetch whose client is over the quota is not served."""
@@ -77,14 +77,14 @@ class Metering:
         if limits and self._api.key not in _UNTIMED:
             self._meters.consume(limits, self._spent_s)
             wait_s = max(wait_s, min(self._meters.wait_s(limits), self._meters.window_s))
-        self._told_s = max(self._told_s, wait_s)
+        self._throttle_s = max(self._throttle_s, wait_s)
         return wait_s
 
     def throttled(self, answer: Fields) -> Fields:
         """The answer with its throttle time."""
-        if not self._told_s:
+        if not self._throttle_s:
             return answer
-        return {**answer, "throttle_time": min(ceil(self._told_s * _MS), _LONGEST_MS)}
+        return {**answer, "throttle_time": min(ceil(self._throttle_s * _MS), _LONGEST_MS)}
 
     # ------------------------------------------------------------------ time
 
@@ -93,11 +93,11 @@ class Metering:
         if not self._meter.request:
             return function(*args)
         store = self._context.frontend.store
-        began = thread_time() + store.asked_s
+        began = thread_time() + store.redis_s
         try:
             return function(*args)
         finally:
-            self._spent_s += thread_time() + store.asked_s - began
+            self._spent_s += thread_time() + store.redis_s - began
             # It may refer to an exception, whose frames refer to this one.
             del function, args
 

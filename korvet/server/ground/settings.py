@@ -208,7 +208,7 @@ def check_security(listener: ListenerSettings) -> None:
         problem = f"security {listener.security.value!r} needs tls-cert and tls-key"
     elif listener.tls_client_crl is not None and not is_asking:
         problem = "tls-client-crl needs tls-client-auth 'requested' or 'required'"
-    elif (told := listener.tls_files) is not None and (why := tls_problem(told)) is not None:
+    elif (tls_files := listener.tls_files) is not None and (why := tls_problem(tls_files)) is not None:
         problem = why
     else:
         wrong = is_asking and listener.tls_client_ca is None

@@ -51,8 +51,8 @@ def token_settings(broker: Mapping[str, str]) -> TokenSettings | None:
         scope_claim=values.text("sasl.oauthbearer.scope.claim.name"),
         namespace_claim=values.text(NAMESPACE_CLAIM),
     )
-    for name, is_told in (("issuer", rules.issuer), ("audience", rules.audience)):
-        if not is_told and not values.boolean(f"sasl.oauthbearer.allow.unverified.{name}"):
+    for name, is_set in (("issuer", rules.issuer), ("audience", rules.audience)):
+        if not is_set and not values.boolean(f"sasl.oauthbearer.allow.unverified.{name}"):
             raise ConfigError(
                 f"OAUTHBEARER needs sasl.oauthbearer.expected.{name}, so that tokens for others let nobody in; or set "
                 f"sasl.oauthbearer.allow.unverified.{name}"

@@ -68,9 +68,9 @@ class Board:
         """Take a line of a worker's metrics, as `korvet.server.processes.figures` writes it."""
         worker = self._workers[number]
         try:
-            told = json.loads(line)
-            worker.samples = Samples.from_json(told["samples"])
-            worker.problem, worker.turns = str(told["problem"]), frozenset(told["turns"])
+            message = json.loads(line)
+            worker.samples = Samples.from_json(message["samples"])
+            worker.problem, worker.turns = str(message["problem"]), frozenset(message["turns"])
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             log.error("a worker's figures cannot be read", worker=number, reason=str(error))
         worker.heard_at = monotonic()
@@ -89,10 +89,10 @@ class Board:
             self._ended.add(worker.samples, only_added=True)
         self._restarts += is_restarted
 
-    def tell_of_redis(self, told: Iterable[Samples]) -> None:
+    def set_redis_samples(self, parts: Iterable[Samples]) -> None:
         """Take the metrics that this process read from Redis."""
         self._of_redis = Samples()
-        for samples in told:
+        for samples in parts:
             self._of_redis.add(samples)
 
     # ------------------------------------------------------------------ read by others

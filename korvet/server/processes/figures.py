@@ -94,12 +94,12 @@ async def write_figures(serving: Serving, out: asyncio.WriteTransport) -> None:
 
 
 def _line(serving: Serving, lag: LoopLag) -> bytes:
-    told = {
+    message = {
         "samples": read_samples(serving, lag).to_json(),
         "problem": problem_of(serving.process.store),
         "turns": [name for name, has_turn in serving.turns().items() if has_turn],
     }
-    return PREFIX + json.dumps(told).encode() + b"\n"
+    return PREFIX + json.dumps(message).encode() + b"\n"
 
 
 async def stdout_writer() -> asyncio.WriteTransport:

@@ -126,7 +126,7 @@ async def _once_redis_serves(opening: Callable[[], Awaitable[None]]) -> None:
     :raises StoreUnavailable, StoreFull: if it fails for half a minute.
     """
     deadline = anyio.current_time() + _PATIENCE_S
-    told = ""
+    logged = ""
     while True:
         try:
             await opening()
@@ -134,8 +134,8 @@ async def _once_redis_serves(opening: Callable[[], Awaitable[None]]) -> None:
         except (StoreUnavailable, StoreFull) as error:
             if anyio.current_time() > deadline:
                 raise
-            if told != (kind := kind_of(error)):
-                told = kind
+            if logged != (kind := kind_of(error)):
+                logged = kind
                 log.warning("redis does not serve yet; waiting for it", reason=str(error))
         await anyio.sleep(_RETRY_S)
 

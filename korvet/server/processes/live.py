@@ -59,8 +59,8 @@ class Live:
             return
         merged, taken, left = _merged(self.settings, new)
         await self.apply(merged)
-        told = {"taken": ", ".join(taken) or "nothing"} | ({"needs_restart": ", ".join(left)} if left else {})
-        log.info("config file read again", **told)
+        fields = {"taken": ", ".join(taken) or "nothing"} | ({"needs_restart": ", ".join(left)} if left else {})
+        log.info("config file read again", **fields)
 
     async def apply(self, settings: ServeSettings) -> None:
         """Put settings in force."""

@@ -205,7 +205,7 @@ def _say_ready(settings: ServeSettings, ports: Sequence[int], redis: str, notice
     notices.ready(line)
     if settings.log_format == "json":
         now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        told = {"event": "ready", "version": korvet.__version__, "listeners": where, "redis": redis}
-        line = json.dumps({**told, "level": "info", "timestamp": now})
+        fields = {"event": "ready", "version": korvet.__version__, "listeners": where, "redis": redis}
+        line = json.dumps({**fields, "level": "info", "timestamp": now})
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

@@ -48,25 +48,25 @@ async def make_rounds(settings: ServeSettings, redis_url: str, board: Board) -> 
 async def _make_rounds(settings: ServeSettings, store: Store, board: Board) -> None:
     process, most_series = Process(settings, store), settings.values.integer("korvet.metrics.max.series")
     watched: dict[str, _Open] = {}
-    told: dict[str, Samples] = {}
+    sampled: dict[str, Samples] = {}
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(process.outages.watch)
         while True:
             turns = sorted(board.turns)
-            told = {name: told[name] for name in turns if name in told}
-            board.tell_of_redis(told.values())
+            sampled = {name: sampled[name] for name in turns if name in sampled}
+            board.set_redis_samples(sampled.values())
             for name in watched.keys() - set(turns):
                 watched.pop(name).scope.cancel()
             for name in turns:
-                others = {other: one for other, one in told.items() if other != name}
+                others = {other: one for other, one in sampled.items() if other != name}
                 # Metrics that cannot be read are left out; the log reports the state of Redis.
-                told = others
+                sampled = others
                 with suppress(KorvetError):
                     if name not in watched:
                         watched[name] = await tasks.start(_keep_open, process, name, board)
                     left = most_series - sum(one.count for one in others.values())
-                    told = {**others, **await _sample(watched[name].watched, left)}
-                board.tell_of_redis(told.values())
+                    sampled = {**others, **await _sample(watched[name].watched, left)}
+                board.set_redis_samples(sampled.values())
             await anyio.sleep(_INTERVAL_S if turns else _SOON_S)
 
 

@@ -28,16 +28,16 @@ async def stop_on_signals(
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async for number in signals:
             if number != signal.SIGHUP:
-                _stop(number, stop, serving, scope, is_told=hangup is not None)
+                _stop(number, stop, serving, scope, is_logged=hangup is not None)
             elif hangup is not None and serving.is_set() and not stop.is_set():
                 await hangup()
             elif hangup is not None:
                 log.info("signal ignored: korvet is not serving", signal="SIGHUP")
 
 
-def _stop(number: int, stop: anyio.Event, serving: anyio.Event, scope: anyio.CancelScope, *, is_told: bool) -> None:
+def _stop(number: int, stop: anyio.Event, serving: anyio.Event, scope: anyio.CancelScope, *, is_logged: bool) -> None:
     at_once = stop.is_set() or not serving.is_set()
-    if is_told:
+    if is_logged:
         event = "stopping at once" if at_once else "stopping; a second signal ends at once"
         log.info(event, signal=signal.Signals(number).name)
     if at_once:

@@ -66,7 +66,7 @@ async def supervise(
 
     async def apply(settings: ServeSettings) -> None:
         for process in list(running):
-            await _tell(process, settings.to_json() + "\n")
+            await _write_line(process, settings.to_json() + "\n")
 
     live.on_change(apply)
     async with anyio.create_task_group() as tasks:
@@ -89,11 +89,11 @@ async def _keep_up(
         began, settings = anyio.current_time(), live.settings
         process = await _spawn()
         try:
-            await _tell(process, order(settings))
+            await _write_line(process, order(settings))
             running.add(process)
             board.started(number)
             if live.settings is not settings:
-                await _tell(process, live.settings.to_json() + "\n")
+                await _write_line(process, live.settings.to_json() + "\n")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_stop_when, stop, process)
                 heard = _Heard()
@@ -125,7 +125,7 @@ async def _spawn() -> Process:
     )
 
 
-async def _tell(process: Process, line: str) -> None:
+async def _write_line(process: Process, line: str) -> None:
     """Write a line to a worker, if it still reads."""
     assert process.stdin is not None
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):

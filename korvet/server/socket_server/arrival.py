@@ -138,10 +138,10 @@ class Arrival:
                     self._connections.unauthenticated.remove(self._unauthenticated)
             principal = self._principal_of_balancer(header)
         except MalformedRequest as error:
-            self._tell("malformed request; closing", str(error))
+            self._warn("malformed request; closing", str(error))
             return False
         except KorvetError as error:
-            self._tell("connection refused", str(error))
+            self._warn("connection refused", str(error))
             self._note_refusal(str(error))
             return False
         await self._connect(self._make(header, lambda _session: principal), None)
@@ -185,8 +185,8 @@ class Arrival:
         if not self._endpoint.is_terminated or header.is_local:
             # A health check needs no principal.
             return ANONYMOUS
-        told = of_balancer(client_tls(header), self._endpoint.client_auth, self._endpoint.rules)
-        return ANONYMOUS if self._endpoint.listener.sasl else told
+        principal = of_balancer(client_tls(header), self._endpoint.client_auth, self._endpoint.rules)
+        return ANONYMOUS if self._endpoint.listener.sasl else principal
 
     # ------------------------------------------------------------------ TLS
 
@@ -200,7 +200,7 @@ class Arrival:
             if not first:
                 return False
             if first[0] != _TLS_HANDSHAKE:
-                self._tell("TLS handshake failed", "the client does not speak TLS, which this listener expects")
+                self._warn("TLS handshake failed", "the client does not speak TLS, which this listener expects")
                 return False
             with ExitStack() as stack:
                 async with self._connections.handshakes.turn(self.abort):
@@ -218,16 +218,16 @@ class Arrival:
         try:
             await self._connect(connection, context)
         except ssl.SSLError as error:
-            self._tell("TLS handshake failed", reason_of(error))
+            self._warn("TLS handshake failed", reason_of(error))
             if self._endpoint.client_auth is not ClientAuth.NONE:
                 self._note_refusal(f"TLS handshake failed: {reason_of(error)}")
             return False
         except ConnectionAbortedError:
-            self._tell("TLS handshake failed", "it took too long")
+            self._warn("TLS handshake failed", "it took too long")
             return False
         except OSError:
             if not self._is_aborted:
-                self._tell("TLS handshake failed", "the client left; it may not trust the listener's certificate")
+                self._warn("TLS handshake failed", "the client left; it may not trust the listener's certificate")
             return False
         return True
 
@@ -274,5 +274,5 @@ class Arrival:
             user="", host=self.client, listener=self._endpoint.listener.name, mechanism=CERTIFICATE, reason=reason
         )
 
-    def _tell(self, event: str, reason: str) -> None:
+    def _warn(self, event: str, reason: str) -> None:
         self._connections.lines.write("warning", event, client=self.client, reason=reason)

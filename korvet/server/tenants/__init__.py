@@ -1,1 +1,1 @@
-"""The namespaces that a process has open, and which of them a client gets; no connection, frame or process."""
+"""The open namespaces of a process, and the choice of one for a client; no connection, frame or process."""

@@ -1,7 +1,7 @@
 """The choice of a namespace by a listener's clients: by the server name of their TLS connection, or by their login.
 
-Both may tell; then they must agree. A client of a listener with logins is in no namespace before its login succeeded,
-so an unknown tenant looks as a wrong password does. Client ids never count.
+If both name one, they must agree. On a listener with logins a client is in no namespace before its login has succeeded,
+so an unknown tenant looks like a wrong password. Client ids are never used.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _MOST_LISTENERS: Final = 2000
 
 
 class Destination(NamedTuple):
-    """A namespace that a connection's login or certificate names, and the user there; None for no such name."""
+    """The namespace named by a login or a certificate, and the user there; None without one."""
 
     namespace: str | None
     user: str
 
 
 class Choice:
-    """How clients of one listener choose."""
+    """How the clients of one listener choose."""
 
     def __init__(self, settings: ListenerSettings, listener: Listener, namespaces: Namespaces) -> None:
         self.namespaces = namespaces
@@ -50,17 +50,17 @@ class Choice:
 
     @property
     def lobby(self) -> Frontend:
-        """The front-end of connections that are in no namespace yet."""
+        """The front-end of connections without a namespace so far."""
         return self.namespaces.lobby
 
     def host_name(self, session: ssl.SSLObject | None, header: ProxyHeader) -> HostName | None:
-        """The server name that a client asked for: of this process, or of a balancer where TLS ended."""
+        """The server name (SNI) that a client sent to this process, or to the load balancer where TLS ended."""
         if self._pattern is None:
             return None
         return self._pattern.read(client_tls(header).authority if session is None else server_name_of(session))
 
     def destination(self, name: str, host_name: HostName | None, claimed: str | None = None) -> Destination:
-        """The destination that a proven name means, beside the server name.
+        """The destination of an authenticated name; it must agree with the server name.
 
         :param claimed: the namespace that a token names, as `Token.namespace`.
         """
@@ -97,8 +97,8 @@ class Choice:
     ) -> Frontend:
         """The front-end of a destination.
 
-        :param tenant_id: of the only tenant to enter; None for any of the name.
-        :raises NoEntry: there is none, or it takes nobody.
+        :param tenant_id: the id of the only tenant to enter; None for any with the name.
+        :raises NoEntry: there is none, or it admits no client.
         """
         if destination.namespace is None:
             raise NoEntry("the client names no tenant")
@@ -110,17 +110,17 @@ class Choice:
 
 
 class ChosenRealm:
-    """The realm of one connection's logins, whose users belong to the namespace that the client chooses."""
+    """The realm of one connection's logins: their users belong to the namespace that the client chooses."""
 
     def __init__(self, choice: Choice, connection: TenantConnection, host_name: HostName | None) -> None:
         self._choice = choice
         self._connection = connection
         self._host_name = host_name
-        """The server name, if it fits the pattern."""
+        """The namespace and node in the server name, if it matches the pattern."""
         self._tenant_id: str | None = None
-        """Of the tenant whose credentials judge the login. A later one of the same name is somebody else's."""
+        """The id of the tenant whose credentials the login uses. A later tenant may have the same name."""
         self.frontend: Frontend | None = None
-        """That of the namespace in which the client is."""
+        """The id of the tenant whose namespace the client has entered."""
 
     async def judge(self, name: str) -> Judge:
         destination = self._choice.destination(name, self._host_name)
@@ -139,11 +139,11 @@ class ChosenRealm:
             self.frontend = await self._choice.enter(destination, self._connection, self._tenant_id)
         except NoEntry as refused:
             if isinstance(refused, TooMany):
-                # Clients give up after a login that fails, but try again after a connection that ends.
+                # Clients give up after a failed login, but retry after a closed connection.
                 self._connection.abort()
             raise LoginRefused(str(refused)) from None
         with suppress(KorvetError):
-            # The view of the namespace may be older than the credentials that this login was judged by.
+            # The namespace's view may be older than the credentials that this login used.
             await self.frontend.users.refresh()
         return destination.user
 
@@ -152,7 +152,7 @@ class ChosenRealm:
 
 
 class _CredentialsOfUser:
-    """Credentials of one login, whose name holds more than the user's."""
+    """The credentials of one login, whose name contains more than the user's name."""
 
     def __init__(self, credentials: Credentials, name: str, user: str) -> None:
         self._credentials = credentials
@@ -172,6 +172,6 @@ class _CredentialsOfUser:
 
 
 def split_principal(choice: Choice, principal: Principal, host_name: HostName | None) -> tuple[Destination, Principal]:
-    """The destination that a certificate's principal means, and the principal there."""
+    """The destination in a certificate's principal, and the principal there."""
     destination = choice.destination(principal.name, host_name)
     return destination, Principal(principal.type, destination.user)

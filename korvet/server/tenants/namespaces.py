@@ -1,8 +1,8 @@
-"""The namespaces of tenants that a process has open: each from its first client on, until it has had none for a while.
+"""The open namespaces of a process's tenants: each from its first client until it has had none for a while.
 
-Whoever comes first opens a namespace, and others wait for the same opening. A tenant that is suspended or deleted loses
-its clients and its front-end as soon as this process hears of it. Between openings one front-end of all now and then
-does a tenant's background work (`visit`).
+The first client opens a namespace, and others wait for the same opening. A suspended or deleted tenant loses its
+clients and its front-end as soon as this process reads of it. While no client has a namespace open, one front-end of
+all now and then does its background work (`visit`).
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from korvet.store.topics import finish_deletions
 log = structlog.get_logger()
 
 MOST_OPEN: Final = 1000
-"""Namespaces that a process has open at a time."""
+"""The number of namespaces that a process has open at a time."""
 REST_S: Final = 60.0
-"""An open namespace without clients is closed after so long."""
+"""The time after which an open namespace without clients is closed."""
 VISIT_S: Final = 900.0
-"""Each tenant is visited so often."""
+"""The time between two visits to a tenant."""
 _LOOK_S: Final = 5.0
 _DRAIN_S: Final = 5.0
 _MOST_CREDENTIALS: Final = 100_000
-"""That are kept of tenants, about 300 bytes each."""
+"""The most credentials of tenants' users to cache, about 300 bytes each."""
 _UNKNOWN_VERSION: Final = -1
 _RATES: Final = {
     TenantLimit.PRODUCER_BYTE_RATE: PRODUCE,
@@ -61,11 +61,11 @@ _NOBODY: Final = "-"
 
 
 class NoEntry(KorvetError):
-    """A client that may not come into a namespace."""
+    """A client may not enter a namespace."""
 
 
 class TooMany(NoEntry):
-    """One connection too many, which is closed without an answer ``wait_s`` later. Its client may try again."""
+    """One connection too many: it is closed without an answer ``wait_s`` later. Its client may try again."""
 
     def __init__(self, reason: str, wait_s: float = 0.0) -> None:
         super().__init__(reason)
@@ -83,7 +83,7 @@ class TenantConnection(Protocol):
 
 
 class _OpenNamespace:
-    """A namespace that is open, or on its way."""
+    """A namespace that is open, or being opened."""
 
     def __init__(self, tenant: Tenant, now: float) -> None:
         self.tenant = tenant
@@ -92,7 +92,7 @@ class _OpenNamespace:
         self.registry: Registry | None = None
         self.connections: set[TenantConnection] = set()
         self.emptied = anyio.Event()
-        """Set when the last connection left."""
+        """The time when the last connection left."""
         self.settled = anyio.Event()
         """Set once the opening has succeeded or failed."""
         self.failure: KorvetError | None = None
@@ -116,9 +116,9 @@ class Namespaces:
     def __init__(self, process: Process) -> None:
         self.tenants = Tenants(process.store, process.wakeups)
         self.draining = anyio.Event()
-        """As `Frontend.draining`, of all that are open."""
+        """As `Frontend.draining`, for all open namespaces."""
         self.lobby = process.build(LOBBY.name)
-        """A front-end of no namespace, for connections whose namespace is not known yet. It reads quotas alone."""
+        """A front-end without a namespace, for connections before they enter one. It reads only quotas."""
         self.tally = Tally("tenant", self._most_connections)
         """The connections by tenant."""
         self._process = process
@@ -126,33 +126,33 @@ class Namespaces:
         self._open: dict[str, _OpenNamespace] = {}
         self._connections: dict[TenantConnection, _OpenNamespace] = {}
         self._visited: tuple[Tenant, anyio.CancelScope] | None = None
-        """The tenant that is being visited."""
+        """The tenant of the current visit."""
         self._views: dict[str, tuple[int, Credentials]] = {}
         """Versions and credentials, by the ids of tenants."""
         self._histories = 0
-        """The changes of history, of which each made all versions uncertain."""
-        self._told: set[str] = set()
+        """The number of changes of history; each one made all versions uncertain."""
+        self._logged: set[str] = set()
         self._tasks: TaskGroup | None = None
         self.tenants.watch(self._tenants_changed)
         process.store.on_history_change(self._distrust)
 
     def frontends(self) -> Iterator[Frontend]:
-        """The front-ends that are open."""
+        """The open front-ends."""
         return (opened.frontend for opened in list(self._open.values()) if opened.frontend is not None)
 
     def turns(self) -> Mapping[str, bool]:
-        """The namespaces that are open, and whether it is this front-end's turn to sweep them."""
+        """The open namespaces, and whether this front-end has their turns to sweep."""
         namespaces = self._open.items()
         return {name: opened.registry.has_turn for name, opened in namespaces if opened.registry is not None}
 
     def configure(self) -> None:
-        """Have the process's new settings count."""
+        """Apply the process's new settings."""
         for opened in self._open.values():
             if opened.frontend is not None:
                 self._process.configure(opened.frontend, opened.tenant.super_users)
 
     def drain(self) -> None:
-        """Let nobody in any more, have all front-ends drain, and wake all that wait there."""
+        """Admit no more clients, drain all front-ends, and wake everything that waits there."""
         self.draining.set()
         for frontend in self.frontends():
             frontend.draining.set()
@@ -162,9 +162,9 @@ class Namespaces:
     # ------------------------------------------------------------------ logins
 
     async def credentials(self, name: str | None) -> Credentials:
-        """The credentials of a namespace's users; of an unknown tenant only false ones, after the same question.
+        """The credentials of a namespace's users; fake ones for an unknown tenant, after the same query.
 
-        Redis is asked at each login, whether or not the tenant is there or open, so its time tells nothing.
+        Each login queries Redis, whether or not the tenant exists or is open, so the time of a login reveals nothing.
         """
         tenant = None if name is None else self.tenants.active(name)
         if name is None or tenant is None:
@@ -173,18 +173,18 @@ class Namespaces:
             return Credentials({}, self._secret_of(name or _NOBODY))
         known = self._views.get(tenant.id, (_UNKNOWN_VERSION, Credentials({}, self._secret_of(name))))
         histories = self._histories
-        # As in a fixed namespace, the users last known may log in while Redis is away.
+        # As in a fixed namespace, the last known users may log in while Redis is unavailable.
         with suppress(KorvetError):
             _, version, flat = await self._ask_users(name, known[0])
             if version != known[0]:
                 known = version, Credentials(parse_credentials(flat), self._secret_of(name))
-                # If history changed meanwhile, the answer may be of the former one.
+                # If history changed meanwhile, the reply may belong to the previous one.
                 if self._histories == histories:
                     self._remember(tenant.id, *known)
         return known[1]
 
     def _distrust(self) -> None:
-        """Forget the known versions: after history went back, they may come again with other users."""
+        """Forget the known versions: after a rollback of history, the same versions may return with other users."""
         self._histories += 1
         self._views.clear()
 
@@ -195,7 +195,7 @@ class Namespaces:
         )
 
     def _remember(self, tenant_id: str, version: int, credentials: Credentials) -> None:
-        """Keep a view; the oldest ones go if all have too many credentials."""
+        """Cache a view, and drop the oldest ones while all together have too many credentials."""
         self._views.pop(tenant_id, None)
         self._views[tenant_id] = version, credentials
         held = sum(len(view.known) for _, view in self._views.values())
@@ -209,11 +209,11 @@ class Namespaces:
     # ------------------------------------------------------------------ connections
 
     async def enter(self, name: str, connection: TenantConnection, tenant_id: str | None = None) -> Frontend:
-        """The front-end of a tenant's namespace, which is opened if it is not open. It `leave`s later.
+        """Enter a tenant's namespace, opening it if necessary, and return its front-end. Call `leave` later.
 
         :param tenant_id: of the only tenant to enter; None for any of the name.
-        :raises TooMany: the tenant has its connections already, or they come too fast.
-        :raises NoEntry: the tenant is unknown, suspended or another one, or cannot be opened now.
+        :raises TooMany: the tenant has all its connections already, or they come too fast.
+        :raises NoEntry: the tenant is unknown, suspended or not the one of the login, or cannot be opened now.
         """
         tenant = self.tenants.active(name)
         if tenant is None or self.draining.is_set() or self._tasks is None:
@@ -244,7 +244,7 @@ class Namespaces:
         return opened.frontend
 
     def leave(self, connection: TenantConnection) -> None:
-        """Note that a connection has ended, in whichever namespace it is."""
+        """Note that a connection has left its namespace, if it has one."""
         opened = self._connections.pop(connection, None)
         if opened is not None:
             opened.remove(connection, anyio.current_time())
@@ -299,12 +299,12 @@ class Namespaces:
             del self._views[tenant_id]
 
     def _is_active(self, tenant: Tenant) -> bool:
-        """True if clients may get into a tenant, and it is still the same one."""
+        """True if clients may enter a tenant, and it is still the same one."""
         now = self.tenants.active(tenant.name)
         return now is not None and now.id == tenant.id
 
     def _apply(self, opened: _OpenNamespace, frontend: Frontend) -> None:
-        """Have a tenant's limits and super users count."""
+        """Apply a tenant's limits and super users."""
         tenant = opened.tenant
         frontend.catalog.limits = tenant.limits
         frontend.quotas.limit({key: tenant.limits[rate] for rate, key in _RATES.items() if tenant.limits.get(rate)})
@@ -315,7 +315,7 @@ class Namespaces:
     # ------------------------------------------------------------------ tasks
 
     async def open(self) -> None:
-        """Read the tenants, and the quotas of addresses that have not chosen one yet.
+        """Read the tenants, and the quotas of connections that have not chosen one yet.
 
         :raises StoreUnavailable, StoreFull, StoreError:
         """
@@ -323,7 +323,7 @@ class Namespaces:
         await self.lobby.quotas.refresh()
 
     def start_following(self, tasks: TaskGroup) -> None:
-        """Keep current what `open` read."""
+        """Keep the state that `open` read current."""
         tasks.start_soon(self.tenants.follow)
         tasks.start_soon(self.lobby.quotas.follow)
         tasks.start_soon(self.lobby.quotas.report)
@@ -331,7 +331,7 @@ class Namespaces:
     async def run(self, turn: SweepTurn) -> None:
         """Keep namespaces open until `draining` is set and all have closed.
 
-        :param turn: the turn to visit.
+        :param turn: whether this front-end has the turn to visit.
         """
         async with anyio.create_task_group() as tasks, anyio.create_task_group() as looks:
             self._tasks = tasks
@@ -356,7 +356,7 @@ class Namespaces:
                 await self._serve(opened, frontend)
         except* KorvetError as errors:
             opened.failure = _first(errors)
-            self._tell(name, opened.failure)
+            self._log_once(name, opened.failure)
         except* Exception as errors:
             opened.failure = KorvetError("an unexpected error")
             log.error("a tenant's namespace failed unexpectedly; closing it", tenant=name, exc_info=errors)
@@ -381,7 +381,7 @@ class Namespaces:
             if self._open.get(opened.tenant.name) is not opened or self.draining.is_set():
                 frontend.draining.set()
             opened.settled.set()
-            self._told.discard(opened.tenant.name)
+            self._logged.discard(opened.tenant.name)
             await registry.keep(frontend.draining)
             if opened.connections:
                 with anyio.move_on_after(_DRAIN_S):
@@ -389,14 +389,14 @@ class Namespaces:
             await frontend.groups.mirror.drain()
             tasks.cancel_scope.cancel()
 
-    def _tell(self, name: str, failure: KorvetError) -> None:
-        """Tell once that a namespace cannot be opened, until it could be."""
-        if name not in self._told:
-            self._told.add(name)
+    def _log_once(self, name: str, failure: KorvetError) -> None:
+        """Log once that a namespace cannot be opened, until it is opened again."""
+        if name not in self._logged:
+            self._logged.add(name)
             log.error("the namespace of a tenant cannot be opened", tenant=name, reason=str(failure))
 
     async def _visit_all(self, turn: SweepTurn) -> None:
-        """Visit each tenant's namespace that is not open here, one after the other, while it is this one's turn."""
+        """Visit each tenant that has no open namespace here, one after the other, while this front-end has the turn."""
         while True:
             await turn.turn()
             names: Sequence[str] = random.sample(self.tenants.names(), len(self.tenants.names()))
@@ -415,8 +415,8 @@ class Namespaces:
                 async with self._process.open_tenant(tenant.name) as frontend:
                     await visit(frontend)
         except KorvetError as failure:
-            if not self._process.store.has_told(failure):
-                self._tell(tenant.name, failure)
+            if not self._process.store.has_reported(failure):
+                self._log_once(tenant.name, failure)
         except Exception as error:
             # Damaged keys of one tenant must not end the process of all.
             log.error("a visit to a tenant's namespace failed unexpectedly", tenant=tenant.name, exc_info=error)
@@ -433,9 +433,9 @@ def _first(errors: BaseExceptionGroup[Any]) -> KorvetError:
 
 
 async def visit(frontend: Frontend) -> None:
-    """Do the background work of a namespace that nobody has open, once, so that retention waits for no client there.
+    """Do a namespace's background work once, so that retention does not wait for its next client.
 
-    :raises KorvetError: Redis cannot be asked, or something cannot be read; the next visit tries again.
+    :raises KorvetError: Redis cannot be reached, or something cannot be read; the next visit tries again.
     """
     catalog, log = frontend.catalog, frontend.log
     await catalog.read()

@@ -52,7 +52,7 @@ _CONNECT_S: Final = 5.0
 
 
 class Access(NamedTuple):
-    """The store of one user, its wake-ups, and what logs share at it."""
+    """The store of one Redis user, its wake-ups, and the shared state of its logs."""
 
     store: Store
     wakeups: Wakeups
@@ -61,20 +61,20 @@ class Access(NamedTuple):
 
 @asynccontextmanager
 async def open_access(first: Access, name: str, passwords: Path) -> AsyncIterator[Access]:
-    """Connections of a tenant's own user, for the time of the block.
+    """Open connections of a tenant's own Redis user, for the time of the block.
 
-    The Redis user ``korvet-NAME`` reaches no other namespace. So Redis itself refuses a key that a mistake names.
+    The Redis user ``korvet-NAME`` reaches no other namespace, so Redis itself refuses another tenant's key.
 
-    :param first: the process's own, which stays open for longer.
+    :param first: the process's own connections, which stay open longer.
     :param passwords: a directory; a file with the tenant's name has the password.
-    :raises KorvetError: there is no password, Redis refuses it, the user lacks rights, or Redis is away.
+    :raises KorvetError: there is no password, Redis refuses it, the user lacks rights, or Redis is unavailable.
     """
     if not is_tenant_name(name):
         raise KorvetError(f"{name[:100]!r} is no tenant's name")
     user = redis_user_of(name)
     async with open_as(first.store, user, passwords / name, connect_timeout_s=_CONNECT_S) as store:
         lacking: list[rights.Missing] = []
-        # A server that is away judges nothing.
+        # An unavailable server says nothing about the password.
         with suppress(StoreUnavailable):
             lacking = await rights.lacking(store, Namespace(name), loads=False)
         if lacking:
@@ -89,11 +89,11 @@ log = structlog.get_logger()
 
 SUPER_USERS: Final = "super.users"
 _OPERATORS: Final = {*(one.name for one in OAUTH_CONFIGS), SUPER_USERS, "max.connections.per.ip.overrides"}
-"""The settings that tell of the operator's users, issuer and addresses."""
+"""The settings that reveal the operator's users, issuer and addresses."""
 
 
 class Process:
-    """The settings in force, the store, and what all namespaces share of it."""
+    """The settings in force, the store, and the state that all namespaces share."""
 
     def __init__(self, settings: ServeSettings, store: Store) -> None:
         limits = limits_of(settings.broker)
@@ -106,7 +106,7 @@ class Process:
         self.sweeps = Sweeps()
         self.telemetry_receiver = None if settings.metrics is None else TelemetryReceiver()
         self.front_ends: Callable[[], int] = lambda: 1
-        """How many front-ends there are, as last known."""
+        """Returns the number of front-ends, as last known."""
         self.lend: Callable[[int], bool] = lambda _count: True
         """As `korvet.server.bounds.connection_quotas.ConnectionQuotas.lend`, in a process with clients."""
         self._has_warned = False
@@ -115,7 +115,7 @@ class Process:
 
     @asynccontextmanager
     async def open_tenant(self, name: str, super_users: str | None = None) -> AsyncIterator[Frontend]:
-        """As `build`, for the time of the block; with connections of its own if tenants have Redis users.
+        """As `build`, for the time of the block; with separate connections if tenants have Redis users.
 
         :raises KorvetError: as `open_access`, if they have; or there are too few file descriptors.
         """
@@ -141,14 +141,14 @@ class Process:
             self.lend(-count)
 
     def _warn_of(self, password: Path) -> None:
-        """Tell once in the log that a password lies open."""
+        """Log once that other users may read a password."""
         if not self._has_warned and others_may_read(password):
             self._has_warned = True
             log.warning("every user of the machine may read a tenant's password; chmod o-r it", file=str(password))
 
     @contextmanager
     def built(self, name: str, super_users: str | None = None, access: Access | None = None) -> Iterator[Frontend]:
-        """As `build`, for the time of the block: afterwards the front-end's store calls nobody back."""
+        """As `build`, for the time of the block: afterwards the front-end's store makes no more callbacks."""
         frontend = self.build(name, super_users, access)
         assert isinstance(frontend.store, ScopedStore)
         try:
@@ -157,10 +157,10 @@ class Process:
             frontend.store.close()
 
     def build(self, name: str, super_users: str | None = None, access: Access | None = None) -> Frontend:
-        """A namespace's front-end, which has read nothing yet.
+        """Build a namespace's front-end, without reading anything.
 
-        :param super_users: those of a tenant; without any the config file's.
-        :param access: its connections; without any the process's.
+        :param super_users: a tenant's super users; by default the config file's.
+        :param access: its connections; by default the process's.
         """
         whole, wakeups, shared = access or self._access
         namespace, activity, audit = Namespace(name), Activity(), Audit(name)
@@ -190,7 +190,7 @@ class Process:
     def _authorizer(
         self, namespace: Namespace, store: Store, wakeups: Wakeups, audit: Audit, super_users: str | None
     ) -> Authorizer | None:
-        """The judge of a namespace's requests; None if every client may do everything."""
+        """The authorizer of a namespace's requests; None if every client may do everything."""
         if not self.settings.values.text("authorizer.class.name"):
             return None
         return Authorizer(namespace, store, wakeups, audit, *self.openness(super_users))
@@ -202,7 +202,7 @@ class Process:
         return parse_super_users(named), values.boolean("allow.everyone.if.no.acl.found")
 
     def configure(self, frontend: Frontend, super_users: str | None = None) -> None:
-        """Have the settings in force count in a namespace."""
+        """Apply the settings in force to a namespace."""
         frontend.catalog.take_static(broker_settings(self.settings, super_users))
         if frontend.authorizer is not None:
             frontend.authorizer.configure(*self.openness(super_users))
@@ -211,7 +211,7 @@ class Process:
 def broker_settings(settings: ServeSettings, super_users: str | None = None) -> Mapping[str, str]:
     """The config file's settings. With the embedded server, a new group waits for no further members by default.
 
-    :param super_users: those of a tenant. It is shown these in place of the operator's, and nothing of other clients.
+    :param super_users: a tenant's super users. A tenant sees these instead of the operator's settings.
     """
     defaults = {"group.initial.rebalance.delay.ms": "0"} if settings.redis_url is None else {}
     if super_users is None:
@@ -225,9 +225,9 @@ def broker_settings(settings: ServeSettings, super_users: str | None = None) -> 
 
 
 async def open_catalog(frontend: Frontend, *, has_users: bool) -> None:
-    """Read what a namespace's front-end needs before it serves clients.
+    """Read the state that a namespace's front-end needs before it serves clients.
 
-    :raises KorvetError: Redis cannot be asked, or what it holds cannot be served.
+    :raises KorvetError: Redis cannot be reached, or its data cannot be served.
     """
     await frontend.catalog.open()
     await frontend.quotas.refresh()
@@ -238,7 +238,7 @@ async def open_catalog(frontend: Frontend, *, has_users: bool) -> None:
 
 
 def start_following(tasks: TaskGroup, frontend: Frontend, *, has_users: bool) -> None:
-    """Keep a namespace's views current, and do the work that follows its clients' requests."""
+    """Start the tasks that keep a namespace's views current, and those that follow its clients' requests."""
     if has_users:
         tasks.start_soon(frontend.users.follow)
     tasks.start_soon(frontend.catalog.follow)
@@ -258,7 +258,7 @@ def _archive_follower(frontend: Frontend) -> ArchiveFollower:
 
 
 def start_sweeps(tasks: TaskGroup, frontend: Frontend, turn: SweepTurn) -> None:
-    """Do a namespace's background work when it is this front-end's turn."""
+    """Start a namespace's background work, done while this front-end has the turn."""
     activity, sweeps, transactions = frontend.activity, frontend.sweeps, frontend.transactions
     tasks.start_soon(maintain, frontend.namespace, frontend.catalog, frontend.log, turn, activity, sweeps)
     tasks.start_soon(keep_swept, frontend.groups, turn, sweeps["groups"])

@@ -1,7 +1,7 @@
-"""What clients push of their metrics: decoded in a front-end process, and written to its supervisor, which tells it.
+"""Metrics that clients push: a front-end process decodes them and writes them to its supervisor, which exports them.
 
-A line is ``pushed`` and a JSON object, of which `korvet.metrics.clients` keeps the newest of each client. A supervisor
-that does not read gets none: metrics may be lost, and requests wait for nothing.
+A line is ``pushed`` and a JSON object; `korvet.metrics.clients` keeps the newest of each client. While the supervisor
+does not read, none is written: metrics may be lost, and no request waits.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from korvet.wire.records import TooLong, UndecodableRecords, decompressed
 
 PREFIX: Final = b"pushed "
 MOST_UNREAD_BYTES: Final = 4 << 20
-"""The lines that a supervisor has not read yet, beyond which it gets no further push."""
+"""The bytes of lines that the supervisor has not read yet, beyond which pushes are dropped."""
 MOST_LINE_BYTES: Final = 8 << 20
-"""The longest line of a push: less than a supervisor reads, which hears no more of a worker with a longer one."""
+"""The longest line of a push: shorter than the longest that a supervisor can read."""
 _DECODERS: Final = 2
 _MOST_DECODERS_OF_ONE: Final = 1
 
 
 class TelemetryReceiver:
-    """The receiver of a process; it has no supervisor to write to until `send_to`."""
+    """The receiver of a process; it drops pushes until `send_to`."""
 
     def __init__(self) -> None:
         self._out: asyncio.WriteTransport | None = None
         self._decoders = FairThreads(_DECODERS, _MOST_DECODERS_OF_ONE)
 
     def send_to(self, out: asyncio.WriteTransport) -> None:
-        """Have pushes written there."""
+        """Write pushes to this transport from now on."""
         self._out = out
 
     async def receive(self, push: Push, most_bytes: int) -> ErrorCode:
-        """Take a push: TELEMETRY_TOO_LARGE if it is more than so many bytes, INVALID_RECORD if it is no OTLP."""
+        """Take a push; TELEMETRY_TOO_LARGE beyond so many bytes, INVALID_RECORD if it is no OTLP."""
         line = await self._decoders.run(push.namespace, partial(_line_or_code, push, most_bytes))
         if isinstance(line, ErrorCode):
             return line
@@ -62,12 +62,12 @@ def _line_or_code(push: Push, most_bytes: int) -> bytes | ErrorCode:
 
 def _line(push: Push, most_bytes: int) -> bytes:
     decoded = decode(decompressed(push.codec, push.data, most_bytes))
-    told = {
+    message = {
         "namespace": push.namespace,
-        # What the broker knows of the client counts, whatever the client says of itself.
+        # The broker's labels of the client replace the client's own.
         "client": {**decoded.attributes, **push.client._asdict(), "principal": push.principal},
         "interval_ms": push.interval_ms,
         "series": decoded.series,
         "dropped": decoded.dropped,
     }
-    return PREFIX + json.dumps(told, separators=(",", ":")).encode() + b"\n"
+    return PREFIX + json.dumps(message, separators=(",", ":")).encode() + b"\n"

@@ -60,7 +60,7 @@ async def _trim_lowered(catalog: Catalog, log: Log, enforce: Enforce) -> None:
         if due:
             await enforce(due)
 
-    await every(INTERVAL_S, look, _COMPLAINT, has_told=log.store.has_told)
+    await every(INTERVAL_S, look, _COMPLAINT, has_reported=log.store.has_reported)
 
 
 async def _trim_while_short(catalog: Catalog, log: Log, enforce: Enforce) -> None:
@@ -68,7 +68,7 @@ async def _trim_while_short(catalog: Catalog, log: Log, enforce: Enforce) -> Non
         await log.reserve.shortage()
         await enforce(tuple(catalog.topics()))
 
-    await every(SHORT_REST_S, look, _COMPLAINT, at_once=True, has_told=log.store.has_told)
+    await every(SHORT_REST_S, look, _COMPLAINT, at_once=True, has_reported=log.store.has_reported)
 
 
 def _is_lowered(topic: Topic, known: Retentions, former: Retentions) -> bool:

@@ -92,7 +92,7 @@ async def _keep_trimmed(
         await activity.sleep(seconds, retention_at - anyio.current_time())
 
     complaint = "maintenance was cut short"
-    await every(pause_s, step, complaint, at_once=True, sleep=sleep, has_told=log.store.has_told, steps=steps)
+    await every(pause_s, step, complaint, at_once=True, sleep=sleep, has_reported=log.store.has_reported, steps=steps)
 
 
 def _retention_interval_s(catalog: Catalog) -> float:
@@ -143,7 +143,9 @@ async def _keep_compacted(namespace: Namespace, catalog: Catalog, log: Log, acti
         rests = activity.is_idle and all(compaction_of(catalog, topic) is None for topic in catalog.topics())
         await activity.sleep(seconds, IDLE_S if rests else _IDLE_COMPACTION_S)
 
-    await every(pause_s, step, "compaction was cut short", sleep=sleep, has_told=log.store.has_told, steps=steps)
+    await every(
+        pause_s, step, "compaction was cut short", sleep=sleep, has_reported=log.store.has_reported, steps=steps
+    )
 
 
 async def compact_all(namespace: Namespace, catalog: Catalog, log: Log, resting: dict[Partition, float]) -> None:

@@ -59,7 +59,7 @@ class RecordInlets:
     async def tend(self) -> None:
         """Keep the rules and empty the inlets until cancelled."""
         complaint = "records that were added in redis have to wait"
-        await every(self._pause_s, self._step, complaint, at_once=True, has_told=self._log.store.has_told)
+        await every(self._pause_s, self._step, complaint, at_once=True, has_reported=self._log.store.has_reported)
 
     def _pause_s(self) -> float:
         return max(SHORTEST_S, PER_INLET_S * len(self._configured))

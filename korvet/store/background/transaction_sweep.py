@@ -55,8 +55,8 @@ async def keep_swept(
         await activity.sleep(seconds, rest_s)
 
     complaint = "the sweep of transactions was cut short"
-    has_told = transactions.store.has_told
-    await every(pause_s, step, complaint, at_once=True, sleep=sleep, has_told=has_told, steps=steps)
+    has_reported = transactions.store.has_reported
+    await every(pause_s, step, complaint, at_once=True, sleep=sleep, has_reported=has_reported, steps=steps)
 
 
 async def keep_closed(
@@ -69,8 +69,8 @@ async def keep_closed(
             await transactions.close_hanging()
 
     complaint = "the look for transactions that were left open was cut short"
-    has_told = transactions.store.has_told
-    await every(HANGING_INTERVAL_S, step, complaint, sleep=activity.sleep, has_told=has_told, steps=steps)
+    has_reported = transactions.store.has_reported
+    await every(HANGING_INTERVAL_S, step, complaint, sleep=activity.sleep, has_reported=has_reported, steps=steps)
 
 
 async def sweep(transactions: Transactions, shards: Sequence[int] = range(TRANSACTION_SHARDS)) -> None:

@@ -115,7 +115,7 @@ class Catalog(Settings):
         In an idle namespace it reads every five minutes, and as soon as the namespace is active.
         """
         complaint = "the catalog cannot be read; its last known state serves"
-        await every(0.0, self._follow, complaint, has_told=self._store.has_told)
+        await every(0.0, self._follow, complaint, has_reported=self._store.has_reported)
 
     async def _follow(self) -> None:
         """Read the catalog, and return when it should be read again."""

@@ -11,7 +11,7 @@ Source: TransactionIndex.collectAbortedTxns
 from __future__ import annotations
 
 from korvet.redis.client import Purpose
-from korvet.store.log.meta import ask_meta, told_meta
+from korvet.store.log.meta import meta_in_reply, request_meta
 from korvet.store.log.partition import Meta, Page, Partition
 from korvet.store.log.partitions import Partitions
 
@@ -39,9 +39,9 @@ async def aborted_within(
             continue
         until = "+inf" if page is None else page.until
         asked = log.store.call(Purpose.READ, name, "ZRANGE", name, at, until, "BYSCORE", "LIMIT", 0, AT_ONCE)
-        asked_meta = ask_meta(log, partition)
+        meta_reply = request_meta(log, partition)
         members = [tuple(map(int, member.split())) for member in await asked]
-        now = await told_meta(log, partition, asked_meta)
+        now = await meta_in_reply(log, partition, meta_reply)
         if now is None or now.start > offset or (now.epoch, now.cleaned) != (meta.epoch, meta.cleaned):
             return None
         found += [(producer_id, first) for first, _, producer_id, _ in members if first < next_offset]

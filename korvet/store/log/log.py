@@ -17,7 +17,7 @@ from korvet.store.log.budget import Share
 from korvet.store.log.ends import stands_at_end
 from korvet.store.log.markers import Ending, Producer
 from korvet.store.log.membership import Membership
-from korvet.store.log.meta import ask_meta, told_meta
+from korvet.store.log.meta import meta_in_reply, request_meta
 from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.partitions import Partitions
 from korvet.store.log.read import read
@@ -73,11 +73,11 @@ class Log(Partitions):
 
         A partition that cannot be read has its error instead, which was logged.
         """
-        questions = [ask_meta(self, partition) for partition in partitions]
+        questions = [request_meta(self, partition) for partition in partitions]
         found: list[Meta | KorvetError | None] = []
         for partition, question in zip(partitions, questions, strict=True):
             try:
-                found.append(await told_meta(self, partition, question))
+                found.append(await meta_in_reply(self, partition, question))
             except StoreError as error:
                 found.append(await self.damage.report(partition, error))
             except KorvetError as error:

@@ -26,7 +26,7 @@ class Unreadable(Enum):
     NO_TOPIC = auto()
 
 
-def ask_meta(log: Partitions, partition: Partition) -> asyncio.Future[Any]:
+def request_meta(log: Partitions, partition: Partition) -> asyncio.Future[Any]:
     """Queue the read for `meta_of`."""
     meta = partition.keys.meta
     return log.store.call(Purpose.READ, meta, "HMGET", meta, *META_FIELDS)
@@ -71,8 +71,10 @@ def _is_held(log: Partitions, partition: Partition, run_id: str, replid: str) ->
     return (run_id, replid) == (partition.run_id, partition.replid)
 
 
-async def told_meta(log: Partitions, partition: Partition, question: asyncio.Future[Sequence[object]]) -> Meta | None:
-    """The result of `ask_meta`, repeated after a repair; None if the topic is gone.
+async def meta_in_reply(
+    log: Partitions, partition: Partition, question: asyncio.Future[Sequence[object]]
+) -> Meta | None:
+    """The result of `request_meta`, repeated after a repair; None if the topic is gone.
 
     :raises StoreUnavailable, StoreFull, StoreError:
     """
@@ -82,5 +84,5 @@ async def told_meta(log: Partitions, partition: Partition, question: asyncio.Fut
             return meta
         if meta is Unreadable.NO_TOPIC:
             return None
-        question = ask_meta(log, partition)
+        question = request_meta(log, partition)
     raise StoreError(f"{partition.keys.meta} changes again and again")

@@ -44,7 +44,7 @@ from korvet.store.log.ends import known_ends, learn_ends
 from korvet.store.log.entries import FOREIGN, CorruptEntry, Entry, parsed_entries
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, parse_epochs
 from korvet.store.log.fair_queue import passed_on
-from korvet.store.log.meta import Unreadable, ask_meta, meta_of
+from korvet.store.log.meta import Unreadable, meta_of, request_meta
 from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.partitions import Partitions
 from korvet.store.log.room import Expected, FetchRoom, PartitionRead, Want, expected
@@ -259,7 +259,7 @@ def _ask(log: Partitions, question: _Question, room: FetchRoom, last_id: str) ->
         entries, meta = former
         return _Asked(entries and passed_on(entries), passed_on(meta), since, last_id)
     entries = log.source.entries(partition, want.offset, last_id, some.entries) if has_entries else None
-    meta = ask_meta(log, partition)
+    meta = request_meta(log, partition)
     if message is not None:
         log.asked[key] = entries, meta
         meta.add_done_callback(lambda _: log.asked.pop(key))
