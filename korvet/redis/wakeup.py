@@ -191,13 +191,14 @@ class Wakeups:
 
     def listen(self, channels: Iterable[str]) -> Listening:
         """Listen to channels. They stay subscribed for a minute after the block, for the next listener."""
+        listening = Listening(self, [self._channel(name) for name in channels])
         self._sweep()
-        return Listening(self, [self._channel(name) for name in channels])
+        return listening
 
     def keep(self, name: str) -> bool:
         """Keep a channel subscribed for the next minute; true if `since` covers its changes already."""
-        self._sweep()
         channel = self._channel(name)
+        self._sweep()
         if not channel.listeners:
             self._left(channel)
         return channel.confirmed

@@ -18,7 +18,7 @@ from korvet.store.log.cache import BatchCache
 from korvet.store.log.entries import Entry
 from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.room import PartitionRead, Want
-from tests.store.logs import EVERYTHING, LARGE, Front, batch, messages_held, offsets, split, stored, until
+from tests.store.logs import EVERYTHING, LARGE, Front, batch, header, messages_held, offsets, split, stored, until
 
 pytestmark = pytest.mark.anyio
 
@@ -250,6 +250,19 @@ async def test_entries_of_a_former_epoch_are_not_used(one: Front, ranges: list[s
     one.log.forget()
     assert offsets(await one.read(partition, 1, max_bytes=LIMIT)) == [1]
     assert ranges == ["2-0"]
+
+
+async def test_append_of_a_lost_history_says_nothing_about_the_end(one: Front) -> None:
+    """Its reply has come, and its request's turn comes after the server was found to write another history."""
+    partition = await one.partition()
+    await until(lambda: one.wakeups.keep(partition.channel))
+    await one.read(partition, 0)
+    data = batch(1, 100)
+    appending = one.log.append(partition, header(data), data)
+    await until(lambda: appending.reply.done() and one.wakeups.latest(partition.channel) == b"0 1")
+    one.log.forget()
+    await appending
+    assert not one.log.stands_at_end(Want(partition, 1, LIMIT))
 
 
 async def test_newest_ends_are_told_with_known_entries(one: Front, ranges: list[str]) -> None:

@@ -257,6 +257,20 @@ async def test_wakeups_unsubscribe_from_a_channel_without_listeners_after_a_whil
             assert await listening.wait(WITHIN_S) == {A}
 
 
+async def test_listener_that_comes_late_finds_the_subscription_kept(
+    redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store(redis_server.url) as store:
+        wakeups = Wakeups(store)
+        with wakeups.listen([A]) as listening:
+            await listening.ready()
+        since = wakeups.since(A)
+        monkeypatch.setattr(wakeup, "_LINGER_S", 0.0)
+        assert wakeups.keep(A)
+        with wakeups.listen([A]):
+            assert wakeups.since(A) == since
+
+
 async def test_wake_all_wakes_without_a_message(redis_server: Server) -> None:
     async with open_store(redis_server.url) as store:
         wakeups = Wakeups(store)

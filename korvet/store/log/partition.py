@@ -156,4 +156,5 @@ class Partition:
     def forget(self) -> None:
         """Forget everything that depends on the log's history."""
         self.epoch = self.end = self.start = self.marked_end = -1
+        self.since = 0
         self.run_id = ""
