@@ -44,8 +44,8 @@ class Start(Enum):
     IF_ALONE = auto()
     """When the request arrives, if no earlier one of its connection is in flight; else in its turn."""
     PIPELINED = auto()
-    """When the request arrives. One that awaits `in_task` before anything else holds back those after it until it has
-    its answer, so that commands reach Redis in the order of requests."""
+    """When the request arrives. One that awaits `in_task` before any reply holds back those after it until it has its
+    answer, so that commands reach Redis in the order of requests."""
 
 
 IN_TURN, IF_ALONE, PIPELINED = Start

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,7 @@ from korvet.api import Answer
 from korvet.api.shared.context import Context
 from korvet.api.shared.loop_turns import LoopTurns, with_few_repeats
 from korvet.server.conversation import answering
+from korvet.wire.writer import Rows
 from tests.server.script import PLAIN, STARTED, Script, named, serving, until
 from tests.support.wire import raw_client
 
@@ -83,6 +85,31 @@ async def test_answers_of_one_connection_do_not_delay_others() -> None:
         assert script.handled.index("b") < 30
         for _ in range(100):
             await many.answer()
+
+
+async def test_answers_that_waited_for_one_before_them_do_not_delay_others() -> None:
+    script, written, seen = Script(), list[None](), list[int]()
+
+    def slow_rows() -> Iterator[dict[str, str]]:
+        busy()
+        written.append(None)
+        yield {"group_id": "", "protocol_type": ""}
+
+    def others() -> dict[str, Any]:
+        seen.append(len(written))
+        return {}
+
+    script.gate("a")
+    script.answers.update(b=lambda: {"groups": Rows(1, slow_rows)}, c=others)
+    async with serving(script) as running, raw_client(running.port) as many, raw_client(running.port) as other:
+        many.send(named(STARTED, "a", *"b" * 100))
+        await until(lambda: len(script.started) == 101)
+        other.send(named(STARTED, "c"))
+        script.open("a")
+        assert (await other.answer())[0] == ord("c")
+        for _ in range(101):
+            await many.answer()
+    assert seen[0] < 30
 
 
 async def test_held_back_requests_start_in_turns_and_in_order() -> None:

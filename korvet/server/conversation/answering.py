@@ -123,24 +123,20 @@ class Answering:
         self._connection.throttle(request.metering.arrived(size_bytes))
 
     def _moved(self, moved: Request) -> None:
-        """After a step of a request's handler, answer it and finished requests after it, if its turn has come."""
+        """After a step of a request's handler, answer it if it has ended and is the first. Later ones are the task's."""
         requests = self.requests
         if self._conversation.state.is_closing or not requests or requests[0] is not moved:
             return
         try:
-            while moved.stage is ENDED and self._conversation.answers and self._answered_in_turn < REQUESTS_A_TURN:
+            if moved.stage is ENDED and self._conversation.answers and self._answered_in_turn < REQUESTS_A_TURN:
                 self._answered_in_turn += 1
-                if not self._write_answer(moved):
-                    break
-                self._settle()
-                if not requests:
-                    break
-                moved = requests[0]
+                if self._write_answer(moved):
+                    self._settle()
         except Exception as error:
             # This is a callback of the connection to Redis, so nothing may be raised to it.
             self._connections.report(error, "answer", self._connection.client)
             self._connection.close()
-        if self._conversation.state is State.DRAINING or (requests and moved.stage is not CALLING):
+        if self._conversation.state is State.DRAINING or (requests and requests[0].stage is not CALLING):
             self.wake()
 
     def wake(self) -> None:
@@ -199,7 +195,6 @@ class Answering:
                 first.end(await (first if metering is None else metering.timed(first)))
             except Exception as error:
                 first.fail(error)
-            # The client may have stopped reading meanwhile; then this answer waits, and so do later requests.
         while not self._write_answer(first):
             await self._connection.frontend.turns.turn()
 

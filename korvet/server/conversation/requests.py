@@ -94,7 +94,7 @@ class Request:
         """What it uses of its client's quotas; None without quotas."""
         self.stage = QUEUED
         self.is_held_back = False
-        """True if it may be pipelined, and has not sent its commands yet."""
+        """True if it may be pipelined, and has not begun, or goes on in a task since its first step."""
         self.error: Exception | None = None
         """The exception of its failed handler."""
 
