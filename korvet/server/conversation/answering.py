@@ -123,7 +123,7 @@ class Answering:
         self._connection.throttle(request.metering.arrived(size_bytes))
 
     def _moved(self, moved: Request) -> None:
-        """After a step of a request's handler, answer it if it has ended and is the first. Later ones are the task's."""
+        """After a step of a request's handler, answer it if it is the first and has ended; the task answers others."""
         requests = self.requests
         if self._conversation.state.is_closing or not requests or requests[0] is not moved:
             return
