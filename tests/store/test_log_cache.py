@@ -13,7 +13,7 @@ from korvet.codes import OFFSET_OUT_OF_RANGE
 from korvet.redis.client import Argument, Purpose
 from korvet.store.catalog.topic import Topic
 from korvet.store.keys import Namespace
-from korvet.store.log import cache
+from korvet.store.log import cache, read
 from korvet.store.log.cache import BatchCache
 from korvet.store.log.entries import Entry
 from korvet.store.log.partition import Meta, Partition
@@ -207,6 +207,25 @@ async def test_answer_out_of_memory_is_as_long_as_one_out_of_redis(one: Front, r
     # Redis has more behind the last known entry.
     assert offsets(await one.read(partition, 4, max_bytes=EVERYTHING)) == [*range(4, 40)]
     assert len(ranges) == 1
+
+
+async def test_answer_out_of_memory_has_a_bounded_number_of_batches(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However small they are. A reader that waits for more bytes gets them at once, as out of Redis."""
+    for module in (cache, read):
+        monkeypatch.setattr(module, "MOST_ENTRIES", 3)
+    partition = await one.partition()
+    await until(lambda: one.wakeups.keep(partition.channel))
+    await one.read(partition, 0)
+    for _ in range(5):
+        await one.append(partition, batch(1, 100))
+    before = one.log.reads.memory
+    for offset, expected in ((0, [0, 1, 2]), (2, [2, 3, 4]), (3, [3, 4])):
+        found = await one.read(partition, offset)
+        assert offsets(found) == expected
+        assert found.is_cut == (expected[-1] < 4)
+    assert one.log.reads.memory == before + 3
 
 
 async def test_lagging_reader_gets_to_the_end_out_of_memory(one: Front, ranges: list[str]) -> None:

@@ -30,6 +30,7 @@ from korvet.redis.client import Buffer
 from korvet.store.log.entries import Entry
 from korvet.store.log.fair_queue import Reader, passed_on
 from korvet.store.log.partition import Meta, Partition
+from korvet.store.log.room import MOST_ENTRIES
 
 AHEAD_SHARE = 4
 """Batches read ahead and not yet fetched may take one part in so many of the budget."""
@@ -61,7 +62,7 @@ class Kept:
 
 
 Run = tuple[Sequence[Kept], int, Kept | None]
-"""Consecutive entries that fit into a limit, their bytes, and the first one beyond it."""
+"""Consecutive entries within the limits, their bytes, and the first one beyond them."""
 
 
 class BatchCache:
@@ -84,8 +85,9 @@ class BatchCache:
     def run(
         self, partition: Partition, position: int, until: int, limit: int, *, must: bool, is_committed: bool
     ) -> Run | None:
-        """The entries from a position on that reach an offset, or exceed a limit in bytes. None if one of them is not
-        here, or not as current as the partition's known ends.
+        """The entries from a position on that reach an offset, or exceed a limit in bytes or `MOST_ENTRIES`.
+
+        None if one of them is not here, or not as current as the partition's known ends.
 
         :param must: the first entry may exceed the limit.
         :param is_committed: none may be without `Kept.is_settled`.
@@ -99,7 +101,8 @@ class BatchCache:
                 return None
             if is_committed and not one.is_settled:
                 return None
-            if size_bytes + one.entry.size_bytes > limit and not (must and not kept):
+            is_beyond = size_bytes + one.entry.size_bytes > limit or len(kept) == MOST_ENTRIES
+            if is_beyond and not (must and not kept):
                 return kept, size_bytes, one
             kept.append(one)
             one.used_at = now

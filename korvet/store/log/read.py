@@ -47,7 +47,7 @@ from korvet.store.log.fair_queue import passed_on
 from korvet.store.log.meta import Unreadable, meta_of, request_meta
 from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.partitions import Partitions
-from korvet.store.log.room import Expected, FetchRoom, PartitionRead, Want, expected
+from korvet.store.log.room import MOST_ENTRIES, Expected, FetchRoom, PartitionRead, Want, expected
 from korvet.wire.batch import TRANSACTIONAL, placed_in_log
 
 _ATTEMPTS = 4
@@ -101,6 +101,9 @@ async def read(
             turn = _turn(log, questions, room)
             reads += await _read_turn(log, turn, room)
             del questions[: len(turn)]
+            if questions:
+                # Memory answers without a wait, and other connections have their turn.
+                await asyncio.sleep(0)
         if room.asks_ahead:
             await _let_leave()
         is_read = True
@@ -167,7 +170,7 @@ def _of_run(
     if beyond is None:
         partition.watched_at = log.now()
     else:
-        found.is_cut = room.is_cut
+        found.is_cut = room.is_cut or len(kept) == MOST_ENTRIES
     found.size_bytes = size_bytes
     room.take(size_bytes)
     return found

@@ -15,7 +15,8 @@ from korvet.store.log.budget import SLICE_BYTES, SMALL_BYTES, Share
 from korvet.store.log.epochs import EpochEnd
 from korvet.store.log.partition import Partition
 
-_MOST_ENTRIES = 1000
+MOST_ENTRIES = 1000
+"""The most entries that an answer takes of a partition, because the loop handles them in one go."""
 _SMALLEST_COUNT_BYTES = 64
 _SPARE_ENTRIES = 2
 """The entries to read beyond the estimate that fills the limit, because batches differ in size."""
@@ -79,7 +80,7 @@ def expected(partition: Partition, offset: int, limit: int, end: int) -> Expecte
     mean = max(_SMALLEST_COUNT_BYTES, partition.mean_bytes)
     is_placed = mean >= _PLACED_MEAN_BYTES
     spare = _SPARE_PLACED_ENTRIES if is_placed and not partition.holds_records else _SPARE_ENTRIES
-    count = min(_MOST_ENTRIES, (limit if is_placed else min(limit, SLICE_BYTES)) // mean + spare)
+    count = min(MOST_ENTRIES, (limit if is_placed else min(limit, SLICE_BYTES)) // mean + spare)
     there = count
     if end >= 0:
         there = min(count, max(0, end - offset))
