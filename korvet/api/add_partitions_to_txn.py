@@ -50,11 +50,11 @@ def _check(ctx: Context, rights: Rights, request: requests.AddPartitionsToTxnReq
         if rights.allows_on_cluster(needs.CLUSTER_ACTION):
             return None
         return needs.refusal({"error_code": CLUSTER_AUTHORIZATION_FAILED, "results_by_transaction": ()})
-    asked = request.v3_and_below_topics
-    partitions = [(topic.name, index) for topic in asked for index in topic.partitions]
+    requested = request.v3_and_below_topics
+    partitions = [(topic.name, index) for topic in requested for index in topic.partitions]
     if not rights.allows(needs.WRITE, needs.TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
         return _refusal(dict.fromkeys(partitions, TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-    denied = yield from needs.denied_names(ctx, rights, needs.WRITE, needs.TOPIC, (topic.name for topic in asked))
+    denied = yield from needs.denied_names(ctx, rights, needs.WRITE, needs.TOPIC, (topic.name for topic in requested))
     if not denied:
         return None
     known = ctx.frontend.catalog.topic
@@ -92,16 +92,16 @@ async def handle(ctx: Context, request: requests.AddPartitionsToTxnRequest) -> A
     return {"error_code": 0, "results_by_transaction": results}
 
 
-async def _transaction(ctx: Context, asked: requests.AddPartitionsToTxnTransaction) -> dict[str, Any]:
+async def _transaction(ctx: Context, requested: requests.AddPartitionsToTxnTransaction) -> dict[str, Any]:
     codes = await _codes(
         ctx,
-        asked.transactional_id,
-        asked.producer_id,
-        asked.producer_epoch,
-        asked.topics,
-        is_verified=asked.verify_only,
+        requested.transactional_id,
+        requested.producer_id,
+        requested.producer_epoch,
+        requested.topics,
+        is_verified=requested.verify_only,
     )
-    return {"transactional_id": asked.transactional_id, "topic_results": _results(codes)}
+    return {"transactional_id": requested.transactional_id, "topic_results": _results(codes)}
 
 
 async def _codes(
@@ -109,12 +109,12 @@ async def _codes(
     transactional_id: str,
     producer_id: int,
     epoch: int,
-    asked: Sequence[requests.AddPartitionsToTxnTopic],
+    requested: Sequence[requests.AddPartitionsToTxnTopic],
     *,
     is_verified: bool = False,
 ) -> Codes:
-    partitions = list(dict.fromkeys((topic.name, index) for topic in asked for index in topic.partitions))
-    known = await known_topics(ctx, [(topic.name, topic.partitions) for topic in asked])
+    partitions = list(dict.fromkeys((topic.name, index) for topic in requested for index in topic.partitions))
+    known = await known_topics(ctx, [(topic.name, topic.partitions) for topic in requested])
     missing = {partition: code for partition in partitions if (code := _missing(known, partition)) != 0}
     if missing:
         return {partition: missing.get(partition, OPERATION_NOT_ATTEMPTED) for partition in partitions}

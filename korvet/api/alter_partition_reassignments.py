@@ -32,8 +32,8 @@ _NOTHING_TO_STOP: Final[Outcome] = ErrorCode.no_reassignment_in_progress, None
 def _all_refused(_ctx: Context, request: requests.AlterPartitionReassignmentsRequest) -> Fields:
     code, message = ErrorCode.cluster_authorization_failed, needs.MESSAGES[needs.CLUSTER]
     responses = [
-        {"name": asked.name, "partitions": [_result(part, (code, message)) for part in asked.partitions]}
-        for asked in request.topics
+        {"name": requested.name, "partitions": [_result(part, (code, message)) for part in requested.partitions]}
+        for requested in request.topics
     ]
     return _answer(request.allow_replication_factor_change, responses, code, message)
 
@@ -49,12 +49,13 @@ async def handle(ctx: Context, request: requests.AlterPartitionReassignmentsRequ
     known = node_ids(ctx)
     responses = [
         {
-            "name": asked.name,
+            "name": requested.name,
             "partitions": [
-                _result(part, _outcome(ctx, asked.name, part, known)) async for part in ctx.paced(asked.partitions)
+                _result(part, _outcome(ctx, requested.name, part, known))
+                async for part in ctx.paced(requested.partitions)
             ],
         }
-        async for asked in ctx.paced(request.topics)
+        async for requested in ctx.paced(request.topics)
     ]
     return _answer(may_change, responses)
 

@@ -37,11 +37,11 @@ def _all_refused(_ctx: Context, request: requests.AlterReplicaLogDirsRequest) ->
 @api(34, 1, 2, needs=needs.cluster(needs.ALTER, refused=_all_refused))
 async def handle(ctx: Context, request: requests.AlterReplicaLogDirsRequest) -> Fields:
     # As in Kafka, the last directory named for a partition counts, and each partition is answered once.
-    asked: dict[str, dict[int, str]] = {}
+    requested: dict[str, dict[int, str]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
             async for index in ctx.paced(topic.partitions):
-                asked.setdefault(topic.name, {})[index] = directory.path
+                requested.setdefault(topic.name, {})[index] = directory.path
     failure = await _read(ctx)
     return {
         "results": [
@@ -52,7 +52,7 @@ async def handle(ctx: Context, request: requests.AlterReplicaLogDirsRequest) -> 
                     async for index, path in ctx.paced(paths.items())
                 ],
             }
-            async for name, paths in ctx.paced(asked.items())
+            async for name, paths in ctx.paced(requested.items())
         ]
     }
 

@@ -35,18 +35,18 @@ class _Problem(NamedTuple):
     message: str
 
 
-_Asked = tuple[str, int, requests.ScramCredentialUpsertion | None]
+_Requested = tuple[str, int, requests.ScramCredentialUpsertion | None]
 """A user, the number of a mechanism, and the new credential; None to delete the password."""
 _Change = tuple[CredentialKey, Credential | None]
 
 
-def _asked(request: requests.AlterUserScramCredentialsRequest) -> list[_Asked]:
-    deletions: list[_Asked] = [(one.name, one.mechanism, None) for one in request.deletions]
+def _requested(request: requests.AlterUserScramCredentialsRequest) -> list[_Requested]:
+    deletions: list[_Requested] = [(one.name, one.mechanism, None) for one in request.deletions]
     return deletions + [(one.name, one.mechanism, one) for one in request.upsertions]
 
 
 def _refused(_ctx: Context, request: requests.AlterUserScramCredentialsRequest) -> Fields:
-    names = dict.fromkeys(name for name, _, _ in _asked(request))
+    names = dict.fromkeys(name for name, _, _ in _requested(request))
     problem = _Problem(needs.CODES[needs.CLUSTER], needs.MESSAGES[needs.CLUSTER])
     return {"results": [_result(name, problem) for name in names]}
 
@@ -56,7 +56,7 @@ async def handle(ctx: Context, request: requests.AlterUserScramCredentialsReques
     judged: dict[str, _Change | _Problem] = {}
     if request.deletions:
         await ctx.frontend.users.refresh()
-    async for name, mechanism, upsertion in ctx.paced(_asked(request)):
+    async for name, mechanism, upsertion in ctx.paced(_requested(request)):
         if name not in judged:
             judged[name] = _judged(name, mechanism, upsertion, ctx.frontend.users.credentials)
         elif not isinstance(judged[name], _Problem):

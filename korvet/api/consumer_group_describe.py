@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
 from korvet.api.shared import needs
-from korvet.api.shared.admin import GROUP_OPERATIONS, NOT_ASKED
+from korvet.api.shared.admin import GROUP_OPERATIONS, NOT_REQUESTED
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.api.shared.loop_turns import with_few_repeats
@@ -56,7 +56,7 @@ async def handle(ctx: Context, request: requests.ConsumerGroupDescribeRequest) -
 
 def _operations(ctx: Context, request: requests.ConsumerGroupDescribeRequest, group: Mapping[str, Any]) -> int:
     if not request.include_authorized_operations:
-        return NOT_ASKED
+        return NOT_REQUESTED
     return needs.operations(ctx, needs.GROUP, group["group_id"], GROUP_OPERATIONS)
 
 
@@ -98,7 +98,7 @@ def _without_group(group_id: str, code: int, message: str | None) -> dict[str, A
         "assignment_epoch": 0,
         "assignor_name": "",
         "members": (),
-        "authorized_operations": NOT_ASKED,
+        "authorized_operations": NOT_REQUESTED,
     }
 
 

@@ -44,12 +44,12 @@ def _result(code: ErrorCode, message: str | None) -> Fields:
 @api(30, 1, 3, needs=needs_cluster(needs.ALTER, _failed))
 async def handle(ctx: Context, request: requests.CreateAclsRequest) -> Fields:
     problems, acls = [], dict[Acl, None]()
-    async for asked in ctx.paced(request.creations):
-        if _is_unknown(asked):
+    async for requested in ctx.paced(request.creations):
+        if _is_unknown(requested):
             raise Disconnect("access rules to be created contain unknown elements")
-        problems.append(_problem(asked))
+        problems.append(_problem(requested))
         if problems[-1] is None:
-            acls[_acl(asked)] = None
+            acls[_acl(requested)] = None
     authorizer = ctx.frontend.authorizer
     if authorizer is None:
         return _failed(request, DISABLED)
@@ -71,23 +71,27 @@ async def _add(ctx: Context, authorizer: Authorizer, acls: list[Acl]) -> tuple[E
     return code, _TOO_MUCH if code is ErrorCode.policy_violation else "The rule is not valid."
 
 
-def _is_unknown(asked: requests.AclCreation) -> bool:
+def _is_unknown(requested: requests.AclCreation) -> bool:
     numbers = (
-        (asked.resource_type, ResourceType),
-        (asked.resource_pattern_type, PatternType),
-        (asked.operation, Operation),
-        (asked.permission_type, Permission),
+        (requested.resource_type, ResourceType),
+        (requested.resource_pattern_type, PatternType),
+        (requested.operation, Operation),
+        (requested.permission_type, Permission),
     )
     return any(not 0 < number <= max(kind) for number, kind in numbers)
 
 
-def _problem(asked: requests.AclCreation) -> Failure | None:
+def _problem(requested: requests.AclCreation) -> Failure | None:
     """Why a rule is invalid; None if it is valid."""
-    kind, how, by = ResourceType(asked.resource_type), PatternType(asked.resource_pattern_type), asked.operation
+    kind, how, by = (
+        ResourceType(requested.resource_type),
+        PatternType(requested.resource_pattern_type),
+        requested.operation,
+    )
     why = None
-    if kind is ResourceType.CLUSTER and asked.resource_name != CLUSTER_NAME:
+    if kind is ResourceType.CLUSTER and requested.resource_name != CLUSTER_NAME:
         why = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
-    elif not asked.resource_name:
+    elif not requested.resource_name:
         why = "Invalid empty resource name"
     elif kind is ResourceType.ANY:
         why = "Invalid resourceType ANY"
@@ -95,25 +99,25 @@ def _problem(asked: requests.AclCreation) -> Failure | None:
         why = f"Invalid patternType {how.name}"
     elif by == Operation.ANY:
         why = "Invalid operation ANY"
-    elif asked.permission_type == Permission.ANY:
+    elif requested.permission_type == Permission.ANY:
         why = "Invalid permissionType ANY"
-    elif ":" not in asked.principal:
+    elif ":" not in requested.principal:
         why = (
-            f"Could not parse principal from `{asked.principal}` (no colon is present separating the principal type "
-            "from the principal name)"
+            f"Could not parse principal from `{requested.principal}` (no colon is present separating the principal "
+            "type from the principal name)"
         )
-    elif not asked.host:
+    elif not requested.host:
         why = "Invalid empty host"
     return None if why is None else (ErrorCode.invalid_request, why)
 
 
-def _acl(asked: requests.AclCreation) -> Acl:
+def _acl(requested: requests.AclCreation) -> Acl:
     return Acl(
-        ResourceType(asked.resource_type),
-        PatternType(asked.resource_pattern_type),
-        asked.resource_name,
-        asked.principal,
-        asked.host,
-        Operation(asked.operation),
-        Permission(asked.permission_type),
+        ResourceType(requested.resource_type),
+        PatternType(requested.resource_pattern_type),
+        requested.resource_name,
+        requested.principal,
+        requested.host,
+        Operation(requested.operation),
+        Permission(requested.permission_type),
     )

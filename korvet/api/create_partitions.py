@@ -64,55 +64,55 @@ async def handle(ctx: Context, request: requests.CreatePartitionsRequest) -> Fie
     once = [topic for topic in request.topics if times[topic.name] == 1]
     mutations = Mutations(ctx, _STRICT_SINCE)
     grown = [
-        _result(asked.name, await _grow(ctx, asked, request.validate_only, mutations))
-        async for asked in ctx.paced(once)
+        _result(requested.name, await _grow(ctx, requested, request.validate_only, mutations))
+        async for requested in ctx.paced(once)
     ]
     return {"results": refused + grown, "throttle_time": mutations.throttle_ms}
 
 
 async def _grow(
-    ctx: Context, asked: requests.CreatePartitionsTopic, validate_only: bool, mutations: Mutations
+    ctx: Context, requested: requests.CreatePartitionsTopic, validate_only: bool, mutations: Mutations
 ) -> Outcome:
     frontend = ctx.frontend
-    topic = frontend.catalog.topic(asked.name)
+    topic = frontend.catalog.topic(requested.name)
     if topic is None:
         return _UNKNOWN
-    problem = _problem(ctx, topic, asked)
-    if problem is None and not mutations.take(asked.count - topic.partitions):
+    problem = _problem(ctx, topic, requested)
+    if problem is None and not mutations.take(requested.count - topic.partitions):
         problem = EXCEEDED
     if problem is not None or validate_only:
         return problem or _DONE
     try:
-        code = await grow_topic(frontend.catalog, frontend.log, topic, asked.count)
+        code = await grow_topic(frontend.catalog, frontend.log, topic, requested.count)
     except KorvetError as error:
         return change_failure(ctx, error)
     if code is ErrorCode.invalid_partitions:
         # Another front-end has given it more since; the cache knows by now.
-        return _problem(ctx, frontend.catalog.topic(asked.name) or topic, asked) or (code, None)
+        return _problem(ctx, frontend.catalog.topic(requested.name) or topic, requested) or (code, None)
     return code, TENANT_IS_FULL if code is ErrorCode.policy_violation else None
 
 
-def _problem(ctx: Context, topic: Topic, asked: requests.CreatePartitionsTopic) -> Outcome | None:
+def _problem(ctx: Context, topic: Topic, requested: requests.CreatePartitionsTopic) -> Outcome | None:
     invalid = ErrorCode.invalid_partitions
-    if asked.count == topic.partitions:
+    if requested.count == topic.partitions:
         return invalid, f"Topic already has {topic.partitions} partition(s)."
-    if asked.count < topic.partitions:
+    if requested.count < topic.partitions:
         return invalid, (
             f"The topic {topic.name} currently has {topic.partitions} partition(s); "
-            f"{asked.count} would not be an increase."
+            f"{requested.count} would not be an increase."
         )
-    more = asked.count - topic.partitions
-    if asked.count > MOST_PARTITIONS:
+    more = requested.count - topic.partitions
+    if requested.count > MOST_PARTITIONS:
         return ErrorCode.policy_violation, f"A topic has at most {MOST_PARTITIONS} partitions."
-    if asked.assignments is None:
+    if requested.assignments is None:
         return None
-    if len(asked.assignments) != more:
+    if len(requested.assignments) != more:
         return ErrorCode.invalid_replica_assignment, (
             f"Attempted to add {more} additional partition(s), "
-            f"but only {len(asked.assignments)} assignment(s) were specified."
+            f"but only {len(requested.assignments)} assignment(s) were specified."
         )
     known = node_ids(ctx)
-    problems = (replicas_problem(assignment.broker_ids, known) for assignment in asked.assignments)
+    problems = (replicas_problem(assignment.broker_ids, known) for assignment in requested.assignments)
     return next((problem for problem in problems if problem is not None), None)
 
 

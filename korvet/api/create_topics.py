@@ -78,15 +78,15 @@ async def handle(ctx: Context, request: requests.CreateTopicsRequest) -> Fields:
     times = Counter(topic.name for topic in request.topics)
     once = [topic for topic in request.topics if times[topic.name] == 1]
     # All are checked before any is created, so two new names of one request do not collide.
-    problems = [await _problem(ctx, catalog, asked) async for asked in ctx.paced(once)]
-    if sum(_partitions(catalog, asked) for asked in once) > MOST_PARTITIONS:
+    problems = [await _problem(ctx, catalog, requested) async for requested in ctx.paced(once)]
+    if sum(_partitions(catalog, requested) for requested in once) > MOST_PARTITIONS:
         excess = ErrorCode.policy_violation, "Excessively large number of partitions per request."
         problems = [excess for _ in once]
     results = [
-        _refused(asked.name, problem)
+        _refused(requested.name, problem)
         if problem is not None
-        else await _create(ctx, asked, request.validate_only, mutations)
-        async for asked, problem in ctx.frontend.turns.paced(zip(once, problems, strict=True), size=AT_ONCE)
+        else await _create(ctx, requested, request.validate_only, mutations)
+        async for requested, problem in ctx.frontend.turns.paced(zip(once, problems, strict=True), size=AT_ONCE)
     ]
     twice = ErrorCode.invalid_request, "Duplicate topic name."
     return {
@@ -95,8 +95,8 @@ async def handle(ctx: Context, request: requests.CreateTopicsRequest) -> Fields:
     }
 
 
-async def _problem(ctx: Context, catalog: Catalog, asked: requests.CreatableTopic) -> Problem | None:
-    name = asked.name
+async def _problem(ctx: Context, catalog: Catalog, requested: requests.CreatableTopic) -> Problem | None:
+    name = requested.name
     if name == CLUSTER_METADATA_TOPIC:
         return ErrorCode.invalid_request, f"Creation of internal topic {name} is prohibited."
     illegal = name_problem(name)
@@ -110,41 +110,43 @@ async def _problem(ctx: Context, catalog: Catalog, asked: requests.CreatableTopi
             ErrorCode.invalid_topic_exception,
             f"Topic '{name}' collides with existing topic: {', '.join(colliding)}",
         )
-    misconfigured = await topic_misconfigured(ctx, {config.name: config.value for config in asked.configs}, {})
+    misconfigured = await topic_misconfigured(ctx, {config.name: config.value for config in requested.configs}, {})
     if misconfigured is not None:
         return ErrorCode.invalid_config, misconfigured
-    if asked.assignments:
-        return manual_problem(asked, node_ids(ctx))
-    return count_problem(asked.num_partitions, asked.replication_factor)
+    if requested.assignments:
+        return manual_problem(requested, node_ids(ctx))
+    return count_problem(requested.num_partitions, requested.replication_factor)
 
 
 def _exists(name: str) -> Problem:
     return ErrorCode.topic_already_exists, f"Topic '{name}' already exists."
 
 
-def _partitions(catalog: Catalog, asked: requests.CreatableTopic) -> int:
-    if asked.assignments:
-        return len(asked.assignments)
-    return catalog.integer(None, "num.partitions") if asked.num_partitions == -1 else asked.num_partitions
+def _partitions(catalog: Catalog, requested: requests.CreatableTopic) -> int:
+    if requested.assignments:
+        return len(requested.assignments)
+    return catalog.integer(None, "num.partitions") if requested.num_partitions == -1 else requested.num_partitions
 
 
-async def _create(ctx: Context, asked: requests.CreatableTopic, validate_only: bool, mutations: Mutations) -> Fields:
+async def _create(
+    ctx: Context, requested: requests.CreatableTopic, validate_only: bool, mutations: Mutations
+) -> Fields:
     frontend = ctx.frontend
-    partitions = _partitions(frontend.catalog, asked)
+    partitions = _partitions(frontend.catalog, requested)
     if not mutations.take(partitions):
-        return _refused(asked.name, EXCEEDED)
-    configs = {config.name: config.value or "" for config in asked.configs}
+        return _refused(requested.name, EXCEEDED)
+    configs = {config.name: config.value or "" for config in requested.configs}
     if validate_only:
-        return _created(ctx, Topic(name=asked.name, id=uuid4(), partitions=partitions, configs=configs))
+        return _created(ctx, Topic(name=requested.name, id=uuid4(), partitions=partitions, configs=configs))
     try:
-        code, topic = await create_topic(frontend.catalog, frontend.log, asked.name, partitions, configs)
+        code, topic = await create_topic(frontend.catalog, frontend.log, requested.name, partitions, configs)
     except KorvetError as error:
-        return _refused(asked.name, change_failure(ctx, error))
+        return _refused(requested.name, change_failure(ctx, error))
     if topic is None:
         if code is ErrorCode.topic_already_exists:
-            return _refused(asked.name, _exists(asked.name))
+            return _refused(requested.name, _exists(requested.name))
         is_full = code is ErrorCode.policy_violation
-        return _refused(asked.name, (code, TENANT_IS_FULL if is_full else "The topic was not created."))
+        return _refused(requested.name, (code, TENANT_IS_FULL if is_full else "The topic was not created."))
     return _created(ctx, topic)
 
 

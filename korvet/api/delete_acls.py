@@ -20,11 +20,11 @@ from korvet.api.shared import needs
 from korvet.api.shared.acl_entries import (
     DISABLED,
     Failure,
-    asked_filter,
     entry,
     matching,
     needs_cluster,
     pattern,
+    requested_filter,
     shown,
 )
 from korvet.api.shared.admin import change_failure
@@ -51,7 +51,7 @@ def _failed(request: requests.DeleteAclsRequest, failure: Failure) -> Fields:
 
 @api(31, 1, 3, needs=needs_cluster(needs.ALTER, _failed))
 async def handle(ctx: Context, request: requests.DeleteAclsRequest) -> Fields:
-    filters = [asked_filter(one) async for one in ctx.paced(request.filters)]
+    filters = [requested_filter(one) async for one in ctx.paced(request.filters)]
     authorizer = ctx.frontend.authorizer
     if authorizer is None:
         return _failed(request, DISABLED)
@@ -79,9 +79,9 @@ async def _matches(ctx: Context, acls: Sequence[Acl], filters: Iterable[AclFilte
         by_name.setdefault(acl.name, []).append(acl)
     matches: list[list[Acl]] = []
     left = MOST_RULES
-    async for asked in ctx.paced(filters):
-        is_of_name = asked.name is not None and asked.pattern_type != PatternType.MATCH
-        found = await matching(ctx, by_name.get(asked.name or "", ()) if is_of_name else acls, asked)
+    async for requested in ctx.paced(filters):
+        is_of_name = requested.name is not None and requested.pattern_type != PatternType.MATCH
+        found = await matching(ctx, by_name.get(requested.name or "", ()) if is_of_name else acls, requested)
         left -= len(found)
         if left < 0:
             return None

@@ -55,16 +55,16 @@ def _refused(topic: requests.DeleteRecordsTopic) -> dict[str, Any]:
 async def handle(ctx: Context, request: requests.DeleteRecordsRequest) -> Answer:
     """Trim each partition to its offset, -1 for its end; if a partition is named twice, the last offset counts."""
     topics = await known_topics(ctx, indexed(request.topics))
-    asked: dict[str, dict[int, requests.DeleteRecordsPartition]] = {}
+    requested: dict[str, dict[int, requests.DeleteRecordsPartition]] = {}
     for topic in request.topics:
-        asked.setdefault(topic.name, {}).update((part.partition_index, part) for part in topic.partitions)
+        requested.setdefault(topic.name, {}).update((part.partition_index, part) for part in topic.partitions)
     return {
         "topics": [
             {
                 "name": name,
                 "partitions": await ctx.gathered(list(parts.values()), partial(_trimmed, ctx, topics.get(name))),
             }
-            async for name, parts in ctx.paced(asked.items())
+            async for name, parts in ctx.paced(requested.items())
         ]
     }
 

@@ -29,18 +29,18 @@ _UNKNOWN = (ErrorCode.unknown_topic_or_partition, "This server does not host thi
 _UNKNOWN_ID = (ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
 _TWICE = (ErrorCode.invalid_request, "The provided topic name maps to an ID that was already supplied.")
 _STRICT_SINCE = 5
-Asked = tuple[str | None, UUID | None]
+Requested = tuple[str | None, UUID | None]
 
 
 @api(20, 1, 6, needs=needs.by_handler)
 async def handle(ctx: Context, request: requests.DeleteTopicsRequest) -> Fields:
-    asked = _asked(request)
+    requested = _requested(request)
     try:
         await ctx.frontend.catalog.refresh()
     except KorvetError as error:
         failure = change_failure(ctx, error)
-        return {"responses": [_result(name, topic_id, *failure) for name, topic_id in asked]}
-    refused, topics = await _resolve(ctx, asked)
+        return {"responses": [_result(name, topic_id, *failure) for name, topic_id in requested]}
+    refused, topics = await _resolve(ctx, requested)
     mutations = Mutations(ctx, _STRICT_SINCE)
     with noted(ctx, [topic.name for topic in topics]) as change:
         deleted = [await _delete(ctx, topic, mutations) for topic in topics]
@@ -48,18 +48,18 @@ async def handle(ctx: Context, request: requests.DeleteTopicsRequest) -> Fields:
     return {"responses": refused + deleted, "throttle_time": mutations.throttle_ms}
 
 
-def _asked(request: requests.DeleteTopicsRequest) -> list[Asked]:
+def _requested(request: requests.DeleteTopicsRequest) -> list[Requested]:
     return [
         *((topic.name, topic.topic_id) for topic in request.topics),
         *((name, None) for name in request.topic_names),
     ]
 
 
-async def _resolve(ctx: Context, asked: list[Asked]) -> tuple[list[Fields], list[Topic]]:
+async def _resolve(ctx: Context, requested: list[Requested]) -> tuple[list[Fields], list[Topic]]:
     """The answers for names and ids that cannot be deleted, and the topics to delete, each once."""
     refused: list[Fields] = []
     found: dict[UUID, Topic] = {}
-    times = Counter(asked)
+    times = Counter(requested)
     async for name, topic_id in ctx.paced(sorted(times, key=_is_by_name)):
         problem = _ambiguity(name, topic_id, times[name, topic_id])
         topic = _look_up(ctx, name, topic_id) if problem is None else None
@@ -92,8 +92,8 @@ def _is_seen(ctx: Context, name: str) -> bool:
     return ctx.rights is None or ctx.rights.sees(needs.DESCRIBE, needs.TOPIC, name)
 
 
-def _is_by_name(asked: Asked) -> bool:
-    return asked[1] is None
+def _is_by_name(requested: Requested) -> bool:
+    return requested[1] is None
 
 
 def _ambiguity(name: str | None, topic_id: UUID | None, times: int) -> tuple[ErrorCode, str] | None:

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api import api
 from korvet.api.shared import needs
-from korvet.api.shared.acl_entries import DISABLED, Failure, asked_filter, entry, matching, needs_cluster, pattern
+from korvet.api.shared.acl_entries import DISABLED, Failure, entry, matching, needs_cluster, pattern, requested_filter
 from korvet.api.shared.admin import read_failure
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
@@ -26,7 +26,7 @@ def _failed(_request: requests.DescribeAclsRequest, failure: Failure) -> Fields:
 
 @api(29, 1, 3, needs=needs_cluster(needs.DESCRIBE, _failed))
 async def handle(ctx: Context, request: requests.DescribeAclsRequest) -> Fields:
-    asked, authorizer = asked_filter(request), ctx.frontend.authorizer
+    requested, authorizer = requested_filter(request), ctx.frontend.authorizer
     if authorizer is None:
         return _failed(request, (DISABLED[0], "No Authorizer is configured on the broker"))
     try:
@@ -34,7 +34,7 @@ async def handle(ctx: Context, request: requests.DescribeAclsRequest) -> Fields:
     except KorvetError as error:
         return _failed(request, (read_failure(ctx, error, ErrorCode.request_timed_out), str(error)))
     resources: dict[tuple[int, int, str], Fields] = {}
-    async for acl in ctx.paced(await matching(ctx, authorizer.acls, asked)):
+    async for acl in ctx.paced(await matching(ctx, authorizer.acls, requested)):
         key = acl.resource_type, acl.pattern_type, acl.name
         if key not in resources:
             resources[key] = {**pattern(acl), "acls": []}

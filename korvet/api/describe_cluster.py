@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api import api
 from korvet.api.shared import needs
-from korvet.api.shared.admin import CLUSTER_OPERATIONS, NOT_ASKED, brokers
+from korvet.api.shared.admin import CLUSTER_OPERATIONS, NOT_REQUESTED, brokers
 from korvet.api.shared.context import Context
 from korvet.wire import requests
 from korvet.wire.writer import Fields
@@ -38,7 +38,7 @@ async def handle(ctx: Context, request: requests.DescribeClusterRequest) -> Fiel
         "cluster_authorized_operations": (
             needs.cluster_operations(ctx, CLUSTER_OPERATIONS)
             if request.include_cluster_authorized_operations
-            else NOT_ASKED
+            else NOT_REQUESTED
         ),
     }
 

@@ -17,7 +17,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
 from korvet.api.shared import needs
-from korvet.api.shared.admin import GROUP_OPERATIONS, NOT_ASKED
+from korvet.api.shared.admin import GROUP_OPERATIONS, NOT_REQUESTED
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.api.shared.loop_turns import with_few_repeats
@@ -46,18 +46,19 @@ def _refused(group_id: str) -> dict[str, Any]:
 )
 async def handle(ctx: Context, request: requests.DescribeGroupsRequest) -> Answer:
     """State and members of each group."""
-    is_asked = request.include_authorized_operations
+    is_requested = request.include_authorized_operations
     groups = await ctx.gathered(with_few_repeats(request.groups), partial(_described, ctx))
     return {
         "groups": [
-            {"authorized_operations": _operations(ctx, group) if is_asked else NOT_ASKED, **group} for group in groups
+            {"authorized_operations": _operations(ctx, group) if is_requested else NOT_REQUESTED, **group}
+            for group in groups
         ]
     }
 
 
 def _operations(ctx: Context, group: dict[str, Any]) -> int:
     if group["error_code"] != 0:
-        return NOT_ASKED
+        return NOT_REQUESTED
     return needs.operations(ctx, needs.GROUP, group["group_id"], GROUP_OPERATIONS)
 
 

@@ -60,14 +60,14 @@ async def handle(ctx: Context, request: requests.DescribeLogDirsRequest) -> Fiel
 def _wanted(ctx: Context, topics: Iterable[requests.DescribableLogDirTopic] | None) -> set[Partition]:
     """The existing partitions of this node among the given topics; None means all topics."""
     catalog, log, nodes = ctx.frontend.catalog, ctx.frontend.log, ctx.listener.nodes
-    asked = (
+    requested = (
         [(topic, range(topic.partitions)) for topic in catalog.topics()]
         if topics is None
         else [(topic, one.partitions) for one in topics if (topic := catalog.topic(one.topic)) is not None]
     )
     return {
         log.partition(topic, index)
-        for topic, indexes in asked
+        for topic, indexes in requested
         for index in indexes
         if 0 <= index < topic.partitions and nodes.leads(topic.name, index, ctx.target)
     }

@@ -35,9 +35,9 @@ def _refused(topic: requests.TopicRequest) -> dict[str, Any]:
 async def handle(ctx: Context, request: requests.DescribeProducersRequest) -> Answer:
     """The active producers of each partition, once for each."""
     known = await known_topics(ctx, [(topic.name, topic.partition_indexes) for topic in request.topics])
-    asked: dict[str, list[int]] = {}
+    requested: dict[str, list[int]] = {}
     for topic in request.topics:
-        asked.setdefault(topic.name, []).extend(topic.partition_indexes)
+        requested.setdefault(topic.name, []).extend(topic.partition_indexes)
     return {
         "topics": [
             {
@@ -47,7 +47,7 @@ async def handle(ctx: Context, request: requests.DescribeProducersRequest) -> An
                     async for index in ctx.paced(dict.fromkeys(indexes))
                 ],
             }
-            async for name, indexes in ctx.paced(asked.items())
+            async for name, indexes in ctx.paced(requested.items())
         ]
     }
 

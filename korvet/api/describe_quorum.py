@@ -48,7 +48,7 @@ _UNKNOWN: Final = (ErrorCode.unknown_topic_or_partition, "This server does not h
     ),
 )
 async def handle(ctx: Context, request: requests.DescribeQuorumRequest) -> Fields:
-    if not _asks_for_metadata(request.topics):
+    if not _names_metadata(request.topics):
         return _answer(
             [
                 {
@@ -72,10 +72,10 @@ async def handle(ctx: Context, request: requests.DescribeQuorumRequest) -> Field
     }
 
 
-def _asks_for_metadata(topics: Sequence[requests.TopicData]) -> bool:
+def _names_metadata(topics: Sequence[requests.TopicData]) -> bool:
     """True if the request names the one partition of the metadata, and nothing else."""
-    asked = [(topic.topic_name, part.partition_index) for topic in topics for part in topic.partitions]
-    return len(topics) == 1 and asked == [(CLUSTER_METADATA_TOPIC, 0)]
+    requested = [(topic.topic_name, part.partition_index) for topic in topics for part in topic.partitions]
+    return len(topics) == 1 and requested == [(CLUSTER_METADATA_TOPIC, 0)]
 
 
 def _partition(ctx: Context) -> Fields:

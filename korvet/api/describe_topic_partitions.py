@@ -25,11 +25,11 @@ from korvet.wire.writer import Fields
 
 
 def _check(ctx: Context, rights: Rights, request: requests.DescribeTopicPartitionsRequest) -> needs.Steps:
-    asked = sorted({topic.name for topic in request.topics})
-    denied = yield from needs.denied_names(ctx, rights, needs.DESCRIBE, needs.TOPIC, asked)
+    requested = sorted({topic.name for topic in request.topics})
+    denied = yield from needs.denied_names(ctx, rights, needs.DESCRIBE, needs.TOPIC, requested)
     if not denied:
         return None
-    _, refused = yield from needs.parted(ctx, asked, denied, str, _forbidden)
+    _, refused = yield from needs.parted(ctx, requested, denied, str, _forbidden)
     left = replace(request, topics=tuple(topic for topic in request.topics if topic.name not in denied))
     return needs.Narrowed(
         left if left.topics else None,
@@ -54,10 +54,10 @@ async def handle(ctx: Context, request: requests.DescribeTopicPartitionsRequest)
         await catalog.refresh()
     except KorvetError as error:
         return _failed(request, read_failure(ctx, error, ErrorCode.leader_not_available))
-    asked = {topic.name for topic in request.topics} or await _seen(ctx)
-    if cursor is not None and (cursor.partition_index < 0 or (request.topics and first_name not in asked)):
+    requested = {topic.name for topic in request.topics} or await _seen(ctx)
+    if cursor is not None and (cursor.partition_index < 0 or (request.topics and first_name not in requested)):
         return _failed(request, ErrorCode.invalid_request)
-    names = sorted(name for name in asked if name >= first_name)
+    names = sorted(name for name in requested if name >= first_name)
     start = 0 if cursor is None else cursor.partition_index
     page, next_cursor = _page(ctx, names, {first_name: start}, request.response_partition_limit)
     epochs = await leader_epochs(ctx, [(topic, span) for topic, span in page if isinstance(topic, Topic)])

@@ -49,12 +49,13 @@ async def handle(ctx: Context, request: requests.ElectLeadersRequest) -> Fields:
     return _answer(
         [
             {
-                "topic": asked.topic,
+                "topic": requested.topic,
                 "partition_result": [
-                    _result(index, _outcome(ctx, asked.topic, index)) async for index in ctx.paced(asked.partitions)
+                    _result(index, _outcome(ctx, requested.topic, index))
+                    async for index in ctx.paced(requested.partitions)
                 ],
             }
-            async for asked in ctx.paced(request.topic_partitions)
+            async for requested in ctx.paced(request.topic_partitions)
         ]
     )
 
@@ -70,8 +71,11 @@ def _outcome(ctx: Context, name: str, index: int) -> Outcome:
 
 def _refused(request: requests.ElectLeadersRequest, code: ErrorCode, message: str) -> Fields:
     results = [
-        {"topic": asked.topic, "partition_result": [_result(index, (code, message)) for index in asked.partitions]}
-        for asked in request.topic_partitions or ()
+        {
+            "topic": requested.topic,
+            "partition_result": [_result(index, (code, message)) for index in requested.partitions],
+        }
+        for requested in request.topic_partitions or ()
     ]
     return _answer(results, code)
 

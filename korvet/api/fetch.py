@@ -54,7 +54,8 @@ MOST_BYTES: Final = 55 << 20
 _LASTING: Final = (CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR)
 """Codes of failures that last until an operator repairs them.
 
-Clients ask again at once after such a code. So they are told at the end of the wait, or with other partitions' records.
+Clients repeat the request at once after such a code, so it is sent only at the end of the wait, or with other
+partitions' records.
 """
 _PASSING: Final = (NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR)
 """Codes of failures that end when Redis answers again."""
@@ -152,9 +153,11 @@ def _committed(read: PartitionRead) -> PartitionRead:
 def _merged(ctx: Context, request: requests.FetchRequest) -> Merged:
     """The request's partitions by topic; if one is named twice, its last entry counts (FetchRequest.fetchData)."""
     merged: Merged = {}
-    for asked in request.topics:
-        _, parts = merged.setdefault(asked.topic if ctx.version < TOPIC_ID_SINCE else asked.topic_id, (asked, {}))
-        for part in asked.partitions:
+    for requested in request.topics:
+        _, parts = merged.setdefault(
+            requested.topic if ctx.version < TOPIC_ID_SINCE else requested.topic_id, (requested, {})
+        )
+        for part in requested.partitions:
             parts[part.partition] = part
     return merged
 
@@ -164,7 +167,7 @@ async def _resolve(
 ) -> list[tuple[str | UUID, Slots]] | None:
     """Each topic's name or id with the partitions to read, or None if the catalog must be read first."""
     topics: list[tuple[str | UUID, Slots]] = []
-    turns, names = ctx.frontend.turns, [_topic(ctx, asked) for asked, _ in merged.values()]
+    turns, names = ctx.frontend.turns, [_topic(ctx, requested) for requested, _ in merged.values()]
     denied = await _denied(ctx, request, starmap(_shown, names)) if ctx.rights is not None else frozenset()
     is_committed, is_follower = request.isolation_level == _READ_COMMITTED, _is_follower(request)
     for (_, parts), (name, topic) in zip(merged.values(), names, strict=True):
@@ -200,13 +203,13 @@ def _want(log: Log, topic: Topic, part: requests.FetchPartition, is_committed: b
     )
 
 
-def _topic(ctx: Context, asked: requests.FetchTopic) -> tuple[str | UUID, Topic | None]:
+def _topic(ctx: Context, requested: requests.FetchTopic) -> tuple[str | UUID, Topic | None]:
     """The name or id of a topic in the request, and the topic if the catalog's cache has it."""
     if ctx.version < TOPIC_ID_SINCE:
-        return asked.topic, ctx.frontend.catalog.topic(asked.topic)
-    if asked.topic_id is None:
+        return requested.topic, ctx.frontend.catalog.topic(requested.topic)
+    if requested.topic_id is None:
         return UUID(int=0), None
-    return asked.topic_id, ctx.frontend.catalog.topic_by_id(asked.topic_id)
+    return requested.topic_id, ctx.frontend.catalog.topic_by_id(requested.topic_id)
 
 
 def _is_follower(request: requests.FetchRequest) -> bool:
@@ -247,8 +250,8 @@ def _all_failed(
     ctx: Context, request: requests.FetchRequest, code: int
 ) -> list[tuple[str | UUID, list[PartitionRead]]]:
     return [
-        (_topic(ctx, asked)[0], [PartitionRead(part.partition, code, aborted=()) for part in asked.partitions])
-        for asked in request.topics
+        (_topic(ctx, requested)[0], [PartitionRead(part.partition, code, aborted=()) for part in requested.partitions])
+        for requested in request.topics
     ]
 
 

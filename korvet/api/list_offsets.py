@@ -51,7 +51,7 @@ def _refused(topic: requests.ListOffsetsTopic) -> Entry:
 async def handle(ctx: Context, request: requests.ListOffsetsRequest) -> Answer:
     """Answer each partition; one that is named twice is INVALID_REQUEST, answered once."""
     topics = await known_topics(ctx, indexed(request.topics))
-    asked = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
+    requested = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
     answered: list[Entry] = []
     readable: list[tuple[Entry, Partition, requests.ListOffsetsPartition]] = []
     async for topic in ctx.paced(request.topics):
@@ -61,7 +61,7 @@ async def handle(ctx: Context, request: requests.ListOffsetsRequest) -> Answer:
         known = topics.get(topic.name)
         async for entry, part in ctx.paced(zip(entries, parts, strict=True)):
             index = part.partition_index
-            if asked[topic.name, index] > 1:
+            if requested[topic.name, index] > 1:
                 entry["error_code"] = INVALID_REQUEST
             elif part.timestamp < 0 and ctx.version < _SINCE.get(part.timestamp, ctx.version + 1):
                 entry["error_code"] = UNSUPPORTED_VERSION

@@ -28,7 +28,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
 from korvet.api.shared import needs
-from korvet.api.shared.admin import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, read_failure
+from korvet.api.shared.admin import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS, read_failure
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import PASSING_S
 from korvet.api.shared.mutations import Mutations
@@ -66,7 +66,7 @@ async def handle(ctx: Context, request: requests.MetadataRequest) -> Answer:
         "controller_id": ctx.listener.nodes.own_id,
         "cluster_authorized_operations": needs.cluster_operations(ctx, CLUSTER_OPERATIONS)
         if request.include_cluster_authorized_operations
-        else NOT_ASKED,
+        else NOT_REQUESTED,
         "topics": Rows(
             len(found),
             lambda: (
@@ -89,7 +89,7 @@ def _described(
         "is_internal": topic.name in INTERNAL_TOPICS,
         "topic_authorized_operations": needs.operations(ctx, needs.TOPIC, topic.name, TOPIC_OPERATIONS)
         if with_operations
-        else NOT_ASKED,
+        else NOT_REQUESTED,
         "partitions": Rows(
             topic.partitions,
             lambda: (_partition(ctx, topic, index, epochs[topic.name, index]) for index in range(topic.partitions)),
@@ -143,7 +143,7 @@ def _refused(request: requests.MetadataRequest) -> Answer:
         "cluster_id": None,
         "controller_id": -1,
         "topics": topics,
-        "cluster_authorized_operations": NOT_ASKED,
+        "cluster_authorized_operations": NOT_REQUESTED,
         "error_code": INVALID_REQUEST,
     }
 
@@ -159,9 +159,9 @@ async def _find(ctx: Context, request: requests.MetadataRequest) -> Sequence[Fou
     found: dict[object, Found] = {}
     topics = request.topics or ()
     # As in Kafka: if a request names one topic by its id, topics named by name are left out.
-    by_id = any(asked.topic_id is not None for asked in topics)
-    async for asked in ctx.paced(topics):
-        topic_id, name = asked.topic_id, asked.name
+    by_id = any(requested.topic_id is not None for requested in topics)
+    async for requested in ctx.paced(topics):
+        topic_id, name = requested.topic_id, requested.name
         if topic_id is not None:
             topic = catalog.topic_by_id(topic_id)
             if topic is not None and not _may_describe(ctx, topic.name):
@@ -244,7 +244,7 @@ def _without(code: int, name: str | None, topic_id: UUID | None = None) -> Field
         "name": name,
         "topic_id": topic_id,
         "is_internal": False,
-        "topic_authorized_operations": NOT_ASKED,
+        "topic_authorized_operations": NOT_REQUESTED,
         "partitions": (),
     }
 
@@ -258,8 +258,8 @@ async def _unreadable(ctx: Context, request: requests.MetadataRequest, code: Err
     if _wants_all(ctx, request):
         return await _seen(ctx)
     unread: list[Found] = []
-    async for asked in ctx.paced(request.topics or ()):
-        topic_id, name = asked.topic_id, asked.name or ""
+    async for requested in ctx.paced(request.topics or ()):
+        topic_id, name = requested.topic_id, requested.name or ""
         if topic_id is not None:
             topic = catalog.topic_by_id(topic_id)
             if topic is not None and not _may_describe(ctx, topic.name):

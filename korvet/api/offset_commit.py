@@ -37,16 +37,16 @@ def _check(_ctx: Context, rights: Rights, request: requests.OffsetCommitRequest)
 async def handle(ctx: Context, request: requests.OffsetCommitRequest) -> Answer:
     """Commit offsets; partitions that do not exist are refused before the call to the group."""
     sorted_ = await sort_offsets(ctx, request, await known_topics(ctx, indexed(request.topics)))
-    if not sorted_.asked:
+    if not sorted_.requested:
         return _answer(sorted_, 0)
     try:
-        code = await ctx.frontend.groups.offsets.commit(_asked(ctx, request, sorted_))
+        code = await ctx.frontend.groups.offsets.commit(_requested(ctx, request, sorted_))
     except KorvetError as error:
         code = failure_code(error, "offset_commit")
     return _answer(sorted_, code)
 
 
-def _asked(ctx: Context, request: requests.OffsetCommitRequest, sorted_: SortedOffsets) -> CommitRequest:
+def _requested(ctx: Context, request: requests.OffsetCommitRequest, sorted_: SortedOffsets) -> CommitRequest:
     return CommitRequest(
         group_id=request.group_id,
         member_id=request.member_id,

@@ -46,16 +46,16 @@ async def handle(ctx: Context, request: requests.OffsetDeleteRequest) -> Answer:
     answered = [
         (topic.name, [_entry(part, known.get(topic.name)) for part in topic.partitions]) for topic in request.topics
     ]
-    asked = [(name, entry) for name, entries in answered for entry in entries if entry["error_code"] == 0]
+    requested = [(name, entry) for name, entries in answered for entry in entries if entry["error_code"] == 0]
     try:
         ids = {name: topic.id.hex for name, topic in known.items() if isinstance(topic, Topic)}
-        pairs = [((name, entry["partition_index"]), ids[name]) for name, entry in asked]
+        pairs = [((name, entry["partition_index"]), ids[name]) for name, entry in requested]
         code, codes = await ctx.frontend.groups.offsets.delete(request.group_id, pairs)
     except KorvetError as error:
         code, codes = failure_code(error, "offset_delete"), ()
     if code != 0:
         return {"error_code": code, "topics": ()}
-    for (_, entry), outcome in zip(asked, codes, strict=True):
+    for (_, entry), outcome in zip(requested, codes, strict=True):
         entry["error_code"] = outcome
     return {"error_code": 0, "topics": [{"name": name, "partitions": entries} for name, entries in answered]}
 

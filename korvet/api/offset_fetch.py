@@ -37,7 +37,7 @@ _Topics = Sequence[tuple[str, Sequence[int]]]
 """The names of topics, each with the indexes of its partitions."""
 
 
-class _Asked(NamedTuple):
+class _Requested(NamedTuple):
     """The topics requested for a group; None stands for all topics."""
 
     group_id: str
@@ -62,65 +62,65 @@ async def handle(ctx: Context, request: requests.OffsetFetchRequest) -> Answer:
     if ctx.version >= _BATCHED_SINCE:
         # All topics of a group are answered once, however often the request names the group.
         groups = list({one.group_id if one.topics is None else one: one for one in request.groups}.values())
-        asked = [_Asked(one.group_id, _named(one.topics), one.member_id, one.member_epoch) for one in groups]
-        answers = await ctx.gathered(asked, lambda one: _answer(ctx, one, request.require_stable))
+        requested = [_Requested(one.group_id, _named(one.topics), one.member_id, one.member_epoch) for one in groups]
+        answers = await ctx.gathered(requested, lambda one: _answer(ctx, one, request.require_stable))
         return {"groups": [{"group_id": one.group_id, **answer} for one, answer in zip(groups, answers, strict=True)]}
     topics = _named(request.topics)
-    answer = await _answer(ctx, _Asked(request.group_id, topics), request.require_stable)
+    answer = await _answer(ctx, _Requested(request.group_id, topics), request.require_stable)
     if (code := answer["error_code"]) != 0:
         answer["topics"] = _refused(topics or (), code)
     return answer
 
 
-async def _answer(ctx: Context, asked: _Asked, is_stable: bool) -> dict[str, Any]:
+async def _answer(ctx: Context, requested: _Requested, is_stable: bool) -> dict[str, Any]:
     rights = ctx.rights
     if rights is None:
-        return await _allowed(ctx, asked, is_stable)
-    if not rights.allows(needs.DESCRIBE, needs.GROUP, asked.group_id):
+        return await _allowed(ctx, requested, is_stable)
+    if not rights.allows(needs.DESCRIBE, needs.GROUP, requested.group_id):
         return {"error_code": ErrorCode.group_authorization_failed, "topics": []}
-    if asked.topics is None:
-        answer = await _allowed(ctx, asked, is_stable)
+    if requested.topics is None:
+        answer = await _allowed(ctx, requested, is_stable)
         unseen = await needs.unseen(ctx, needs.TOPIC, (topic["name"] for topic in answer["topics"]))
         return {**answer, "topics": [topic for topic in answer["topics"] if topic["name"] not in unseen]}
-    names = (name for name, _ in asked.topics)
+    names = (name for name, _ in requested.topics)
     denied = await ctx.frontend.turns.result(needs.denied_names(ctx, rights, needs.DESCRIBE, needs.TOPIC, names))
     if not denied:
-        return await _allowed(ctx, asked, is_stable)
-    left = [(name, indexes) for name, indexes in asked.topics if name not in denied]
-    answer = await _allowed(ctx, asked._replace(topics=left), is_stable)
-    others = [(name, indexes) for name, indexes in asked.topics if name in denied]
+        return await _allowed(ctx, requested, is_stable)
+    left = [(name, indexes) for name, indexes in requested.topics if name not in denied]
+    answer = await _allowed(ctx, requested._replace(topics=left), is_stable)
+    others = [(name, indexes) for name, indexes in requested.topics if name in denied]
     refused = _refused(others, ErrorCode.topic_authorization_failed)
     return {**answer, "topics": [*answer["topics"], *(refused if answer["error_code"] == 0 else ())]}
 
 
-async def _allowed(ctx: Context, asked: _Asked, is_stable: bool) -> dict[str, Any]:
+async def _allowed(ctx: Context, requested: _Requested, is_stable: bool) -> dict[str, Any]:
     partitions = None
-    if asked.topics is not None:
+    if requested.topics is not None:
         partitions = list(
             dict.fromkeys(
-                (name, index) for name, indexes in asked.topics if len(name) <= MAX_NAME_LENGTH for index in indexes
+                (name, index) for name, indexes in requested.topics if len(name) <= MAX_NAME_LENGTH for index in indexes
             )
         )
     groups = ctx.frontend.groups
     unstable: Set[TopicPartition] = frozenset()
     try:
-        if (code := await _refusal(groups.consumers, asked)) != 0:
+        if (code := await _refusal(groups.consumers, requested)) != 0:
             return {"error_code": code, "topics": []}
         if is_stable:
-            found, unstable = await groups.offsets.fetch_stable(asked.group_id, partitions)
+            found, unstable = await groups.offsets.fetch_stable(requested.group_id, partitions)
         else:
-            found = await groups.offsets.fetch(asked.group_id, partitions)
+            found = await groups.offsets.fetch(requested.group_id, partitions)
         committed = await _of_present_topics(ctx.frontend.catalog, found)
     except KorvetError as error:
         return {"error_code": failure_code(error, "offset_fetch"), "topics": []}
     topics: Iterable[tuple[str, Iterable[int]]]
-    if asked.topics is None:
+    if requested.topics is None:
         by_topic: dict[str, list[int]] = {}
         for name, index in sorted({*committed, *unstable}):
             by_topic.setdefault(name, []).append(index)
         topics = by_topic.items()
     else:
-        topics = asked.topics
+        topics = requested.topics
     return {
         "error_code": 0,
         "topics": [
@@ -133,10 +133,10 @@ async def _allowed(ctx: Context, asked: _Asked, is_stable: bool) -> dict[str, An
     }
 
 
-async def _refusal(consumers: ConsumerGroups, asked: _Asked) -> int:
-    if asked.member_id is None and asked.member_epoch < 0:
+async def _refusal(consumers: ConsumerGroups, requested: _Requested) -> int:
+    if requested.member_id is None and requested.member_epoch < 0:
         return 0
-    return await consumers.fetch_refusal(asked.group_id, asked.member_id, asked.member_epoch)
+    return await consumers.fetch_refusal(requested.group_id, requested.member_id, requested.member_epoch)
 
 
 async def _of_present_topics(

@@ -139,8 +139,8 @@ async def _planned_in_turn(ctx: Context, request: requests.ProduceRequest) -> _P
             job.partition.in_flight.refuse(job.batch, "the catalog could not be read")
         return topics, [], [Refusal(failure_code(away, "produce"))]
     for job in jobs:
-        await ask_for_room(ctx, job.partition)
-        await ask_for_acks(ctx, request, job.partition)
+        await query_memory(ctx, job.partition)
+        await query_replicas(ctx, request, job.partition)
     return await _opened(ctx, request, plan)
 
 
@@ -410,7 +410,7 @@ def lacking(ctx: Context, request: requests.ProduceRequest, partition: Partition
     return log.replicas.lacking(partition.keys.meta, limits.copies, on_disk=limits.is_synced)
 
 
-async def ask_for_acks(ctx: Context, request: requests.ProduceRequest, partition: Partition) -> None:
+async def query_replicas(ctx: Context, request: requests.ProduceRequest, partition: Partition) -> None:
     """Query the server if `lacking` returns None; a failure shows in the wait after the append."""
     if lacking(ctx, request, partition) is None:
         log = ctx.frontend.log
@@ -418,7 +418,7 @@ async def ask_for_acks(ctx: Context, request: requests.ProduceRequest, partition
             await log.replicas.ask(partition.keys.meta, on_disk=log.limits(partition).is_synced)
 
 
-async def ask_for_room(ctx: Context, partition: Partition) -> None:
+async def query_memory(ctx: Context, partition: Partition) -> None:
     """Query the memory of a partition's server if it had hardly any left."""
     reserve = ctx.frontend.log.reserve
     if reserve.is_used_up(partition.keys.log):

@@ -2,7 +2,7 @@
 
 - 3: static members   - 4: flexible   - 5: protocol type and name, which must be given
 
-If a member is named twice, its last assignment counts, as in Kafka. More than `MOST_ASSIGNED_BYTES` of assignments are
+If a member is named twice, its last assignment wins, as in Kafka. More than `MOST_ASSIGNED_BYTES` of assignments are
 UNKNOWN_SERVER_ERROR, as if Kafka's record of the group were too large.
 
 Source: KafkaApis.handleSyncGroupRequest, GroupCoordinatorService.syncGroup
@@ -31,7 +31,7 @@ MOST_ASSIGNED_BYTES: Final = 1 << 20
 
 def _check(ctx: Context, rights: Rights, request: requests.SyncGroupRequest) -> needs.Narrowed | None:
     if ctx.version >= _NAMES_PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
-        # Kafka looks at these before the rights.
+        # Kafka checks these before the rights.
         return None
     if rights.allows(needs.READ, needs.GROUP, request.group_id):
         return None
@@ -51,7 +51,7 @@ async def handle(ctx: Context, request: requests.SyncGroupRequest) -> Answer:
     assignments = {assigned.member_id: assigned.assignment for assigned in request.assignments}
     if sum(len(member_id) + len(assigned) for member_id, assigned in assignments.items()) > MOST_ASSIGNED_BYTES:
         return _answer(Synced(code=UNKNOWN_SERVER_ERROR))
-    asked = SyncRequest(
+    requested = SyncRequest(
         group_id=request.group_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
@@ -60,7 +60,7 @@ async def handle(ctx: Context, request: requests.SyncGroupRequest) -> Answer:
         assignments=list(assignments.items()),
     )
     try:
-        synced = await ctx.frontend.groups.classic.sync(asked, ctx.frontend.draining)
+        synced = await ctx.frontend.groups.classic.sync(requested, ctx.frontend.draining)
     except KorvetError as error:
         synced = Synced(code=failure_code(error, "sync_group"))
     await _note(ctx, request.group_id, synced)
@@ -77,7 +77,7 @@ def _answer(synced: Synced) -> Answer:
 
 
 async def _note(ctx: Context, group_id: str, synced: Synced) -> None:
-    """Remember the partitions that the client will read for the group, because its Fetches do not name the group."""
+    """Store the partitions that the client will read for the group, because its Fetches do not name the group."""
     if synced.code != 0 or synced.protocol_type != _CONSUMER:
         return
     topic = ctx.frontend.catalog.topic

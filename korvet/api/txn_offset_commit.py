@@ -1,7 +1,7 @@
 """TxnOffsetCommit (key 28), versions 0 to 5: offsets that become committed with a transaction.
 
 - 2: leader epochs   - 3: flexible, group metadata (KIP-447)   - 4: TRANSACTION_ABORTABLE
-- 5: the request brings the group into the transaction; before, the client sends AddOffsetsToTxn first (KIP-890)
+- 5: the request adds the group to the transaction; before, the client sends AddOffsetsToTxn first (KIP-890)
 
 Source: KafkaApis.handleTxnOffsetCommitRequest, GroupCoordinatorService.commitTransactionalOffsets,
 OffsetMetadataManager.commitTransactionalOffset
@@ -48,9 +48,9 @@ def _check(_ctx: Context, rights: Rights, request: requests.TxnOffsetCommitReque
 
 @api(28, 0, 5, needs=_check)
 async def handle(ctx: Context, request: requests.TxnOffsetCommitRequest) -> Answer:
-    """Keep offsets for the transaction; partitions that do not exist are refused before the group is asked."""
+    """Keep offsets for the transaction; partitions that do not exist are refused before the call to the group."""
     sorted_ = await sort_offsets(ctx, request, await known_topics(ctx, indexed(request.topics)))
-    if not sorted_.asked:
+    if not sorted_.requested:
         return _answer(sorted_, 0)
     return _answer(sorted_, await _hold(ctx, request, sorted_))
 
@@ -60,7 +60,7 @@ async def _hold(ctx: Context, request: requests.TxnOffsetCommitRequest, sorted_:
         return INVALID_GROUP_ID
     if not request.transactional_id:
         return INVALID_REQUEST
-    asked = CommitRequest(
+    requested = CommitRequest(
         group_id=request.group_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
@@ -70,7 +70,7 @@ async def _hold(ctx: Context, request: requests.TxnOffsetCommitRequest, sorted_:
     )
     try:
         code = await ctx.frontend.transactions.commit_offsets(
-            asked,
+            requested,
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,

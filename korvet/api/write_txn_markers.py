@@ -5,7 +5,7 @@ Kafka's brokers send it to each other, and administrators send it to end a trans
 no request.
 
 The marker ends the transaction that is open in the partition now. The partition refuses later batches of it, and the
-coordinator's own marker then finds nothing to do. Without an open transaction no marker is written.
+coordinator's own marker then has no effect. Without an open transaction no marker is written.
 
 Source: KafkaApis.handleWriteTxnMarkersRequest, ProducerAppendInfo.appendEndTxnMarker
 """
@@ -77,7 +77,7 @@ async def _code(ctx: Context, topic: Topic | int | None, index: int, marker: req
     try:
         code = await _end(ctx, topic, index, marker)
     except KorvetError as error:
-        # The marker may be sent again, whatever became of it. Kafka's admin client does so only on a missing leader.
+        # The marker may be sent again, whatever its outcome. Kafka's admin client does so only on a missing leader.
         return read_failure_code(error, "write_txn_markers")
     return UNKNOWN_TOPIC_OR_PARTITION if code == GONE else code
 
@@ -95,6 +95,6 @@ async def _end(ctx: Context, topic: Topic, index: int, marker: requests.Writable
         return INVALID_PRODUCER_EPOCH
     if found.ordinal < 0:
         return 0
-    # The ordinal names the transaction: if it has ended since, the marker changes nothing of the next one.
+    # The ordinal identifies the transaction: if it has ended since, the marker does not affect the next one.
     ending = Ending(found.ordinal, marker.producer_id, marker.producer_epoch, marker.transaction_result)
     return await log.mark(partition, ending)

@@ -34,7 +34,7 @@ async def test_worker_ends_if_the_supervisor_is_cancelled_before_it_gave_any_ord
             scope.cancel()
             await anyio.lowlevel.checkpoint()
 
-        monkeypatch.setattr(supervisor, "_tell", tell)
+        monkeypatch.setattr(supervisor, "_write_line", tell)
         await supervisor.supervise(live, "redis://127.0.0.1:1", [0], anyio.Event(), lambda: None, board)
     [worker] = begun
     has_ended = worker.returncode is not None

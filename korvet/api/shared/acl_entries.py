@@ -29,32 +29,32 @@ def needs_cluster(operation: Operation, failed: Callable[[R, Failure], Fields]) 
     return check
 
 
-def asked_filter(asked: requests.DescribeAclsRequest | requests.DeleteAclsFilter) -> AclFilter:
+def requested_filter(requested: requests.DescribeAclsRequest | requests.DeleteAclsFilter) -> AclFilter:
     """The filter of a DescribeAcls request, or of one element of DeleteAcls.
 
     :raises Disconnect: if it has a number that Kafka does not know; Kafka closes the connection, too.
     """
     found = AclFilter(
-        asked.resource_type_filter,
-        asked.pattern_type_filter,
-        asked.resource_name_filter,
-        asked.principal_filter,
-        asked.host_filter,
-        asked.operation,
-        asked.permission_type,
+        requested.resource_type_filter,
+        requested.pattern_type_filter,
+        requested.resource_name_filter,
+        requested.principal_filter,
+        requested.host_filter,
+        requested.operation,
+        requested.permission_type,
     )
     if found.is_unknown:
         raise Disconnect("a filter of access rules contains UNKNOWN elements")
     return found
 
 
-async def matching(ctx: Context, acls: Iterable[Acl], asked: AclFilter) -> list[Acl]:
-    """Those of some rules that a filter matches, in their order."""
-    return [acl async for acl in ctx.paced(acls) if asked.matches(acl)]
+async def matching(ctx: Context, acls: Iterable[Acl], requested: AclFilter) -> list[Acl]:
+    """The rules that a filter matches, in their order."""
+    return [acl async for acl in ctx.paced(acls) if requested.matches(acl)]
 
 
 def entry(acl: Acl) -> Fields:
-    """A rule's principal and what it may do, as answers have them."""
+    """A rule's principal, operation and permission, as answers show them."""
     return {
         "principal": acl.principal,
         "host": acl.host,
@@ -64,7 +64,7 @@ def entry(acl: Acl) -> Fields:
 
 
 def pattern(acl: Acl) -> Fields:
-    """A rule's resources, as answers have them."""
+    """A rule's resources, as answers show them."""
     return {"resource_type": acl.resource_type, "resource_name": acl.name, "pattern_type": acl.pattern_type}
 
 

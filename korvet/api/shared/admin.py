@@ -17,7 +17,7 @@ log = structlog.get_logger()
 TOPIC_OPERATIONS: Final = OPERATIONS[ResourceType.TOPIC]
 GROUP_OPERATIONS: Final = OPERATIONS[ResourceType.GROUP]
 CLUSTER_OPERATIONS: Final = OPERATIONS[ResourceType.CLUSTER]
-NOT_ASKED: Final = -(2**31)
+NOT_REQUESTED: Final = -(2**31)
 
 TENANT_IS_FULL: Final = "There are as many topics or partitions as the limits of this tenant allow."
 MALFORMED_MESSAGE: Final = (
@@ -47,7 +47,7 @@ def change_failure(ctx: Context, error: KorvetError) -> tuple[ErrorCode, str]:
 
     - nothing was applied: NOT_CONTROLLER, on which admin clients try again themselves
     - the change may have been applied: REQUEST_TIMED_OUT, after which the caller looks
-    - Redis takes no writes: KAFKA_STORAGE_ERROR, told at once because it lasts until an operator mends it
+    - Redis takes no writes: KAFKA_STORAGE_ERROR, without a retry, because it lasts until an operator repairs it
     - anything else is a defect: UNKNOWN_SERVER_ERROR and a line in the log
     """
     if isinstance(error, StoreError):
@@ -61,7 +61,7 @@ def change_failure(ctx: Context, error: KorvetError) -> tuple[ErrorCode, str]:
 
 
 def read_failure(ctx: Context, error: KorvetError, retriable: ErrorCode) -> ErrorCode:
-    """The code for a read that failed: ``retriable`` unless the store's answer itself was wrong."""
+    """The code for a failed read: ``retriable`` unless the store's reply itself was wrong."""
     if isinstance(error, StoreError):
         log.error("the store's answer cannot be used", api_key=ctx.api_key, reason=str(error))
         return ErrorCode.unknown_server_error

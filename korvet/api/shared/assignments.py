@@ -32,20 +32,20 @@ def count_problem(partitions: int, replicas: int) -> Problem | None:
     return None
 
 
-def manual_problem(asked: requests.CreatableTopic, node_ids: Collection[int]) -> Problem | None:
+def manual_problem(requested: requests.CreatableTopic, node_ids: Collection[int]) -> Problem | None:
     """The reason why a new topic's assignments (CreatableTopic) cannot be followed, or None."""
-    if asked.replication_factor != -1:
+    if requested.replication_factor != -1:
         return (
             ErrorCode.invalid_request,
             "A manual partition assignment was specified, but replication factor was not set to -1.",
         )
-    if asked.num_partitions != -1:
+    if requested.num_partitions != -1:
         return (
             ErrorCode.invalid_request,
             "A manual partition assignment was specified, but numPartitions was not set to -1.",
         )
     seen: set[int] = set()
-    for assignment in asked.assignments:
+    for assignment in requested.assignments:
         if assignment.partition_index in seen:
             return (
                 ErrorCode.invalid_replica_assignment,

@@ -1,7 +1,7 @@
 """Administrative requests in the audit log: the changes, and their outcomes.
 
-A line is written when the outcome is known, also if the client has left meanwhile. If nobody waited for the outcome, it
-is ``unknown``.
+A line is written when the outcome is known, even if the client has left meanwhile. If nothing waited for the outcome,
+it is ``unknown``.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _ADMINISTRATIVE: Final = {
     19: "topics", 21: "topics", 27: "markers", 33: "resources", 37: "topics", 42: "groups_names", 44: "resources",
     47: "",
 }  # fmt: skip
-"""The APIs that change topics, groups and settings, each with the field of the things that it changes.
+"""The APIs that change topics, groups and settings, each with the field of the items that it changes.
 
 DeleteTopics and the APIs of rules, users and quotas note their changes themselves.
 """
 _MOST_LOOKED_AT: Final = 1000
-"""The elements of an answer among which errors are looked for."""
+"""The elements of an answer that are searched for errors."""
 _NAMES: Final = ("name", "resource_name", "topic_id", "producer_id", "group_id")
 
 
 class Change:
-    """A change that is being made."""
+    """A change in progress."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -39,12 +39,12 @@ class Change:
         self.errors: list[str] = []
 
     def answered(self, answer: Fields) -> None:
-        """Have the change end with the errors that an answer shows."""
+        """End the change with the errors in an answer."""
         code = answer.get("error_code", 0)
         self.ended([code] * self._count if code else _error_codes(answer))
 
     def ended(self, codes: Iterable[int]) -> None:
-        """Have the change end with the error codes of its things, which may leave out zeros."""
+        """End the change with the error codes of its items, which may leave out zeros."""
         failures = [code for code in codes if code]
         self.outcome = "failed" if len(failures) >= self._count else "partly" if failures else "done"
         self.errors = sorted({ErrorCode(i16(code)).name.upper() for code in failures})
@@ -52,10 +52,10 @@ class Change:
 
 @contextmanager
 def noted(ctx: Context, names: Sequence[str], *, is_security: bool = False) -> Generator[Change]:
-    """Note the change that the block makes, for the audit log. Call ``ended`` of what it gets.
+    """Record the change that the block makes, for the audit log. The block calls ``ended`` on it.
 
-    :param names: what it is to change.
-    :param is_security: whether it is of rules, users or quotas, so that no line of it is left out unless it failed.
+    :param names: the items to change.
+    :param is_security: true for rules, users and quotas: no line of a successful change is left out.
     """
     change = Change(max(1, len(names)))
     try:
@@ -68,7 +68,7 @@ def noted(ctx: Context, names: Sequence[str], *, is_security: bool = False) -> G
 
 
 def things_of(api_key: int, request: Entity) -> list[str]:
-    """The names of what a request of topics, groups or settings is to change; none if it changes nothing."""
+    """The names of the topics, groups or settings that a request changes; empty if it changes nothing."""
     field = _ADMINISTRATIVE.get(api_key)
     if field is None or getattr(request, "validate_only", False):
         return []
@@ -81,7 +81,7 @@ def _named(thing: Entity) -> str:
 
 
 def _error_codes(answer: Fields) -> Iterator[int]:
-    """The error codes of an answer and of the elements within, as far as it looks."""
+    """The error codes of an answer and of its elements, up to a bound."""
     waiting: list[Fields] = [answer]
     for _ in range(_MOST_LOOKED_AT):
         if not waiting:

@@ -1,7 +1,7 @@
 """Configs as DescribeConfigs and CreateTopics show them.
 
-A value has Kafka's normal form, however it was typed: ` 086400000 ` is 86400000. Redis keeps it as it was typed, and so
-do the places where Kafka shows that: the cluster's own list, a broker's synonyms, and the answer of CreateTopics.
+A value has Kafka's normal form, however it was typed: ` 086400000 ` is 86400000. Redis keeps it as it was typed.
+Answers show that form where Kafka does: in the cluster's own list, a broker's synonyms, and the answer of CreateTopics.
 
 Source: kafka.server.ConfigHelper.
 """
@@ -33,13 +33,13 @@ def topic_entries(catalog: Catalog, topic: Topic) -> list[Entry]:
 
 
 def created_entries(catalog: Catalog, topic: Topic) -> list[Entry]:
-    """As `topic_entries`, with the topic's own as they were typed (KafkaConfigSchema.resolveEffectiveTopicConfigs)."""
+    """As `topic_entries`, with the topic's own values as typed (KafkaConfigSchema.resolveEffectiveTopicConfigs)."""
     own = topic.configs
     return [{**entry, "value": own.get(str(entry["name"]), entry["value"])} for entry in topic_entries(catalog, topic)]
 
 
 def broker_entries(catalog: Catalog, broker: Node) -> list[Entry]:
-    """All configs of a broker, by name. Those of its own are shown, though the cluster's count."""
+    """All configs of a broker, by name. The broker's own values are shown, but the cluster's are in force."""
     advertised = BROKER_FACTS["advertised.listeners"]
     address = Effective(name=advertised.name, value=f"PLAINTEXT://{broker.host}:{broker.port}", source=Source.STATIC)
     of_listeners = filter(None, map(broker_config, catalog.listener_configs()))
@@ -50,7 +50,7 @@ def broker_entries(catalog: Catalog, broker: Node) -> list[Entry]:
 
 
 def cluster_entries(catalog: Catalog) -> list[Entry]:
-    """The configs that are set for all brokers, by name and as they were typed."""
+    """The configs set for all brokers, by name and as they were typed."""
     return [
         {
             **_entry(BROKER_CONFIGS[name], [Effective(name=name, value=value, source=Source.CLUSTER)]),
@@ -105,7 +105,7 @@ def _topic_entry(catalog: Catalog, topic: Topic, config: Config) -> Entry:
 
 
 def _own(config: Config, own: Mapping[str, str], source: Source) -> list[Effective]:
-    """The value of a resource's own; unlike a broker's it is shown in the normal form among the synonyms, too."""
+    """A resource's own value; unlike a broker's, the synonyms show it in the normal form, too."""
     text = own.get(config.name)
     return [] if text is None else [Effective(name=config.name, value=normal(config.kind, text), source=source)]
 
@@ -116,7 +116,7 @@ def _entry(config: Config, values: list[Effective]) -> Entry:
         "name": config.name,
         # A broker's config without any value is null; a topic's config always has a default of its own.
         "value": normal(config.kind, counts.value) if values or config.default is not None else None,
-        # Kafka takes throttles, but knows them only by name.
+        # Kafka accepts throttles, but knows them only by name.
         "read_only": config.read_only or config.name in THROTTLES,
         "config_source": counts.source,
         "is_sensitive": False,

@@ -1,7 +1,7 @@
 """Changes of configs, for AlterConfigs and IncrementalAlterConfigs: topics, groups, client metrics and brokers.
 
-A request names resources; each is judged alone and applied alone. The configs that count for a broker are those for
-all brokers (the empty name), because every front-end serves every request. A group need not exist to have configs.
+A request names resources; each is checked and applied by itself. A broker follows the configs for all brokers (the
+empty name), because every front-end serves every request. A group need not exist to have configs.
 
 Source: kafka.server.ConfigAdminManager, ConfigurationControlManager.
 """
@@ -62,7 +62,7 @@ MakeChange = Callable[[requests.AlterConfigsResource, Mapping[str, str], Known],
 
 
 def unsupported(resource_type: int) -> str:
-    """The message for a resource type that Kafka has and korvet has not."""
+    """The message for a resource type that Kafka has and korvet lacks."""
     return f"Korvet has no configs of resource type {ResourceType(resource_type).name}"
 
 
@@ -70,7 +70,7 @@ KINDS: Final[Mapping[int, security.ResourceType]] = {
     ResourceType.TOPIC: security.ResourceType.TOPIC,
     ResourceType.GROUP: security.ResourceType.GROUP,
 }
-"""The kinds of resources with rights of their own; the rights to all others are the cluster's."""
+"""The types of resources with rights of their own; for all others the cluster's rights count."""
 
 
 def config_needs(operation: Operation, answered: str, refused: Callable[[Resource, ErrorCode, str], Fields]) -> Needs:
@@ -189,7 +189,7 @@ async def _alter_topic(
 async def topic_misconfigured(ctx: Context, configs: Mapping[str, str | None], stored: Mapping[str, str]) -> str | None:
     """The reason why a topic with the stored configs cannot have these, or None.
 
-    A schema is made in a thread, which takes a while.
+    A schema is compiled in a thread, because that takes a while.
     """
     schema = configs.get(VALUE_SCHEMA) or ""
     if schema != stored.get(VALUE_SCHEMA) and not is_made(schema):
@@ -234,7 +234,7 @@ async def _alter_client_metrics(
 
 
 async def _apply_own(ctx: Context, owner: Owner, name: str, change: ConfigChange, validate_only: bool) -> Outcome:
-    """Have a resource other than a topic change its own configs, which were judged."""
+    """Apply checked changes to the configs of a resource other than a topic."""
     most = MOST_OWNERS[owner]
     try:
         code = await ctx.frontend.catalog.configure_own(owner, name, change, most, validate_only=validate_only)
@@ -248,7 +248,7 @@ async def _apply_own(ctx: Context, owner: Owner, name: str, change: ConfigChange
 async def _alter_broker(
     ctx: Context, resource: requests.AlterConfigsResource, make_change: MakeChange, validate_only: bool
 ) -> Outcome:
-    """Change what is set for all brokers, or for one: that is kept and shown, and counts nowhere."""
+    """Change the configs of all brokers, or of one: the latter are stored and shown, but not in force."""
     catalog, name, known = ctx.frontend.catalog, resource.resource_name, node_ids(ctx)
     if name and not is_integer(name):
         return ErrorCode.invalid_request, f"Node id must be an integer, but it is: {name}"

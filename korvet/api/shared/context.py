@@ -41,15 +41,15 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 AT_ONCE: Final = 50
-"""The groups or transactions of one request that are handled at the same time."""
+"""The number of groups or transactions of one request that are handled at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """A listener: its name, its address, the address and the brokers that it shows to clients, and its connections.
+    """A listener: its name, its address, the address and the brokers that clients see, and its connections.
 
-    With ``proxy_protocol`` a load balancer says, before each connection's first byte, whose connection it is.
-    ``sasl`` are the mechanisms of which clients must use one to log in; empty for none.
+    With ``proxy_protocol`` a load balancer sends a header with the client's address before each connection's first
+    byte. ``sasl`` are the mechanisms for logins; empty without logins.
     """
 
     host: str
@@ -67,7 +67,7 @@ class Listener:
 class Frontend:
     """One front-end process: the state that all its connections share.
 
-    ``draining`` is set when the process is asked to stop, and every waiter in `Wakeups` wakes. A waiting Fetch is then
+    ``draining`` is set when the process has to stop, and every waiter in `Wakeups` wakes. A waiting Fetch is then
     answered with the records it has, and a parked join with COORDINATOR_NOT_AVAILABLE, so that its client goes
     elsewhere. ``authorizer`` is None if every client may do everything.
     """
@@ -93,13 +93,13 @@ class Frontend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One request's circumstances. ``principal`` is the client's, as ``User:name``; ``User:ANONYMOUS`` showed nothing.
-    ``login`` is that of a connection of a listener with SASL.
+    """The context of one request. ``principal`` is the client's, as ``User:name``; ``User:ANONYMOUS`` has no
+    credentials. ``login`` is the connection's login, at a listener with SASL.
 
     A connection's requests of one API, version and client id share a context. ``fetched`` are the partitions for which
     one of these requests attached Redis groups. ``target`` is the node that the client connected to, by its id or the
-    balancer's port, None if it is not known. ``share`` is the connection's part of the bound on answers' bytes.
-    ``rights`` are None if every client may do everything. ``peer`` is one of all requests of a connection.
+    balancer's port, None if unknown. ``share`` is the connection's part of the bound on answers' bytes. ``rights`` is
+    None if every client may do everything. All requests of a connection share ``peer``.
     """
 
     frontend: Frontend
@@ -117,7 +117,7 @@ class Context:
     peer: Peer = field(default_factory=Peer, compare=False)
 
     def traits(self, id: UUID) -> Traits:
-        """The client as a client instance of this id."""
+        """The client's traits as a client instance with this id."""
         port = self.peer.port
         return Traits(
             client_instance_id=shown(id),
@@ -129,16 +129,16 @@ class Context:
         )
 
     async def gathered(self, things: Sequence[T], call: Callable[[T], Awaitable[R]]) -> list[R]:
-        """The results of a call for each of the things, some at a time, so that other requests get their turns."""
+        """The results of a call for each item, some at a time, so that other requests get their turns."""
         found: list[R] = []
         async for some in self.sliced(things, AT_ONCE):
             found += await asyncio.gather(*map(call, some))
         return found
 
     def paced(self, things: Iterable[T]) -> AsyncIterator[T]:
-        """The things one by one, with a turn for other requests after every few hundred."""
+        """The items one by one, with a turn for other requests after every few hundred."""
         return self.frontend.turns.paced(things)
 
     def sliced(self, things: Sequence[T], size: int = SLICE) -> AsyncIterator[Sequence[T]]:
-        """The things in slices, with a turn for other requests before each slice but the first."""
+        """The items in slices, with a turn for other requests before each slice but the first."""
         return self.frontend.turns.sliced(things, size=size)

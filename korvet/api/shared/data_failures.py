@@ -1,4 +1,4 @@
-"""The meaning that a failing store has for producers and consumers."""
+"""The error codes of a failing store for producers and consumers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from korvet.errors import (
 log = structlog.get_logger()
 
 PASSING_S: Final = 0.1
-"""How long an answer waits that only says to try again: Kafka's default of retry.backoff.ms.
+"""The delay of an answer that only makes the client retry: Kafka's default of retry.backoff.ms.
 
 The Java consumer repeats a Fetch that failed at once, and aiokafka a Metadata request without leaders. In an outage of
 Redis each of them would send hundreds a second.
@@ -36,13 +36,14 @@ Redis each of them would send hundreds a second.
 def failure_code(error: KorvetError, api: str) -> int:
     """The error code of a partition whose command failed.
 
-    - the reply was lost: REQUEST_TIMED_OUT, because the batch may or may not be there; clients try again
-    - Redis was not reached: NOT_LEADER_OR_FOLLOWER, on which clients ask for metadata and try again, and count no try
+    - the reply was lost: REQUEST_TIMED_OUT, because the batch may or may not be in the log; clients retry
+    - Redis was not reached: NOT_LEADER_OR_FOLLOWER, on which clients request metadata and retry without counting the
+      attempt
     - at maxmemory: KAFKA_STORAGE_ERROR, on which clients do not give up either
     - larger than Redis takes: MESSAGE_TOO_LARGE, on which clients split the batch, or give it up
     - anything else is a defect: UNKNOWN_SERVER_ERROR and a line in the log; a damaged partition has had its line
 
-    The error forgets its frames, which hold the request.
+    The function clears the error's traceback, whose frames refer to the request.
     """
     forget_frames(error)
     if isinstance(error, StoreUnavailable):
@@ -57,13 +58,13 @@ def failure_code(error: KorvetError, api: str) -> int:
 
 
 def failure_message(error: KorvetError) -> str | None:
-    """The message beside the code: the reason why Redis takes no writes or not this one; else None."""
+    """The message for the code: the reason why Redis takes no writes, or not this one; else None."""
     return str(error) if isinstance(error, StoreRefusing | ValueTooLarge) else None
 
 
 def read_failure_code(error: KorvetError, api: str) -> int:
     """The error code of a partition that could not be read; a lost reply counts as a Redis that was not reached.
 
-    It is never REQUEST_TIMED_OUT: on a Fetch the Java consumer takes that for a broker's defect and ends.
+    It is never REQUEST_TIMED_OUT: on a Fetch the Java consumer treats that as a broker's defect and ends.
     """
     return NOT_LEADER_OR_FOLLOWER if isinstance(error, StoreUnavailable) else failure_code(error, api)

@@ -1,4 +1,4 @@
-"""The meaning of a failing store for members of groups, and durations as kio reads them."""
+"""The error codes of a failing store for members of groups, and durations as kio reads them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _MS: Final = timedelta(milliseconds=1)
 def failure_code(error: KorvetError, api: str) -> int:
     """The error code of a call to a group or transaction that failed.
 
-    - trying again helps: COORDINATOR_NOT_AVAILABLE, on which clients look for the coordinator and do
+    - a retry helps: COORDINATOR_NOT_AVAILABLE, on which clients find the coordinator again and retry
     - a setting's bound is reached: POLICY_VIOLATION
     - anything else is a defect: UNKNOWN_SERVER_ERROR and a line in the log
 
-    The error forgets its frames, which hold the request.
+    The function clears the error's traceback, whose frames refer to the request.
     """
     forget_frames(error)
     if isinstance(error, StoreUnavailable | StoreFull):

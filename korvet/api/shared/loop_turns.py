@@ -1,8 +1,8 @@
 """Long work in slices, between which the event loop serves other requests.
 
-A request may name thirty thousand partitions, and an answer may tell of more. A handler of so many things takes a turn
-before each `SLICE` of them. Turns come one at a time: one in each round of the loop, however many requests are long. A
-short request never waits.
+A request may name thirty thousand partitions, and an answer may list more. A handler of so many items takes a turn
+before each `SLICE` of them. There is one turn in each round of the loop, however many requests are long, so a short
+request never waits.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from korvet.redis.reply import in_task
 T = TypeVar("T")
 
 MOST_REPEATS: Final = 10
-"""The repetitions of names in a request that are answered."""
+"""The number of repeated names in a request that get an answer."""
 SLICE: Final = 500
-"""Things that a handler looks up, or puts into an answer, in 1 to 3 ms."""
+"""The number of items that a handler looks up, or writes into an answer, in 1 to 3 ms."""
 
 
 def with_few_repeats(things: Iterable[T]) -> list[T]:
-    """The things in their order, with `MOST_REPEATS` repeats at most.
+    """The items in their order, with `MOST_REPEATS` repeats at most.
 
     Kafka describes a group as often as it is named; one large group thirty thousand times would fill the memory.
     """
@@ -54,9 +54,9 @@ class LoopTurns:
         await future
 
     async def paced(self, things: Iterable[T], *, size: int = SLICE) -> AsyncIterator[T]:
-        """The things, with a turn after every ``size`` of them in one round of the loop.
+        """The items, with a turn after every ``size`` of them in one round of the loop.
 
-        Other callers' things in the same round count too: many short lists within a list are long together.
+        Other callers' items in the same round count too: many short lists add up to a long one.
         """
         for thing in things:
             yield thing
@@ -64,9 +64,9 @@ class LoopTurns:
                 await self.turn()
 
     def is_due(self, size: int = SLICE) -> bool:
-        """Count a thing of which ``size`` may be done in one round; returns whether a turn is due before the next.
+        """Count an item, of which one round may do ``size``; returns true if a turn is due before the next.
 
-        A handler that is called often calls this itself: an asynchronous generator costs more than few things do.
+        A frequent handler calls this itself: for a few items an asynchronous generator would cost more than the work.
         """
         if not self._done:
             asyncio.get_running_loop().call_soon(self._begin_round)
@@ -74,7 +74,7 @@ class LoopTurns:
         return self._done >= 1
 
     async def sliced(self, things: Sequence[T], *, size: int = SLICE) -> AsyncIterator[Sequence[T]]:
-        """The things in slices of at most ``size``, with a turn before each slice but the first."""
+        """The items in slices of at most ``size``, with a turn before each slice but the first."""
         for at in range(0, len(things), size):
             if at:
                 await self.turn()

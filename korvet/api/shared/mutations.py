@@ -1,6 +1,6 @@
 """The quota of controller mutations (KIP-599): partitions that a request makes or deletes.
 
-From a version on, clients know THROTTLING_QUOTA_EXCEEDED: things are refused once the quota is used up. Older requests
+From a version on, clients know THROTTLING_QUOTA_EXCEEDED: once the quota is used up, topics are refused. Older requests
 are served as a whole. In both cases the connection is throttled.
 
 Source: ControllerMutationQuotaManager, StrictControllerMutationQuota, PermissiveControllerMutationQuota
@@ -22,7 +22,7 @@ EXCEEDED: Final = (ErrorCode.throttling_quota_exceeded, "The throttling quota ha
 class Mutations:
     """The mutations of one request.
 
-    :param strict_since: the version from which on things are refused.
+    :param strict_since: the first version whose topics may be refused.
     """
 
     def __init__(self, ctx: Context, strict_since: int) -> None:

@@ -1,11 +1,11 @@
-"""What each API needs: checks that run before a handler, and leave of a request what its client may do.
+"""The rights that each API needs: checks that run before a handler, and remove the forbidden parts of a request.
 
-A check gets the rights of the client and the request. It returns None if all is allowed. Otherwise it returns what is
-left of the request, and a function that puts refusals into the answer. A check of many names is a generator, which
-yields where other requests are due. Handlers that answer for each thing, or that create and filter things, use
-``ctx.rights`` themselves; their check is the part that refuses the whole request, or `by_handler`.
+A check gets the rights of the client and the request. It returns None if everything is allowed, else the rest of the
+request, and a function that adds refusals to the answer. A check of many names is a generator, which yields where other
+requests are due. Handlers that answer for each item, or that create and filter items, use ``ctx.rights`` themselves;
+their check is the part that refuses the whole request, or `by_handler`.
 
-An unknown thing and a forbidden one look alike: a check by name never looks whether the name exists.
+Clients cannot tell a forbidden item from an unknown one: a check by name never looks up whether the name exists.
 
 Source: kafka.server.AuthHelper, KafkaApis, ControllerApis
 """
@@ -61,7 +61,7 @@ Served = Fields | None
 
 
 class Narrowed(NamedTuple):
-    """What is left of a request, None if nothing is; ``complete`` makes the answer of the handler's, or of nothing."""
+    """The rest of a request, or None if nothing is left; ``complete`` adds the refusals to the handler's answer."""
 
     request: Entity | None
     complete: Callable[[Served], Served]
@@ -70,7 +70,7 @@ class Narrowed(NamedTuple):
 Steps = Generator[None, None, Narrowed | None]
 Check = Callable[[Context, Rights, R], Narrowed | Steps | None]
 Needs = Check[Any]
-"""The check of some API; it gets requests of this API alone."""
+"""The check of one API; it gets only requests of this API."""
 
 
 class OfGroup(Protocol):
@@ -81,12 +81,12 @@ class OfGroup(Protocol):
 
 
 def nothing(_ctx: Context, _rights: Rights, _request: Entity) -> Narrowed | None:
-    """The check of an API that everybody may use."""
+    """The check of an API that every client may use."""
     return None
 
 
 def by_handler(_ctx: Context, _rights: Rights, _request: Entity) -> Narrowed | None:
-    """The check of an API whose handler checks each thing of the request by ``ctx.rights``."""
+    """The check of an API whose handler checks each item of the request by ``ctx.rights``."""
     return None
 
 
@@ -129,25 +129,25 @@ def items(
     refused: Callable[[T], Fields],
     name: Callable[[T], str] = str,
 ) -> Needs:
-    """A check of each thing in a field of the request; refused ones come last in the answer.
+    """A check of each item in a field of the request; refused ones come last in the answer.
 
-    :param answered: the answer's field of the things.
-    :param refused: the answer of a thing that is not allowed.
+    :param answered: the answer's field of the items.
+    :param refused: the answer for a forbidden item.
     """
 
     def check(ctx: Context, rights: Rights, request: Entity) -> Steps:
-        asked = getattr(request, field) or ()
-        denied = yield from denied_names(ctx, rights, operation, kind, map(name, asked))
+        requested = getattr(request, field) or ()
+        denied = yield from denied_names(ctx, rights, operation, kind, map(name, requested))
         if not denied:
             return None
-        kept, others = yield from parted(ctx, asked, denied, name, refused)
+        kept, others = yield from parted(ctx, requested, denied, name, refused)
         return Narrowed(left(request, field, kept), lambda answer: _extended(answer, answered, others))
 
     return check
 
 
 def left(request: Entity, field: str, kept: Iterable[Entity | str]) -> Entity | None:
-    """What is left of a request with only these things in a field; None if there are none."""
+    """The request with only these items in a field; None without items."""
     things = tuple(kept)
     return replace(request, **{field: things}) if things else None
 
@@ -194,7 +194,7 @@ def denied_names(
 def parted(
     ctx: Context, things: Iterable[T], denied: Set[str], name: Callable[[T], str], refused: Callable[[T], Fields]
 ) -> Generator[None, None, tuple[list[T], list[Fields]]]:
-    """The things whose names are not denied, and the refusals of the others; it yields where other requests are due."""
+    """The items whose names are allowed, and the refusals of the others; it yields where other requests are due."""
     kept, others = list[T](), list[Fields]()
     for one in things:
         if ctx.frontend.turns.is_due():
@@ -207,7 +207,7 @@ def parted(
 
 
 async def unseen(ctx: Context, kind: ResourceType, names: Iterable[str], operation: Operation = DESCRIBE) -> Set[str]:
-    """The names that the client may not know of, for lists that leave them out; no refusal is noted."""
+    """The names that the client may not describe, for lists that leave them out; the audit log gets no refusal."""
     if ctx.rights is None:
         return frozenset()
     return await ctx.frontend.turns.result(denied_names(ctx, ctx.rights.quiet, operation, kind, names))

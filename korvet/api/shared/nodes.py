@@ -1,7 +1,7 @@
-"""The nodes that a client is shown: the leader of each partition, the coordinator of each group, and their addresses.
+"""The nodes that clients see: the leader of each partition, the coordinator of each group, and their addresses.
 
 All of it is only a hint. Every front-end serves every request, so a client with another or an older hint is served as
-well as any.
+well.
 
 Rendezvous hashing spreads leaders and coordinators: each partition and each group takes the node with the highest score
 for it. When a node comes or goes, only its own share moves.
@@ -17,13 +17,13 @@ from typing import Final, NamedTuple, Protocol
 from korvet.store.registry import DEFAULT_LISTENER, Registry
 
 NAMED_NODES: Final = 6
-"""The nodes of a listener whose host names tell them apart, at one port."""
+"""The nodes of a listener with a host name for each, at one port."""
 _REMEMBERED: Final = 100_000
 _REMEMBERED_NAMED: Final = 1000
 
 _ONES: Final = 2**64 - 1
 _ODD: Final = 0x9E3779B97F4A7C15
-"""2^64 over the golden ratio: in a product with it every bit of a number reaches the highest bits."""
+"""2^64 divided by the golden ratio: multiplication by it spreads every bit of a number to the highest bits."""
 
 
 class Node(NamedTuple):
@@ -39,10 +39,10 @@ class Nodes(Protocol):
 
     @property
     def own_id(self) -> int:
-        """The id of the front-end that answers; behind a load balancer, an id that leads to any of them."""
+        """The id of the answering front-end; with a load balancer, an id that leads to any of them."""
 
     def all(self) -> Sequence[Node]:
-        """Every node that `leader` and `coordinator` may give."""
+        """Every node that `leader` and `coordinator` may return."""
 
     def leader(self, topic: str, partition: int) -> Node:
         """The node to which clients send a partition's Produce and Fetch requests."""
@@ -51,11 +51,11 @@ class Nodes(Protocol):
         """The node to which a group's members send their requests."""
 
     def lists(self, group_id: str, target: int | None) -> bool:
-        """True if a group is in the list of the node that was asked.
+        """True if the target node lists a group.
 
         :param target: the node, by the balancer's port or the server name; None if neither names it.
 
-        Clients ask every node for its groups, and some show a group twice if two nodes list it.
+        Clients query every node for its groups, and some show a group twice if two nodes list it.
         """
 
     def leads(self, topic: str, partition: int, target: int | None) -> bool:
@@ -71,7 +71,7 @@ class Spread:
         self._found: dict[tuple[str, int], Node] = {}
 
     def node(self, name: str, index: int = -1) -> Node:
-        """The node of a name, or of a topic's name and a partition's index."""
+        """The node for a name, or for a topic's name and a partition's index."""
         if len(self._nodes) == 1:
             return self._nodes[0][1]
         found = self._found.get((name, index))
@@ -90,9 +90,9 @@ def _hashed(text: str) -> int:
 
 
 class FixedNodes:
-    """Nodes that never change. Without coordinators of their own, the leaders coordinate too.
+    """Nodes that never change. Without separate coordinators, the leaders coordinate too.
 
-    :param is_by_id: whether a client's target is the id of a node, and no port.
+    :param is_by_id: true if a client's target is the id of a node, not a port.
     """
 
     def __init__(self, leaders: Sequence[Node], coordinators: Sequence[Node] = (), *, is_by_id: bool = False) -> None:
@@ -122,7 +122,7 @@ class FixedNodes:
 
 
 class LeasedNodes:
-    """The live front-ends in the registry of their namespace, by their addresses at listeners of one name."""
+    """The live front-ends in the registry of a namespace, by their addresses at listeners of one name."""
 
     def __init__(self, registry: Registry, name: str = DEFAULT_LISTENER) -> None:
         self._registry = registry
@@ -166,10 +166,10 @@ def virtual_nodes(host: str, ports: Sequence[int]) -> FixedNodes:
 
     A client keeps a connection for each node, and the balancer gives each connection to any front-end. So several
     front-ends serve one client, and a request that waits at one node holds up nothing at the others. The second half of
-    the nodes coordinates, because kafkajs would send heartbeats behind a produce of megabytes. Every front-end of a
-    namespace must give the same nodes without asking, so the ids are fixed.
+    the nodes coordinates, because kafkajs would send heartbeats after a produce of megabytes. Every front-end of a
+    namespace must return the same nodes without communication, so the ids are fixed.
 
-    Each node has an address of its own: older librdkafka takes two nodes at one address for one broker whose id
+    Each node has an address of its own: older librdkafka treats two nodes at one address as one broker whose id
     changes. Then it never finds the leaders (confluentinc/librdkafka#4212; kcat with 2.0.2 reads nothing, 2.16 is
     right).
     """

@@ -17,10 +17,10 @@ from korvet.store.log.partition import Meta, Partition
 class LeaderEpoch(NamedTuple):
     """A partition's leader epoch, -1 if there is no such partition, and the error to answer for the partition.
 
-    If the partition cannot be read, it is the last known epoch, as Kafka answers for a partition without leader.
-    A front-end that has heard none tells 0: a client that knows a higher one passes it over. librdkafka would take over
-    -1, and later take the old epoch for a new one. It would validate its position then, and during a Fetch it takes the
-    result for a truncation: it reads records a second time. Java's client forgets the epoch that it knows for -1.
+    If the partition cannot be read, it is the last known epoch, as Kafka answers for a partition without leader. A
+    front-end that knows no epoch reports 0, which a client with a higher one ignores. librdkafka would adopt -1, later
+    treat the old epoch as a new one, and validate its position. During a Fetch it mistakes the result for a truncation,
+    and reads records a second time. On -1 Java's client forgets the epoch that it knows.
 
     Source: KRaftMetadataCache.partitionMetadata; rd_kafka_toppar_leader_update
     """
@@ -31,10 +31,10 @@ class LeaderEpoch(NamedTuple):
 
 async def leader_epochs(ctx: Context, spans: Iterable[tuple[Topic, range]]) -> Mapping[tuple[str, int], LeaderEpoch]:
     """The leader epoch of each partition, by topic name and partition."""
-    asked = [(topic, partition) for topic, partitions in spans for partition in partitions]
+    requested = [(topic, partition) for topic, partitions in spans for partition in partitions]
     log = ctx.frontend.log
     epochs: dict[tuple[str, int], LeaderEpoch] = {}
-    async for some in ctx.sliced(asked):
+    async for some in ctx.sliced(requested):
         partitions = [log.partition(topic, index) for topic, index in some]
         for partition, meta in zip(partitions, await log.metas(partitions), strict=True):
             epochs[partition.topic.name, partition.index] = _epoch(ctx, partition, meta)
@@ -43,7 +43,7 @@ async def leader_epochs(ctx: Context, spans: Iterable[tuple[Topic, range]]) -> M
 
 def _epoch(ctx: Context, partition: Partition, meta: Meta | KorvetError | None) -> LeaderEpoch:
     if isinstance(meta, DamagedLog):
-        # Clients retry until an operator has put it right.
+        # Clients retry until an operator has repaired it.
         return LeaderEpoch(partition.last_epoch, ErrorCode.leader_not_available)
     if isinstance(meta, KorvetError):
         return LeaderEpoch(partition.last_epoch, read_failure(ctx, meta, ErrorCode.leader_not_available))

@@ -36,10 +36,10 @@ from korvet.wire.batch import Refusal
 from korvet.wire.writer import Fields
 
 TOPIC_ID_SINCE: Final = 13
-"""The version from which on topics have ids, and no names."""
+"""From this version on, topics have ids and no names."""
 _ABORTABLE_SINCE: Final = 11
 JOINS_SINCE: Final = 12
-"""The version from which on a batch brings its partition into the transaction."""
+"""From this version on, a batch adds its partition to the transaction."""
 NO_TIMESTAMP: Final = -1
 
 
@@ -62,14 +62,14 @@ class Pending:
         self.appending = appending
         self.append_time = append_time
         self.unconfirmed = unconfirmed
-        """The wait for replicas to have the batch, for ``timeout_s`` at most; None if none need have it."""
+        """The wait for replicas to have the batch, for ``timeout_s`` at most; None if none is needed."""
         self.timeout_s = timeout_s
         self.refusal = refusal
 
 
 Outcome = Fields | Pending
 Topics = list[tuple[str | UUID, list[Outcome]]]
-"""Each topic's name or id, with the outcomes of its partitions."""
+"""Each topic by name or id, with the outcomes of its partitions."""
 
 
 def partition_answer(
@@ -106,9 +106,9 @@ def unknown_code(ctx: Context, topic: Topic | None) -> int:
 
 
 async def answered(ctx: Context, request: requests.ProduceRequest, topics: Topics) -> Fields | None:
-    """Wait for the outcomes, and make the answer of them; None for acks=0.
+    """Wait for the outcomes, and build the answer; None for acks=0.
 
-    :raises Disconnect: a batch failed, and the client waits for no answer.
+    :raises Disconnect: a batch failed, and the client wants no answer.
     """
     if request.transactional_id is not None:
         await _verify(topics)
@@ -136,12 +136,12 @@ async def _verify(topics: Topics) -> None:
         await verify_together(transactional)
 
 
-def _check_silent(asked: Topics, answered: Sequence[Fields]) -> None:
-    """Close the connection after an error: a client that asked for no answer learns of it so, as in Kafka.
+def _check_silent(requested: Topics, answered: Sequence[Fields]) -> None:
+    """Close the connection after an error, as Kafka does to report it to a client that wants no answer.
 
     :raises Disconnect:
     """
-    for (name, _), topic in zip(asked, answered, strict=True):
+    for (name, _), topic in zip(requested, answered, strict=True):
         for answer in topic["partition_responses"]:
             if (code := answer["error_code"]) != 0:
                 raise Disconnect(f"produce with acks=0 failed on {name}-{answer['index']}: {ErrorCode(code).name}")
@@ -182,7 +182,7 @@ def _code_for_version(version: int, code: int) -> tuple[int, str | None]:
     if code == TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
         return INVALID_TXN_STATE, "Partition was not added to the transaction"
     if code in (VERIFY, CONCURRENT_TRANSACTIONS):
-        # Old clients try again on this code, and do not ask for metadata before.
+        # Old clients retry on this code, without a metadata request before.
         if version < JOINS_SINCE:
             return NOT_ENOUGH_REPLICAS, "The transaction before this one has not ended yet"
         return CONCURRENT_TRANSACTIONS, None

@@ -29,8 +29,8 @@ Entries = dict[str, list[tuple[int, int]]]
 def may_commit(rights: Rights, group_id: str) -> bool:
     """True if a client may commit offsets of a group.
 
-    The archive's offsets have records removed (``korvet.retention=archived``), so they need DELETE of its group besides
-    READ, which Kafka wants. A rule for all groups often gives READ.
+    The archive's offsets cause the removal of records (``korvet.retention=archived``), so they need DELETE of its group
+    in addition to Kafka's READ. A rule for all groups often gives READ.
     """
     if not rights.allows(READ, GROUP, group_id):
         return False
@@ -38,26 +38,26 @@ def may_commit(rights: Rights, group_id: str) -> bool:
 
 
 class SortedOffsets:
-    """The partitions of a request: refused ones, and ones whose offsets the group gets."""
+    """The partitions of a request: refused ones, and ones whose offsets go to the group."""
 
     def __init__(self) -> None:
         self.refused: Entries = {}
-        self.asked: Entries = {}
+        self.requested: Entries = {}
         self.offsets: dict[TopicPartition, Offset] = {}
 
     def refuse(self, topic: str, index: int, code: int) -> None:
-        """Refuse a partition, of which the group is not asked."""
+        """Refuse a partition; the group does not get it."""
         self.refused.setdefault(topic, []).append((index, code))
 
     def answers(self, code: int) -> Entries:
         """Refused partitions first, and each topic once, as in Kafka's answer.
 
-        ``code`` is the group's. If it is not 0, each partition that went to the group has it.
+        ``code`` is the group's. If it is not 0, each partition that went to the group gets it.
         """
         if code == 0 and not self.refused:
-            return self.asked
+            return self.requested
         topics = self.refused
-        for name, entries in self.asked.items():
+        for name, entries in self.requested.items():
             topics.setdefault(name, []).extend(entries if code == 0 else [(index, code) for index, _ in entries])
         return topics
 
@@ -65,8 +65,8 @@ class SortedOffsets:
 async def sort_offsets(ctx: Context, request: Commit, topics: Mapping[str, Topic | int]) -> SortedOffsets:
     """Sort the partitions of an OffsetCommit or TxnOffsetCommit into refused ones and ones for the group.
 
-    Unknown partitions are refused. Too long metadata has its code among the group's partitions, and no offset. If a
-    request names a partition twice, its last offset counts: Kafka writes both, and the later write wins.
+    Unknown partitions are refused. A partition with too long metadata has its code among the group's partitions, and no
+    offset. If a request names a partition twice, its last offset wins: Kafka writes both.
 
     :param topics: the answer of `known_topics` for the request.
     """
@@ -94,7 +94,7 @@ async def _denied(ctx: Context, rights: Rights, request: Commit) -> Set[str]:
 
 
 def refused_offsets(request: Commit, code: int) -> Fields:
-    """The answer to an OffsetCommit or TxnOffsetCommit of which every partition has the same code."""
+    """The answer to an OffsetCommit or TxnOffsetCommit with the same code for every partition."""
     return {
         "topics": [
             {
@@ -119,9 +119,9 @@ def _sort(
     elif not 0 <= index < topic.partitions:
         result.refuse(name, index, UNKNOWN_TOPIC_OR_PARTITION)
     elif _utf16_length(part.committed_metadata or "") > longest:
-        result.asked.setdefault(name, []).append((index, OFFSET_METADATA_TOO_LARGE))
+        result.requested.setdefault(name, []).append((index, OFFSET_METADATA_TOO_LARGE))
     else:
-        result.asked.setdefault(name, []).append((index, 0))
+        result.requested.setdefault(name, []).append((index, 0))
         result.offsets[name, index] = Offset(
             part.committed_offset, part.committed_leader_epoch, topic.id, part.committed_metadata or ""
         )

@@ -1,8 +1,7 @@
-"""The telemetry of clients (KIP-714): which metrics a client is to push, and when it may.
+"""The telemetry of clients (KIP-714): the metrics that a client has to push, and when it may.
 
-What is known of a client instance lies on its connection, and goes with it: so front-ends share nothing, and a client
-whose connection moves goes on at another one. Its subscription id is computed from its id and its subscriptions alone,
-so all front-ends compute the same.
+The state of a client instance belongs to its connection: front-ends share nothing, and a client that reconnects
+elsewhere goes on there. All front-ends compute the same subscription id from the instance's id and its subscriptions.
 
 Source: org.apache.kafka.server.ClientMetricsManager, ClientMetricsInstance.
 """
@@ -31,18 +30,18 @@ log = structlog.get_logger()
 
 UNKNOWN: Final = "unknown"
 MOST_SOFTWARE_CHARACTERS: Final = 256
-"""The characters of a software name that are kept."""
+"""The stored length of a software name."""
 ASKS_AGAIN: Final = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type)
-"""Refusals of a push; after one a client may get its subscriptions at once."""
+"""The refusals of a push after which a client may get its subscriptions at once."""
 
 
 @dataclass(slots=True)
 class Instance:
-    """A client instance as its connection last saw it; times are by `monotonic`, in seconds."""
+    """The last state of a client instance on its connection; times are by `monotonic`, in seconds."""
 
     id: UUID
     of: Sequence[Subscription]
-    """The subscriptions that were there."""
+    """The subscriptions at that time."""
     metrics: Sequence[str]
     interval_ms: int
     subscription_id: int
@@ -51,18 +50,18 @@ class Instance:
     is_terminating: bool = False
     last_error: ErrorCode = ErrorCode.none
     taken_at: float = -inf
-    """The time of the last push that was unpacked."""
+    """The time of the last decompressed push."""
     waits_until: float = -inf
-    """The earliest time of a push, after one that was unpacked of another instance of the same connection."""
+    """The earliest time of a push, after a decompressed one of another instance of the same connection."""
 
     def follow(self, earlier: Instance) -> None:
-        """Come after an instance of the same connection: one that takes new ids may push no more often."""
+        """Follow an instance of the same connection, so that a client with new ids may push no more often."""
         self.waits_until, self.taken_at = earlier.waits_until, earlier.taken_at
         if earlier.id != self.id:
             self.waits_until = max(self.waits_until, earlier.taken_at + self.interval_ms / 1000)
 
     def may_get(self) -> bool:
-        """Note a question for the subscriptions, unless it comes before the next push is due."""
+        """Record a request for the subscriptions; false if it comes before the next push is due."""
         now = monotonic()
         if now - max(self.got_at, self.pushed_at) >= self.interval_ms / 1000:
             self.got_at = now
@@ -70,7 +69,7 @@ class Instance:
         return False
 
     def may_push(self, *, is_last: bool = False) -> bool:
-        """Note a push, unless it comes too early. The first push after a question, or an id's last, never does."""
+        """Record a push; false if it is too early. The first one after such a request, and an id's last, never are."""
         now = monotonic()
         may = is_last or self.got_at > self.pushed_at or now - self.pushed_at >= self.interval_ms / 1000
         if may := may and now >= self.waits_until:
@@ -80,7 +79,7 @@ class Instance:
 
 @dataclass(slots=True)
 class Peer:
-    """What is known of the client at the other end of a connection, beside what each request says."""
+    """Facts about a connection's client that hold for all of its requests."""
 
     software_name: str = UNKNOWN
     software_version: str = UNKNOWN
@@ -103,14 +102,14 @@ class Push:
 
 
 class Receiver(Protocol):
-    """Where pushed metrics go."""
+    """The receiver of pushed metrics."""
 
     async def receive(self, push: Push, most_bytes: int) -> ErrorCode:
-        """Take a push of at most so many bytes when decompressed: TELEMETRY_TOO_LARGE or INVALID_RECORD."""
+        """Take a push of at most so many decompressed bytes; else TELEMETRY_TOO_LARGE or INVALID_RECORD."""
 
 
 class Telemetry:
-    """The subscriptions of a namespace, and the receiver of what its clients push; None if nobody looks at that."""
+    """The subscriptions of a namespace, and the receiver of its clients' pushes; None without metrics."""
 
     def __init__(self, catalog: Catalog, receiver: Receiver | None) -> None:
         self.receiver = receiver
@@ -124,7 +123,7 @@ class Telemetry:
         return self._catalog.integer(None, "telemetry.max.bytes")
 
     def instance(self, peer: Peer, client: Traits, id: UUID) -> Instance:
-        """The client instance of this id, new if the connection does not know it or subscriptions have changed."""
+        """The client instance with this id; a new one if it is not the last one, or subscriptions have changed."""
         found, now = peer.instance, self._now()
         if found is None or found.id != id or found.of is not now:
             earlier, found = found, _instance(id, client, now)
@@ -143,7 +142,7 @@ class Telemetry:
 
 
 def _readable(name: str, configs: Mapping[str, str]) -> Subscription | None:
-    """A subscription; None, and a line of the log, if its configs are wrong: they may be older than today's bounds."""
+    """A subscription; None, with a log line, if its configs are invalid: they may be older than the current bounds."""
     try:
         return subscription(configs)
     except ValueError as error:

@@ -25,24 +25,24 @@ def indexed(topics: Iterable[Indexed]) -> list[tuple[str, list[int]]]:
     return [(topic.name, [part.partition_index for part in topic.partitions]) for topic in topics]
 
 
-async def known_topics(ctx: Context, asked: Sequence[tuple[str, Iterable[int]]]) -> Mapping[str, Topic | int]:
+async def known_topics(ctx: Context, requested: Sequence[tuple[str, Iterable[int]]]) -> Mapping[str, Topic | int]:
     """The existing topics of a request, by name.
 
     The catalog is read if its cache lacks one of the topics or partitions. If that fails, a missing topic has the error
     code for its answer instead.
 
-    :param asked: the names of topics, each with the indexes of its partitions.
+    :param requested: the names of topics, each with the indexes of its partitions.
     """
     catalog = ctx.frontend.catalog
     known: dict[str, Topic | int] = {}
     for is_fresh in (False, True):
         is_whole = True
-        for name, indexes in asked:
+        for name, indexes in requested:
             topic = catalog.topic(name)
             if topic is not None:
                 known[topic.name] = topic
             is_whole = is_whole and topic is not None and max(indexes, default=-1) < topic.partitions
-        if len(asked) > SLICE:
+        if len(requested) > SLICE:
             await ctx.frontend.turns.turn()
         if is_fresh or is_whole:
             break
@@ -50,6 +50,6 @@ async def known_topics(ctx: Context, asked: Sequence[tuple[str, Iterable[int]]])
             await catalog.refresh()
         except KorvetError as error:
             code = read_failure_code(error, "catalog")
-            return {name: code for name, _ in asked} | known
+            return {name: code for name, _ in requested} | known
         known.clear()
     return known

@@ -1,4 +1,4 @@
-"""The codes by which a version's clients learn of another producer, or of a transaction that can only be aborted."""
+"""A version's codes for a fenced producer, and for a transaction that can only be aborted."""
 
 from __future__ import annotations
 
