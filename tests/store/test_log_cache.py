@@ -180,6 +180,7 @@ async def test_read_ahead_stays_within_the_budget(one: Front, monkeypatch: pytes
 
 async def test_what_no_reader_comes_for_is_forgotten(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "KEPT_S", 0.01)
+    monkeypatch.setattr(cache, "MOST_ENTRIES", 1)
     partition, _ = await lagging(one, 3)
     await one.read(partition, 0, max_bytes=LARGE)
     await until(lambda: not one.log.cache.size_bytes)

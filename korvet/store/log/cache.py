@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from korvet.redis.client import Buffer
@@ -227,14 +228,15 @@ class BatchCache:
             self.ahead_bytes -= kept.entry.size_bytes
 
     def _expire(self) -> None:
-        """Forget long unused entries; the dictionary is in the order of use."""
+        """Forget long unused entries, some in each turn of the loop; the dictionary is in the order of use."""
         self._timer = None
-        while self._kept:
-            key, kept = next(iter(self._kept.items()))
+        for key, kept in list(islice(self._kept.items(), MOST_ENTRIES)):
             if self._loop.time() - kept.used_at < KEPT_S:
                 self._timer = self._loop.call_later(KEPT_S / 5, self._expire)
                 return
             self._drop(key)
+        if self._kept:
+            self._timer = self._loop.call_later(0, self._expire)
 
 
 def is_settled(meta: Meta, position: int, entry: Entry) -> bool:
