@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from time import thread_time
 from types import SimpleNamespace
@@ -10,17 +11,18 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from korvet.api import registry
+from korvet.api import Answer, registry
 from korvet.api.shared.context import Context
 from korvet.quotas.entity import REQUEST, Entity
 from korvet.quotas.meters import Meters
 from korvet.quotas.rules import NO_CEILINGS, Rules
+from korvet.redis.reply import Reply
 from korvet.server.conversation import requests
 from korvet.server.conversation.metering import Metering
 from korvet.store.threads import FairThreads
 from korvet.wire.codec import RequestHeader, decode_request
 from korvet.wire.writer import Rows
-from tests.server.script import PLAIN, Script, named, serving
+from tests.server.script import BEGUN, PLAIN, Script, named, serving
 from tests.support.memory import MEGABYTE, collector_stopped, traced_memory
 from tests.support.quotas import WINDOWS
 from tests.support.wire import raw_client
@@ -92,6 +94,20 @@ async def test_time_of_reading_a_large_request_counts(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(requests, "decode_request", slowly)
     assert await used_by(Script(), named(PLAIN, "a", padding_bytes=40_000)) >= BURNT_S
+
+
+async def test_time_of_steps_without_a_task_counts() -> None:
+    class Burning(Script):
+        async def begin(self, ctx: Context, request: Any) -> Answer:
+            loop = asyncio.get_running_loop()
+            reply = Reply(loop=loop)
+            loop.call_soon(reply.set_result, {"error_code": 0, "node_id": 1, "host": "", "port": 0})
+            burn()
+            answer: Answer = await reply
+            burn()
+            return answer
+
+    assert await used_by(Burning(), named(BEGUN, "a")) >= 2 * BURNT_S
 
 
 async def test_metered_request_whose_client_leaves_is_freed_at_once() -> None:
