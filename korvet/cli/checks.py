@@ -359,10 +359,10 @@ def _secured(client: redis.Redis, namespace: Namespace) -> Iterator[Finding]:
         passwords, rules = (max(int(ask(client, "HLEN", key)) - 1, 0) for key in keys)
     except RedisError:
         return
-    told = f"{passwords or 'no'} password{_s(passwords)} of users, {rules or 'no'} access rule{_s(rules)}"
+    summary = f"{passwords or 'no'} password{_s(passwords)} of users, {rules or 'no'} access rule{_s(rules)}"
     if not passwords:
-        told += "; a listener with SCRAM or PLAIN lets nobody in before: korvet users add"
-    yield Finding("security", Verdict.OK, told)
+        summary += "; a listener with SCRAM or PLAIN lets nobody in before: korvet users add"
+    yield Finding("security", Verdict.OK, summary)
 
 
 def _s(number: int) -> str:

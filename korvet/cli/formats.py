@@ -127,8 +127,8 @@ def as_json(partition: TopicPartition, record: Record) -> dict[str, Any]:
 
 def undecodable_as_json(partition: TopicPartition, found: Undecodable, *, on_terminal: bool) -> bytes:
     """A line for records that cannot be read."""
-    told = {"topic": partition.topic, "partition": partition.partition, "offset": found.offset}
-    return _line({**told, "last_offset": found.last_offset, "error": found.reason}, on_terminal=on_terminal)
+    fields = {"topic": partition.topic, "partition": partition.partition, "offset": found.offset}
+    return _line({**fields, "last_offset": found.last_offset, "error": found.reason}, on_terminal=on_terminal)
 
 
 def _text(data: bytes | None) -> str | dict[str, str] | None:

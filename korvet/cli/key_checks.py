@@ -109,8 +109,8 @@ def _look(node: Node, namespace: Namespace, page: Sequence[bytes], found: _Keys)
             found.groups.add(unquote(match[1]))
         elif match := _ID.fullmatch(name):
             found.ids.add(unquote(match[1]))
-    asked = [("HMGET", key, "topic_id", "start", "end") for _, key in metas]
-    for (partition, _), fields in zip(metas, _pipelined(node, asked), strict=True):
+    commands = [("HMGET", key, "topic_id", "start", "end") for _, key in metas]
+    for (partition, _), fields in zip(metas, _pipelined(node, commands), strict=True):
         if fields[0] is not None:
             found.metas[partition] = fields
 
@@ -214,10 +214,10 @@ def _restore(nodes: Sequence[Node], namespace: Namespace, missing: dict[str, dic
         if all(call_at(nodes, "HEXISTS", key, "") for key in (keys.topics, keys.configs)):
             return f"{keys.topics} and {keys.configs} are there again: a front-end knew them"
         time.sleep(0.1)
-    told = _enter(nodes, namespace, missing)
+    entered = _enter(nodes, namespace, missing)
     for hash_ in ("topics", "configs"):
         _call(nodes, namespace, hash_, [], is_last=True)
-    return f"no front-end knew what was deleted; {told}"
+    return f"no front-end knew what was deleted; {entered}"
 
 
 def _enter(nodes: Sequence[Node], namespace: Namespace, missing: dict[str, dict[int, bytes]]) -> str:

@@ -67,14 +67,17 @@ def line_parser(key: bytes | None, separator: bytes | None, headers: Headers, *,
 def parse_json(line: bytes, number: int, now_ms: int) -> Unsent:
     """A record from an object as 'topics consume --json' writes it; its topic, partition and offset do not count."""
     try:
-        told = json.loads(line)
-        if not isinstance(told, dict) or not _NAMES.issuperset(told):
+        parsed = json.loads(line)
+        if not isinstance(parsed, dict) or not _NAMES.issuperset(parsed):
             raise ValueError(f"want an object with only {', '.join(sorted(_NAMES))}")
-        timestamp = told.get("timestamp", now_ms)
+        timestamp = parsed.get("timestamp", now_ms)
         if type(timestamp) is not int or not _LEAST <= timestamp <= _MOST:
             raise ValueError("timestamp is no number of milliseconds since 1970")
         return Unsent(
-            _bytes(told.get("key"), "key"), _bytes(told.get("value"), "value"), _headers(told.get("headers")), timestamp
+            _bytes(parsed.get("key"), "key"),
+            _bytes(parsed.get("value"), "value"),
+            _headers(parsed.get("headers")),
+            timestamp,
         )
     except (ValueError, RecursionError) as error:
         raise KorvetError(f"line {number} is no record as JSON: {error}") from None

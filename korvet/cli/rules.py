@@ -109,18 +109,18 @@ def filters_of(words: Words, principals: Sequence[str] = ()) -> list[AclFilter]:
         *_subjects(Permission.ANY, principals, [None]),
     ]
     pattern = PatternType[words.pattern_type.upper()]
-    asked: list[tuple[ResourceType, str | None, PatternType, Operation]]
+    wanted: list[tuple[ResourceType, str | None, PatternType, Operation]]
     if not words.resources:
         operations = [_operation(word) for word in words.operations] or [Operation.ANY]
-        asked = [(ResourceType.ANY, None, PatternType.ANY, operation) for operation in operations]
+        wanted = [(ResourceType.ANY, None, PatternType.ANY, operation) for operation in operations]
     else:
         # Without operations a filter takes rules for any.
         actions = _actions(words, default=Operation.ANY)
-        asked = [(kind, name, _pattern_of(kind, pattern), operation) for kind, name, operation in actions]
+        wanted = [(kind, name, _pattern_of(kind, pattern), operation) for kind, name, operation in actions]
     return [
         AclFilter(kind, how, name, principal, host, operation, permission)
         for (kind, name, how, operation), (permission, principal, host) in product(
-            asked, subjects or [(Permission.ANY, None, None)]
+            wanted, subjects or [(Permission.ANY, None, None)]
         )
     ]
 
@@ -175,7 +175,7 @@ def _pattern_of(kind: ResourceType, pattern: PatternType) -> PatternType:
 def _actions(words: Words, default: Operation = Operation.ALL) -> list[tuple[ResourceType, str, Operation]]:
     """Each resource with each operation that the words name for it."""
     if words.producer or words.consumer:
-        roles = [role for role, is_asked in ((_PRODUCER, words.producer), (_CONSUMER, words.consumer)) if is_asked]
+        roles = [role for role, is_set in ((_PRODUCER, words.producer), (_CONSUMER, words.consumer)) if is_set]
         pairs = [(kind, name, one) for kind, name in words.resources for role in roles for one in role.get(kind, ())]
         return list(dict.fromkeys(pairs))
     operations = [_operation(word) for word in words.operations] or [default]

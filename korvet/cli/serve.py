@@ -119,9 +119,9 @@ def make_settings(flags: Mapping[str, Any], config: ConfigFile, shown: Mapping[s
     )
     from korvet.settings.schema import LISTENER_NAMES
 
-    told = {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
-    shown = {name: f"serve.{name}" for name in config.serve} | {name: f"--{name}" for name in told} | dict(shown)
-    given = dict(config.serve) | told
+    given_flags = {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
+    shown = {name: f"serve.{name}" for name in config.serve} | {name: f"--{name}" for name in given_flags} | dict(shown)
+    given = dict(config.serve) | given_flags
     described = {name: given.pop(name) for name in LISTENER_NAMES if name in given}
     if described and config.listeners:
         raise ConfigError(f"{shown[next(iter(described))]}: give it in the config file's [[listener]] tables instead")

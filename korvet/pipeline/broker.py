@@ -106,17 +106,17 @@ class Broker:
         known = self._cluster().topics
         there = {name: sorted(known[name].partitions) for name in names if name in known}
         partitions = [(name, number) for name, numbers in there.items() for number in numbers]
-        told = self._answers(dict.fromkeys(partitions, _LATEST), committed_only=committed_only)
-        return {name: self._ends_of(name, there.get(name), told) for name in names}
+        reply = self._answers(dict.fromkeys(partitions, _LATEST), committed_only=committed_only)
+        return {name: self._ends_of(name, there.get(name), reply) for name in names}
 
     def _ends_of(
-        self, name: str, numbers: Iterable[int] | None, told: Mapping[Partition, Position | PipelineError]
+        self, name: str, numbers: Iterable[int] | None, reply: Mapping[Partition, Position | PipelineError]
     ) -> dict[int, int] | PipelineError:
         if numbers is None:
             return UnknownTopic(f"topic {name}: it does not exist at {self._address}")
         ends = {}
         for number in numbers:
-            answer = told[name, number]
+            answer = reply[name, number]
             if isinstance(answer, PipelineError):
                 return answer
             ends[number] = answer.offset
@@ -134,9 +134,9 @@ class Broker:
         futures = self._admin.describe_topics(TopicCollection(wanted), request_timeout=TIMEOUT_S)
         found = {}
         for name, future in futures.items():
-            told = self._result(future, f"topic {name}")
-            numbers = tuple(sorted(partition.id for partition in told.partitions))
-            found[name] = Topic(name=name, id=str(told.topic_id), partitions=numbers)
+            reply = self._result(future, f"topic {name}")
+            numbers = tuple(sorted(partition.id for partition in reply.partitions))
+            found[name] = Topic(name=name, id=str(reply.topic_id), partitions=numbers)
         return found
 
     def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, Position]:
@@ -182,10 +182,10 @@ class Broker:
 
         :raises BrokerUnreachable, PipelineError:
         """
-        told = self._result(self._admin.list_consumer_groups(request_timeout=TIMEOUT_S), "groups")
-        for error in told.errors:
+        reply = self._result(self._admin.list_consumer_groups(request_timeout=TIMEOUT_S), "groups")
+        for error in reply.errors:
             raise self._failed("groups", KafkaException(error))
-        return sorted(group.group_id for group in told.valid if group.group_id.startswith(prefix))
+        return sorted(group.group_id for group in reply.valid if group.group_id.startswith(prefix))
 
     def committed(
         self, group_id: str, *, stable: bool = False, partitions: Iterable[Partition] | None = None
@@ -196,12 +196,12 @@ class Broker:
         :raises BrokerUnreachable, PipelineError:
         """
         deadline = time.monotonic() + TIMEOUT_S
-        asked = None if partitions is None else [KafkaPartition(*partition) for partition in partitions]
-        told = self._positions(group_id, stable, asked)
-        while any(_is_unstable(partition.error) for partition in told) and time.monotonic() < deadline:
+        requested = None if partitions is None else [KafkaPartition(*partition) for partition in partitions]
+        reply = self._positions(group_id, stable, requested)
+        while any(_is_unstable(partition.error) for partition in reply) and time.monotonic() < deadline:
             time.sleep(_STABLE_AFTER_S)
-            told = self._positions(group_id, stable, asked)
-        for partition in told:
+            reply = self._positions(group_id, stable, requested)
+        for partition in reply:
             if partition.error is not None:
                 raise self._failed(
                     f"{partition.topic}-{partition.partition} of group {group_id}", KafkaException(partition.error)
@@ -210,7 +210,7 @@ class Broker:
             (partition.topic, partition.partition): Position(
                 offset=partition.offset, leader_epoch=partition.leader_epoch, metadata=_metadata(partition)
             )
-            for partition in told
+            for partition in reply
             if partition.offset >= 0
         }
 
@@ -230,18 +230,18 @@ class Broker:
         request = ConsumerGroupTopicPartitions(group_id, partitions)
         self._check_is_there(f"offsets of group {group_id}")
         (future,) = self._admin.alter_consumer_group_offsets([request], request_timeout=TIMEOUT_S).values()
-        told = self._result(future, f"offsets of group {group_id}")
-        for topic_partition in told.topic_partitions:
+        reply = self._result(future, f"offsets of group {group_id}")
+        for topic_partition in reply.topic_partitions:
             if topic_partition.error is not None:
                 raise self._failed(
                     f"{topic_partition.topic}-{topic_partition.partition} of group {group_id}",
                     KafkaException(topic_partition.error),
                 )
 
-    def _positions(self, group_id: str, stable: bool, asked: list[KafkaPartition] | None) -> list[KafkaPartition]:
+    def _positions(self, group_id: str, stable: bool, requested: list[KafkaPartition] | None) -> list[KafkaPartition]:
         self._check_is_there(f"offsets of group {group_id}")
         (future,) = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group_id, asked)], require_stable=stable, request_timeout=TIMEOUT_S
+            [ConsumerGroupTopicPartitions(group_id, requested)], require_stable=stable, request_timeout=TIMEOUT_S
         ).values()
         try:
             return list(self._result(future, f"offsets of group {group_id}").topic_partitions)
@@ -285,10 +285,10 @@ class Broker:
         if not wanted:
             return {}
         isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
-        asked = {KafkaPartition(topic, number): spec for (topic, number), spec in wanted.items()}
+        requested = {KafkaPartition(topic, number): spec for (topic, number), spec in wanted.items()}
         admin = self._admin
         for _ in range(_LEADERS):
-            futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_S)
+            futures = admin.list_offsets(requested, isolation_level=isolation, request_timeout=TIMEOUT_S)
             if not any(_is_leaderless(future) for future in futures.values()):
                 break
             # The client sends the leader epoch that it knows. Only new metadata brings a newer one.
@@ -298,11 +298,11 @@ class Broker:
 
     def _answer(self, partition: KafkaPartition, future: Future[Any]) -> Position | PipelineError:
         try:
-            told = self._result(future, f"offsets of {partition.topic}-{partition.partition}")
+            reply = self._result(future, f"offsets of {partition.topic}-{partition.partition}")
         except PipelineError as error:
             return error
-        epoch = told.leader_epoch if told.leader_epoch is not None and told.leader_epoch >= 0 else None
-        return Position(offset=told.offset, leader_epoch=epoch)
+        epoch = reply.leader_epoch if reply.leader_epoch is not None and reply.leader_epoch >= 0 else None
+        return Position(offset=reply.offset, leader_epoch=epoch)
 
     def _result(self, future: Future[Any], what: str) -> Any:
         admin = self._admin  # A request ends with its client, which another thread may replace.
@@ -319,18 +319,18 @@ class Broker:
             else:
                 self._errors.clear()
                 return found
-        told = self._failed(what, failure)
-        if isinstance(told, BrokerUnreachable) and admin is self._admin:
+        failed = self._failed(what, failure)
+        if isinstance(failed, BrokerUnreachable) and admin is self._admin:
             # Once a group's coordinator was away, librdkafka lets all later requests for the group time out. The client
             # lives until the next failure, for its end beside such a request may end the process (an assertion).
             self._retired, self._admin = admin, AdminClient(self._settings)
-        raise told from None
+        raise failed from None
 
     def _failed(self, what: str, failure: KafkaException) -> PipelineError:
         error = failure.args[0]
         if error.code() in _AWAY:
-            told = [one for one in self._errors if one.code() == KafkaError._TRANSPORT]
-            error = self._refusal(self._admin) or (told[-1] if told else error)
+            errors = [one for one in self._errors if one.code() == KafkaError._TRANSPORT]
+            error = self._refusal(self._admin) or (errors[-1] if errors else error)
         return explained(what, error, self._address)
 
     def _refusal(self, admin: AdminClient) -> KafkaError | None:

@@ -96,10 +96,10 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _first_line(text: str) -> str:
     """Spark's message, or the error of a Python traceback in it; with the innermost cause if Java names one."""
     causes = [_without_class(cause) for cause in _CAUSE.findall(text) if not _TRACEBACK.match(cause)]
-    told = _end_of_traceback(text) or _message(text)
-    if causes and causes[-1] not in told:
-        told = f"{told.rstrip('.')}: {causes[-1]}"
-    return told[:_MAX_CHARACTERS]
+    summary = _end_of_traceback(text) or _message(text)
+    if causes and causes[-1] not in summary:
+        summary = f"{summary.rstrip('.')}: {causes[-1]}"
+    return summary[:_MAX_CHARACTERS]
 
 
 def _message(text: str) -> str:

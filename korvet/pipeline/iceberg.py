@@ -183,15 +183,15 @@ def _follow(catalog: Catalog, name: tuple[str, str], delta: _Delta) -> TablePubl
     table = _table(catalog, name, delta)
     has = {task.file.file_path: task.file for task in table.scan().plan_files()}
     added, removed = sorted(delta.files - has.keys()), sorted(has.keys() - delta.files)
-    told = {_VERSION: str(delta.version)}
+    properties = {_VERSION: str(delta.version)}
     if added or removed:
         with table.transaction() as step:
             if removed:
-                with step.update_snapshot(snapshot_properties=told).overwrite() as cut:
+                with step.update_snapshot(snapshot_properties=properties).overwrite() as cut:
                     for path in removed:
                         cut.delete_data_file(has[path])
             if added:
-                _add(step, table, delta, added, told)
+                _add(step, table, delta, added, properties)
         # Snapshots without files would be of no use.
         table.maintenance.expire_snapshots().older_than(datetime.now(UTC) - _KEPT_FOR).commit()
     return TablePublished(
@@ -256,7 +256,7 @@ def _numbered(columns: Iterable[pa.Field], notes: Iterable[Mapping[str, Any]]) -
         yield pa.field(column.name, kind, metadata={"PARQUET:field_id": str(note["metadata"][_ID_IN_FILES])})
 
 
-def _add(step: Transaction, table: Table, delta: _Delta, paths: Iterable[str], told: dict[str, str]) -> None:
+def _add(step: Transaction, table: Table, delta: _Delta, paths: Iterable[str], properties: dict[str, str]) -> None:
     """Add files in one snapshot. The client's own ``add_files`` asks the files for the table's names of columns.
 
     :raises PipelineError: if a file holds a column that Delta has dropped.
@@ -264,7 +264,7 @@ def _add(step: Transaction, table: Table, delta: _Delta, paths: Iterable[str], t
     schema = _schema_of_files(table.schema(), delta)
     metadata = step.table_metadata.model_copy(update={"schemas": [schema]})
     step.set_properties({_NAME_MAPPING: schema.name_mapping.model_dump_json()})
-    with ThreadPoolExecutor() as pool, step.update_snapshot(snapshot_properties=told).merge_append() as append:
+    with ThreadPoolExecutor() as pool, step.update_snapshot(snapshot_properties=properties).merge_append() as append:
         try:
             for file in pool.map(partial(_data_file, table.io, metadata), paths):
                 append.append_data_file(file)

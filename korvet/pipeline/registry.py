@@ -83,10 +83,10 @@ class Registry:
             if self._unknown.get(number, 0.0) > self._clock():
                 return None
         # Other topics do not wait for the answer.
-        told = self._ask(number)
+        answer = self._fetch(number)
         with self._lock:
             self._unknown.pop(number, None)
-            if told is None:
+            if answer is None:
                 if len(self._unknown) >= _MOST_UNKNOWN:
                     del self._unknown[next(iter(self._unknown))]
                 self._unknown[number] = self._clock() + _UNKNOWN_FOR_S
@@ -95,14 +95,14 @@ class Registry:
                 self._kept.clear()
             # The client would keep all of them.
             self._client.clear_caches()
-            self._kept[number] = told
-        return told
+            self._kept[number] = answer
+        return answer
 
-    def _ask(self, number: int) -> Registered | None:
+    def _fetch(self, number: int) -> Registered | None:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
-            told = self._client.get_schema(number)
+            answer = self._client.get_schema(number)
         except SchemaRegistryError as error:
             if error.error_code == _UNKNOWN_SCHEMA:
                 return None
@@ -117,9 +117,9 @@ class Registry:
             raise Passing(f"schema registry {self._address}: it does not answer: {error!r}") from None
         return Registered(
             id=number,
-            text=told.schema_str or "",
-            kind=told.schema_type or "AVRO",
-            has_references=bool(told.references),
+            text=answer.schema_str or "",
+            kind=answer.schema_type or "AVRO",
+            has_references=bool(answer.references),
         )
 
 

@@ -36,8 +36,8 @@ def report(broker: Broker, proven: Proven, lake: str, partitions: Iterable[int],
     :param take_over: report also if the topic belongs to another lake.
     :raises PipelineError: if the broker refuses; the caller may try again.
     """
-    told = broker.committed(ARCHIVE_GROUP, partitions=[(proven.topic, number) for number in partitions])
-    texts = (position.metadata for position in told.values())
+    committed = broker.committed(ARCHIVE_GROUP, partitions=[(proven.topic, number) for number in partitions])
+    texts = (position.metadata for position in committed.values())
     found = {text.removeprefix(_LAKE) for text in texts if text.startswith(_LAKE)}
     if found and lake not in found and not take_over:
         log.warning(

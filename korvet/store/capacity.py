@@ -13,7 +13,7 @@ from korvet.store.groups.groups import Groups
 from korvet.store.keys import GROUP_INDEX_SHARDS, TRANSACTION_SHARDS, Namespace
 from korvet.store.log.partition import Partition
 from korvet.store.log.partitions import Partitions
-from korvet.store.memory import UNLIMITED, ServerMemory, ask_memory, read_memory
+from korvet.store.memory import UNLIMITED, ServerMemory, read_memory, request_memory
 from korvet.store.transactions.listing import ids_of
 
 _PIPELINED = 500
@@ -29,7 +29,7 @@ async def memory_of_primaries(store: Store) -> ServerMemory:
 
     :raises StoreUnavailable, StoreError: a primary fails.
     """
-    servers = [read_memory(await answer) for answer in [ask_memory(link) for link in store.primaries]]
+    servers = [read_memory(await answer) for answer in [request_memory(link) for link in store.primaries]]
     if any(one.total_bytes == UNLIMITED for one in servers):
         return ServerMemory(UNLIMITED, UNLIMITED)
     return ServerMemory(sum(one.total_bytes for one in servers), sum(one.usable_bytes for one in servers))
@@ -51,11 +51,11 @@ async def log_bytes(store: Store, partitions: Sequence[Partition]) -> list[int]:
     found: list[int] = []
     for start in range(0, len(partitions), _PIPELINED):
         some = partitions[start : start + _PIPELINED]
-        asked = [
+        replies = [
             store.call_function(Purpose.READ, "korvet_log_describe", (one.keys.log, one.keys.meta), without_groups=1)
             for one in some
         ]
-        for partition, answer in zip(some, asked, strict=True):
+        for partition, answer in zip(some, replies, strict=True):
             try:
                 found.append(_bytes_of(await answer, partition.topic_id))
             except StoreError:
@@ -90,8 +90,8 @@ async def _sizes(store: Store, units: Sequence[Sequence[str]]) -> list[int]:
     """The memory of some keys of each unit."""
     found: list[int] = []
     for some in chunks(units, _PIPELINED):
-        asked = [store.call_function(Purpose.COORDINATE, "korvet_unit_size", keys) for keys in some]
-        found += [await one for one in asked]
+        replies = [store.call_function(Purpose.COORDINATE, "korvet_unit_size", keys) for keys in some]
+        found += [await one for one in replies]
     return found
 
 

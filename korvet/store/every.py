@@ -65,7 +65,7 @@ async def every(
     :param has_reported: true for an error that the log already reports, such as an outage of Redis.
     :param steps: counts the steps; one that an outage ended does not count as failed.
     """
-    told: set[str] = set()
+    logged: set[str] = set()
     steps = steps or Steps()
     pause_s = 0.0 if at_once else _pause(interval_s)
     while True:
@@ -76,12 +76,12 @@ async def every(
         except KorvetError as error:
             if not has_reported(error):
                 steps.failed += 1
-                if (kind := kind_of(error)) not in told:
-                    told.add(kind)
+                if (kind := kind_of(error)) not in logged:
+                    logged.add(kind)
                     log.warning(complaint, reason=str(error))
             pause_s = max(RETRY_S, _pause(interval_s))
         else:
-            told.clear()
+            logged.clear()
             pause_s = _pause(interval_s)
         steps.taken += 1
         steps.seconds += anyio.current_time() - began

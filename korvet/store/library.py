@@ -162,15 +162,15 @@ def refuse_newer(found: Found, node: str) -> None:
         )
 
 
-def where(told: str) -> SourceLine:
+def where(reported: str) -> SourceLine:
     """The file and line of a line of the whole library.
 
-    :param told: a line number, ``user_function:NNN``, or a whole error text with that in it.
+    :param reported: a line number, ``user_function:NNN``, or a whole error text with that in it.
     :raises KorvetError: when there is no such line.
     """
-    found = _LINE.fullmatch(told.strip())
+    found = _LINE.fullmatch(reported.strip())
     if found is None:
-        raise KorvetError(f"'{told}' names no line: give a number, user_function:NUMBER or the error's text")
+        raise KorvetError(f"'{reported}' names no line: give a number, user_function:NUMBER or the error's text")
     line = number = int(found[1])
     for name, text in library_files().items():
         lines = text.count(b"\n")
@@ -180,7 +180,7 @@ def where(told: str) -> SourceLine:
     raise KorvetError(f"the library has {number - line} lines, and none is {number}")
 
 
-def _ask(link: Link, *command: str | bytes) -> asyncio.Future[Any]:
+def _send(link: Link, *command: str | bytes) -> asyncio.Future[Any]:
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     link.send(future, pack_command(command))
     return future
@@ -191,7 +191,7 @@ async def check(store: Store) -> list[Found]:
 
     :raises StoreError, StoreUnavailable: one fails.
     """
-    return [judge(await _ask(link, *QUESTION)) for link in store.primaries]
+    return [judge(await _send(link, *QUESTION)) for link in store.primaries]
 
 
 async def ensure(store: Store) -> None:
@@ -201,7 +201,7 @@ async def ensure(store: Store) -> None:
     :raises StoreError, StoreFull, StoreUnavailable: one fails, or refuses the library.
     """
     primaries = store.primaries
-    found = [judge(await _ask(link, *QUESTION)) for link in primaries]
+    found = [judge(await _send(link, *QUESTION)) for link in primaries]
     for link, at_node in zip(primaries, found, strict=True):
         refuse_newer(at_node, f"Redis ({link.name})")
     for link, at_node in zip(primaries, found, strict=True):
@@ -212,7 +212,7 @@ async def ensure(store: Store) -> None:
 async def is_current(store: Store) -> bool:
     """True if every primary of the store has this package's library, or a newer one; false if one fails."""
     try:
-        return not any([judge(await _ask(link, *QUESTION)).is_to_load for link in store.primaries])
+        return not any([judge(await _send(link, *QUESTION)).is_to_load for link in store.primaries])
     except KorvetError:
         return False
 
@@ -224,9 +224,9 @@ async def _load(link: Link) -> None:
     :raises StoreError, StoreUnavailable:
     """
     try:
-        await _ask(link, *load_command())
+        await _send(link, *load_command())
     except StoreFull:
-        raise StoreFull(no_room_for_library(await _ask(link, "INFO", "memory"))) from None
+        raise StoreFull(no_room_for_library(await _send(link, "INFO", "memory"))) from None
 
 
 async def keep(store: Store) -> None:
@@ -235,29 +235,29 @@ async def keep(store: Store) -> None:
     While front-ends of two versions run, either may first load its library after a loss of the functions. A newer
     library is logged once, because this front-end then needs the upgrade.
     """
-    told = ""
+    reported = ""
     while True:
         await anyio.sleep(_KEEP_S)
         for link in store.primaries:
             # A server that fails, or is full, is tried again next time.
             with suppress(KorvetError):
-                told = await _keep_at(link, told)
+                reported = await _keep_at(link, reported)
 
 
-async def _keep_at(link: Link, told: str) -> str:
-    version: str = (await _ask(link, "FCALL_RO", "korvet_version", "0")).decode()
+async def _keep_at(link: Link, reported: str) -> str:
+    version: str = (await _send(link, "FCALL_RO", "korvet_version", "0")).decode()
     mine = library_version()
     if is_older(version):
         try:
             await _load(link)
         except StoreFull as error:
             link.lines.library_refused(str(error))
-            return told
+            return reported
     # Another process may have loaded it where the server refused this one.
     link.lines.library_loaded()
     if is_older(version):
         log.warning("korvet's library replaced an older one", server=link.name, version=mine, older=version)
-    elif _order(version) > _order(mine) and version != told:
+    elif _order(version) > _order(mine) and version != reported:
         log.warning("Redis holds a newer library; upgrade this korvet soon", version=mine, newer=version)
         return version
-    return told
+    return reported

@@ -57,7 +57,7 @@ def read_memory(info: bytes) -> ServerMemory:
     return ServerMemory(UNLIMITED, UNLIMITED, used) if limit == 0 else ServerMemory(limit, max(0, limit - used), used)
 
 
-def ask_memory(link: Link) -> asyncio.Future[bytes]:
+def request_memory(link: Link) -> asyncio.Future[bytes]:
     """Ask a server for the answer that `read_memory` reads."""
     asked: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     link.send(asked, _MEMORY)
@@ -197,7 +197,7 @@ class Reserve:
     def _ask(self, link: Link) -> asyncio.Future[bytes]:
         asked = self._asked.get(link)
         if asked is None or asked.done():
-            asked = self._asked[link] = ask_memory(link)
+            asked = self._asked[link] = request_memory(link)
             asked.add_done_callback(partial(self._answered, link))
         return asked
 

@@ -54,11 +54,11 @@ class Outage(NamedTuple):
 class _Probe:
     """A probe sent at a time of the loop's clock."""
 
-    __slots__ = ("asked_s", "reply")
+    __slots__ = ("probed_s", "reply")
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
-        self.asked_s = loop.time()
+        self.probed_s = loop.time()
         self.reply: asyncio.Future[Any] = loop.create_future()
 
     @property
@@ -66,16 +66,16 @@ class _Probe:
         return self.reply.done()
 
     def age_s(self) -> float:
-        return asyncio.get_running_loop().time() - self.asked_s
+        return asyncio.get_running_loop().time() - self.probed_s
 
 
 class _Server:
-    """One server, or the primary behind Sentinel, as its answers tell; ``asked_s`` is of the last answered probe."""
+    """One server, or the primary behind Sentinel, as its answers tell; ``probed_s`` is of the last answered probe."""
 
-    __slots__ = ("asked_s", "history", "outages", "served_until_ms", "text")
+    __slots__ = ("history", "outages", "probed_s", "served_until_ms", "text")
 
     def __init__(self, served_until_ms: int, outages: Iterable[Outage]) -> None:
-        self.asked_s = asyncio.get_running_loop().time()
+        self.probed_s = asyncio.get_running_loop().time()
         self.history = ""
         self.served_until_ms = served_until_ms
         self.outages = tuple(outages)
@@ -130,7 +130,7 @@ class Outages:
         self._probe_keys: dict[str, str] = {}
         """By link: the key that its probes name."""
         self._servers: dict[str, _Server] = {}
-        self._asked: dict[str, _Probe] = {}
+        self._probes: dict[str, _Probe] = {}
         self._before: tuple[Outage, ...] = ()
         self._resumed_s = -_INTERVAL_S
         self._resumes = anyio.Event()
@@ -156,7 +156,7 @@ class Outages:
         server = None if link is None else self._servers.get(link.name)
         if link is None or server is None:
             return ""
-        return None if self._now() - server.asked_s > LIMIT_MS / 1000 else server.told_of(link.history)
+        return None if self._now() - server.probed_s > LIMIT_MS / 1000 else server.told_of(link.history)
 
     def began(self, text: str) -> None:
         """Note the times without a front-end before this one's start, as outages of all servers.
@@ -175,17 +175,17 @@ class Outages:
         await in_task()
         link = self._store.coordination(key)
         if link is not None:
-            asked = self._asked.get(link.name)
-            recent = asked is not None and not asked.is_done and asked.age_s() < _INTERVAL_S
-            await asyncio.shield(asked.reply if asked is not None and recent else self._ask(link).reply)
+            probe = self._probes.get(link.name)
+            recent = probe is not None and not probe.is_done and probe.age_s() < _INTERVAL_S
+            await asyncio.shield(probe.reply if probe is not None and recent else self._send_probe(link).reply)
 
     async def watch(self) -> None:
         """Probe every server each second, and more often after an outage, until cancelled."""
         while True:
             for link in self._store.primaries:
-                asked = self._asked.get(link.name)
-                if link.is_up and (asked is None or asked.is_done):
-                    self._ask(link)
+                probe = self._probes.get(link.name)
+                if link.is_up and (probe is None or probe.is_done):
+                    self._send_probe(link)
             self._resumes = anyio.Event()
             is_resuming = self._now() - self._resumed_s < _INTERVAL_S
             with anyio.move_on_after(_AFTER_OUTAGE_S if is_resuming else _INTERVAL_S):
@@ -195,12 +195,12 @@ class Outages:
         """A key on each server, for `korvet_probe`; a server with hardly any slots may be left out."""
         return [key for link in self._store.primaries for key in self._keys_of(link)]
 
-    def _ask(self, link: Link) -> _Probe:
-        asked = self._asked[link.name] = _Probe()
-        asked.reply.add_done_callback(partial(self._answered, link, asked))
+    def _send_probe(self, link: Link) -> _Probe:
+        probe = self._probes[link.name] = _Probe()
+        probe.reply.add_done_callback(partial(self._answered, link, probe))
         keys = self._keys_of(link)
-        link.send(asked.reply, pack_command(("FCALL", _PROBE, len(keys), *keys)))
-        return asked
+        link.send(probe.reply, pack_command(("FCALL", _PROBE, len(keys), *keys)))
+        return probe
 
     def _keys_of(self, link: Link) -> Sequence[str]:
         """A key on the server of a link, because a cluster refuses writes by slots; none if it has hardly any slots."""
@@ -211,7 +211,7 @@ class Outages:
             self._probe_keys[link.name] = known
         return (known,) if known else ()
 
-    def _answered(self, link: Link, asked: _Probe, reply: asyncio.Future[Any]) -> None:
+    def _answered(self, link: Link, probe: _Probe, reply: asyncio.Future[Any]) -> None:
         if reply.cancelled():
             return
         if isinstance(error := reply.exception(), KorvetError):
@@ -230,7 +230,7 @@ class Outages:
             self._resumes.set()
             self.count += 1
             self.lasted_ms += silent_ms
-        server.asked_s = max(server.asked_s, asked.asked_s)
+        server.probed_s = max(server.probed_s, probe.probed_s)
 
     def _past(self, link: Link, now_ms: int) -> Iterable[Outage]:
         """The outages of a server that are assumed before its first answer here, beside those of the registries.

@@ -194,7 +194,7 @@ class Registry:
     async def _call_renew(self, sweeper: str) -> _Renewed:
         """Renew in Redis. A server may have an older library for some seconds, which knows less than this one."""
         names = _listeners_text(self._addresses)
-        asked: dict[str, str | int] = {
+        values: dict[str, str | int] = {
             "address": "" if self._address is None else str(self._address),
             "lease": LEASE_MS,
             "sweeper": sweeper,
@@ -202,10 +202,10 @@ class Registry:
         }
         try:
             reply = await self._store.call_function(
-                Purpose.COORDINATE, "korvet_frontend_renew", [self._key], **asked, listeners=names
+                Purpose.COORDINATE, "korvet_frontend_renew", [self._key], **values, listeners=names
             )
         except UnknownArguments:
-            reply = await self._store.call_function(Purpose.COORDINATE, "korvet_frontend_renew", [self._key], **asked)
+            reply = await self._store.call_function(Purpose.COORDINATE, "korvet_frontend_renew", [self._key], **values)
         _, own_id, outages, live, *more = reply
         has_turn: Any = more[0] if more else sweeper
         lease_ms: Any = more[1] if len(more) > 1 else LEASE_MS
@@ -256,11 +256,11 @@ class Registry:
         if self._address is None:
             return
         self.own_id = own_id
-        told = {bytes(text): _parsed_listeners(more) for text, more in _pairs(listeners)}
+        parsed = {bytes(text): _parsed_listeners(more) for text, more in _pairs(listeners)}
         others = [
             (int(node_id), found)
             for node_id, text in _pairs(flat)
-            if (found := told.get(bytes(text), {DEFAULT_LISTENER: _parsed(text)}))
+            if (found := parsed.get(bytes(text), {DEFAULT_LISTENER: _parsed(text)}))
         ]
         live = {name: self._live_at(name, own, others) for name, own in self._addresses.items()}
         if live != self._live:

@@ -23,7 +23,7 @@ from korvet.pipeline.lake import Lake
 from korvet.pipeline.plan.positions import Topic
 from korvet.pipeline.replay import ReplayConfig, ReplayProgress, carrying, judging, planning, replay, target
 from korvet.pipeline.replay.handing import by_partition
-from korvet.pipeline.replay.judging import File, Judged, judge, listed, row_bytes, statistics, told_by_files
+from korvet.pipeline.replay.judging import File, Judged, judge, listed, row_bytes, statistics, statistics_of_files
 from korvet.pipeline.replay.table import behind, chosen, open_table, read
 from korvet.pipeline.reported import ARCHIVE_GROUP
 from korvet.pipeline.session import session_like
@@ -240,7 +240,7 @@ def test_statistics_of_files_tell_what_reading_the_rows_would(spark: SparkSessio
     path = write(rows, tmp_path, "told")
     write(numbered(spark, 10, 1, first=COUNT + 1), tmp_path, "told")
     table = open_table(spark, path, "told")
-    told, read_ = told_by_files(listed(table)), judge(read(spark, table, table.newest))
+    told, read_ = statistics_of_files(listed(table)), judge(read(spark, table, table.newest))
     assert told is not None and read_ is not None
     assert (list(told.partitions), told.ends) == ([0, 1, 2], {})
     assert replace(told, partitions=[0, 1, 2], ends=read_.ends) == read_
@@ -251,7 +251,7 @@ def test_statistics_of_files_with_deleted_rows_tell_nothing(spark: SparkSession,
     path = write(numbered(spark, 30, 1), tmp_path, "silent")
     spark.sql(f"alter table delta.`{path}` set tblproperties ('delta.enableDeletionVectors' = 'true')")
     spark.sql(f"delete from delta.`{path}` where offset = 3")
-    assert told_by_files(listed(open_table(spark, path, "silent"))) is None
+    assert statistics_of_files(listed(open_table(spark, path, "silent"))) is None
 
 
 def told_of(**changed: object) -> File:
@@ -265,7 +265,7 @@ def told_of(**changed: object) -> File:
 
 def test_statistics_of_files_tell_their_rows_if_each_file_tells_all(monkeypatch: pytest.MonkeyPatch) -> None:
     later = {"partition": 4, "timestamp": "2026-01-03T00:00:00.001Z"}
-    found = told_by_files([told_of(), told_of(maxValues=later)])
+    found = statistics_of_files([told_of(), told_of(maxValues=later)])
     assert found is not None
     assert (found.records, list(found.partitions), found.timeless, found.ends) == (60, [0, 1, 2, 3, 4], 0, {})
     assert found.newest_ms - found.oldest_ms == 2 * 24 * HOUR_MS + 1
@@ -278,16 +278,17 @@ def test_statistics_of_files_tell_their_rows_if_each_file_tells_all(monkeypatch:
         told_of(minValues={"partition": 0}),
         told_of(numRecords=-1),
     ]
-    assert [told_by_files([told_of(), each]) for each in silent] == [None] * len(silent) and told_by_files([]) is None
+    assert [statistics_of_files([told_of(), each]) for each in silent] == [None] * len(silent)
+    assert statistics_of_files([]) is None
     assert (row_bytes([told_of(), without]), row_bytes([without])) == (100, None)
     monkeypatch.setattr(judging, "_MOST_FILES", 1)
-    assert told_by_files([told_of()]) is not None and told_by_files([told_of()] * 2) is None
+    assert statistics_of_files([told_of()]) is not None and statistics_of_files([told_of()] * 2) is None
 
 
 def test_statistics_tell_the_same_if_the_writer_had_another_time_zone(spark: SparkSession, tmp_path: Path) -> None:
     session = session_like(spark)
     session.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
-    told = told_by_files(listed(open_table(spark, write(numbered(session, 30, 1), tmp_path, "zoned"), "zoned")))
+    told = statistics_of_files(listed(open_table(spark, write(numbered(session, 30, 1), tmp_path, "zoned"), "zoned")))
     assert told is not None
     assert (told.oldest_ms, told.newest_ms) == (BEGIN_MS, BEGIN_MS + 29)
 
@@ -317,10 +318,10 @@ def test_replay_that_read_fewer_rows_than_the_table_has_is_not_complete(
     spark: SparkSession, broker: KorvetServer, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def told(files: Sequence[File]) -> Judged | None:
-        found = told_by_files(files)
+        found = statistics_of_files(files)
         return None if found is None else replace(found, records=found.records + 1)
 
-    monkeypatch.setattr(planning, "told_by_files", told)
+    monkeypatch.setattr(planning, "statistics_of_files", told)
     config = ReplayConfig(
         bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-in-part", create=True
     )

@@ -17,7 +17,7 @@ from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.replay import ReplayConfig, ReplayProgress, handing, planning, replay
 from korvet.pipeline.replay.handing import Batches, by_partition
-from korvet.pipeline.replay.judging import File, Judged, told_by_files
+from korvet.pipeline.replay.judging import File, Judged, statistics_of_files
 from korvet.pipeline.replay.planning import find, plan
 from korvet.pipeline.replay.sending import Sender, TakenOver
 from tests.pipeline.replaying import numbered, read_topic, record, write
@@ -150,10 +150,10 @@ def test_files_that_were_passed_over_before_a_large_row_are_missed(
     count = table_of(spark, tmp_path, (50, 2000))
 
     def told(files: Sequence[File]) -> Judged | None:
-        found = told_by_files(files)
+        found = statistics_of_files(files)
         return None if found is None else replace(found, records=found.records + 1)
 
-    monkeypatch.setattr(planning, "told_by_files", told)
+    monkeypatch.setattr(planning, "statistics_of_files", told)
     result = replay(spark, config_of(broker, tmp_path, "large-missed"))
     assert (result.records, result.total, result.complete) == (count, count + 1, False)
 

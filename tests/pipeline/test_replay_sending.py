@@ -21,7 +21,7 @@ from korvet.pipeline.replay.chunk import Chunk
 from korvet.pipeline.replay.planning import _BUFFER, _new_run
 from korvet.pipeline.replay.positions import GROUP_PREFIX, Note, Positions, Progress
 from korvet.pipeline.replay.sending import Fenced, Sender, TakenOver, Target
-from korvet.pipeline.replay.stopping import tell_to_stop
+from korvet.pipeline.replay.stopping import request_stop
 from tests.pipeline.replaying import BEGIN_MS, read_topic
 from tests.support.broker import KorvetServer, running_broker
 
@@ -366,10 +366,10 @@ def test_unfinished_partitions_share_the_rate(broker: KorvetServer) -> None:
         assert time.monotonic() - began >= 0.9
         assert pace.most() == 40
         # Word to another run does not count.
-        assert tell_to_stop(admin, replace(target, note=replace(target.note, run="second")))
+        assert request_stop(admin, replace(target, note=replace(target.note, run="second")))
         time.sleep(task.LOOK_EVERY_S)
         assert not pace.is_over()
-        assert tell_to_stop(admin, target)
+        assert request_stop(admin, target)
         deadline = time.monotonic() + 30
         while not pace.is_over():
             assert time.monotonic() < deadline

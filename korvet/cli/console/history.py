@@ -44,29 +44,29 @@ def lag_history(urls: Sequence[str], facts: Mapping[str, str], group: str, topic
     if not urls:
         return History(note=UNASKED)
     namespace = facts.get("locator", "").partition("/")[0]
-    found = [told for url in urls if (told := _asked(url, namespace, group))] if namespace else []
+    found = [answered for url in urls if (answered := _fetched(url, namespace, group))] if namespace else []
     if not found:
         return History()
-    times, series = max(found, key=lambda told: told[0][-1])
+    times, series = max(found, key=lambda answered: answered[0][-1])
     sums = _sums([numbers for topic, numbers in series.items() if topic in topics])
     return History(times=times, lags=sums, note=KNOWN) if sums else History()
 
 
-def _asked(url: str, namespace: str, group: str) -> tuple[list[float], Mapping[str, list[int | None]]] | None:
+def _fetched(url: str, namespace: str, group: str) -> tuple[list[float], Mapping[str, list[int | None]]] | None:
     """The times, and the lags by topic, from a port; None if it has none."""
     query = urlencode({"namespace": namespace, "group": group})
     try:
         with _DIRECT.open(f"{url.rstrip('/')}/lags?{query}", timeout=_WITHIN_S) as answer:
-            told: Any = json.loads(answer.read(_MOST_BYTES))
-        times, topics = told["times"], told["topics"]
-        is_told = (
+            answered: Any = json.loads(answer.read(_MOST_BYTES))
+        times, topics = answered["times"], answered["topics"]
+        is_valid = (
             times
             and topics
             and all(_is_number(one) for one in times)
             and all(len(numbers) == len(times) for numbers in topics.values())
             and all(one is None or _is_number(one) for numbers in topics.values() for one in numbers)
         )
-        return (times, topics) if is_told else None
+        return (times, topics) if is_valid else None
     except (OSError, http.client.HTTPException, ValueError, TypeError, LookupError, AttributeError):
         # It is away, or no such port; the page does without.
         return None

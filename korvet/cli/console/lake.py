@@ -76,12 +76,12 @@ def read_report(path: Path) -> LakeReport:
         raise KorvetError(f"{path} is no report; make one: korvet pipeline report --lake LAKE --json > FILE") from None
 
 
-def _report(told: Mapping[str, Any]) -> LakeReport:
+def _report(fields: Mapping[str, Any]) -> LakeReport:
     recent: dict[str, int] = {}
-    for interval in told["intervals"]:
+    for interval in fields["intervals"]:
         recent[interval["topic"]] = recent.get(interval["topic"], 0) + int(interval["records"])
     rows: dict[str, TopicRow] = {}
-    for day in told["days"]:
+    for day in fields["days"]:
         topic = str(day["topic"])
         row = rows.get(topic) or TopicRow(topic, recent.get(topic, 0), 0, 0, 0, "")
         rows[topic] = row._replace(
@@ -91,16 +91,16 @@ def _report(told: Mapping[str, Any]) -> LakeReport:
             last_day=max(row.last_day, str(day["date"])),
         )
     lags = [
-        LagRow(str(lag["group"]), str(lag["topic"]), int(lag["partition"]), int(lag["lag"])) for lag in told["lags"]
+        LagRow(str(lag["group"]), str(lag["topic"]), int(lag["partition"]), int(lag["lag"])) for lag in fields["lags"]
     ]
     return LakeReport(
-        made_at=str(told["made_at"]),
-        age_s=max(0.0, time.time() - _seconds(str(told["made_at"]))),
-        since=str(told["since"]),
-        until=str(told["until"]),
+        made_at=str(fields["made_at"]),
+        age_s=max(0.0, time.time() - _seconds(str(fields["made_at"]))),
+        since=str(fields["since"]),
+        until=str(fields["until"]),
         topics=[rows[topic] for topic in sorted(rows)],
         lags=sorted(lags, key=lambda lag: -lag.lag),
-        alarms=_alarms(told),
+        alarms=_alarms(fields),
     )
 
 
@@ -119,12 +119,12 @@ def shown_age(age_s: float) -> str:
     return f"{minutes} minute{'s' if minutes != 1 else ''}"
 
 
-def _alarms(told: Mapping[str, Any]) -> list[str]:
+def _alarms(fields: Mapping[str, Any]) -> list[str]:
     return [
         *(
             f"Topic {one['topic']}: its archive seems to have stopped; {int(one['offsets']):,} offsets wait for it."
-            for one in told["unarchived"]
+            for one in fields["unarchived"]
         ),
-        *(f"Topic {one['topic']}: its archive went on without some offsets." for one in told["losses"]),
-        *(f"The lags leave out a group: {one['reason']}" for one in told["unreadable"]),
+        *(f"Topic {one['topic']}: its archive went on without some offsets." for one in fields["losses"]),
+        *(f"The lags leave out a group: {one['reason']}" for one in fields["unreadable"]),
     ]

@@ -160,11 +160,11 @@ def _opened(address: Address, security: ClientSecurity) -> socket.socket:
         raise BrokerError(f"{address} did not answer in a TLS handshake; does it speak TLS?") from None
     except OSError as error:
         plain.close()
-        told = None
+        refusal = None
         if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
-            told = tls_refusal(address, error)
+            refusal = tls_refusal(address, error)
         raise (
-            told or closed_handshake(address) or BrokerError(f"{address} ended the TLS handshake: {error.strerror}")
+            refusal or closed_handshake(address) or BrokerError(f"{address} ended the TLS handshake: {error.strerror}")
         ) from None
     except ValueError as error:
         plain.close()

@@ -33,8 +33,8 @@ def fence(client: Client, id: str) -> None:
     :raises BrokerError: with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, …
     """
     # As Kafka's does: the short timeout is for a producer that sends no record.
-    asked = request("init_producer_id", 4, transactional_id=id, transaction_timeout=1)
-    answer = client.ask(asked, client.coordinator(id, TRANSACTION))
+    message = request("init_producer_id", 4, transactional_id=id, transaction_timeout=1)
+    answer = client.ask(message, client.coordinator(id, TRANSACTION))
     check(answer.error_code, f"transactional id {id!r}")
 
 
@@ -47,7 +47,7 @@ def open_transactions(client: Client, partition: TopicPartition) -> list[OpenTra
     answer = client.ask(request("describe_producers", 0, topics=_topics(partition)), _leader(client, partition))
     ((found,),) = [one.partitions for one in answer.topics]
     check(found.error_code, f"partition {partition}", found.error_message)
-    told = [
+    transactions = [
         OpenTransaction(
             int(one.producer_id), int(one.producer_epoch), int(one.coordinator_epoch),
             int(one.current_txn_start_offset), int(one.last_timestamp),
@@ -55,7 +55,7 @@ def open_transactions(client: Client, partition: TopicPartition) -> list[OpenTra
         for one in found.active_producers
         if one.current_txn_start_offset >= 0
     ]  # fmt: skip
-    return sorted(told, key=lambda one: one.start_offset)
+    return sorted(transactions, key=lambda one: one.start_offset)
 
 
 def abort_open(client: Client, partition: TopicPartition, start_offset: int) -> None:
@@ -76,7 +76,7 @@ def abort_open(client: Client, partition: TopicPartition, start_offset: int) -> 
         "coordinator_epoch": max(found[0].coordinator_epoch, 0),
     }
     answer = client.ask(request("write_txn_markers", 1, markers=[marker]), _leader(client, partition))
-    for code in (one.error_code for told in answer.markers for each in told.topics for one in each.partitions):
+    for code in (one.error_code for marker in answer.markers for each in marker.topics for one in each.partitions):
         check(code, f"partition {partition}")
 
 

@@ -60,8 +60,8 @@ def _rows(client: Client, groups: Sequence[ListedGroup], most_offsets: int | Non
             if most_offsets is not None and sum(map(len, offsets.values())) >= most_offsets:
                 break
             fetched = client.ask(fetching(own[at : at + OFFSETS_AT_ONCE]), address)
-            told = [one for one in fetched.groups if one.error_code is ErrorCode.none]
-            offsets.update((one.group_id, _committed(one)) for one in told)
+            readable = [one for one in fetched.groups if one.error_code is ErrorCode.none]
+            offsets.update((one.group_id, _committed(one)) for one in readable)
     ends = log_offsets(client, {partition for own in offsets.values() for partition in own}, LATEST)
     lags = {group: total_known(_lags(own, ends)) for group, own in offsets.items()}
     return [GroupRow(one, members.get(one.group), lags.get(one.group)) for one in groups]

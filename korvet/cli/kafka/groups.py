@@ -76,10 +76,10 @@ class Group:
 def list_groups(client: Client, states: Iterable[str] = (), types: Collection[str] = ()) -> list[ListedGroup]:
     """The groups of every broker, by id; states and types filter them if any are named."""
     version = 5 if client.serves("list_groups", 5) else 4
-    asked = request("list_groups", version, states_filter=tuple(states), types_filter=tuple(types))
+    message = request("list_groups", version, states_filter=tuple(states), types_filter=tuple(types))
     found: dict[str, ListedGroup] = {}
     for node in client.brokers():
-        answer = client.ask(asked, node)
+        answer = client.ask(message, node)
         check(answer.error_code, "list of groups")
         for item in answer.groups:
             type_ = getattr(item, "group_type", CLASSIC_TYPE).lower()

@@ -51,12 +51,12 @@ def tls_refusal(address: Address, error: ssl.SSLError) -> UnfitSettings | None:
 
 
 def _unverified(address: Address, error: ssl.SSLCertVerificationError) -> str:
-    told = f"the certificate of {address}"
+    subject = f"the certificate of {address}"
     if error.verify_code in _UNTRUSTED:
-        return f"{told} is not signed by an authority that is trusted here; {_TRUST} {_FILE}"
+        return f"{subject} is not signed by an authority that is trusted here; {_TRUST} {_FILE}"
     if error.verify_code in _OTHER_NAME:
-        return f"{told} is for other names; connect by a name that it has, or have one made with this name"
-    return f"{told} is refused: {error.verify_message}; have the broker's operator renew it"
+        return f"{subject} is for other names; connect by a name that it has, or have one made with this name"
+    return f"{subject} is refused: {error.verify_message}; have the broker's operator renew it"
 
 
 def _words(reason: str) -> str:
@@ -76,7 +76,7 @@ def _tls_wanted(address: Address) -> str:
 
 def closed_handshake(address: Address) -> UnfitSettings | None:
     """The reason why a TLS handshake got no answer; None if the listener does not show it."""
-    return UnfitSettings(_plain(address)) if _asked(address, None, request("api_versions", 0)) is not None else None
+    return UnfitSettings(_plain(address)) if _answer_to(address, None, request("api_versions", 0)) is not None else None
 
 
 def closed_request(address: Address, security: ClientSecurity, start: bytes) -> BrokerError | None:
@@ -90,7 +90,7 @@ def closed_request(address: Address, security: ClientSecurity, start: bytes) -> 
         return alerted
     if security.login is not None:
         return None
-    answer = _asked(address, security.tls, request("sasl_handshake", 1, mechanism=_NO_MECHANISM))
+    answer = _answer_to(address, security.tls, request("sasl_handshake", 1, mechanism=_NO_MECHANISM))
     if answer is None or not answer.mechanisms:
         return None
     protocol = "SASL_PLAINTEXT" if security.tls is None else "SASL_SSL"
@@ -115,11 +115,11 @@ def refused_login(address: Address, login: Login, code: ErrorCode, message: str 
     """The reason of an error of SaslAuthenticate."""
     if code is not ErrorCode.sasl_authentication_failed:
         return UnfitSettings(f"{address} refused the login: {code.name.upper()}: {_cut(message or '')}", code)
-    told = f"{address} refused the login of {login.who} by {login.mechanism}"
+    subject = f"{address} refused the login of {login.who} by {login.mechanism}"
     if login.mechanism == "OAUTHBEARER":
-        return UnfitSettings(f"{told}: {_cut(message or '')}", code)
+        return UnfitSettings(f"{subject}: {_cut(message or '')}", code)
     return UnfitSettings(
-        f"{told}; check the name and the password, and whether this user has one for {login.mechanism}", code
+        f"{subject}; check the name and the password, and whether this user has one for {login.mechanism}", code
     )
 
 
@@ -170,7 +170,7 @@ def _alert(address: Address, tls: ssl.SSLContext) -> BrokerError | None:
     )
 
 
-def _asked(address: Address, tls: ssl.SSLContext | None, request: Request) -> Any:
+def _answer_to(address: Address, tls: ssl.SSLContext | None, request: Request) -> Any:
     """The answer to a request on a connection of its own, None without one."""
     with suppress(OSError, NoFrame, DecodeError), socket.create_connection(address, _TIMEOUT_S) as plain:
         peer = plain if tls is None else tls.wrap_socket(plain, server_hostname=address.host)

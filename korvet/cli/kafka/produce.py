@@ -95,9 +95,9 @@ class Producer:
             "name": partition.topic,
             "partition_data": [{"index": partition.partition, "records": [data]}],
         }
-        asked = request("produce", 9, acks=_ACKS_ALL, timeout=TIMEOUT_MS, topic_data=[topic])
+        message = request("produce", 9, acks=_ACKS_ALL, timeout=TIMEOUT_MS, topic_data=[topic])
         try:
-            answer = self.client.ask(asked, leader)
+            answer = self.client.ask(message, leader)
         except ConnectionLost as error:
             raise KorvetError(f"{error}; {_PERHAPS}") from None
         (result,) = answer.responses[0].partition_responses

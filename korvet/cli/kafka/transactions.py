@@ -71,8 +71,8 @@ def describe_transaction(client: Client, id: str) -> Transaction:
 
     :raises BrokerError: with TRANSACTIONAL_ID_NOT_FOUND, …
     """
-    asked = request("describe_transactions", 0, transactional_ids=(id,))
-    (state,) = client.ask(asked, client.coordinator(id, TRANSACTION), _Described).transaction_states
+    message = request("describe_transactions", 0, transactional_ids=(id,))
+    (state,) = client.ask(message, client.coordinator(id, TRANSACTION), _Described).transaction_states
     check(state.error_code, f"transactional id {id!r}")
     return Transaction(
         id=id,

@@ -57,8 +57,8 @@ class KafkaUsers:
         for mechanism in mechanisms:
             deletion = {"name": user, "mechanism": _NUMBERS[mechanism]}
             # One request for each, because a request that names a user twice is refused.
-            asked = request("alter_user_scram_credentials", 0, deletions=[deletion])
-            gone = self._alter(asked, ErrorCode.resource_not_found) or gone
+            message = request("alter_user_scram_credentials", 0, deletions=[deletion])
+            gone = self._alter(message, ErrorCode.resource_not_found) or gone
         return gone
 
     def _alter(self, request: Request, passed: ErrorCode = ErrorCode.none) -> bool:

@@ -94,8 +94,8 @@ def planned(
 
 def limited(begins: Ends, ends: Ends, most: int | None) -> dict[int, int]:
     """Ends of a batch of about ``most`` offsets, shared among the partitions; not below the begins."""
-    told = {number: max(begins[number], end) for number, end in ends.items()}
-    return told if most is None else shared(most, begins, told)
+    bounded = {number: max(begins[number], end) for number, end in ends.items()}
+    return bounded if most is None else shared(most, begins, bounded)
 
 
 def shared(limit: int, start: Mapping[Key, int], latest: Mapping[Key, int]) -> dict[Key, int]:

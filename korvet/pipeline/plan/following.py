@@ -35,7 +35,7 @@ def followed(has: Proven | None, raw: Proven, writer: str) -> Proven:
 
 def within(ranges: Ranges) -> str:
     """A condition of SQL on the columns ``partition`` and ``offset``; false of no ranges."""
-    told = " or ".join(
+    condition = " or ".join(
         f"(partition = {number} and offset >= {begin} and offset < {end})" for number, (begin, end) in ranges.items()
     )
-    return told or "false"
+    return condition or "false"

@@ -27,17 +27,17 @@ def compared(proven: Proven, ends: Mapping[int, Position]) -> tuple[dict[int, in
 
     :param ends: the broker's ends of now.
     """
-    parted, asked = {}, {}
+    parted, to_check = {}, {}
     for number, offset in proven.offsets.items():
         end, epoch = ends.get(number), proven.leader_epochs.get(number)
         if end is None:
             continue
         if epoch is not None and end.leader_epoch != epoch:
             # Also if the log ends lower: it may have new records below its end, which the lake lacks.
-            asked[number] = Position(offset=offset, leader_epoch=epoch)
+            to_check[number] = Position(offset=offset, leader_epoch=epoch)
         elif end.offset < offset:
             parted[number] = end.offset
-    return parted, asked
+    return parted, to_check
 
 
 def trimmed(proven: Proven, starts: Mapping[int, int]) -> dict[int, int]:
@@ -47,22 +47,22 @@ def trimmed(proven: Proven, starts: Mapping[int, int]) -> dict[int, int]:
 
 def describe(topic: str, proven: Mapping[int, int], parted: Mapping[int, int]) -> str:
     """A description of the loss, for an error or a warning."""
-    told = ", ".join(
+    listed = ", ".join(
         f"partition {number} has another history from offset {offset} on, archived is up to {proven[number]}"
         for number, offset in sorted(parted.items())
     )
-    return f"topic {topic}: the broker has lost acknowledged records that were archived: {told}"
+    return f"topic {topic}: the broker has lost acknowledged records that were archived: {listed}"
 
 
 def describe_trimmed(topic: str, proven: Mapping[int, int], starts: Mapping[int, int]) -> str:
     """A description of records that are gone before they were archived."""
-    told = ", ".join(
+    listed = ", ".join(
         f"partition {number} begins at offset {first}, archived is up to {proven[number]}"
         for number, first in sorted(starts.items())
     )
     return (
         f"topic {topic}: records were trimmed before they were archived (the topic's setting "
-        f"korvet.retention=archived prevents it): {told}"
+        f"korvet.retention=archived prevents it): {listed}"
     )
 
 

@@ -61,7 +61,7 @@ class Proven:
 
     def to_json(self, transaction: int | None = None) -> str:
         """The text for ``userMetadata``; for the property with the version of the table's last transaction."""
-        told = {
+        fields = {
             **({} if transaction is None else {"transaction": transaction}),
             "version": _VERSION,
             "topic": self.topic,
@@ -74,25 +74,25 @@ class Proven:
             "claim": self.is_claim,
             "losses": [asdict(loss) for loss in self.losses],
         }
-        return json.dumps({"korvet": told})
+        return json.dumps({"korvet": fields})
 
     @classmethod
     def from_json(cls, text: str) -> Self | None:
         """The proof in a text of ``userMetadata``; None if no archive wrote it."""
         try:
-            told = json.loads(text)["korvet"]
+            fields = json.loads(text)["korvet"]
         except (ValueError, KeyError, TypeError):
             return None
         return cls(
-            topic=told["topic"],
-            topic_id=told["topic_id"],
-            generation=told["generation"],
-            batch_id=told["batch_id"],
-            offsets={int(number): offset for number, offset in told["offsets"].items()},
-            leader_epochs={int(number): epoch for number, epoch in told["leader_epochs"].items()},
-            checkpoint=told["checkpoint"],
-            is_claim=told["claim"],
-            losses=tuple(Loss(**loss) for loss in told.get("losses", [])),
+            topic=fields["topic"],
+            topic_id=fields["topic_id"],
+            generation=fields["generation"],
+            batch_id=fields["batch_id"],
+            offsets={int(number): offset for number, offset in fields["offsets"].items()},
+            leader_epochs={int(number): epoch for number, epoch in fields["leader_epochs"].items()},
+            checkpoint=fields["checkpoint"],
+            is_claim=fields["claim"],
+            losses=tuple(Loss(**loss) for loss in fields.get("losses", [])),
         )
 
 

@@ -22,7 +22,7 @@ from korvet.pipeline.replay import task
 from korvet.pipeline.replay.config import ReplayProgress
 from korvet.pipeline.replay.handing import Batches
 from korvet.pipeline.replay.positions import Positions, Progress
-from korvet.pipeline.replay.stopping import tell_to_stop
+from korvet.pipeline.replay.stopping import request_stop
 from korvet.pipeline.replay.table import SPARK_ERRORS
 from korvet.pipeline.replay.task import End
 
@@ -86,11 +86,11 @@ def carry_out(
     try:
         try:
             while not stop.is_set() and not _is_done(running):
-                _tell(job, positions, began, progress)
+                _report(job, positions, began, progress)
             if not running.done():
                 log.info("stopping after the transactions that are open", name=job.plan.target.name)
                 _stop(job, broker, running, tag, STOP_WITHIN_S)
-            _tell(job, positions, began, progress)
+            _report(job, positions, began, progress)
         except Exception:
             _stop(job, broker, running, tag, _FAILED_WITHIN_S)
             raise
@@ -129,7 +129,7 @@ def _is_done(running: Future[list[Row]]) -> bool:
     return running.done()
 
 
-def _tell(job: Job, positions: Positions, began: float, progress: Callable[[ReplayProgress], None]) -> None:
+def _report(job: Job, positions: Positions, began: float, progress: Callable[[ReplayProgress], None]) -> None:
     note = job.plan.target.note
     try:
         now = records(positions.read(job.all_partitions, note.topic_id, timeout_s=2.0))
@@ -149,7 +149,7 @@ def _stop(job: Job, broker: Broker, running: Future[list[Row]], tag: str, within
     deadline = time.monotonic() + within_s
     was_told = False
     while not running.done() and time.monotonic() < deadline:
-        if not was_told and (was_told := tell_to_stop(broker, job.plan.target)):
+        if not was_told and (was_told := request_stop(broker, job.plan.target)):
             deadline = time.monotonic() + within_s
         _is_done(running)
     if running.done():

@@ -74,7 +74,7 @@ class ReplayConfig:
 
     def digest(self, table_id: str) -> str:
         """Twelve characters, equal for the same rows to the same topic."""
-        told = [
+        parts = [
             table_id,
             self.target,
             sorted(set(self.partitions)) if self.partitions is not None else None,
@@ -83,7 +83,7 @@ class ReplayConfig:
             self.from_time.timestamp() if self.from_time else None,
             self.to_time.timestamp() if self.to_time else None,
         ]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 
 def _written(offsets: Offsets | None) -> int | list[tuple[int, int]] | None:

@@ -112,7 +112,7 @@ def row_bytes(files: Sequence[File]) -> float | None:
     return sum(size for size, _ in told) / rows if rows else None
 
 
-def told_by_files(files: Sequence[File]) -> Judged | None:
+def statistics_of_files(files: Sequence[File]) -> Judged | None:
     """Figures of all rows of the files by their statistics, without reading any row.
 
     None if the statistics do not say: no files or more than `_MOST_FILES`, files without statistics, with deleted rows

@@ -20,7 +20,7 @@ from korvet.pipeline.replay import task
 from korvet.pipeline.replay.carrying import Job, records
 from korvet.pipeline.replay.config import ReplayConfig
 from korvet.pipeline.replay.handing import Batches
-from korvet.pipeline.replay.judging import Judged, judge, listed, row_bytes, told_by_files
+from korvet.pipeline.replay.judging import Judged, judge, listed, row_bytes, statistics_of_files
 from korvet.pipeline.replay.positions import Note, Positions, Progress
 from korvet.pipeline.replay.sending import TakenOver, Target
 from korvet.pipeline.replay.table import SPARK_ERRORS, Table, behind, chosen, open_table, read
@@ -215,7 +215,7 @@ def _looked(
     try:
         files = listed(table) if may_be_small else []
         is_told = may_be_small and config.is_whole and not starts and subject.version == table.newest
-        told = told_by_files(files) if is_told else None
+        told = statistics_of_files(files) if is_told else None
         judged = judge(rows) if told is None else told
     except SPARK_ERRORS as error:
         raise PipelineError(

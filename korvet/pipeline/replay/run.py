@@ -18,7 +18,7 @@ from korvet.pipeline.replay.config import ReplayConfig, ReplayProgress, ReplayRe
 from korvet.pipeline.replay.handing import Batches
 from korvet.pipeline.replay.planning import Subject, find, plan
 from korvet.pipeline.replay.positions import Positions
-from korvet.pipeline.replay.stopping import tell_to_stop
+from korvet.pipeline.replay.stopping import request_stop
 from korvet.pipeline.replay.target import refuse_new_topic
 from korvet.pipeline.replay.task import End
 from korvet.pipeline.tries import Tries
@@ -85,7 +85,7 @@ def _carry_through(
             end, now = _carry(job, broker, stop, progress)
         except ProcessDied as error:
             # Spark lets the other tasks of a failed job run on for seconds.
-            tell_to_stop(broker, job.plan.target)
+            request_stop(broker, job.plan.target)
             end, now = End.STOPPED, records(subject.positions())
             if now > before:
                 tries.succeed()

@@ -12,7 +12,7 @@ from korvet.pipeline.replay.positions import GROUP_PREFIX
 from korvet.pipeline.replay.sending import Target
 
 
-def is_told_to_stop(broker: Broker, target: Target) -> bool:
+def must_stop(broker: Broker, target: Target) -> bool:
     """True if this run of the replay has to end. A request to other runs does not count.
 
     :raises PipelineError:
@@ -20,7 +20,7 @@ def is_told_to_stop(broker: Broker, target: Target) -> bool:
     return any(position.metadata == target.note.run for position in broker.committed(_group(target)).values())
 
 
-def tell_to_stop(broker: Broker, target: Target) -> bool:
+def request_stop(broker: Broker, target: Target) -> bool:
     """Ask all tasks of the run to end after their transactions. Returns whether the broker took the request."""
     try:
         broker.commit(

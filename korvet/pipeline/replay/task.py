@@ -17,7 +17,7 @@ from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.replay.chunk import chunks
 from korvet.pipeline.replay.positions import GROUP_PREFIX
 from korvet.pipeline.replay.sending import PATIENCE_S, Fenced, Sender, TakenOver, Target
-from korvet.pipeline.replay.stopping import is_told_to_stop, tell_to_stop
+from korvet.pipeline.replay.stopping import must_stop, request_stop
 
 MOST_RECORDS: Final = 50_000
 """Of a transaction."""
@@ -71,7 +71,7 @@ def run(plan: Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
             failure = str(error)
         except PipelineError as error:
             failure = str(error)
-            tell_to_stop(broker, plan.target)
+            request_stop(broker, plan.target)
     outcome = {"partition": partition, "end": end, "failure": failure}
     yield pa.RecordBatch.from_pylist([outcome], schema=_OUTCOME)
 
@@ -186,7 +186,7 @@ class Pace:
         if time.monotonic() < self._looked + LOOK_EVERY_S:
             return
         try:
-            self._is_over = is_told_to_stop(self._broker, self._plan.target)
+            self._is_over = must_stop(self._broker, self._plan.target)
             if self._plan.rate:
                 target, ends = self._plan.target, self._plan.ends
                 positions = self._broker.committed(GROUP_PREFIX + target.name)

@@ -134,10 +134,10 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON values; times are texts."""
-        told = asdict(self)
-        for lag, facts in zip(self.lags, told["lags"], strict=True):
+        fields = asdict(self)
+        for lag, facts in zip(self.lags, fields["lags"], strict=True):
             facts["lag"] = lag.lag
-        made: dict[str, Any] = _with_texts(told)
+        made: dict[str, Any] = _with_texts(fields)
         return made
 
 

@@ -39,7 +39,7 @@ def report(spark: SparkSession, config: ReportConfig) -> Report:
             "take longer ones, or less time"
         )
     tables = _tables(spark, config.lake, config.topics)
-    behind, unreadable, waiting = _asked(config)
+    behind, unreadable, waiting = _broker_part(config)
     return Report(
         made_at=datetime.now(UTC),
         since=config.since,
@@ -59,7 +59,7 @@ def _interval_s(config: ReportConfig) -> float:
     return next((float(size) for size in _INTERVALS_S if span_s / size <= _MAX_INTERVALS), span_s / _MAX_INTERVALS)
 
 
-def _asked(config: ReportConfig) -> tuple[list[Lag], list[UnreadableGroup], list[Unarchived]]:
+def _broker_part(config: ReportConfig) -> tuple[list[Lag], list[UnreadableGroup], list[Unarchived]]:
     """The broker's part of the report."""
     if config.bootstrap_servers is None:
         return [], [], []

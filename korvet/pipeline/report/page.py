@@ -104,8 +104,8 @@ def _size(report: Report) -> list[str]:
 def _losses(report: Report) -> list[str]:
     if not report.losses:
         return []
-    told = "".join(f"<p>{escape(str(loss))}</p>" for loss in report.losses)
-    return [f"<h2>Losses</h2><p>Offsets that archives went on without.</p>{told}"]
+    paragraphs = "".join(f"<p>{escape(str(loss))}</p>" for loss in report.losses)
+    return [f"<h2>Losses</h2><p>Offsets that archives went on without.</p>{paragraphs}"]
 
 
 def _alarms(report: Report) -> list[str]:

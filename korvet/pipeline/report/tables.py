@@ -29,6 +29,6 @@ def save(spark: SparkSession, report: Report, directory: str, form: Format) -> N
     }
     for name, schema in _SCHEMAS.items():
         if rows[name]:
-            told = [{**row, "made_at": report.made_at} for row in rows[name]]
-            frame = spark.createDataFrame(told, f"made_at timestamp, {schema}")
+            stamped = [{**row, "made_at": report.made_at} for row in rows[name]]
+            frame = spark.createDataFrame(stamped, f"made_at timestamp, {schema}")
             frame.coalesce(1).write.format(form).mode("append").save(f"{directory.rstrip('/')}/{name}")

@@ -180,9 +180,9 @@ class Attempt:
 
     def _stage(self, delivery: Delivery, group: str, note: Note) -> None:
         """Add the note to the open transaction."""
-        told = {name: value for name, value in asdict(note).items() if name not in ("topic", "batch")}
+        fields = {name: value for name, value in asdict(note).items() if name not in ("topic", "batch")}
         # Any existing topic will do, but a note written again must replace the first.
-        partition = KafkaPartition(note.topic, 0, note.batch + 1, json.dumps(told))
+        partition = KafkaPartition(note.topic, 0, note.batch + 1, json.dumps(fields))
         member = Consumer({"group.id": group, "log_level": 0}).consumer_group_metadata()
         self._call(partial(delivery.producer.send_offsets_to_transaction, [partition], member))
 

@@ -56,11 +56,11 @@ class Cluster:
 
     def partitions(self) -> frozenset[Partition]:
         """The partitions that the query reads, of existing topics."""
-        return self._ask(self._partitions)
+        return self._query(self._partitions)
 
     def earliest(self, partitions: Iterable[Partition]) -> Offsets:
         """Log start offsets."""
-        return self._ask(lambda broker: _offsets(broker.earliest(partitions)))
+        return self._query(lambda broker: _offsets(broker.earliest(partitions)))
 
     def latest(self, known: Offsets) -> Offsets:
         """Log ends of all the query's partitions, by its isolation level.
@@ -69,7 +69,7 @@ class Cluster:
         again. It returns the end if it stays.
         """
         for attempt in range(1, self._options.offset_attempts + 1):
-            found = self._ask(self._latest)
+            found = self._query(self._latest)
             behind = [partition for partition, end in found.items() if known.get(partition, end) > end]
             if not behind or attempt == self._options.offset_attempts:
                 break
@@ -82,9 +82,9 @@ class Cluster:
 
         :raises PipelineError: if the limit names other partitions, or no record is that late.
         """
-        return self._ask(lambda broker: self._resolve(broker, limit))
+        return self._query(lambda broker: self._resolve(broker, limit))
 
-    def _ask(self, question: Callable[[Broker], _T]) -> _T:
+    def _query(self, question: Callable[[Broker], _T]) -> _T:
         deadline = time.monotonic() + (self._options.poll_timeout_s if self._was_there else 0)
         # Somebody may delete a topic between the question for its name and the later ones.
         attempts = self._options.offset_attempts if isinstance(self._options.choice, Matching) else 1

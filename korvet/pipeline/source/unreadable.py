@@ -33,8 +33,8 @@ class Unreadable(PipelineError):
 
 def unreadable(topic: str, partition: int, start: int, reason: str, remedy: str) -> Unreadable:
     """The error of a task that has to end at an unreadable batch."""
-    told = _TEXT.format(topic=topic, partition=partition, start=start, reason=reason)
-    return Unreadable(f"{told}; to go on without them {remedy}")
+    summary = _TEXT.format(topic=topic, partition=partition, start=start, reason=reason)
+    return Unreadable(f"{summary}; to go on without them {remedy}")
 
 
 def place_in(text: str) -> tuple[int, int] | None:

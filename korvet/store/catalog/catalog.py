@@ -81,7 +81,7 @@ class Catalog(Settings):
         self._activity = activity or Activity()
         self._channels = (namespace.catalog.meta, namespace.frontends)
         self._version = _UNKNOWN_VERSION
-        self._asked = self._taken = 0
+        self._readings = self._taken = 0
         """The numbers of the last read begun and the last one taken over."""
         self._topics: dict[str, Topic] = {}
         self._unified: Mapping[str, Sequence[str]] | None = None
@@ -142,7 +142,7 @@ class Catalog(Settings):
 
         :raises StoreUnavailable, StoreError:
         """
-        if not await self._take(self._ask(), restores=True):
+        if not await self._take(self._begin_reading(), restores=True):
             with suppress(StoreFull):
                 await self._init(self.cluster_id)
 
@@ -151,12 +151,12 @@ class Catalog(Settings):
 
         :raises StoreUnavailable, StoreError:
         """
-        return await self._take(self._ask())
+        return await self._take(self._begin_reading())
 
-    def _ask(self) -> _Reading:
+    def _begin_reading(self) -> _Reading:
         """Request the catalog unless its version is the known one; queues the first page before it returns."""
-        self._asked += 1
-        return _Reading(self._asked, self._version, self._page(self._version))
+        self._readings += 1
+        return _Reading(self._readings, self._version, self._page(self._version))
 
     def _page(self, known_version: int, cursor: str | bytes = "0") -> Awaitable[Any]:
         return self._store.call_function(
@@ -335,7 +335,7 @@ class Catalog(Settings):
     async def _change(self, function: str, /, **named: str | int) -> Sequence[Any]:
         # The first page is queued after the change, so one round trip does both unless there are many topics.
         changed = self._store.call_function(Purpose.COORDINATE, function, self._keys, **named)
-        reading = self._ask()
+        reading = self._begin_reading()
         try:
             reply: Sequence[Any] = await changed
         finally:

@@ -105,7 +105,7 @@ class RedisMirror:
         for _ in range(_ROUNDS):
             moves: list[tuple[Portion, str, str, bytes]] = []
             gone: list[Portion] = []
-            for portion, reply in zip(portions, await self._ask(portions), strict=True):
+            for portion, reply in zip(portions, await self._send(portions), strict=True):
                 if isinstance(reply, BaseException):
                     self._postpone([portion], reply)
                 elif reply[0] == GROUP_ID_NOT_FOUND:
@@ -118,7 +118,7 @@ class RedisMirror:
                 return
         self.put_back(portions)
 
-    async def _ask(self, portions: Sequence[Portion]) -> list[Any]:
+    async def _send(self, portions: Sequence[Portion]) -> list[Any]:
         return await settled(self._calls.remember(portion, self._name) for portion in portions)
 
     def _moves(
@@ -159,7 +159,7 @@ class RedisMirror:
         for (portion, partition, topic_id), reply in zip(gone, await settled(calls), strict=True):
             if isinstance(reply, BaseException):
                 self._postpone([Portion(portion.group_id, [(partition, topic_id)])], reply)
-        for portion, reply in zip(portions, await self._ask(portions), strict=True):
+        for portion, reply in zip(portions, await self._send(portions), strict=True):
             if isinstance(reply, BaseException):
                 self._postpone([portion], reply)
             elif reply[0] != GROUP_ID_NOT_FOUND:

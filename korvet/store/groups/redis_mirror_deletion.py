@@ -36,14 +36,14 @@ class Deletion:
         """
         outcomes: dict[str, int | KorvetError] = dict.fromkeys(group_ids, COORDINATOR_NOT_AVAILABLE)
         for some in chunks(list(outcomes), AT_ONCE):
-            asked: Sequence[str] = some
+            remaining: Sequence[str] = some
             forgotten: list[Portion] = []
             for _ in range(_ROUNDS):
-                outcomes |= await self._delete(asked, "expired" if only_expired else "any", forgotten)
-                asked = [group_id for group_id in asked if outcomes[group_id] == RETRY]
-                if not asked:
+                outcomes |= await self._delete(remaining, "expired" if only_expired else "any", forgotten)
+                remaining = [group_id for group_id in remaining if outcomes[group_id] == RETRY]
+                if not remaining:
                     break
-            outcomes |= dict.fromkeys(asked, COORDINATOR_NOT_AVAILABLE)
+            outcomes |= dict.fromkeys(remaining, COORDINATOR_NOT_AVAILABLE)
             # Another front-end may have attached them again before the group forgot them.
             for portion in forgotten:
                 await self._mirror.detach_gone([portion])

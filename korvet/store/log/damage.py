@@ -73,6 +73,6 @@ class Damage:
         return last.decode()
 
     async def _of_the_wrong_type(self, keys: Sequence[str]) -> Sequence[str]:
-        asked = [self._store.call(Purpose.READ, key, "TYPE", key) for key in keys]
-        kinds = [await one for one in asked]
+        replies = [self._store.call(Purpose.READ, key, "TYPE", key) for key in keys]
+        kinds = [await one for one in replies]
         return [key for key, kind in zip(keys, kinds, strict=True) if kind.decode() not in (type_of(key), "none")]

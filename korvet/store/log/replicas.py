@@ -204,9 +204,9 @@ class Replicas:
         :raises StoreUnavailable, StoreError: the query failed.
         """
         server = self._server(key)
-        asked = None if server is None else self._inform(server, key, on_disk=on_disk)
-        if asked is not None:
-            await asyncio.shield(asked)
+        probe = None if server is None else self._inform(server, key, on_disk=on_disk)
+        if probe is not None:
+            await asyncio.shield(probe)
 
     async def require_disk(self, keys: Iterable[str]) -> None:
         """Check that the keys' servers can report on their disks, as far as known.

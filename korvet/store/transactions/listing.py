@@ -56,8 +56,8 @@ async def _in_shard(namespace: Namespace, store: Store, shard: int, wanted: Want
     unreadable: dict[str, StoreError] = {}
     async for window in _windows(namespace, store, shard):
         ids = await wanted(window)
-        asked = await outcomes(partial(_state, namespace, store, one) for one in ids)
-        for one, outcome in zip(ids, asked, strict=True):
+        states = await outcomes(partial(_state, namespace, store, one) for one in ids)
+        for one, outcome in zip(ids, states, strict=True):
             if isinstance(outcome, StoreError):
                 unreadable[one] = outcome
             elif isinstance(outcome, KorvetError):

@@ -367,8 +367,8 @@ class Transactions:
         :raises StoreUnavailable, StoreError:
         """
         keys = [self._namespace.transaction_deadlines(shard) for shard in shards]
-        asked = [self._store.call(Purpose.COORDINATE, key, "ZRANGE", key, 0, 0, "WITHSCORES") for key in keys]
-        first_ms = [float(found[-1]) for found in [await one for one in asked] if found]
+        replies = [self._store.call(Purpose.COORDINATE, key, "ZRANGE", key, 0, 0, "WITHSCORES") for key in keys]
+        first_ms = [float(found[-1]) for found in [await one for one in replies] if found]
         return (min(first_ms) - await self.now_ms()) / 1000 if first_ms else inf
 
     async def close_hanging(self) -> None:

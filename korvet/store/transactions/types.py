@@ -72,12 +72,12 @@ class TransactionDescription:
     partitions: Sequence[tuple[TopicPartition, str]]
 
 
-def decision(told: Any, now_ms: int) -> Decision:
+def decision(reply: Any, now_ms: int) -> Decision:
     """A decision from a reply of the library's functions.
 
     :param now_ms: the coordinator's time.
     """
-    ordinal, producer_id, epoch, outcome, partitions, groups = told
+    ordinal, producer_id, epoch, outcome, partitions, groups = reply
     members = _partitions(partitions), [text(group) for group in groups]
     return Decision(int(ordinal), int(producer_id), int(epoch), outcome == b"commit", *members, int(now_ms))
 
