@@ -34,7 +34,7 @@ from korvet.errors import ConfigError, KorvetError
 
 OK, FAILED, MISUNDERSTOOD, INTERRUPTED = 0, 1, 2, 130
 _NEAR = 0.7
-"""How near a name is to be meant: "cluster" does not mean "users"."""
+"""The similarity from which a name is suggested: "cluster" does not suggest "users"."""
 
 
 @click.group(context_settings=HELP_NAMES)

@@ -53,7 +53,7 @@ def _resources(*pattern_types: str) -> Callable[[Function], Function]:
 
 
 def _subjects(function: Function) -> Function:
-    """The flags that name principals and what they may do; with those of resources they become ``words``."""
+    """The flags of principals and operations; together with those of resources they become ``words``."""
 
     @_several("--allow-principal", "allowed", "User:NAME", "A principal that may; User:* means all.")
     @_several("--deny-principal", "denied", "User:NAME", "A principal that may not.")

@@ -34,7 +34,7 @@ class Cluster:
 
     @property
     def is_overheard(self) -> bool:
-        """True if others may read what is sent, because it leaves this machine without TLS."""
+        """True if others may read the traffic: it leaves this machine without TLS."""
         has_tls = self.settings.get("security.protocol", "").upper().endswith("SSL")
         return not has_tls and not all(_is_here(address.host) for address in parse_addresses(self.bootstrap))
 

@@ -273,7 +273,7 @@ def _write(left: memoryview, mask: set[int | signal.Signals]) -> None:
     try:
         out = sys.stdout.fileno()
     except io.UnsupportedOperation:
-        # Somebody who calls this in Python keeps what is written.
+        # A caller from Python keeps the written bytes.
         sys.stdout.buffer.write(left)
         return
     while left:

@@ -38,7 +38,7 @@ _ID: Final = re.compile(r"@txn:\d\d\}:id:(.*)")
 
 
 class Damage(NamedTuple):
-    """What is wrong; what its repair will do, and the repair, which returns what it did. Some have none."""
+    """A damage, the effect of its repair, and the repair, which returns what it did. Some have none."""
 
     text: str
     effect: str = ""
@@ -81,7 +81,7 @@ def find_damage(nodes: Sequence[Node], namespace: Namespace) -> Iterator[Damage]
 
 
 def _refuse_gaps(node: Node) -> None:
-    """What lies in slots that nobody serves is not lost."""
+    """Refuse a cluster with unserved slots: the keys in them are not lost."""
     try:
         lines = ask(node.client, "CLUSTER", "INFO").decode().splitlines()
     except ResponseError:

@@ -116,7 +116,7 @@ def refuse_lone_node(url_text: str, nodes: Sequence[Node]) -> None:
 
 
 def _is_whole(node: Node) -> bool:
-    """True if a cluster's node holds all slots; False if the user may not ask, a right that any cluster needs."""
+    """True if a cluster's node holds all slots; false without the right to query them, which any cluster needs."""
     try:
         return has_all_slots(ask(node.client, "CLUSTER SLOTS"))
     except RedisError:

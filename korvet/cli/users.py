@@ -1,4 +1,4 @@
-"""``korvet users``: the users who may log in by SCRAM or PLAIN, over Kafka's protocol or straight in Redis."""
+"""``korvet users``: the users that may log in by SCRAM or PLAIN, over Kafka's protocol or directly in Redis."""
 
 from __future__ import annotations
 

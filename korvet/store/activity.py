@@ -20,7 +20,7 @@ IDLE_S: Final = 600.0
 
 
 def _nobody() -> None:
-    """Do nothing, because no registry is kept."""
+    """Do nothing: there is no registry."""
 
 
 class Activity:

@@ -58,7 +58,7 @@ def read_memory(info: bytes) -> ServerMemory:
 
 
 def request_memory(link: Link) -> asyncio.Future[bytes]:
-    """Ask a server for the answer that `read_memory` reads."""
+    """Request the reply that `read_memory` reads."""
     asked: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     link.send(asked, _MEMORY)
     return asked

@@ -85,7 +85,7 @@ class _Server:
         return " ".join([str(served_until_ms), *(f"{outage.start_ms}-{outage.end_ms}" for outage in self.outages)])
 
     def told_of(self, history: str) -> str:
-        """The outages for the server with a history; if that is another one, some time is taken back."""
+        """The outages of the server with a history; for another history, some time is taken back."""
         if self.history in ("", history):
             return self.text
         return self.tell(self.served_until_ms - TAKEN_BACK_MS)
@@ -233,7 +233,7 @@ class Outages:
         server.probed_s = max(server.probed_s, probe.probed_s)
 
     def _past(self, link: Link, now_ms: int) -> Iterable[Outage]:
-        """The outages of a server that are assumed before its first answer here, beside those of the registries.
+        """The outages assumed of a server before its first reply here, in addition to those in the registries.
 
         Registries lie on one server of a cluster. So they do not know of another server's restart, nor how long it was
         away.

@@ -60,7 +60,7 @@ _NOBODY: Final[Mapping[str, Live]] = MappingProxyType({})
 
 
 class _Renewed(NamedTuple):
-    """A reply of korvet_frontend_renew; ``listeners`` is empty of a library that knows of none."""
+    """A reply of korvet_frontend_renew; ``listeners`` is empty if the library is older than listeners."""
 
     own_id: int
     outages: str
@@ -129,7 +129,7 @@ class Registry:
         """Renew for the first time, before any client is served, and report times without a front-end to ``outages``.
 
         :param outages: None for a namespace that is opened for its first client: its rest was no outage.
-        :raises StoreUnavailable: Redis cannot be asked.
+        :raises StoreUnavailable: Redis cannot be reached.
         """
         try:
             began = await self._renew()
@@ -179,7 +179,7 @@ class Registry:
         return False
 
     async def _renew(self) -> str:
-        """Renew the lease. Returns the times in which nobody renewed: ``from-to …``, in ms."""
+        """Renew the lease. Returns the times without any renewal: ``from-to …``, in ms."""
         passes = self._passes
         reply = await self._call_renew(sweeper="" if passes else self._token)
         self._is_usable = True

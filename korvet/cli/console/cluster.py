@@ -58,7 +58,7 @@ class TopicRow(NamedTuple):
 
 
 class PartitionRow(NamedTuple):
-    """A partition; ``offsets`` counts the offsets between its start and its end. What is not known is None."""
+    """A partition; ``offsets`` counts the offsets between its start and its end. An unknown value is None."""
 
     partition: int
     leader: int

@@ -1,4 +1,4 @@
-"""Lines about the broker on the console's output: few, whatever strangers and pages that refresh themselves ask for."""
+"""Rate-limited lines about the broker on the console's output, since visitors and self-refreshing pages cause many."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Guard:
             return
         why = self._refusal(scope["method"], Headers(scope=scope))
         app = self._app if why is None else PlainTextResponse(why, 403)
-        # A client that leaves amid its form needs no answer, and no traceback.
+        # A client that disconnects while it sends a form needs no answer, and no traceback.
         with suppress(ClientDisconnect):
             await app(scope, receive, _with_headers(send, scope["path"], has_tls=self._scheme == "https"))
 

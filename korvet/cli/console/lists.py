@@ -30,7 +30,7 @@ class _Kept(NamedTuple):
 
 
 class Lists:
-    """The newest lists, by visitor and kind. Any thread may ask."""
+    """The newest lists, by visitor and kind. Any thread may use it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -52,7 +52,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logins:
-    """The login of visitors, and the sessions of those logged in.
+    """The login of visitors, and the sessions after it.
 
     :ivar make_client: makes a client of a user and a password.
     :ivar operators: the users that see what no rule of the cluster protects.
@@ -83,7 +83,7 @@ class Logins:
     async def let_in(self, request: Request, user: str, password: str, response: Response) -> None:
         """Begin a session of a user; the response carries its new id. An earlier session ends.
 
-        :raises Refused: if the broker does not let the user in, or cannot be asked.
+        :raises Refused: if the broker refuses the user, or cannot be reached.
         """
         address = origin_of(self._address(request))
         if self.turns.statistics().tasks_waiting >= MOST_WAITING:
@@ -134,10 +134,10 @@ def _is_automatic(request: Request) -> bool:
 
 
 def _judge(clients: Clients, user: str, password: str) -> None:
-    """Have the broker judge a login.
+    """Let the broker check a login.
 
     :raises Refused: it does not let the user in.
-    :raises BrokerError: it cannot be asked.
+    :raises BrokerError: it cannot be reached.
     """
     # The protocol has no such names and passwords, so no user has them.
     if not user or not password or "\0" in user + password or len(user) > MOST_NAME_CHARACTERS:
@@ -159,7 +159,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def to_login(request: Request, logins: Logins, pages: frozenset[str]) -> Response:
-    """Redirect a stranger to the login, and then back to the requested page. An earlier session ends."""
+    """Redirect a visitor to the login, and then back to the requested page. An earlier session ends."""
     response = _to_login(request, logins, pages)
     logins.let_out(request, response)
     return response

@@ -97,7 +97,7 @@ class Found:
 
 @dataclass(slots=True, kw_only=True)
 class _Span:
-    """A partition: its log's start and end, and the offsets that are to be read.
+    """A partition: its log's start and end, and the offsets to read.
 
     :ivar found: the times of records and the records that were found, in reading order.
     :ivar read: the offsets of all records that were read.

@@ -103,7 +103,7 @@ def _line(depth: int) -> str:
 
 
 def visible(text: str) -> str:
-    """A text with escapes for characters that nobody sees, but for line breaks and tabs."""
+    """A text with escapes for invisible characters except line breaks and tabs."""
     return printable(text, "\n\t")
 
 

@@ -1,4 +1,4 @@
-"""The pages: what each asks of the cluster, and gives to its template."""
+"""The pages: the requests of each to the cluster, and the values for its template."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _looked(client: Client, fields: Fields) -> dict[str, Any]:
     found = find_records(client, wanted)
     form = {"name": wanted.topic, "partition": wanted.partition, "start": start, "at": at, "q": wanted.text}
     link = partial(query, "/records", **form, count=wanted.count, first=wanted.first or None)
-    # A search goes on by itself until it found enough, and counts what its looks read and found.
+    # A search continues by itself until it has found enough, and counts the records read and found.
     read = found.read + max(0, form_fields.number(fields, "read", 0))
     had = len(found.records) + max(0, form_fields.number(fields, "had", 0))
     onward = _onward(wanted, found)
@@ -133,7 +133,7 @@ def _looked(client: Client, fields: Fields) -> dict[str, Any]:
 
 
 def _onward(wanted: Wanted, found: Found) -> dict[str, object]:
-    """The fields of the page that goes on in the direction of this one; none if it was the last."""
+    """The fields of the next page in this one's direction; none if it was the last."""
     edges = found.older if wanted.is_back else found.newer
     if edges:
         return {"from": _edges("older" if wanted.is_back else "newer", edges)}

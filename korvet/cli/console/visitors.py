@@ -1,4 +1,4 @@
-"""The visitors of the console, and the sessions of those logged in.
+"""The visitors of the console, and the sessions after a login.
 
 A random id names a session, and the browser keeps it as a cookie. The console keeps the id's hash, so that the time
 of a comparison reveals nothing of it, and in memory alone: a restart ends all sessions.
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Busy(BrokerError):
-    """The visitor asks for too much at once."""
+    """The visitor has too many requests at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -118,7 +118,7 @@ class Sessions:
         self._end(_key(id))
 
     def end_old(self) -> None:
-        """End the sessions whose time is over, with their passwords and connections."""
+        """End expired sessions, with their passwords and connections."""
         for key in [key for key, session in self._sessions.items() if self._is_over(session)]:
             self._end(key)
 

@@ -84,7 +84,7 @@ class Client:
         return self.ask(request, self._controller if self._controller in self._brokers else None)
 
     def ask_coordinator(self, group: str, request: Request) -> Any:
-        """The answer of the coordinator of a group, which is looked up before."""
+        """Look up the coordinator of a group, and return its answer."""
         return self.ask(request, self.coordinator(group))
 
     def coordinator(self, key: str, kind: int = GROUP) -> Address:
@@ -151,7 +151,7 @@ class Client:
 
 
 def may_pass(error: BrokerError) -> bool:
-    """True if the next attempt may succeed: the broker is away, leader or coordinator changed, or none is ready."""
+    """True if a retry may succeed: the broker is unavailable, leader or coordinator changed, or none is ready."""
     return not isinstance(error, UnfitSettings) and (error.code is None or error.code in _PASSING)
 
 

@@ -45,7 +45,7 @@ class Connection:
         self._correlation_id = 0
         self._has_answered = False
         self._login_due = float("inf")
-        # Nobody knows yet who the peer is.
+        # The peer is not authenticated yet.
         self._most_bytes = MAX_FRAME_BYTES if security.login is None else _LOGIN_FRAME_BYTES
         self._socket = _opened(address, security)
         if security.login is not None:

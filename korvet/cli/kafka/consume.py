@@ -40,7 +40,7 @@ _PASSING: Final = {
     ErrorCode.unknown_topic_or_partition,
     ErrorCode.kafka_storage_error,
 }
-"""Codes after which a reader tries again, beside those after which every client does."""
+"""Codes on which a reader retries, in addition to those on which every client does."""
 
 
 class Gone(NamedTuple):
@@ -76,7 +76,7 @@ class Cursor:
 
 
 class Reader:
-    """A reader of partitions, in turns. It looks for a leader that is away for a quarter of a minute."""
+    """A reader of partitions, in turns. It looks for an unavailable leader for 15 seconds."""
 
     def __init__(self, client: Client, cursors: Sequence[Cursor], *, committed: bool) -> None:
         self._client = client
@@ -171,7 +171,7 @@ class Reader:
             cursor.is_done = True
 
     def _moved(self, cursor: Cursor) -> Iterator[Item]:
-        """Move the cursor of a partition whose log now begins after its position, or ends before it."""
+        """Move a partition's cursor if the log now begins after its position, or ends before it."""
         starts, ends = log_limits(self._client, [cursor.partition])
         if not starts:
             raise BrokerError(f"partition {cursor.partition} no longer exists", ErrorCode.unknown_topic_or_partition)

@@ -23,7 +23,7 @@ Exchange = Generator[bytes, bytes, None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """A way to log in. ``who`` names the user in messages, ``begin`` makes the exchange of one login."""
+    """A login mechanism. ``who`` names the user in messages, ``begin`` starts the exchange of one login."""
 
     mechanism: str
     who: str

@@ -33,7 +33,7 @@ _Owned = tuple[TopicPartition, ...]
 
 
 class GroupReader:
-    """One member of a group that reads one topic, for one thread; `close` leaves the group."""
+    """A group member that reads one topic, for one thread; `close` leaves the group."""
 
     is_done: Final = False
 
@@ -83,7 +83,7 @@ class GroupReader:
         self._shown.update(self._handled)
 
     def close(self) -> None:
-        """Commit the shown records, and leave; if the broker is away, the session's end ends the membership."""
+        """Commit the shown records, and leave; if the broker is unavailable, the membership ends with the session."""
         # The broker may have served a join without an answer.
         if self._epoch == _JOINS and not self._is_in_doubt:
             return
@@ -143,7 +143,7 @@ class GroupReader:
         self._reader = Reader(self._client, self._cursors, committed=self._is_committed) if kept else None
 
     def _forget(self) -> None:
-        """Give up the membership: the group goes on without this member, which joins anew."""
+        """Give up the membership: the group continues without this member, which joins again."""
         self._epoch, self._owned, self._cursors, self._reader = _JOINS, (), [], None
         self._handled.clear()
         self._shown.clear()
@@ -170,7 +170,7 @@ class GroupReader:
     # ------------------------------------------------------------------ commits
 
     def _commit(self) -> None:
-        """Commit the records shown since the last commit; an offset that does not arrive goes into the next one."""
+        """Commit the records shown since the last commit; the next commit repeats an offset that did not arrive."""
         self._commit_at = time.monotonic() + _COMMIT_S
         changed = {
             partition: offset

@@ -171,7 +171,7 @@ def _alert(address: Address, tls: ssl.SSLContext) -> BrokerError | None:
 
 
 def _answer_to(address: Address, tls: ssl.SSLContext | None, request: Request) -> Any:
-    """The answer to a request on a connection of its own, None without one."""
+    """The answer to a request on a new connection; None without an answer."""
     with suppress(OSError, NoFrame, DecodeError), socket.create_connection(address, _TIMEOUT_S) as plain:
         peer = plain if tls is None else tls.wrap_socket(plain, server_hostname=address.host)
         with peer:

@@ -72,7 +72,7 @@ def by_partition(topics: Iterable[Any]) -> Iterator[tuple[TopicPartition, Any]]:
 def ask_leaders(
     client: Client, partitions: Iterable[TopicPartition], say: Say, api: str, version: int, **fields: Any
 ) -> Iterator[Any]:
-    """The answers of the partitions' leaders, each to a request for its own; see `by_topic`.
+    """The answers of the leaders, each to a request for its own partitions; see `by_topic`.
 
     A partition that does not exist, or no longer does, is left out.
     """

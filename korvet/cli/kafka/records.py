@@ -62,7 +62,7 @@ class Undecodable(NamedTuple):
 
 
 class Unsent(NamedTuple):
-    """A record to be sent."""
+    """A record to send."""
 
     key: bytes | None
     value: bytes | None
@@ -117,7 +117,7 @@ def _checked(stored: Stored) -> Stored | Undecodable:
 
 
 def read_records(stored: Stored) -> Iterator[Record | Undecodable]:
-    """The records of a batch, up to the first that cannot be decoded, which stands for all the rest."""
+    """The records of a batch, up to the first undecodable one, which stands for the rest."""
     batch = stored.batch
     offset = batch.base_offset
     try:

@@ -1,4 +1,4 @@
-"""TLS and the login of a client by its settings. What cannot be honoured is refused, because less would be insecure."""
+"""TLS and the login of a client by its settings. An unsupported setting is refused, because ignoring it is insecure."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def client_security(given: Mapping[str, str]) -> ClientSecurity:
 
 
 def _refuse_unknown(settings: Mapping[str, str]) -> None:
-    """Refuse what a client that protects its connections may not leave aside."""
+    """Refuse unknown settings that protect a client's connections."""
     known = _ALWAYS | _TLS | _LOGIN
     for name in sorted(settings):
         if name in known or name in _WITHOUT_EFFECT or not name.startswith(_SECURITY):

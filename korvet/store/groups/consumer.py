@@ -47,7 +47,7 @@ _CALLS: Final = 8
 """The most calls for one heartbeat. The last ones accept the current target, so that a storm of joins ends."""
 _PATIENT_CALLS: Final = 4
 _SMALL: Final = 500
-"""The most members and partitions of a group for which the loop itself computes a target, in some milliseconds."""
+"""The largest group, in members and partitions, whose target the loop itself computes, in some milliseconds."""
 
 
 class ConsumerGroups:
@@ -178,7 +178,7 @@ class ConsumerGroups:
         turns.asking += 1
         try:
             async with turns.lock:
-                # A turn that began before this task's request may have missed the change behind the request.
+                # A turn that began before this task's request may have missed the change that caused the request.
                 if turns.done <= asked:
                     turns.begun = begun = turns.begun + 1
                     try:

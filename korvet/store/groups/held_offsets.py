@@ -70,7 +70,7 @@ class HeldOffsets:
             self._offsets.committed(group_id, list(zip(partitions, map(replies.text, flat[1::2]), strict=True)))
 
     async def check(self, group_id: str, joined: str) -> int:
-        """0 if a group still holds everything that a transaction told it.
+        """0 if a group still holds all offsets that a transaction sent to it.
 
         :param joined: the replication id of its server when it came into the transaction; empty if that is not known.
         """

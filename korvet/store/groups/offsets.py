@@ -80,7 +80,7 @@ class Offsets:
         self._on_commit[group_id] = callback
 
     def committed(self, group_id: str, partitions: Sequence[tuple[TopicPartition, str]]) -> None:
-        """Tell the Redis mirror and callbacks that offsets were committed, each with its topic's id in hex."""
+        """Report committed offsets to the Redis mirror and callbacks, each with its topic's id in hex."""
         self._mirror.committed(group_id, partitions)
         if group_id in self._on_commit:
             self._on_commit[group_id](partition for partition, _ in partitions)

@@ -82,7 +82,7 @@ class _Round:
                     self._asker.called.set()
 
     async def _serve(self, asker: _Parked, draining: anyio.Event) -> None:
-        """Poll for all members until the asker has its answer."""
+        """Poll for all members until the polling caller has its answer."""
         with self._wakeups.listen([self._channel]) as listening:
             self._listening = listening
             try:

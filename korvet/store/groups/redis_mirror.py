@@ -97,7 +97,7 @@ class RedisMirror:
                 await self._mirror(portions)
 
     def _is_redis_away(self) -> bool:
-        """True if all of Redis is away; false for a cluster, because some of its nodes may be up."""
+        """True if all of Redis is unavailable; false for a cluster, because some of its nodes may be up."""
         return self._store.url.kind != "cluster" and not self._store.is_connected()
 
     async def _mirror(self, portions: Sequence[Portion]) -> None:

@@ -126,7 +126,7 @@ class GroupMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """A group, for administrators; ``id`` never changes, ``locator`` says whose group it is.
+    """A group, for administrators; ``id`` never changes, ``locator`` is its path in the namespace.
 
     A group of the consumer protocol has its state here and the rest in ``consumer``. In a classic group ``pending`` has
     the ids that must still join, and ``is_initial`` is true while a first rebalance waits for further members.

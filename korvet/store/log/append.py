@@ -119,7 +119,7 @@ class Appending(AppendCall):
 
     @property
     def membership_to_ask(self) -> Membership | None:
-        """The transaction whose ordinal is needed, if the reply to the first try is VERIFY; else None.
+        """The transaction whose ordinal is missing, if the reply to the first try is VERIFY; else None.
 
         None also if an earlier batch was sent again meanwhile: then this one is first sent again too.
         """

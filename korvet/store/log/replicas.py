@@ -229,7 +229,7 @@ class Replicas:
     def hold(
         self, partition: Partition, reply: asyncio.Future[Any], copies: int, *, on_disk: bool = False
     ) -> UnconfirmedAppend:
-        """Have an append that was just sent wait for ``copies`` servers, and the disk if asked, from its reply on."""
+        """Let a sent append wait, from its reply on, for ``copies`` servers, and for the disk if required."""
         key = partition.keys.meta
         touch = ("FCALL", "korvet_log_touch", 1, key, partition.topic_id)
         append = UnconfirmedAppend(key, touch, copies, self._store.history(key), awaits_disk=on_disk)
@@ -425,7 +425,7 @@ class _Server:
             self._wait_for_replicas()
 
     def _configured(self, reply: asyncio.Future[Any]) -> None:
-        # A user that may not ask waits for the proof of a flush.
+        # Without the right to query, a user waits for the proof of a flush.
         if isinstance(error := reply.exception(), StoreUnavailable):
             self._fail(error)
             return

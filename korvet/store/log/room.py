@@ -107,7 +107,7 @@ class FetchRoom:
         self._granted_bytes = 0
 
     def limit(self, max_bytes: int) -> int:
-        """The bytes for which there is room, of a partition's ``max_bytes``."""
+        """The part of a partition's ``max_bytes`` that fits into the room."""
         return max(0, min(max_bytes, self.left_bytes))
 
     def take(self, size_bytes: int) -> None:

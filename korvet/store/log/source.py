@@ -1,7 +1,7 @@
 """Where a log's entries and batches are read: the partition's stream in Redis, and the keys of placed batches.
 
-`korvet.store.log.read` asks this alone for what is not in memory, so a further source (older segments elsewhere) needs
-these four methods. A partition's offsets and epochs are no part of it: they are always those of Redis
+`korvet.store.log.read` uses only this for batches that are not in memory, so a further source (older segments
+elsewhere) needs these four methods. A partition's offsets and epochs are no part of it: they are always those of Redis
 (`korvet.store.log.meta`).
 
 **Single records.** An entry of a batch is small, or its batch is placed and read by itself. An entry of a record holds

@@ -107,7 +107,7 @@ class Hanging:
     async def _outcome(self, transactional_id: str, ordinal: int) -> bool | None:
         """True if a transaction was committed; None while it is open at its coordinator.
 
-        Call this after finding it in a partition or group, because the coordinator knows of it first.
+        Call this after finding it in a partition or group, because the coordinator has it first.
         """
         known = await self._describe(transactional_id)
         if known is None or known.ordinal != ordinal:

@@ -55,7 +55,7 @@ def compaction_of(catalog: Catalog, topic: Topic) -> Compaction | None:
 
 
 class Dirty(NamedTuple):
-    """The part of the log whose keys a run reads, and the log's server, epoch and start at that time."""
+    """The part of the log from which a run reads keys, and the log's server, epoch and start at that time."""
 
     run_id: str
     epoch: int
