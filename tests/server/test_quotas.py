@@ -174,6 +174,18 @@ def test_requests_behind_a_throttled_one_wait_even_if_they_were_read(port: int) 
         assert time.monotonic() - began >= sum(told_ms[:2]) / 1000 - CLOCKS_S
 
 
+def test_produces_held_back_by_a_throttled_one_wait(port: int) -> None:
+    """A thread opens each batch, so the next Produce has not begun when the answer names the throttle time."""
+    topic, name = created(port, compression_type="gzip"), limited(port, request_percentage=0.0001)
+    with client(port, name) as one:
+        began = time.monotonic()
+        for _ in range(2):
+            one.send("produce", 12, **produce_request(topic, records(1, 200_000)))
+        told_ms = [one.receive()["throttle_time"] for _ in range(2)]
+        assert min(told_ms) > 0
+        assert time.monotonic() - began >= told_ms[0] / 1000 - CLOCKS_S
+
+
 def test_requests_before_a_login_are_nobodys_use() -> None:
     """Attack: strangers use up the quota of clients that have not logged in yet."""
     listeners = [

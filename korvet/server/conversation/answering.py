@@ -298,6 +298,9 @@ class Answering:
         return not request.is_held_back
 
     def _begin_held_back(self) -> None:
+        if not self._conversation.begins:
+            # The task begins each when it is the first.
+            return
         begun, ends = 0, monotonic() + TURN_S
         for request in self.requests:
             if request.is_held_back:
