@@ -340,7 +340,7 @@ class Broker:
 
 
 def _looks(left_s: float) -> Iterator[float]:
-    """Waiting times that sum up to ``left_s``; between them the caller checks whether the client is let in."""
+    """Waiting times that add up to ``left_s``; between them the caller checks for a refused login."""
     look_s = _FIRST_LOOK_S
     while left_s > 0:
         yield min(look_s, left_s)

@@ -26,7 +26,7 @@ _CLASS: Final = re.compile(r"^(?:[a-z][\w$]*\.)+[A-Z][\w$]*(?:: |$)")
 _NO_TOPIC: Final = re.compile(r"UnknownTopicOrPartitionException|does not host this topic-partition")
 _NO_BROKER: Final = re.compile(r"Timed out waiting for a node assignment")
 _MEMORY: Final = re.compile(r"java\.lang\.OutOfMemoryError\S*")
-# What the wrong Python prints at its start, before Spark names its path.
+# The wrong Python's output at its start, before Spark names its path.
 _WRONG_PYTHON: Final = re.compile(
     r"Error from python worker:.*?(?P<said>No module named \S+).*?PYTHONPATH was:", re.DOTALL
 )

@@ -200,7 +200,7 @@ def _follow(catalog: Catalog, name: tuple[str, str], delta: _Delta) -> TablePubl
 
 
 def _table(catalog: Catalog, name: tuple[str, str], delta: _Delta) -> Table:
-    """The table with these columns. It begins anew if a column's type has become one that Iceberg cannot change to."""
+    """The table with these columns. It is recreated if Iceberg cannot change a column to its new type."""
     from pyiceberg.exceptions import ValidationError
 
     # It is beside the Delta table: VACUUM deletes what Delta does not know.
@@ -257,7 +257,7 @@ def _numbered(columns: Iterable[pa.Field], notes: Iterable[Mapping[str, Any]]) -
 
 
 def _add(step: Transaction, table: Table, delta: _Delta, paths: Iterable[str], properties: dict[str, str]) -> None:
-    """Add files in one snapshot. The client's own ``add_files`` asks the files for the table's names of columns.
+    """Add files in one snapshot. The client's own ``add_files`` looks for the table's column names in the files.
 
     :raises PipelineError: if a file holds a column that Delta has dropped.
     """

@@ -83,7 +83,7 @@ class QueryLog(StreamingQueryListener):
 
 
 def behind(end: str | None, latest: str | None) -> dict[str, float]:
-    """The fewest, most and mean offsets between a batch's end and the log ends; empty if the texts name no topics.
+    """The least, greatest and mean lag of a batch's end, in offsets; empty if the texts name no topics.
 
     :param end: offsets by topic and partition as JSON, as Spark's progress has them.
     :param latest: the log ends when the batch was planned.

@@ -1,4 +1,4 @@
-"""The schema registry: Avro schemas by the ids that values carry. Only the driver asks it."""
+"""The schema registry: Avro schemas by the ids that values carry. Only the driver queries it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Registered:
 class Registry:
     """A connection to a registry, for any thread. A schema never changes, so it keeps some, and unknown ids for a time.
 
-    :param url: ``http`` or ``https``, with ``USER:PASSWORD@`` before the host if the registry asks for them.
+    :param url: ``http`` or ``https``, with ``USER:PASSWORD@`` before the host if the registry requires a login.
     :param clock: seconds.
     :raises PipelineError: if it is no such URL, or the client's packages are missing.
     """

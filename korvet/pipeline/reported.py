@@ -18,11 +18,11 @@ from korvet.pipeline.plan.proofs import Proven
 log = structlog.get_logger()
 
 ARCHIVE_GROUP: Final = "korvet.archive"
-"""The group whose positions are the archived ends of topics."""
+"""The group that holds the archived ends of topics as its offsets."""
 
 
 _LAKE: Final = "lake "
-"""What the metadata begins with; the id of the lake's raw table follows. Reports of korvet up to 0.7 have none."""
+"""The prefix of the metadata, before the id of the lake's raw table. Reports of korvet up to 0.7 have none."""
 
 
 def report(broker: Broker, proven: Proven, lake: str, partitions: Iterable[int], *, take_over: bool) -> bool:

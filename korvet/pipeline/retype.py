@@ -57,7 +57,7 @@ class RetypeResult:
 
 
 def retype(spark: SparkSession, config: RetypeConfig) -> RetypeResult:
-    """Build both tables anew. A record is judged twice, so that memory and local disk need not hold the table.
+    """Rebuild both tables. Each record is judged twice, so that memory and local disk need not hold the table.
 
     :raises PipelineError: if there is no raw table or no schema, if the raw table lacks records of the others, or if an
         archive or another retype comes between.
@@ -125,7 +125,7 @@ def _check_complete(tables: Tables) -> None:
 
 
 def _claimed(tables: Tables, known: Proven) -> Proven:
-    """Claim the three tables; returns the proof for the two that are built anew."""
+    """Claim the three tables; returns the proof for the two that are rebuilt."""
     tables.raw.claim(known.topic, known.topic_id, "")
     assert tables.raw.proven is not None
     proven = replace(tables.raw.proven, checkpoint="", is_claim=False)

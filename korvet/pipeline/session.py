@@ -79,7 +79,7 @@ def make_session(
 
 
 def session_like(spark: SparkSession) -> SparkSession:
-    """A session with a copy of another one's settings, except those for single commits to Delta tables.
+    """A session with a copy of another one's settings, except the settings of single Delta commits.
 
     Spark's own ``newSession`` would forget settings that were made at run time, such as an object store's keys.
     """
@@ -178,7 +178,7 @@ def _is_local(master: str | None) -> bool:
 
 
 def _choose_worker_python(*, is_local: bool) -> None:
-    """Have tasks run in this Python. The first Python in the path may not have korvet."""
+    """Run tasks in this Python. The first Python in the path may lack korvet."""
     given = os.environ.get("PYSPARK_PYTHON")
     # This function may have set it before, here or in a parent process. Else a user set it.
     if given is not None and Path(given).name != _WORKER_PYTHON.name:

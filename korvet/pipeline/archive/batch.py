@@ -41,7 +41,7 @@ from korvet.pipeline.typed import TABLE_PROPERTIES, UNREADABLE
 log = structlog.get_logger()
 
 VALUE_SCHEMA: Final = "korvet.value.schema"
-# Statistics of keys and values would be of no use: queries do not ask for ranges of them.
+# Statistics of keys and values would be useless: queries do not select ranges of them.
 _RAW_PROPERTIES: Final = {"delta.dataSkippingStatsColumns": "partition,offset,timestamp"}
 _DAY_US: Final = 86_400_000_000
 
@@ -101,7 +101,7 @@ class TopicWriter:
         self._id = uuid.uuid4().hex
         self._is_claimed = False
         self._is_bound: bool | None = None
-        """True if the topic's retention counts this lake; None if the broker was not asked yet."""
+        """True if the topic's retention counts this lake; None before the first request to the broker."""
         self.typed = TypedTables(config, topic.name, tables.raw, tables.typed, tables.dead_letters)
         self._firsts: dict[int, int] = {}
 
@@ -239,7 +239,7 @@ class TopicWriter:
     def _same_topic(self) -> Topic:
         """The topic as it is now.
 
-        :raises PipelineError: if somebody deleted it, or created it anew.
+        :raises PipelineError: if it was deleted, or deleted and created again.
         """
         name = self._topic.name
         found = self._broker.topics([name])[name]
@@ -332,7 +332,7 @@ class TopicWriter:
 
 
 def other_topic(name: str) -> PipelineError:
-    """The error for a topic that somebody deleted and created anew."""
+    """The error for a topic that was deleted and created again."""
     return PipelineError(
         f"topic {name}: it was deleted and created anew, and the lake has the records of the old one; archive it to "
         "another lake, or move the old one's tables away"

@@ -56,7 +56,7 @@ class ArchiveConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveProgress:
-    """One batch of one topic in the lake. ``behind`` counts the offsets from its end to the topic's end."""
+    """One batch of one topic in the lake. ``behind`` is the lag: the offsets from its end to the topic's end."""
 
     topic: str
     batch_id: int

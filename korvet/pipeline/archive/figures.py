@@ -17,7 +17,7 @@ _LABELS: Final = ("topic",)
 
 @contextmanager
 def exported(registry: CollectorRegistry | None, lanes: Callable[[], Iterable[Lane]]) -> Iterator[None]:
-    """Have a registry report the topics' figures until the block ends. None: nobody reads them.
+    """Let a registry report the topics' metrics until the block ends; without a registry do nothing.
 
     :param lanes: returns the topics of the moment; the registry's own thread calls it.
     """

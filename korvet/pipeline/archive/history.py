@@ -108,7 +108,7 @@ def _answers(consumer: Consumer, topic: str, waiting: set[int]) -> dict[int, int
             assert offset is not None
             found[number] = offset
         elif error.code() != KafkaError._AUTO_OFFSET_RESET:
-            # Librdkafka asks again.
+            # Librdkafka retries.
             continue
         waiting.remove(number)
     return found

@@ -18,7 +18,7 @@ log = structlog.get_logger()
 class Lane:
     """A topic's archive, the ends that it has to reach, and its failures in a row.
 
-    :param is_endless: the archive goes on after it reached the ends.
+    :param is_endless: the archive continues after it has reached the ends.
     """
 
     def __init__(self, archive: TopicArchive, *, is_endless: bool) -> None:
@@ -42,7 +42,7 @@ class Lane:
 
     @property
     def needs_ends(self) -> bool:
-        """True if the broker must be asked for the topic's ends."""
+        """True if the topic's ends must be requested from the broker."""
         return not self._is_through and self.running is None and self._wanted is None
 
     def want(self, told: Ends | PipelineError) -> None:

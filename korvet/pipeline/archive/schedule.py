@@ -71,7 +71,7 @@ class Schedule:
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        """The topics; any thread may ask."""
+        """The topics; any thread may call this."""
         return tuple(self._lanes.values())
 
     def report(self) -> None:
@@ -80,7 +80,7 @@ class Schedule:
 
     @property
     def is_over(self) -> bool:
-        """True if no topic goes on; failed topics are tried again only beside others."""
+        """True if no topic continues; failed topics are retried only while others run."""
         if self._stop.is_set():
             return not any(lane.running for lane in self._lanes.values())
         return not any(lane.is_alive for lane in self._lanes.values())

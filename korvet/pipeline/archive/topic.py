@@ -1,4 +1,4 @@
-"""The archive of one topic: what it checks before its first batch, and how it begins anew after a failure."""
+"""The archive of one topic: its checks before the first batch, and its restart after a failure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TopicArchive:
         self.is_kept = False
         """True if the broker, at the last check, keeps the topic's records until they are archived."""
         self.typed_error: PipelineError | None = None
-        """Why the typed table does not follow the raw one, which goes on."""
+        """Why the typed table does not follow the raw one, which continues."""
         self._proven: Proven | None = None
         self._writer: TopicWriter | None = None
         self._turn = threading.Lock()
@@ -67,7 +67,7 @@ class TopicArchive:
         return sum(max(0, end - self._proven.offsets.get(number, 0)) for number, end in ends.items())
 
     def go_on(self, ends: Ends) -> bool:
-        """Write a batch up to the ends; returns whether there was anything to write.
+        """Write a batch up to the ends; false if there was nothing to write.
 
         :raises PipelineError: the next call begins anew from what the tables have. `Passing`, if that may help.
         """

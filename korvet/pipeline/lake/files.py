@@ -76,7 +76,7 @@ def _at(spark: SparkSession, path: str) -> tuple[Any, Any]:
 
 
 def _no_file_system(spark: SparkSession, path: str) -> str | None:
-    """What to do if Spark lacks the package of an object store; None for any other failure."""
+    """Advice if Spark lacks the package of an object store; None for any other failure."""
     scheme = path.partition("://")[0]
     if scheme not in HADOOP_MODULES:
         return None

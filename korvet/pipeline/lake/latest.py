@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 _PROPERTIES: Final = {
     "delta.dataSkippingStatsColumns": "partition,offset,timestamp",
-    # A merge marks rows as deleted, instead of writing all files anew that have one.
+    # A merge marks rows as deleted instead of rewriting all files that have one.
     "delta.enableDeletionVectors": "true",
 }
 _COLUMNS: Final = StructType([*RAW_COLUMNS.fields, StructField(ARCHIVED, DateType())])
@@ -118,7 +118,7 @@ class LatestTable(Table):
         merge.whenNotMatchedInsertAll(~is_tombstone).execute()
 
     def _session(self, proven: Proven) -> SparkSession:
-        """A session whose commits carry the proof. A merge takes it from its session alone."""
+        """A session whose commits carry the proof. A merge takes it only from its session."""
         session = session_like(self._spark)
         session.conf.set(f"{_WRITE}.txnAppId", APPLICATION + proven.topic_id)
         session.conf.set(f"{_WRITE}.txnVersion", proven.transaction_version)

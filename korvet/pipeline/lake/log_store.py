@@ -25,7 +25,7 @@ _SCHEMES: Final = frozenset({"s3", "s3a", "s3n"})
 
 
 def keep_one_writer(spark: SparkSession, location: str) -> None:
-    """Have Delta write the logs of an S3 location by this store, unless the session names another one.
+    """Let Delta write the logs of an S3 location through this store, unless the session names another one.
 
     :raises PipelineError: if Hadoop's S3A is missing, or too old to write on condition.
     """

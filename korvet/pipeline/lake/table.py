@@ -49,7 +49,7 @@ class Table(ProvenTable[DataFrame]):
 
     @property
     def id(self) -> str:
-        """Delta's id of the table, which a table that is made anew does not have."""
+        """Delta's id of the table; a recreated table has another one."""
         return str(newest_snapshot(self._spark, self.path).metadata().id())
 
     @property
@@ -105,7 +105,7 @@ class Table(ProvenTable[DataFrame]):
 
 @contextmanager
 def conflicts(names: tuple[str, ...] = CONFLICTS) -> Iterator[None]:
-    """Have Delta's errors of these names be a `Conflict`."""
+    """Raise Delta's errors of these names as a `Conflict`."""
     try:
         yield
     except SPARK_ERRORS as error:

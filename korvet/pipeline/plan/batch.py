@@ -25,7 +25,7 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Where a batch begins and ends, and who reads it. ``losses`` and ``unreadable`` lie within."""
+    """The begin and the end of a batch, and its reader. ``losses`` and ``unreadable`` lie within."""
 
     id: int
     begins: Ends
@@ -57,7 +57,7 @@ class Batch:
         return followed(has, proven, writer)
 
     def behind(self, ends: Mapping[int, Position]) -> int:
-        """How many offsets the topic has after the batch."""
+        """The number of offsets that the topic has after the batch."""
         return sum(max(0, end.offset - self.ends.get(number, 0)) for number, end in ends.items())
 
 

@@ -1,4 +1,4 @@
-"""Compares a broker's log with the archived history, and says where an archive goes on after a loss.
+"""Compares a broker's log with the archived history, and decides where an archive continues after a loss.
 
 A broker may lose acknowledged records, for example if Redis restarts without all of its append-only file. It then gives
 their offsets to other records. So the topic's end is below the archived offsets, or the archived leader epoch ends
@@ -41,7 +41,7 @@ def compared(proven: Proven, ends: Mapping[int, Position]) -> tuple[dict[int, in
 
 
 def trimmed(proven: Proven, starts: Mapping[int, int]) -> dict[int, int]:
-    """The partitions whose log begins above the archived offset, with its begin: the records between are gone."""
+    """The partitions whose log begins above the archived offset, with its begin: the records between are lost."""
     return {number: start for number, start in starts.items() if start > proven.offsets.get(number, start)}
 
 
@@ -67,7 +67,7 @@ def describe_trimmed(topic: str, proven: Mapping[int, int], starts: Mapping[int,
 
 
 def moved(proven: Proven, offsets: Mapping[int, int], kind: LossKind, ends: Mapping[int, Position]) -> Proven:
-    """A proof of the same table for an archive that goes on at other offsets of some partitions, with the loss.
+    """A proof of the same table for an archive that continues at other offsets of some partitions, with the loss.
 
     :param offsets: the ends of what the broker lost or replaced; a table beyond such an end stays there.
     :param ends: the log's ends now, whose leader epochs the proof gets.

@@ -25,7 +25,7 @@ How = Literal["make", "append", "replace", "merge"]
 """A commit makes the table, appends its rows, replaces all rows by them, or replaces the rows with the same keys."""
 
 RETYPING: Final = "retyping"
-"""The id in the claim on a table that is about to be replaced, which an archive may not claim."""
+"""The id in the claim on a table that will be replaced, which an archive may not claim."""
 _CLAIMS: Final = 10
 _TRIES: Final = 5
 
@@ -75,7 +75,7 @@ class ProvenTable(ABC, Generic[Rows]):
         return 0 if self.proven is None else self.proven.offsets.get(partition, 0)
 
     def claim(self, topic: str, topic_id: str, checkpoint: str) -> None:
-        """Begin a generation: no other archive can write from then on. Reads the proof anew.
+        """Begin a generation: no other archive can write from then on. Reads the proof again.
 
         The claim has the proof's offsets, since Delta may delete the commits before it. They are from before the claim,
         so the table is claimed again if another archive wrote in between.

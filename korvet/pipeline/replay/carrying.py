@@ -42,7 +42,7 @@ class Job:
     :param rows: the rows still to write, in the session of the batches.
     :param only_small: the tasks get no large rows.
     :param partitions: the partitions that may have such rows, in order.
-    :param total: the range's records, with those of former runs.
+    :param total: the number of records in the range, including those of earlier runs.
     :param before: where former runs ended.
     """
 
@@ -145,7 +145,7 @@ def _report(job: Job, positions: Positions, began: float, progress: Callable[[Re
 
 
 def _stop(job: Job, broker: Broker, running: Future[list[Row]], tag: str, within_s: float) -> None:
-    """Ask the tasks to end after their transactions, and kill those that are still there after ``within_s``."""
+    """Request the tasks to end after their transactions, and kill those still running after ``within_s``."""
     deadline = time.monotonic() + within_s
     was_told = False
     while not running.done() and time.monotonic() < deadline:

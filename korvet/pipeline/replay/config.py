@@ -28,8 +28,8 @@ class ReplayConfig:
     :param from_offset: the first offset in the source; ``to_offset``: the first offset past the range.
     :param from_time: records of this time or later; ``to_time``: records before it. Both have a time zone.
     :param rate: records/s at most, over all partitions.
-    :param name: the name under which the replay goes on after an end. The default is made of the table, the range
-        and the target, so that the same command goes on.
+    :param name: the name under which the replay can be resumed. The default is derived from the table, the range and
+    the target, so that the same command resumes it.
     :param version: the table's version; the default is the newest at the first start, also for a restart.
     :param create: create the topic if it is missing.
     :param into_archived: allow the archived topic itself as the target; the lake then gets the records twice.
@@ -106,7 +106,7 @@ class ReplayResult:
 
     :param version: the table's version that the run read.
     :param records: records that this run wrote; ``total``: records of the range.
-    :param complete: all of the range is in the topic; else the same command goes on.
+    :param complete: all of the range is in the topic; else the same command continues.
     """
 
     name: str

@@ -23,7 +23,7 @@ from korvet.pipeline.session import session_like
 _MOST_ROWS: Final = 1000
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _UNBOUNDED: Final = 2**31 - 1
-"""With this bound of a batch's bytes Spark does not ask for them."""
+"""With this bound on a batch's bytes Spark does not compute them."""
 _ROWS_SETTING: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BYTES_SETTING: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _SMALL_BYTES: Final = 4096

@@ -113,7 +113,7 @@ def row_bytes(files: Sequence[File]) -> float | None:
 
 
 def statistics_of_files(files: Sequence[File]) -> Judged | None:
-    """Figures of all rows of the files by their statistics, without reading any row.
+    """Figures of all rows of the files from the files' statistics, without reading any row.
 
     None if the statistics do not say: no files or more than `_MOST_FILES`, files without statistics, with deleted rows
     or with rows that lack a figure, or times that may be 0.

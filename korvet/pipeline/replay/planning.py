@@ -202,7 +202,7 @@ def _version(config: ReplayConfig, table: Table, name: str, digest: str, before:
 def _looked(
     subject: Subject, rows: DataFrame, starts: Mapping[int, int], *, is_first: bool
 ) -> tuple[Judged | None, bool]:
-    """Figures of the rows still to write, None if there are none, and whether they may come without large ones.
+    """Figures of the remaining rows, None without any, and whether they may come without large ones.
 
     Statistics of files cover all rows of the newest version alone, and not where each partition ends, as a rate needs.
     They may be wrong, and a task takes a row without a time for a large one. So a further job looks at all rows that

@@ -35,12 +35,12 @@ def replay(
     stop: threading.Event | None = None,
     progress: Callable[[ReplayProgress], None] | None = None,
 ) -> ReplayResult:
-    """Write the rows of a topic's raw table into a topic, each exactly once, however often the replay begins anew.
+    """Write the rows of a topic's raw table into a topic, each exactly once, however often the replay is restarted.
 
     Keys, values, headers and timestamps stay, and so do the partition and the order; offsets are new. Consumers with
     ``isolation.level=read_committed`` see each record once.
 
-    :param stop: once it is set, the replay ends after its open transactions; the same call goes on later.
+    :param stop: once it is set, the replay ends after its open transactions; the same call resumes it later.
     :param progress: the replay calls it every half a second.
     :raises PipelineError: if something cannot be read or written. Committed records stay, and count.
     """

@@ -15,7 +15,7 @@ from korvet.pipeline.replay.chunk import Chunk, headers
 from korvet.pipeline.replay.positions import GROUP_PREFIX, Note, Positions, Progress
 
 PATIENCE_S: Final = 120.0
-"""The time that a broker may be away, or refuse, before a task gives up."""
+"""The time that a broker may be unavailable, or refuse, before a task gives up."""
 _STEP_S: Final = 5.0
 _PAUSE_S: Final = 0.5
 _CONNECT_S: Final = 1.0
@@ -156,7 +156,8 @@ class Sender:
                 if time.monotonic() - began > self._target.timeout_s / 2:
                     most = max(1, most // _SMALLER)
                 time.sleep(_PAUSE_S)
-                # The client does not always report whether it committed. A new producer ends the transaction and knows.
+                # The client does not always report whether it committed. A new producer ends the transaction and finds
+                # out.
                 self.init_transactions()
             chunk = chunk.since(self.position)
         return missing
@@ -252,7 +253,7 @@ def _connect(producer: Producer, topic: str) -> None:
     """Let a producer connect to a broker of the cluster before `init_transactions`, which reports failures.
 
     The first answer replaces the connection to the bootstrap server, and the second one needs the new connection. If
-    librdkafka asks for the coordinator between the two, it has no connection, and asks again after half a second.
+    librdkafka looks up the coordinator between the two, it has no connection, and retries after half a second.
     """
     with suppress(KafkaException):
         for _ in range(2):

@@ -13,7 +13,7 @@ from korvet.pipeline.replay.sending import Target
 
 
 def must_stop(broker: Broker, target: Target) -> bool:
-    """True if this run of the replay has to end. A request to other runs does not count.
+    """True if this run of the replay has to end. A request to another run is ignored.
 
     :raises PipelineError:
     """
@@ -21,7 +21,7 @@ def must_stop(broker: Broker, target: Target) -> bool:
 
 
 def request_stop(broker: Broker, target: Target) -> bool:
-    """Ask all tasks of the run to end after their transactions. Returns whether the broker took the request."""
+    """Request all tasks of the run to end after their transactions. Returns true if the broker took the request."""
     try:
         broker.commit(
             _group(target), {(target.topic, 0): Position(offset=0, leader_epoch=None, metadata=target.note.run)}

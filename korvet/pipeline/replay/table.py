@@ -91,7 +91,7 @@ def chosen(rows: DataFrame, config: ReplayConfig) -> DataFrame:
 
 
 def behind(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
-    """The rows from the offset on where each begun partition goes on, and all rows of other partitions."""
+    """The rows from each begun partition's next offset on, and all rows of other partitions."""
     if not starts:
         return rows
     return rows.where(f.coalesce(f.col("offset") >= of_partition(starts), f.lit(True)))

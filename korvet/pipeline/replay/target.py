@@ -81,7 +81,7 @@ def refuse_missing_partitions(target: Topic, partitions: Sequence[int]) -> None:
 
 
 def refuse_new_topic(broker: Broker, name: str, topic_id: str) -> None:
-    """Refuse a topic that was created anew meanwhile: it has only the last records, and producers do not notice.
+    """Refuse a topic that was recreated meanwhile: it has only the last records, and producers do not notice.
 
     :raises PipelineError:
     """

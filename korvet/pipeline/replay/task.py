@@ -40,7 +40,7 @@ class End(StrEnum):
 class Plan:
     """The plan for all tasks of a run, picklable.
 
-    :param starts: the offset where each begun partition goes on.
+    :param starts: the next offset of each begun partition.
     :param ends: the offset just past each partition's last row; only needed for a rate.
     :param rate: records/s of all tasks; None for no limit.
     :param at_once: the number of tasks that Spark runs at a time.
@@ -97,7 +97,7 @@ class Rows:
                 yield batch
 
     def end(self) -> int:
-        """The offset just past the last row. Passes over the rows that nobody took."""
+        """The offset just past the last row. Skips the rows that were not taken."""
         for _ in self:
             pass
         return self._end

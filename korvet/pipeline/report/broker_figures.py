@@ -90,7 +90,7 @@ def _late_offsets(broker: Broker, topic: str) -> int:
 
 
 def _behind(broker: Broker, partitions: list[Partition]) -> int:
-    """Offsets from the archived one to the first record that is not late. Open transactions do not count."""
+    """The offsets from the archived one to the first record that is not late, without open transactions."""
     late_ms = round((datetime.now(UTC) - LATE).timestamp() * 1000)
     recent = broker.at_times(dict.fromkeys(partitions, late_ms), committed_only=True)
     ends, starts = broker.latest(partitions, committed_only=True), broker.earliest(partitions)

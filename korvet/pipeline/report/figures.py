@@ -14,8 +14,8 @@ from korvet.pipeline.plan.losses import Loss
 class ReportConfig:
     """The scope of a report. Times are in UTC; ``since`` is included, ``until`` is not.
 
-    :param bootstrap_servers: the brokers whose groups' lags are shown; None leaves lags out.
-    :param lake: the archive whose throughput and size are shown.
+    :param bootstrap_servers: the brokers for the lags of groups; None leaves lags out.
+    :param lake: the archive for throughput and size.
     :param topics: none means all.
     :param groups: none means all.
     :param interval_s: length of the throughput's intervals; None chooses a length that makes at most 150.
@@ -49,7 +49,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableGroup:
-    """A group that the lags leave out, and the sentence that says why."""
+    """A group that the lags leave out, and the reason as a sentence."""
 
     group: str
     reason: str
@@ -57,7 +57,7 @@ class UnreadableGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unarchived:
-    """A topic whose archive seems to have stopped, while Redis keeps its records: ``offsets`` wait for it."""
+    """A topic with an apparently stopped archive, while Redis keeps its records: ``offsets`` wait for it."""
 
     topic: str
     offsets: int

@@ -275,7 +275,7 @@ class _Trial(Attempt):
 
     def _settle(self, rows: _HashedRows, own: Note | None) -> None:
         """Abort if the rows are in, else commit."""
-        # This comes as late as possible, because a task whose driver is dead may still run, too.
+        # This comes as late as possible, because a task of a dead driver may still run, too.
         begun = self._begun(own)
         if begun != self._task.run and self._are_in(rows, own):
             self._call(self._delivery.producer.abort_transaction)
@@ -303,7 +303,7 @@ class _Trial(Attempt):
     def _begun(self, own: Note | None) -> str:
         """The run that began the batch.
 
-        :raises PipelineError: if this run began it, and another goes on with it.
+        :raises PipelineError: if this run began it, and another one continues it.
         """
         # A task's own note suffices. The query's may wait for a task that has no core while this one runs.
         notes = [own] if own is not None and self._is_of_this_batch(own) else self._notes_of(self._task.query_group)

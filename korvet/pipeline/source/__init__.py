@@ -66,7 +66,7 @@ class KorvetDataSource(DataSource):
 
 
 def _run_in_this_python() -> None:
-    """Have a session of this machine start workers of this Python instead of the first ``python3`` in the path.
+    """Let a session on this machine start workers of this Python instead of the first ``python3`` in the path.
 
     That one has no korvet if a virtual environment is not activated. A Python that the user chose stays.
     """

@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 class Cluster:
-    """Asks for one query. The first question opens the connection, and pickling leaves it out.
+    """The broker connection of one query. The first request opens it, and pickling leaves it out.
 
     If no broker has answered yet, a missing broker is an error at once. Later it has as long to come back as a task
     waits for records.

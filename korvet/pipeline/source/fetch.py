@@ -86,7 +86,7 @@ class FetchOptions:
 
     :param client: librdkafka's settings.
     :param poll_timeout_s: the time to wait for the next record before the task gives up.
-    :param skip_unreadable: the task goes on after batches that cannot be decoded.
+    :param skip_unreadable: the task continues after batches that cannot be decoded.
     :param most_unreadable: the task ends after so many such ranges.
     """
 
@@ -137,7 +137,7 @@ def fetch(
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """Have Python not look for cycles among the messages of each chunk, which have none.
+    """Keep Python from looking for cycles among the messages of each chunk, which have none.
 
     It counts for all that the process does meanwhile: its only task, which makes columns of the messages.
     """
@@ -360,7 +360,7 @@ class _Fetching:
         return offset < self.client.consumer.get_watermark_offsets(partition, cached=True)[1]
 
     def _cut_off_at(self, offset: int) -> int | None:
-        """The first offset, from this one on, that the client asks for in vain: it takes the batch for a cut-off one.
+        """The first offset, from this one on, that the client fetches in vain: it takes the batch for a cut-off one.
 
         Only its statistics show that. They would pile up while nobody polls, so a silence begins them.
         """

@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql.datasource import InputPartition
 
 REMEDY: Final = "set failOnDataLoss to false"
-"""How a query goes on without records that are gone: the end of every message about them."""
+"""The advice for a query that should continue without lost records: the end of every message about them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,8 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch = -float("inf")
 
     def initialOffset(self) -> OffsetsJson:
-        """Where a query without a checkpoint begins. Spark asks twice in its first batch, and anew if it repeats it.
+        """The start of a query without a checkpoint. Spark calls this twice in its first batch, and again for a
+        repeated one.
 
         A query of later records begins with an empty batch: the checkpoint keeps its end, but no beginning.
         """

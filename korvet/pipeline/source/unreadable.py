@@ -52,7 +52,7 @@ def is_refused_by_java(text: str) -> bool:
 
 
 class CutOff:
-    """Where a client asks for a batch in vain, by its statistics.
+    """The batch that a client fetches in vain, according to its statistics.
 
     Source: rd_kafka_msgset_reader_msg_v2 counts the batch in rxpartial, and the next offset to fetch stays.
     """
@@ -76,7 +76,7 @@ class CutOff:
 
 
 def first_beyond(is_beyond: Callable[[int], bool], start: int, end: int, one_by_one: int = 0) -> int:
-    """The first offset that is beyond the batch that has ``start``, at most ``end``; asks 2 log2(its length) times.
+    """The first offset after the batch that contains ``start``, at most ``end``; takes 2 log2(its length) requests.
 
     :param one_by_one: how many offsets it tries in turn before.
     """

@@ -53,7 +53,7 @@ _ALL: Final = frozenset[str]().union(*_KINDS.values())
 _FORMATS: Final[dict[str, DataType]] = {"date-time": TimestampType(), "date": DateType()}
 _STRINGS: Final[tuple[DataType, ...]] = (StringType(), *_FORMATS.values())
 _DECIMAL_FORMATS: Final = ("decimal", "decimal128")
-"""From the OpenAPI format registry: numbers whose precision and scale the schema does not give."""
+"""From the OpenAPI format registry: numbers without a precision and a scale in the schema."""
 DECIMAL_DIGITS: Final = 38
 """The most digits of a decimal column."""
 _OBJECT: Final = {"type": "object"}

@@ -75,7 +75,7 @@ def _avro_table_type(found: Mapping[int, Registered], table: StructType | None) 
 
 
 def widened(rows: DataFrame, wanted: StructType) -> DataFrame | None:
-    """A typed table's rows in their new `table_type`; None if the table can grow into it without being written anew.
+    """A typed table's rows in their new `table_type`; None if the table can grow into it without a rewrite.
 
     :raises PipelineError: if it has integers that would be rounded.
     """
