@@ -55,20 +55,20 @@ class Clients:
         self._lines = RateLimitedLog(clock=now)
         self._dropped: Counter[tuple[str, str]] = Counter()
 
-    def update(self, told: Mapping[str, Any]) -> None:
+    def update(self, push: Mapping[str, Any]) -> None:
         """Take a push, as `korvet.server.tenants.telemetry_receiver` writes it."""
-        client, namespace = told["client"], told["namespace"]
+        client, namespace = push["client"], push["namespace"]
         self._expire()
-        for reason, count in told["dropped"].items():
+        for reason, count in push["dropped"].items():
             self._dropped[namespace, reason] += count
         key = namespace, client["client_instance_id"]
         labels = {"namespace": namespace, **{name: _short(client[name]) for name in OWN_LABELS[1:]}}
         taken = _Client(
             source=(namespace, client.get("principal") or "", client.get("client_source_address") or ""),
             info=(namespace, *(_short(client.get(name)) for name in _INFO[1:])),
-            series=[(name, {**dict(others), **labels}, value) for name, others, value in told["series"]],
-            cost=1 + sum(map(_cost, told["series"])),
-            ends_at=self._now() + max(_LEAST_KEPT_S, _INTERVALS * told["interval_ms"] / 1000),
+            series=[(name, {**dict(others), **labels}, value) for name, others, value in push["series"]],
+            cost=1 + sum(map(_cost, push["series"])),
+            ends_at=self._now() + max(_LEAST_KEPT_S, _INTERVALS * push["interval_ms"] / 1000),
         )
         if (known := self._clients.get(key)) is not None and known.source[:2] != taken.source[:2]:
             # The id belongs to another principal until that one stops pushing.

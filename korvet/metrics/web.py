@@ -68,8 +68,8 @@ def application(status: ServerStatus, hostnames: Sequence[str] = (), *, has_cons
         return _health(status.unreadiness())
 
     async def lags(request: Request) -> Response:
-        asked = request.query_params
-        found = status.lags.of_group(asked.get("namespace", ""), asked.get("group", ""))
+        query = request.query_params
+        found = status.lags.of_group(query.get("namespace", ""), query.get("group", ""))
         return JSONResponse(found, 404 if found is None else 200, _UNKEPT)
 
     routes: list[BaseRoute] = [

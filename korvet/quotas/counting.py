@@ -46,7 +46,7 @@ class Counting:
         answering, and each name that it may have counted is kept until it has the final count."""
         for tally in tallies:
             tally.on_change = self._changed.set
-        stored.on_loss(self._tell_all_again)
+        stored.on_loss(self._publish_all_again)
 
     async def publish(self) -> None:
         """Report own counts and read the others' until cancelled, then withdraw the own ones."""
@@ -58,9 +58,9 @@ class Counting:
                 self._changed.clear()
                 if anyio.current_time() > again_at:
                     again_at = anyio.current_time() + _AGAIN_S
-                    self._tell_all_again()
+                    self._publish_all_again()
                 for _ in range(_CALLS_AT_ONCE):
-                    if not await self._tell():
+                    if not await self._publish():
                         break
                 await anyio.sleep(_TELL_S)
         finally:
@@ -68,7 +68,7 @@ class Counting:
                 if self._has_published:
                     await self._stored.publish({}, lease_s=0)
 
-    async def _tell(self) -> bool:
+    async def _publish(self) -> bool:
         """Report some changes; without any, renew the lease if counts depend on it.
 
         :returns: true if changes remain and another front-end reads them.
@@ -86,20 +86,20 @@ class Counting:
         self._is_away = heard is None
         self._note_parts(1 if heard is not None else max(1, self._front_ends()))
         for tally in self._tallies:
-            told = {name: count for (kind, name), (_, count) in changes.items() if kind == tally.kind}
+            published = {name: count for (kind, name), (_, count) in changes.items() if kind == tally.kind}
             if heard is None:
-                tally.unheard(told)
+                tally.unheard(published)
             else:
-                tally.heard({name: heard.others[tally.kind, name] for name in told})
+                tally.heard({name: heard.others[tally.kind, name] for name in published})
         if heard is not None and not heard.had_lease and self._has_published:
-            self._tell_all_again()
+            self._publish_all_again()
         self._has_published = self._has_published or heard is not None
         has_more = any(tally.has_changes for tally in self._tallies)
         if has_more:
             self._changed.set()
         return has_more and heard is not None
 
-    def _tell_all_again(self) -> None:
+    def _publish_all_again(self) -> None:
         for tally in self._tallies:
             tally.note_all()
 

@@ -56,7 +56,7 @@ class Tally:
         """Names that may have a count of this front-end in Redis."""
         self._fresh: defaultdict[str, dict[CountedConnection, None]] = defaultdict(dict)
         """Unreported connections by name, the newest last."""
-        self._told: defaultdict[str, dict[CountedConnection, None]] = defaultdict(dict)
+        self._published: defaultdict[str, dict[CountedConnection, None]] = defaultdict(dict)
         """Reported connections that await the others' counts."""
 
     def most(self, name: str) -> int | None:
@@ -87,7 +87,7 @@ class Tally:
         self._own[name] -= 1
         if not self._own[name]:
             del self._own[name]
-        for known in (self._fresh, self._told):
+        for known in (self._fresh, self._published):
             if connection is not None and name in known:
                 known[name].pop(connection, None)
                 if not known[name]:
@@ -137,7 +137,7 @@ class Tally:
             if name in self._own:
                 self._stored.add(name)
             if name in self._fresh:
-                self._told[name].update(self._fresh.pop(name))
+                self._published[name].update(self._fresh.pop(name))
         return {name: self._own[name] for name in names}
 
     def heard(self, others: Mapping[str, int]) -> None:
@@ -148,7 +148,7 @@ class Tally:
                 self._stored.discard(name)
             self._others.pop(name, None)
             self._others[name] = _Heard(count, now)
-            newest = list(self._told.pop(name, ()))
+            newest = list(self._published.pop(name, ()))
             most = self.most(name)
             # Connections that arrived since the report are judged at the next one.
             judged = self._own[name] - len(self._fresh.get(name, ()))

@@ -51,16 +51,16 @@ class Audit:
 
     def logged_in(self, *, principal: str, host: str, **values: Any) -> None:
         """Log a login, or an accepted client certificate."""
-        told = {"principal": principal, "host": host, **values, "outcome": "done"}
-        self._write("logged in", (principal, host), lambda: told)
+        fields = {"principal": principal, "host": host, **values, "outcome": "done"}
+        self._write("logged in", (principal, host), lambda: fields)
 
     def login_failed(self, *, user: str, host: str, is_known: bool = False, **values: Any) -> None:
         """Log a refused login or certificate, as a warning.
 
         :param is_known: true if the user exists. Unknown names share their address's budget.
         """
-        told = {"user": user, "host": host, **values, "outcome": "failed"}
-        self._write("login failed", (user, host) if is_known else host, lambda: told, "warning", is_listed=is_known)
+        fields = {"user": user, "host": host, **values, "outcome": "failed"}
+        self._write("login failed", (user, host) if is_known else host, lambda: fields, "warning", is_listed=is_known)
 
     def refused(self, principal: str, host: str, values: Callable[[], dict[str, Any]]) -> None:
         """Log a refused action; ``values`` is called only if the line is written."""
@@ -75,11 +75,11 @@ class Audit:
 
         :param is_kept: true to write the line regardless of the budget.
         """
-        told = {"principal": principal, "host": host, **values, "outcome": outcome}
+        fields = {"principal": principal, "host": host, **values, "outcome": outcome}
         if is_kept:
-            self._tell("changed", told)
+            self._emit("changed", fields)
         else:
-            self._write("changed", (principal, host, outcome), lambda: told)
+            self._write("changed", (principal, host, outcome), lambda: fields)
 
     def _write(
         self, event: str, source: Hashable, make: Callable[[], dict[str, Any]], level: str = "info", *,
@@ -87,7 +87,7 @@ class Audit:
     ) -> None:  # fmt: skip
         left_out = self._budgets[event, is_listed].take(source)
         if left_out is not None:
-            self._tell(event, {**make(), **({"lines_left_out": left_out} if left_out else {})}, level)
+            self._emit(event, {**make(), **({"lines_left_out": left_out} if left_out else {})}, level)
 
-    def _tell(self, event: str, values: dict[str, Any], level: str = "info") -> None:
+    def _emit(self, event: str, values: dict[str, Any], level: str = "info") -> None:
         getattr(self._log, level)(event, **{name: _harmless(value) for name, value in values.items()})

@@ -37,18 +37,18 @@ def of_certificate(session: ssl.SSLObject, rules: PrincipalRules) -> Principal:
     return Principal("User", rules.name(subject))
 
 
-def of_balancer(told: ClientTls | None, auth: ClientAuth, rules: PrincipalRules) -> Principal:
+def of_balancer(tls: ClientTls | None, auth: ClientAuth, rules: PrincipalRules) -> Principal:
     """The principal of a client behind a TLS-terminating balancer, which passes on only the common name.
 
     :raises Refused: the client lacks TLS, or the verified certificate that the listener requires.
     :raises NoRule: no rule applies to the name.
     """
-    if told is None or not told.is_tls:
+    if tls is None or not tls.is_tls:
         raise Refused("the load balancer does not say that the client came over TLS")
     if auth is ClientAuth.NONE:
         return ANONYMOUS
-    if told.is_verified and told.common_name:
-        return Principal("User", rules.name(common_name(told.common_name)))
+    if tls.is_verified and tls.common_name:
+        return Principal("User", rules.name(common_name(tls.common_name)))
     if auth is ClientAuth.REQUIRED:
         raise Refused("the load balancer names no verified client certificate")
     return ANONYMOUS

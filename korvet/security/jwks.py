@@ -98,15 +98,15 @@ def parse_jwks(text: bytes) -> KeySet:
     return KeySet(keys)
 
 
-def _parse_key(told: Any) -> Key | None:
-    if not isinstance(told, dict) or told.get("use") not in (None, "sig"):
+def _parse_key(jwk: Any) -> Key | None:
+    if not isinstance(jwk, dict) or jwk.get("use") not in (None, "sig"):
         return None
-    name, algorithm, kind = told.get("kid"), told.get("alg"), told.get("kty")
+    name, algorithm, kind = jwk.get("kid"), jwk.get("alg"), jwk.get("kty")
     if not isinstance(name, str | None) or not isinstance(algorithm, str | None) or kind not in ("RSA", "EC", "OKP"):
         return None
     reader, members = _PUBLIC[kind]
     try:
-        public: Any = reader.from_jwk({"kty": kind, **{member: told[member] for member in members}})
+        public: Any = reader.from_jwk({"kty": kind, **{member: jwk[member] for member in members}})
     except Exception:
         # The library raises its own errors for keys that it rejects.
         return None

@@ -59,7 +59,7 @@ class KeySource:
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
         self._keys: KeySet | None = None
-        self._asked = anyio.Event()
+        self._requested = anyio.Event()
         self._read = anyio.Event()
         self._asked_for: dict[str | None, float] = {}
         """The unknown key names that last caused a read, with its time, oldest first."""
@@ -68,20 +68,20 @@ class KeySource:
 
     async def follow(self) -> None:
         """Read the keys now and whenever they are due, until cancelled."""
-        backoff_s, told = self._settings.backoff_s, ""
+        backoff_s, reported = self._settings.backoff_s, ""
         while True:
-            self._asked = anyio.Event()
+            self._requested = anyio.Event()
             pause_s = self._settings.refresh_s
             try:
                 self._keys = await read_keys(self._settings.url)
             except KeysUnreadable as error:
                 pause_s, backoff_s = backoff_s, min(2 * backoff_s, self._settings.most_backoff_s)
-                if str(error) != told:
-                    told = str(error)
-                    self._complain(told)
+                if str(error) != reported:
+                    reported = str(error)
+                    self._complain(reported)
             else:
                 log.info("keys of tokens read", keys=len(self._keys.keys))
-                backoff_s, told = self._settings.backoff_s, ""
+                backoff_s, reported = self._settings.backoff_s, ""
             done, self._read = self._read, anyio.Event()
             done.set()
             await self._pause(pause_s)
@@ -90,7 +90,7 @@ class KeySource:
         """Wait until the next read is due; a login's request for one waits a least pause after the last read."""
         soonest = anyio.current_time() + self._settings.least_pause_s
         with anyio.move_on_after(pause_s):
-            await self._asked.wait()
+            await self._requested.wait()
             await anyio.sleep_until(soonest)
 
     def _complain(self, reason: str) -> None:
@@ -101,7 +101,7 @@ class KeySource:
 
     def refresh(self) -> None:
         """Read the keys again soon."""
-        self._asked.set()
+        self._requested.set()
 
     # ------------------------------------------------------------------ looking up
 
@@ -112,7 +112,7 @@ class KeySource:
             return found
         if self._keys is not None and self._may_ask_for(name):
             self.refresh()
-        if self._keys is None or self._asked.is_set():
+        if self._keys is None or self._requested.is_set():
             with anyio.move_on_after(_WAIT_S):
                 await self._read.wait()
         return self._find(name, algorithm)

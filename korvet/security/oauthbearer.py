@@ -77,8 +77,8 @@ class BearerServer:
         except InvalidToken as invalid:
             return self.refuse(f"the token is invalid: {invalid}")
         if shown.authzid and shown.authzid != token.user:
-            asked = shown.authzid if len(shown.authzid) <= _TOLD else f"{shown.authzid[:_TOLD]}..."
-            raise LoginRefused("the authorization id is another user", _OTHER_USER.format(asked, token.user))
+            requested = shown.authzid if len(shown.authzid) <= _TOLD else f"{shown.authzid[:_TOLD]}..."
+            raise LoginRefused("the authorization id is another user", _OTHER_USER.format(requested, token.user))
         self.token = token
         return b""
 

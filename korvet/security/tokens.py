@@ -141,8 +141,8 @@ class Tokens:
         if not _are_scopes(claims.get(rules.scope_claim, [])):
             raise InvalidToken(f"its claim {rules.scope_claim!r} is no list of different scopes")
         for name in ("exp", "iat", "nbf"):
-            told = claims.get(name, 0)
-            if isinstance(told, bool) or not isinstance(told, int | float) or not 0 <= told < _LATEST_S:
+            claim = claims.get(name, 0)
+            if isinstance(claim, bool) or not isinstance(claim, int | float) or not 0 <= claim < _LATEST_S:
                 raise InvalidToken(f"its claim {name!r} is no number of seconds since 1970")
         if claims["exp"] < max(claims["iat"], claims.get("nbf", 0)):
             raise InvalidToken("it expires before it was issued, or before it counts")
@@ -157,9 +157,9 @@ class Tokens:
         return namespace
 
 
-def _are_scopes(told: Any) -> bool:
+def _are_scopes(claim: Any) -> bool:
     """True for a text of distinct words (RFC 6749, 3.3), or a list of distinct texts that are not blank."""
-    scopes = told.split() if isinstance(told, str) else told
+    scopes = claim.split() if isinstance(claim, str) else claim
     if not isinstance(scopes, list) or not all(isinstance(one, str) and one.strip() for one in scopes):
         return False
     return len({one.strip() for one in scopes}) == len(scopes)

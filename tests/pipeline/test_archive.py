@@ -148,13 +148,13 @@ def test_proof_tells_of_records_trimmed_while_a_batch_begins(scene: Scene, monke
     scene.archive()
     scene.produce(numbered(2, 3, 4))
     scene.produce(numbered(0), partition=1)
-    ask = batch.TopicWriter._ask
+    ask = batch.TopicWriter._fetch_ends
 
     def trim_first(writer: batch.TopicWriter) -> Any:
         scene.trim(4)
         return ask(writer)
 
-    monkeypatch.setattr(batch.TopicWriter, "_ask", trim_first)
+    monkeypatch.setattr(batch.TopicWriter, "_fetch_ends", trim_first)
     told = scene.archive_error()
     assert "Offsets 2 up to 4" in told and "--no-fail-on-data-loss" in told and "failOnDataLoss" not in told
     assert not scene.archive(fail_on_data_loss=False).failed

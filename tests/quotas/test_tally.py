@@ -127,7 +127,7 @@ def test_guests_that_left_are_not_kept_while_redis_is_away() -> None:
     for _ in range(1000):
         Visitor(one).abort()
         one.unheard(one.changes(10))
-    assert not one._fresh and not one._told and not one.has_own
+    assert not one._fresh and not one._published and not one.has_own
 
 
 def test_names_are_bounded_while_redis_is_away() -> None:
@@ -142,7 +142,7 @@ def test_names_are_bounded_while_redis_is_away() -> None:
     leaves.abort()
     one.unheard(lost)
     assert len(one._changed) <= 10_001
-    assert not one._fresh and not one._told and len(one._stored) == 2
+    assert not one._fresh and not one._published and len(one._stored) == 2
     told: dict[str, int] = {}
     while found := one.changes(100):
         told.update(found)

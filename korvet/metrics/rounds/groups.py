@@ -43,11 +43,11 @@ async def read_groups(
 
 
 def _note_state(
-    namespace: str, group_id: str, told: Mapping[str, Any], states: Counter[tuple[str, str]], samples: Bounded
+    namespace: str, group_id: str, reply: Mapping[str, Any], states: Counter[tuple[str, str]], samples: Bounded
 ) -> None:
-    kind, state = replies.type_of(told), replies.text(told["state"])
+    kind, state = replies.type_of(reply), replies.text(reply["state"])
     states[kind, state] += 1
-    samples.set("korvet_group_members", told["members"], namespace, group_id, kind, state)
+    samples.set("korvet_group_members", reply["members"], namespace, group_id, kind, state)
 
 
 def _note_offsets(

@@ -47,7 +47,7 @@ async def read_partitions(
     seen: dict[TopicPartition, Seen] = {}
 
     def ask(partition: Partition) -> asyncio.Future[Any]:
-        return asyncio.ensure_future(_ask(log, partition))
+        return asyncio.ensure_future(_fetch(log, partition))
 
     while some := list(islice(partitions, _SLICE)):
         for partition, found in await pace.ask(some, ask):
@@ -64,7 +64,7 @@ async def read_partitions(
     return seen
 
 
-async def _ask(log: Log, partition: Partition) -> _Read | None:
+async def _fetch(log: Log, partition: Partition) -> _Read | None:
     """Read a partition; None if its keys do not exist.
 
     :raises KorvetError: it cannot be read.

@@ -118,7 +118,7 @@ class TopicWriter:
         :raises PipelineError: also, as all of Spark's errors, if the batch is not written. Another writer may go on.
         """
         began = time.monotonic()
-        ends = self._ask()
+        ends = self._fetch_ends()
         self._check_history(ends)
         batch = self._batch(wanted, ends)
         if batch is None:
@@ -230,7 +230,7 @@ class TopicWriter:
         except PipelineError as error:
             log.warning("the archive cannot keep the proof of a table", topic=self._topic.name, reason=str(error))
 
-    def _ask(self) -> dict[int, Position]:
+    def _fetch_ends(self) -> dict[int, Position]:
         """The topic's log ends, after a check that it is the same topic still. Asks for its schema, too."""
         self._topic = self._same_topic()
         self.typed.schema = self._schema()
@@ -286,10 +286,10 @@ class TopicWriter:
         found = {number: position.offset for (_, number), position in self._broker.earliest(new).items()}
         gone = {number: first for number, first in found.items() if first and self.proven is not None}
         if gone:
-            told = describe_trimmed(self._topic.name, dict.fromkeys(gone, 0), gone)
+            reason = describe_trimmed(self._topic.name, dict.fromkeys(gone, 0), gone)
             if self._config.fail_on_data_loss:
-                raise DataLost(f"{told}; {REMEDY}")
-            log.warning("data loss", reason=told)
+                raise DataLost(f"{reason}; {REMEDY}")
+            log.warning("data loss", reason=reason)
         self._firsts |= found
 
     def _claim(self) -> None:

@@ -22,8 +22,8 @@ WITHIN_S: Final = 30.0
 
 def latest(broker: Broker, topic: str, partitions: tuple[int, ...]) -> dict[int, Position]:
     """The log ends of the partitions, uncommitted records included, with the leader epochs."""
-    told = broker.latest([(topic, number) for number in partitions], committed_only=False)
-    return {number: position for (_, number), position in told.items()}
+    positions = broker.latest([(topic, number) for number in partitions], committed_only=False)
+    return {number: position for (_, number), position in positions.items()}
 
 
 def lost(settings: Mapping[str, str], broker: Broker, proven: Proven, ends: Mapping[int, Position]) -> dict[int, int]:
@@ -35,19 +35,19 @@ def lost(settings: Mapping[str, str], broker: Broker, proven: Proven, ends: Mapp
     :param ends: the broker's ends of now.
     :raises BrokerUnreachable: if no broker answers in time.
     """
-    parted, asked = compared(proven, ends)
-    starts = broker.earliest([(proven.topic, number) for number in asked])
-    asked = {number: at for number, at in asked.items() if starts[proven.topic, number].offset <= at.offset}
-    return parted | _parted(settings, proven.topic, asked)
+    parted, to_check = compared(proven, ends)
+    starts = broker.earliest([(proven.topic, number) for number in to_check])
+    to_check = {number: at for number, at in to_check.items() if starts[proven.topic, number].offset <= at.offset}
+    return parted | _parted(settings, proven.topic, to_check)
 
 
-def _parted(settings: Mapping[str, str], topic: str, asked: Mapping[int, Position]) -> dict[int, int]:
+def _parted(settings: Mapping[str, str], topic: str, to_check: Mapping[int, Position]) -> dict[int, int]:
     """The partitions whose epoch ends below the offset, with the first offset of the other history.
 
     If only transaction markers follow there, it is the offset in question.
     """
-    held = _first_offsets(settings, topic, asked, "error")
-    refused = {number: at for number, at in asked.items() if number not in held}
+    held = _first_offsets(settings, topic, to_check, "error")
+    refused = {number: at for number, at in to_check.items() if number not in held}
     found = _first_offsets(settings, topic, refused, "earliest")
     return {number: min(at.offset, found.get(number, at.offset)) for number, at in refused.items()}
 
@@ -55,7 +55,7 @@ def _parted(settings: Mapping[str, str], topic: str, asked: Mapping[int, Positio
 def _first_offsets(
     settings: Mapping[str, str],
     topic: str,
-    asked: Mapping[int, Position],
+    to_check: Mapping[int, Position],
     reset: Literal["error", "earliest"],
 ) -> dict[int, int]:
     """The offset of each partition's first record, or its end, from a position with a leader epoch on.
@@ -63,7 +63,7 @@ def _first_offsets(
     If the epoch ends below the position, the partition is left out with the reset ``error``. With ``earliest`` it is
     the first offset of the other history.
     """
-    if not asked:
+    if not to_check:
         return {}
     consumer = Consumer(
         {
@@ -81,10 +81,10 @@ def _first_offsets(
         consumer.assign(
             [
                 TopicPartition(topic, number, position.offset, leader_epoch=position.leader_epoch)
-                for number, position in asked.items()
+                for number, position in to_check.items()
             ]
         )
-        return _answers(consumer, topic, set(asked))
+        return _answers(consumer, topic, set(to_check))
     except KafkaException as error:
         raise PipelineError(f"topic {topic}: the client cannot ask for its history: {error.args[0].str()}") from None
     finally:

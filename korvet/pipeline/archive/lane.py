@@ -45,13 +45,13 @@ class Lane:
         """True if the topic's ends must be requested from the broker."""
         return not self._is_through and self.running is None and self._wanted is None
 
-    def want(self, told: Ends | PipelineError) -> None:
+    def want(self, ends: Ends | PipelineError) -> None:
         """Take the broker's answer."""
-        if isinstance(told, PipelineError):
+        if isinstance(ends, PipelineError):
             if self._tries.is_due:
-                self.fail(told)
-        elif not self.archive.has(told):
-            self._wanted, self.behind = told, self.archive.lacks(told)
+                self.fail(ends)
+        elif not self.archive.has(ends):
+            self._wanted, self.behind = ends, self.archive.lacks(ends)
         else:
             self.behind = 0
             self._succeed(wrote=False)

@@ -39,8 +39,8 @@ class Schedule:
         self._tag = f"archive-{uuid.uuid4().hex}"
         at_once = max(_LEAST_AT_ONCE, driver(spark).defaultParallelism)
         self._pool = ThreadPoolExecutor(at_once, "archive", initializer=self._begin_thread)
-        self._asking = Tries()
-        self._asked = -float("inf")
+        self._tries = Tries()
+        self._fetched_at = -float("inf")
 
     def __enter__(self) -> Self:
         return self
@@ -57,7 +57,7 @@ class Schedule:
     def go_on(self) -> None:
         """Ask for new records if it is time, begin batches, and wait a little for the end of one."""
         if not self._stop.is_set():
-            self._ask()
+            self._fetch_ends()
             others_go_on = self._config.pattern is not None or not self.is_over
             for lane in self._lanes.values():
                 lane.begin(self._pool, others_go_on=others_go_on)
@@ -95,25 +95,25 @@ class Schedule:
         classes.setActiveSession(self._spark._jsparkSession)
         self._spark.sparkContext.addJobTag(self._tag)
 
-    def _ask(self) -> None:
+    def _fetch_ends(self) -> None:
         """Fetch the topics' ends from the broker."""
         lanes = [lane for lane in self._lanes.values() if lane.needs_ends]
-        if not lanes or not self._asking.is_due or time.monotonic() < self._asked + (self._config.every_s or 0):
+        if not lanes or not self._tries.is_due or time.monotonic() < self._fetched_at + (self._config.every_s or 0):
             return
-        self._asked = time.monotonic()
+        self._fetched_at = time.monotonic()
         is_committed = self._config.isolation == "read_committed"
         try:
-            told = self._broker.log_ends([lane.topic for lane in lanes], committed_only=is_committed)
+            ends = self._broker.log_ends([lane.topic for lane in lanes], committed_only=is_committed)
         except BrokerUnreachable as error:
             self._wait_for_the_broker(lanes, error)
             return
-        self._asking.succeed()
+        self._tries.succeed()
         for lane in lanes:
-            lane.want(told[lane.topic])
+            lane.want(ends[lane.topic])
 
     def _wait_for_the_broker(self, lanes: list[Lane], error: BrokerUnreachable) -> None:
-        wait_s = self._asking.fail()
-        if not self._asking.are_used_up:
+        wait_s = self._tries.fail()
+        if not self._tries.are_used_up:
             log.warning("waiting for the broker", reason=str(error), again_in_s=wait_s)
             return
         for lane in lanes:

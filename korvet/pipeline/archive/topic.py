@@ -100,14 +100,14 @@ class TopicArchive:
             self._writer.keep()
         done = self._writer.write(ends)
         if done is not None:
-            self._tell(done)
+            self._report(done)
         self._writer.write_latest()
         self.typed_error = self._writer.typed.error
         if self.typed_error is not None and self._config.every_s is None:
             raise self.typed_error
         return done is not None
 
-    def _tell(self, done: ArchiveProgress) -> None:
+    def _report(self, done: ArchiveProgress) -> None:
         assert self._writer is not None
         self._proven = self._writer.proven
         self._rows += done.rows
@@ -119,10 +119,10 @@ class TopicArchive:
         if error is self.typed_error:
             return self.typed_error
         known = write_failure(self.topic, error)
-        told = str(known).replace(OPTION, _FLAG)
-        told = told if self.topic in told else f"topic {self.topic}: {told}"
+        reason = str(known).replace(OPTION, _FLAG)
+        reason = reason if self.topic in reason else f"topic {self.topic}: {reason}"
         goes_on = isinstance(known, DataLost) and not self._config.fail_on_data_loss
-        return Passing(told) if goes_on else type(known)(told)
+        return Passing(reason) if goes_on else type(known)(reason)
 
     def _open(self) -> TopicWriter:
         """Read the tables' proofs, and check that they are of this topic and of its history."""
@@ -143,24 +143,24 @@ class TopicArchive:
         ends = history.latest(self._broker, topic.name, topic.partitions)
         parted = history.lost(self._settings, self._broker, tables.raw.proven, ends)
         if parted:
-            told = describe(topic.name, tables.raw.proven.offsets, parted)
-            self._move(tables, parted, "replaced", ends, told)
+            reason = describe(topic.name, tables.raw.proven.offsets, parted)
+            self._move(tables, parted, "replaced", ends, reason)
         earliest = self._broker.earliest([(topic.name, number) for number in topic.partitions])
         gone = trimmed(tables.raw.proven, {number: at.offset for (_, number), at in earliest.items()})
         if gone:
-            told = describe_trimmed(topic.name, tables.raw.proven.offsets, gone)
-            self._move(tables, gone, "trimmed", ends, told)
+            reason = describe_trimmed(topic.name, tables.raw.proven.offsets, gone)
+            self._move(tables, gone, "trimmed", ends, reason)
 
     def _move(
-        self, tables: Tables, offsets: Mapping[int, int], kind: LossKind, ends: Mapping[int, Position], told: str
+        self, tables: Tables, offsets: Mapping[int, int], kind: LossKind, ends: Mapping[int, Position], reason: str
     ) -> None:
         """Read the offsets to go on at, and the loss, from the tables' proofs.
 
         :raises DataLost: if the archive has to end instead.
         """
         if self._config.fail_on_data_loss:
-            raise DataLost(f"{told}; {REMEDY}")
-        log.warning("data loss: the archive goes on from what the broker has", reason=told)
+            raise DataLost(f"{reason}; {REMEDY}")
+        log.warning("data loss: the archive goes on from what the broker has", reason=reason)
         # The other tables pass trimmed records by themselves, after the raw one, and may still lag.
         following = [tables.dead_letters, tables.typed, *([tables.latest] if tables.has_latest else [])]
         # The raw table comes last, because its proof records a loss.

@@ -54,12 +54,12 @@ class Upkeep:
             there = tuple(topic for topic in topics if files.kind(self._spark, lake.raw(topic)) == "directory")
             if there:
                 config = MaintainConfig(lake=lake.location, topics=there, expire_hours=self._config.expire_hours)
-                maintain(self._spark, config, stop=self._stop, progress=_tell)
+                maintain(self._spark, config, stop=self._stop, progress=_log_progress)
         except PipelineError as error:
             log.warning("maintenance failed", reason=str(error))
 
 
-def _tell(done: TableMaintained) -> None:
+def _log_progress(done: TableMaintained) -> None:
     if done.error is not None:
         log.warning("maintenance failed", table=done.table, reason=str(done.error))
         return

@@ -35,7 +35,7 @@ class Cluster:
     If no broker has answered yet, a missing broker is an error at once. Later it has as long to come back as a task
     waits for records.
 
-    :raises BrokerUnreachable, UnknownTopic, PipelineError: from every question.
+    :raises BrokerUnreachable, UnknownTopic, PipelineError: from every method.
     """
 
     def __init__(self, options: ReadOptions) -> None:
