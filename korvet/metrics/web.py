@@ -92,7 +92,7 @@ def _health(problem: str) -> Response:
 
 
 async def _failed(_request: Request, error: Exception) -> Response:
-    log.error("metrics cannot be told", exc_info=error)
+    log.error("metrics cannot be read", exc_info=error)
     return PlainTextResponse("the log says why\n", 500, _UNKEPT)
 
 

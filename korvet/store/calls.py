@@ -37,7 +37,7 @@ KEPT: Final = {
 _MOST_CALLS: Final = 5
 _TURNS: Final = 3
 """Turns in which the loop reads what arrived, finds a closed connection, and cancels its requests."""
-_TOLD_OF_OUTAGES: Final = frozenset(name for name, function in FUNCTIONS.items() if "outages" in function.fixed)
+_WITH_OUTAGES: Final = frozenset(name for name, function in FUNCTIONS.items() if "outages" in function.fixed)
 
 
 class Index(Protocol):
@@ -111,9 +111,9 @@ class Calls:
             await _some_turns()
         if self._room.is_limited and function in KEPT:
             self._reserve(function, key, named)
-        is_told_of_outages, is_admitted = function in _TOLD_OF_OUTAGES, False
+        gets_outages, is_admitted = function in _WITH_OUTAGES, False
         for calls_left in range(_MOST_CALLS, 0, -1):
-            if is_told_of_outages:
+            if gets_outages:
                 outages = self._outages.known_recently(key)
                 named["outages"] = await self._learned(key) if outages is None else outages
             reply = await self._store.fcall(Purpose.COORDINATE, function, keys, *arguments(function, named))

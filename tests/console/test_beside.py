@@ -61,7 +61,7 @@ def test_requests_that_are_cut_off_write_no_line(secured: KorvetServer, port: st
         assert b"100 Continue" in cut_off.recv(100)
         cut_off.sendall(b"user=")
     assert ask(port, "GET", "/login")[0] == 200
-    assert "metrics cannot be told" not in secured.log and "Traceback" not in secured.log
+    assert "metrics cannot be read" not in secured.log and "Traceback" not in secured.log
 
 
 def test_page_of_a_broker_without_connections_left_says_so_and_so_does_the_log() -> None:

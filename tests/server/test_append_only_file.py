@@ -62,7 +62,7 @@ async def rewriting_server() -> AsyncIterator[tuple[Embedded, Redis]]:
             Redis.from_url(server.url) as client,
             anyio.create_task_group() as tasks,
         ):
-            tasks.start_soon(rewrite_when_due, server.ask, server.data_dir / "appendonlydir", 4 * MIB, LOOK_S)
+            tasks.start_soon(rewrite_when_due, server.send_command, server.data_dir / "appendonlydir", 4 * MIB, LOOK_S)
             yield server, client
             tasks.cancel_scope.cancel()
 

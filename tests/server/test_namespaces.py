@@ -200,7 +200,7 @@ async def test_credentials_of_a_former_history_are_not_kept(
     async with opened(redis_server.url) as namespaces:
         await create(namespaces, client, "acme")
         alter(client, "acme", "former")
-        ask = namespaces._ask_users
+        ask = namespaces._fetch_users
 
         async def ask_while_history_changes(name: str, known_version: int) -> Any:
             reply = await ask(name, known_version)
@@ -209,7 +209,7 @@ async def test_credentials_of_a_former_history_are_not_kept(
             return reply
 
         with monkeypatch.context() as patch:
-            patch.setattr(namespaces, "_ask_users", ask_while_history_changes)
+            patch.setattr(namespaces, "_fetch_users", ask_while_history_changes)
             former = await namespaces.credentials("acme")
         alter(client, "acme", "later")
         assert (await namespaces.credentials("acme")).find(*ALICE) != former.find(*ALICE)

@@ -25,7 +25,7 @@ from anyio import to_thread
 
 log = structlog.get_logger()
 
-Ask = Callable[[bytes, float], Awaitable[bytes]]
+SendCommand = Callable[[bytes, float], Awaitable[bytes]]
 """Runs an inline command within so many seconds; returns an empty reply if none comes."""
 
 DIRECTORY = "appendonlydir"
@@ -53,7 +53,9 @@ def is_due(info: Mapping[str, str], least_bytes: int = _LEAST_BYTES) -> bool:
     return file_bytes > max(least_bytes, 2 * data_bytes)
 
 
-async def rewrite_when_due(ask: Ask, directory: Path, least_bytes: int = _LEAST_BYTES, look_s: float = _LOOK_S) -> None:
+async def rewrite_when_due(
+    send_command: SendCommand, directory: Path, least_bytes: int = _LEAST_BYTES, look_s: float = _LOOK_S
+) -> None:
     """Look every few seconds until cancelled. After a rewrite that failed, twice as long, up to an hour.
 
     :param directory: the directory of the append-only files.
@@ -62,7 +64,7 @@ async def rewrite_when_due(ask: Ask, directory: Path, least_bytes: int = _LEAST_
     while True:
         await anyio.sleep(pause_s)
         await to_thread.run_sync(note_size, directory)
-        info = _fields(await ask(b"INFO memory persistence", _ANSWER_S))
+        info = _fields(await send_command(b"INFO memory persistence", _ANSWER_S))
         has_failed = info.get("aof_last_bgrewrite_status") == "err"
         if not has_failed:
             pause_s = look_s
@@ -76,11 +78,11 @@ async def rewrite_when_due(ask: Ask, directory: Path, least_bytes: int = _LEAST_
                 bytes=info["aof_current_size"], again_in_s=round(pause_s, 2),
             )  # fmt: skip
         async with _kept_open(directory):
-            await ask(b"BGREWRITEAOF", _ANSWER_S)
+            await send_command(b"BGREWRITEAOF", _ANSWER_S)
             while True:
                 await anyio.sleep(_POLL_S)
                 # A server that hangs or restarts does not reply for a time.
-                if _states(_fields(await ask(b"INFO persistence", _ANSWER_S))) == {"0"}:
+                if _states(_fields(await send_command(b"INFO persistence", _ANSWER_S))) == {"0"}:
                     break
 
 

@@ -256,7 +256,7 @@ class Embedded:
         """Wait until the server has loaded its data, however long that takes; false if it ends or does not reply."""
         deadline = anyio.current_time() + _START_S
         while process.returncode is None and anyio.current_time() < deadline:
-            answer = await self.ask(b"PING", 1)
+            answer = await self.send_command(b"PING", 1)
             if answer.startswith(b"+PONG"):
                 return True
             if answer.startswith(b"-LOADING"):
@@ -264,7 +264,7 @@ class Embedded:
             await anyio.sleep(0.01)
         return False
 
-    async def ask(self, command: bytes, timeout_s: float) -> bytes:
+    async def send_command(self, command: bytes, timeout_s: float) -> bytes:
         """The server's reply to an inline command; empty if there is none."""
         try:
             with anyio.fail_after(timeout_s):
@@ -299,7 +299,7 @@ class Embedded:
 
     async def _end_orphan(self) -> None:
         """Send SIGTERM to a server that outlived its korvet. On Linux the kernel has sent it already."""
-        await self.ask(b"SHUTDOWN", _STOP_S)
+        await self.send_command(b"SHUTDOWN", _STOP_S)
 
     def _reason(self) -> str:
         line = self._last_line()
@@ -352,6 +352,6 @@ async def embedded_server(data_dir: Path, *, maxmemory_bytes: int | None = None)
         server = Embedded(data_dir, socket, maxmemory_bytes or _memory_bytes())
         async with anyio.create_task_group() as tasks:
             await tasks.start(server.run)
-            tasks.start_soon(rewrite_when_due, server.ask, data_dir / DIRECTORY)
+            tasks.start_soon(rewrite_when_due, server.send_command, data_dir / DIRECTORY)
             yield server
             tasks.cancel_scope.cancel()

@@ -169,13 +169,13 @@ class Namespaces:
         tenant = None if name is None else self.tenants.active(name)
         if name is None or tenant is None:
             with suppress(KorvetError):
-                await self._ask_users(_NOBODY, 0)
+                await self._fetch_users(_NOBODY, 0)
             return Credentials({}, self._secret_of(name or _NOBODY))
         known = self._views.get(tenant.id, (_UNKNOWN_VERSION, Credentials({}, self._secret_of(name))))
         histories = self._histories
         # As in a fixed namespace, the last known users may log in while Redis is unavailable.
         with suppress(KorvetError):
-            _, version, flat = await self._ask_users(name, known[0])
+            _, version, flat = await self._fetch_users(name, known[0])
             if version != known[0]:
                 known = version, Credentials(parse_credentials(flat), self._secret_of(name))
                 # If history changed meanwhile, the reply may belong to the previous one.
@@ -188,7 +188,7 @@ class Namespaces:
         self._histories += 1
         self._views.clear()
 
-    def _ask_users(self, name: str, known_version: int) -> Awaitable[Any]:
+    def _fetch_users(self, name: str, known_version: int) -> Awaitable[Any]:
         key = Namespace(name).security.users
         return self._process.store.call_function(
             Purpose.COORDINATE, "korvet_users_read", [key], known_version=known_version
