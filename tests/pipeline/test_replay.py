@@ -146,7 +146,7 @@ def test_tasks_end_when_their_driver_does(
     if not heeds:
         monkeypatch.setattr(carrying, "STOP_WITHIN_S", 3.0)
         monkeypatch.setattr(carrying, "_FAILED_WITHIN_S", 3.0)
-        monkeypatch.setattr(carrying, "tell_to_stop", lambda *_: True)
+        monkeypatch.setattr(carrying, "request_stop", lambda *_: True)
     stop = threading.Event()
     raised = {"failure": InterruptedError, "interrupt": KeyboardInterrupt}.get(ends_by)
 
