@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from korvet.api import Answer
 from korvet.server.conversation.connection import Connection
-from tests.server.script import BULKY, PLAIN, Script, named, padded, serving, until
+from tests.server.script import BULKY, PLAIN, STARTED, Script, named, padded, serving, until
 from tests.support.wire import raw_client
 
 pytestmark = pytest.mark.anyio
@@ -54,6 +54,22 @@ async def test_next_answer_waits_until_the_one_before_has_left() -> None:
             await client.answer()
         assert running.server.answers.taken_bytes == 0
     assert len(unsent) == 1
+
+
+async def test_reply_of_redis_answers_no_client_that_does_not_read() -> None:
+    script = Script()
+    script.gate("b")
+    script.answers["a"] = lambda: {"assignment": bytes(50_000_000)}
+    async with serving(script) as running, raw_client(running.port) as client:
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        client.send(named(BULKY, "a") + named(STARTED, "b"))
+        (connection,) = running.server.open_connections
+        await until(lambda: connection.unsent_bytes > 0)
+        before = connection.charged_bytes
+        script.open("b")
+        assert connection.charged_bytes == before > 0
+        client.reader._transport.resume_reading()  # type: ignore[attr-defined]
+        assert [(await client.answer())[0] for _ in range(2)] == [ord("a"), ord("b")]
 
 
 async def test_reading_pauses_while_too_much_of_a_connection_is_in_flight() -> None:

@@ -17,7 +17,7 @@ from korvet.api.shared.context import Context
 from korvet.api.shared.loop_turns import LoopTurns, with_few_repeats
 from korvet.server.conversation import answering
 from korvet.wire.writer import Rows
-from tests.server.script import PLAIN, STARTED, Script, named, serving, until
+from tests.server.script import BEGUN, PLAIN, STARTED, Script, named, serving, until
 from tests.support.wire import raw_client
 
 pytestmark = pytest.mark.anyio
@@ -112,6 +112,21 @@ async def test_answers_that_waited_for_one_before_them_do_not_delay_others() -> 
     assert seen[0] < 30
 
 
+async def test_replies_of_one_read_answer_so_many_requests_of_a_connection() -> None:
+    script, names = Script(), [f"a{number}" for number in range(300)]
+    script.gate(*names)
+    async with serving(script) as running, raw_client(running.port) as client:
+        client.send(named(STARTED, *names))
+        await until(lambda: len(script.started) == 300)
+        (connection,) = running.server.open_connections
+        before = connection.charged_bytes
+        for name in names:
+            script.open(name)
+        assert connection.charged_bytes / before == pytest.approx((300 - answering.REQUESTS_A_TURN) / 300, abs=0.01)
+        for _ in names:
+            await client.answer()
+
+
 async def test_held_back_requests_start_in_turns_and_in_order() -> None:
     script = Script()
     script.gate("a")
@@ -131,6 +146,10 @@ async def test_held_back_requests_start_in_turns_and_in_order() -> None:
 async def test_large_requests_are_decoded_one_in_each_round_of_the_loop() -> None:
     script = Script()
     async with serving(script) as running, raw_client(running.port) as client, raw_client(running.port) as other:
+        client.send(named(BEGUN, "e", padding_bytes=40_000))
+        await until(lambda: "e" in script.begun)
+        script.begun["e"].set_result({"error_code": 0, "node_id": 1, "host": "", "port": 0})
+        assert (await client.answer())[0] == ord("e")
         client.send(
             named(PLAIN, "a", padding_bytes=40_000) + named(PLAIN, "b") + named(PLAIN, "c", padding_bytes=40_000)
         )

@@ -125,7 +125,7 @@ class Answering:
     def _moved(self, moved: Request) -> None:
         """After a step of a request's handler, answer it if it is the first and has ended; the task answers others."""
         requests = self.requests
-        if self._conversation.state.is_closing or not requests or requests[0] is not moved:
+        if not requests or requests[0] is not moved:
             return
         try:
             if moved.stage is ENDED and self._conversation.answers and self._answered_in_turn < REQUESTS_A_TURN:
@@ -308,17 +308,12 @@ class Answering:
                     # It has begun, and later requests wait for its answer.
                     return
                 if begun == REQUESTS_A_TURN or (begun and monotonic() > ends):
-                    self._loop.call_soon(self._begin_more)
+                    self._loop.call_soon(self._begin_held_back)
                     return
                 if not self._begin(request):
                     return
                 self._held_back -= 1
                 begun += 1
-
-    def _begin_more(self) -> None:
-        """Begin the requests still held back, up to one that the task is serving: later ones wait for its answer."""
-        if self.requests and not self.requests[0].is_held_back:
-            self._begin_held_back()
 
     @property
     def has_unanswered(self) -> bool:
