@@ -25,8 +25,9 @@ from tests.support.tools import cannot_run
 SETTINGS = {
     "group.min.session.timeout.ms": "500", "group.max.size": "3", "group.consumer.max.size": "3",
     "group.consumer.min.session.timeout.ms": "1000", "group.consumer.min.heartbeat.interval.ms": "500",
+    "log.retention.check.interval.ms": "86400000",
 }  # fmt: skip
-"""The settings of both brokers, so that scripts see expired sessions and full groups."""
+"""The settings of both brokers, so that scripts see expired sessions and full groups, and keep records of 1970."""
 
 
 @pytest.fixture(scope="package")
