@@ -1,0 +1,188 @@
+"""The manifest: members as texts, shelves, and what is to be sealed, merged and shelved."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from korvet.tier.manifest import (
+    MOST_MEMBERS,
+    SHELVED,
+    DamagedManifest,
+    Manifest,
+    Member,
+    member_of,
+    parse_member,
+    read_shelf,
+    shelf,
+    to_seal,
+)
+from tests.tier.segments import NAME, TOPIC_ID, batch, written
+
+LARGEST = (1 << 63) - 1
+MIB = 1 << 20
+
+
+def members(count: int, sizes: list[int] | None = None, kind: str = "segment") -> list[Member]:
+    """Segments of ten offsets each."""
+    found, running = [], 0
+    for at in range(count):
+        size = sizes[at] if sizes else 100
+        running += size
+        found.append(Member(kind, 10 * at, 10 * at + 10, size, 50, 7 * (at % 5), running, at, at, at, NAME))
+    return found
+
+
+def test_member_of_a_segment_is_read_from_its_text() -> None:
+    whole, footer = written([batch(5, 3, 100, timestamp=70, producer=9)], 5)
+    one = member_of(footer, 1000, NAME)
+    assert parse_member(one.text(), 8) == one
+    assert (one.first_offset, one.max_timestamp, one.max_producer_id, one.running_bytes) == (5, 70, 9, 1000)
+    assert one.object_bytes == len(whole)
+    path = one.path("default", "o" * 249, TOPIC_ID, 3)
+    assert path == f"default/{'o' * 249}/{TOPIC_ID.hex}/3/00000000000000000005-{NAME}.segment"
+
+
+def test_largest_member_is_short() -> None:
+    numbers = LARGEST - 1, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST
+    one = Member("segment", *numbers, (1 << 32) - 1, (1 << 32) - 1, NAME)
+    assert parse_member(one.text(), LARGEST) == one
+    assert len(one.text()) <= 180
+
+
+@given(
+    st.text() | st.lists(st.integers(-5, 5).map(str) | st.sampled_from(["segment", NAME])).map(" ".join), st.integers()
+)
+def test_text_that_korvet_did_not_write_is_refused_or_read_as_it_stands(text: str, score: int) -> None:
+    try:
+        one = parse_member(text, score)
+    except DamagedManifest:
+        return
+    assert one.text() == text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "shelves"}, {"first_offset": -1}, {"first_offset": 10}, {"size_bytes": 0}, {"footer_bytes": 0},
+        {"running_bytes": 99}, {"name": NAME[1:]}, {"name": "../" + NAME[3:]}, {"name": NAME.lower()},
+    ],
+)  # fmt: skip
+def test_damaged_member_is_named(change: dict[str, object]) -> None:
+    text = members(1)[0]._replace(**change).text()  # type: ignore[arg-type]
+    with pytest.raises(DamagedManifest, match="is not one of korvet's"):
+        parse_member(text, 10)
+
+
+def test_manifest_is_read_from_the_zset_beside_its_empty_member() -> None:
+    reply = [(b"", -1), *((one.text().encode(), one.next_offset) for one in members(3))]
+    assert list(Manifest.of_reply(reply).members) == members(3)
+    assert Manifest.of_reply(reply[:1]).members == ()
+    with pytest.raises(DamagedManifest, match="after offset 10 comes 20"):
+        Manifest.of_reply([reply[1], reply[3]])
+
+
+def test_member_of_an_offset_and_of_a_time_is_found() -> None:
+    one = Manifest(members(7)[1:])
+    for offset in range(-1, 75):
+        found = one.at(offset)
+        assert (found.first_offset // 10 if found else None) == (offset // 10 if 10 <= offset < 70 else None)
+    # The greatest timestamps are 7 14 21 28 0 7.
+    assert [one.at_time(time, offset) for time, offset in ((0, 0), (8, 0), (7, 55), (28, 0))] == [
+        one.members[0], one.members[1], one.members[5], one.members[3],
+    ]  # fmt: skip
+    assert one.at_time(29) is None
+    assert one.at_time(28, 50) is None
+
+
+def test_members_wholly_below_the_start_may_go() -> None:
+    one = Manifest(members(3))
+    assert [len(one.below(start)) for start in (0, 9, 10, 29, 30, 99)] == [0, 0, 1, 2, 3, 3]
+
+
+def test_shelf_stands_for_its_segments() -> None:
+    listed = members(SHELVED)
+    data, one = shelf(listed, NAME)
+    assert list(read_shelf(data, one).members) == listed
+    assert (one.first_offset, one.next_offset, one.size_bytes) == (0, 10 * SHELVED, 100 * SHELVED)
+    assert (one.max_timestamp, one.running_bytes, one.chain) == (28, 100 * SHELVED, SHELVED - 1)
+    assert one.object_bytes == len(data) <= 200 * SHELVED
+    assert parse_member(one.text(), one.next_offset) == one
+    assert one.path("ns", "t", TOPIC_ID, 0).endswith(f"00000000000000000000-{NAME}.shelf")
+    Manifest([one, *members(SHELVED + 2)[SHELVED:]])
+
+
+def test_every_flipped_bit_and_truncation_of_a_shelf_is_noticed() -> None:
+    data, one = shelf(members(2), NAME)
+    for bit in range(8 * len(data)):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(DamagedManifest):
+            read_shelf(bytes(changed), one)
+    for size in range(len(data)):
+        with pytest.raises(DamagedManifest):
+            read_shelf(data[:size], one)
+
+
+def test_shelf_that_lists_other_segments_than_its_member_says_is_refused() -> None:
+    data, one = shelf(members(3), NAME)
+    with pytest.raises(DamagedManifest, match="lists other segments"):
+        read_shelf(data, one._replace(next_offset=40))
+    nested, of_shelf = shelf([one], NAME)
+    with pytest.raises(DamagedManifest, match="lists other segments"):
+        read_shelf(nested, of_shelf)
+
+
+def test_zset_stays_bounded_while_segments_come_and_go_on_shelves() -> None:
+    one: list[Member] = []
+    for at, new in enumerate(members(20_000)):
+        one.append(new)
+        if shelved := Manifest(one).to_shelve() if len(one) >= MOST_MEMBERS else ():
+            assert len(shelved) == SHELVED
+            at = one.index(shelved[0])
+            one[at : at + SHELVED] = [shelf(shelved, NAME)[1]]
+        assert len(one) < MOST_MEMBERS
+    assert Manifest(one).to_shelve() == ()
+    assert one[0].kind == "shelf"
+
+
+def test_batches_are_sealed_when_they_fill_a_segment_or_are_asked_for() -> None:
+    assert to_seal([40, 40, 40, 40], 100, is_urgent=False) == 3
+    assert to_seal([40, 40], 100, is_urgent=False) == 0
+    assert to_seal([40, 40], 100, is_urgent=True) == 2
+    assert to_seal([1000], 100, is_urgent=False) == 1
+    assert to_seal([], 100, is_urgent=True) == 0
+
+
+def test_small_neighbours_are_merged_up_to_the_size_of_a_segment() -> None:
+    def chosen(sizes: list[int]) -> list[int]:
+        return [one.size_bytes for one in Manifest(members(len(sizes), sizes)).to_merge(100)]
+
+    assert chosen([90, 10, 10, 90]) == []
+    assert chosen([90, 30, 20, 90, 10]) == [30, 20]
+    assert chosen([1] * 8) == [1] * 8
+    assert chosen([1] * 7) == []
+    assert chosen([40, 40, 40, 40]) == [40, 40]
+    assert chosen([1] * 200) == [1] * 64
+    assert chosen([]) == []
+    shelves = members(9, [1] * 9, "shelf")
+    assert Manifest(shelves).to_merge(100) == ()
+
+
+def test_merging_writes_each_byte_again_only_a_few_times() -> None:
+    """Tiny segments come for ever: the merged bytes stay a small multiple of the sealed ones."""
+    target, written_again, kept, sizes = 64 * MIB, 0, 0, random.Random(1)
+    one: list[Member] = []
+    for at in range(20_000):
+        kept += (size := sizes.randint(1000, 100_000))
+        one.append(Member("segment", at, at + 1, size, 50, 0, kept, 0, 0, 0, NAME))
+        while run := Manifest(one).to_merge(target):
+            begin = one.index(run[0])
+            merged = run[-1]._replace(first_offset=run[0].first_offset, size_bytes=sum(m.size_bytes for m in run))
+            one[begin : begin + len(run)] = [merged]
+            written_again += merged.size_bytes
+    assert len(one) < kept // (target // 2) + 64
+    assert written_again < 6 * kept
