@@ -1,0 +1,295 @@
+"""Objects of the tier: in a bucket through obstore, or in a directory. Nothing is ever replaced.
+
+`Objects.put` is durable when it returns, and anyone may repeat it: an object that is there with the same bytes is a
+success. obstore's own local store may lose what it wrote if the power fails. So `Directory` writes files itself: the
+content, fsync, a link to the final name, which never replaces a file, and fsync of each directory on the way. Nothing
+may refer to an object before `put` returned.
+
+obstore retries nothing here. Readers have `korvet.tier.blocks`; who puts or deletes tries again in its next round.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import time
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import uuid4
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError
+from obstore.store import LocalStore, from_url
+
+from korvet.errors import KorvetError
+from korvet.store.threads import FairThreads
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+Bytes = bytes | memoryview
+_PATH: Final = re.compile(r"(?!\.)[A-Za-z0-9._-]+(/(?!\.)[A-Za-z0-9._-]+)*")
+_NEW: Final = ".new"
+_ABANDONED_S: Final = 86400.0
+_WRITERS: Final = 4
+_WRITERS_OF_ONE: Final = 2
+_OWNER_BYTES: Final = 4096
+_PUT_WITHIN: Final = timedelta(minutes=5)
+"""The most time of a request. Readers have a shorter deadline (`korvet.tier.blocks`)."""
+_CONNECT_WITHIN: Final = timedelta(seconds=5)
+
+
+class TierAway(KorvetError):
+    """The store cannot be reached, refuses, or is full. Whether it did the work is unknown."""
+
+
+class ObjectMissing(KorvetError):
+    """There is no such object."""
+
+
+class ObjectExists(KorvetError):
+    """An object with other bytes has the name."""
+
+
+class Owner(NamedTuple):
+    """The Redis that may write below a prefix: its cluster id, and a token that it got when it became the owner."""
+
+    cluster_id: str
+    incarnation: str
+    generation: int
+    """How often the prefix got an owner, this one included."""
+
+
+class Objects:
+    """The objects below a prefix of a bucket.
+
+    :param name: the bucket and prefix, for messages.
+    """
+
+    def __init__(self, store: ObjectStore, name: str) -> None:
+        self._store = store
+        self.name = name
+
+    async def put(self, path: str, parts: Sequence[Bytes]) -> None:
+        """Add an object. The last part must depend on all bytes before it, as a segment's footer does.
+
+        :raises ObjectExists: the name has other bytes.
+        :raises TierAway: it may have been added nevertheless.
+        """
+        _check_path(path)
+        try:
+            await self._create(path, parts)
+        except (AlreadyExistsError, FileExistsError):
+            if not await self._has(path, parts):
+                raise ObjectExists(f"{self.name}/{path} exists with other bytes") from None
+            await self._settle(path)
+
+    async def read(self, path: str, start: int, end: int) -> memoryview:
+        """A range of an object; fewer bytes if the object ends before.
+
+        :raises ObjectMissing:
+        :raises TierAway:
+        """
+        with self._named(path):
+            try:
+                return memoryview(await obstore.get_range_async(self._store, path, start=start, end=end))
+            except GenericError:
+                # Among others, the range begins after the object's end.
+                if (await obstore.head_async(self._store, path))["size"] > start:
+                    raise
+                return memoryview(b"")
+
+    async def delete(self, path: str) -> None:
+        """Delete an object, if it is there.
+
+        :raises TierAway:
+        """
+        _check_path(path)
+        with suppress(ObjectMissing), self._named(path):
+            await obstore.delete_async(self._store, path)
+
+    async def owner(self) -> Owner | None:
+        """The owner of the prefix; None if it never had one.
+
+        :raises TierAway:
+        """
+        found, generation = None, 1
+        with suppress(ObjectMissing):
+            while True:
+                found = _owner_of(await self.read(_owner_path(generation), 0, _OWNER_BYTES), generation)
+                generation += 1
+        return found
+
+    async def claim(self, cluster_id: str, incarnation: str, former: Owner | None) -> Owner:
+        """Make a Redis the owner after the former one. Returns the owner: another one, if that was faster.
+
+        :raises TierAway: unknown who the owner is.
+        """
+        owner = Owner(cluster_id, incarnation, former.generation + 1 if former else 1)
+        fields = {"cluster_id": cluster_id, "incarnation": incarnation}
+        with suppress(ObjectExists):
+            await self.put(_owner_path(owner.generation), [json.dumps(fields).encode()])
+        found = await self.owner()
+        assert found is not None
+        return found
+
+    async def _create(self, path: str, parts: Sequence[Bytes]) -> None:
+        with self._named(path):
+            await obstore.put_async(self._store, path, list(parts), mode="create", use_multipart=False)
+
+    async def _settle(self, path: str) -> None:
+        """Make an object durable that an earlier try put."""
+
+    async def _has(self, path: str, parts: Sequence[Bytes]) -> bool:
+        """True if an object has the size of the parts, and ends with the last one."""
+        size = sum(map(len, parts))
+        return await self.read(path, size - len(parts[-1]), size + 1) == parts[-1]
+
+    @contextmanager
+    def _named(self, path: str) -> Iterator[None]:
+        """Errors as this module has them, of one line each."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise ObjectMissing(f"{self.name}/{path} does not exist") from None
+        except (AlreadyExistsError, FileExistsError):
+            raise
+        except (BaseError, OSError) as error:
+            raise TierAway(f"{self.name}/{path}: {str(error).splitlines()[0]}") from None
+
+
+class Directory(Objects):
+    """The objects below a directory.
+
+    :raises TierAway: it cannot be made, or not be written.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.absolute()
+        self.name = str(self._root)
+        self._threads = FairThreads(_WRITERS, _WRITERS_OF_ONE)
+        with self._named(_NEW):
+            _make_durable(self._root / _NEW)
+            for path in (self._root / _NEW).iterdir():
+                if path.stat().st_mtime < time.time() - _ABANDONED_S:
+                    path.unlink(missing_ok=True)
+            super().__init__(LocalStore(self._root), self.name)
+
+    async def read(self, path: str, start: int, end: int) -> memoryview:
+        try:
+            return await super().read(path, start, end)
+        except ObjectMissing:
+            # Every object is missing while the directory's file system is not mounted.
+            if not await self._threads.run("", (self._root / _NEW).exists, is_abandoned_on_cancel=True):
+                raise TierAway(self._gone()) from None
+            raise
+
+    def _gone(self) -> str:
+        return f"{self.name} is not the directory that was opened: it was removed, or its file system is not mounted"
+
+    async def _create(self, path: str, parts: Sequence[Bytes]) -> None:
+        with self._named(path):
+            try:
+                await self._in_thread(path, self._write, parts)
+            except FileNotFoundError:
+                raise TierAway(self._gone()) from None
+
+    async def _settle(self, path: str) -> None:
+        with self._named(path):
+            await self._in_thread(path, self._sync, None)
+
+    def _in_thread(self, path: str, work: Any, parts: Sequence[Bytes] | None) -> Awaitable[None]:
+        # A cancelled caller does not wait for a disk that hangs. The thread may end the work later: nothing refers to
+        # the object then.
+        target, owner = self._root / path, path.partition("/")[0]
+        return self._threads.run(owner, lambda: work(target, parts), is_abandoned_on_cancel=True)
+
+    def _write(self, target: Path, parts: Sequence[Bytes]) -> None:
+        new = self._root / _NEW / uuid4().hex
+        try:
+            with new.open("xb") as file:
+                file.writelines(parts)
+                file.flush()
+                _sync(file.fileno())
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.link(new, target)
+            self._sync_parents(target)
+        finally:
+            new.unlink(missing_ok=True)
+
+    def _sync(self, target: Path, _: None) -> None:
+        _sync_path(target)
+        self._sync_parents(target)
+
+    def _sync_parents(self, target: Path) -> None:
+        # All, and not only new ones: another process may have made one a moment ago and not yet synced it.
+        for parent in target.parents:
+            _sync_path(parent)
+            if parent == self._root:
+                return
+
+
+def open_objects(where: str) -> Objects:
+    """The tier in a directory, or in a bucket by its URL (``s3://bucket/prefix``), with the environment's credentials.
+
+    :raises TierAway: a directory that cannot be used, or a URL that obstore does not take.
+    """
+    if "://" not in where:
+        return Directory(Path(where))
+    if where.startswith("file://"):
+        return Directory(Path(where.removeprefix("file://")))
+    try:
+        store = from_url(
+            where,
+            client_options={"timeout": _PUT_WITHIN, "connect_timeout": _CONNECT_WITHIN},
+            retry_config={"max_retries": 0},
+        )
+    except (BaseError, ValueError) as error:
+        raise TierAway(f"{where}: {str(error).splitlines()[0]}") from None
+    return Objects(store, where.rstrip("/"))
+
+
+def _check_path(path: str) -> None:
+    if not _PATH.fullmatch(path):
+        raise ValueError(f"{path!r} is no path of an object")
+
+
+def _owner_path(generation: int) -> str:
+    return f"owner-{generation:020d}.json"
+
+
+def _owner_of(data: memoryview, generation: int) -> Owner:
+    try:
+        fields = json.loads(bytes(data))
+        return Owner(str(fields["cluster_id"]), str(fields["incarnation"]), generation)
+    except (ValueError, KeyError, TypeError):
+        raise TierAway(f"{_owner_path(generation)} does not name an owner") from None
+
+
+def _make_durable(directory: Path) -> None:
+    """Make a directory and its parents, and sync the parents of new ones."""
+    missing = [one for one in (directory, *directory.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(exist_ok=True)
+        _sync_path(one.parent)
+
+
+def _sync_path(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        _sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync(descriptor: int) -> None:
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        # macOS's fsync leaves the bytes in the drive's cache.
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    else:
+        os.fsync(descriptor)
