@@ -19,7 +19,7 @@ _TYPES: Final = {
     r".*:@quota:\d\d": {r".+": "string"},
     r".*:@connections|@tenants": {r"leases": "zset", r"connections:.+|tenants|frontends": "hash", r"secret": "string"},
     r"[^:]*:[^:@]+:\d+": {
-        r"log|log:spare|in|in:refused": "stream", r"meta|producers|transactions": "hash", r"open|aborted": "zset",
+        r"log|log:spare|in|in:refused": "stream", r"meta|producers|transactions": "hash", r"open|aborted|tier": "zset",
         r"log:[^:]+": "string",
     },
 }  # fmt: skip

@@ -39,6 +39,15 @@ class TransactionLogKeys(NamedTuple):
     transactions: str
 
 
+class TierKeys(NamedTuple):
+    """Keys of one partition with the list of its segments."""
+
+    log: str
+    meta: str
+    tier: str
+    aborted: str
+
+
 class InletKeys(NamedTuple):
     """Keys of one partition with those of its inlet."""
 
@@ -185,6 +194,11 @@ class Namespace:
         keys = self.partition(topic, partition)
         unit = keys.log.removesuffix(":log")
         return TransactionLogKeys(*keys, f"{unit}:open", f"{unit}:aborted", f"{unit}:transactions")
+
+    def tier(self, topic: str, partition: int) -> TierKeys:
+        """The keys of `partition` for functions of its segments."""
+        keys = self.transaction_log(topic, partition)
+        return TierKeys(keys.log, keys.meta, f"{keys.log.removesuffix(':log')}:tier", keys.aborted)
 
     def inlet(self, topic: str, partition: int) -> InletKeys:
         """The keys of `partition`, its inlet, and the stream of refused entries."""

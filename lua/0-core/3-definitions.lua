@@ -27,6 +27,12 @@ korvet.KEYSETS = {
     aborted zset `first last producer_id stable` by the last offset
     transactions hash producer id -> `epoch closed_ordinal open_ordinal transactional_id`
   ]],
+  tier = [[
+    log stream record batches   meta hash identity, offsets, epochs, totals
+    tier zset `kind first size footer_bytes running_max_timestamp running_bytes crc name` of a segment by the offset
+      after it
+    aborted zset `first last producer_id stable` by the last offset
+  ]],
   group = [[
     group hash state, generation, leader, deadlines   members hash member id -> record
     sessions zset member id -> end of its session   static hash instance id -> member id

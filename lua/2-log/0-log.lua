@@ -10,7 +10,8 @@
 -- running_bytes running_batches` of the last entry; first_open, the first offset of the open transactions, absent if
 -- none is open; last_aborted, the last offset of the last aborted transaction; records, the rules for records that
 -- Redis users add, absent if they may add none. A batch without timestamps (max_timestamp below 0) raises the running
--- maximum to the time of its append. The last stable offset is first_open, else end.
+-- maximum to the time of its append. The last stable offset is first_open, else end. A partition with segments has the
+-- fields tier, tier_end and local_start too; see 2-log/tier.lua.
 --
 -- The log's channel carries `leader_epoch end`, then the last stable offset if it differs from the end.
 local log = {}
@@ -75,6 +76,11 @@ function log.place_of(entry)
   return not fields[3] and log.next_offset(entry) or nil
 end
 
+-- The key of a partition's segments, which exists from the first one on.
+function log.tier_key(log_key)
+  return (string.gsub(log_key, 'log$', 'tier'))
+end
+
 -- Make the keys of a partition's transactions, each with a member of the empty name below all others.
 function log.make_transaction_keys(keys)
   redis.call('ZADD', keys[4], -1, '')
@@ -92,18 +98,20 @@ korvet.define({
   ]],
   args = 'topic_id   run_id',
   returns = '{code}; may be repeated',
-  codes = 'GONE (keys of another topic, or of one that is being deleted, still exist)',
+  codes = [[GONE (keys of another topic, or of one that is being deleted, still exist), LOST (only the list of its
+    segments is left: offset 0 must not begin anew)]],
 }, function(keys, asked)
   local log_key, meta_key, producers_key = keys[1], keys[2], keys[3]
   local topic_id = redis.call('HGET', meta_key, 'topic_id')
   if topic_id == asked.topic_id then
     return { code.NONE }
   end
+  local tier_key = log.tier_key(log_key)
   if redis.call('EXISTS', meta_key) == 0 and redis.call('EXISTS', log_key) == 1 then
-    log.rebuild_meta(keys, asked.topic_id)
-    return { code.NONE }
-  elseif redis.call('EXISTS', unpack(keys)) > 0 then
-    return { code.GONE }
+    return { log.rebuild_meta(keys, asked.topic_id, tier_key) }
+  elseif redis.call('EXISTS', tier_key, unpack(keys)) > 0 then
+    local has_segments = redis.call('EXISTS', meta_key) == 0 and redis.call('ZSCORE', tier_key, asked.topic_id)
+    return { has_segments and code.LOST or code.GONE }
   end
   -- XGROUP makes an empty stream. All keys of a unit exist together, because Redis refuses a call during a slot
   -- migration if only some of its keys exist.

@@ -16,15 +16,18 @@
 local compaction = {}
 
 -- True if a partition has not changed since the look at it, and its compaction is the caller's. asked has the topic_id,
--- run_id, epoch, start, token and entries in the spare. nil if the topic is another.
+-- run_id, epoch, start, token and entries in the spare. nil if the topic is another. Segments hold the batches as they
+-- were, so a partition with segments is not compacted.
 function compaction.is_as_seen(keys, asked)
-  local meta = redis.call('HMGET', keys[2], 'topic_id', 'run_id', 'epoch', 'start', 'compaction', 'replid')
+  local meta = redis.call(
+    'HMGET', keys[2], 'topic_id', 'run_id', 'epoch', 'start', 'compaction', 'replid', 'tier_end'
+  )
   if meta[1] ~= asked.topic_id then
     return nil
   end
   local token, phase = string.match(meta[5] or '', '^(%S+) %d+ (%a+)$')
   return meta[2] == asked.run_id and meta[3] == asked.epoch and meta[4] == asked.start and token == asked.token
-    and phase == 'build' and meta[6] == server.replid() and redis.call('XLEN', keys[4]) == asked.copied
+    and phase == 'build' and meta[6] == server.replid() and not meta[7] and redis.call('XLEN', keys[4]) == asked.copied
 end
 
 -- An entry's index with its batch's new size, max_timestamp and crc, and with totals raised by the bytes and batches

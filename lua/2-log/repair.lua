@@ -42,9 +42,15 @@ function log.epochs_of(first, last, start)
   return last_epoch, epochs
 end
 
--- Make a lost meta hash of a partition from its log. Without a run id the next use begins a leader epoch.
-function log.rebuild_meta(keys, topic_id)
+-- Make a lost meta hash of a partition from its log and its segments. Without a run id the next use begins a leader
+-- epoch. Returns GONE if the segments are another topic's. The epochs begin where the log does: those of the segments
+-- alone are lost.
+function log.rebuild_meta(keys, topic_id, tier_key)
   local log_key, meta_key = keys[1], keys[2]
+  local noted_start = tonumber(redis.call('ZSCORE', tier_key, topic_id) or nil)
+  if not noted_start and redis.call('EXISTS', tier_key) == 1 then
+    return code.GONE
+  end
   local first = redis.call('XRANGE', log_key, '-', '+', 'COUNT', 1)[1]
   local last = redis.call('XREVRANGE', log_key, '+', '-', 'COUNT', 1)[1]
   local stream = value.pairs(redis.call('XINFO', 'STREAM', log_key))
@@ -59,6 +65,7 @@ function log.rebuild_meta(keys, topic_id)
   local first_open, last_aborted = log.transactions_of(keys)
   redis.call('HLEN', keys[3])
   redis.call('HLEN', keys[6] or keys[3])
+  local tiered = noted_start and tier.rebuilt(tier_key, -1 - noted_start, tonumber(start)) or {}
   redis.call(
     'HSET', meta_key, 'topic_id', topic_id, 'run_id', '', 'replid', server.replid(), 'start', start, 'end', log_end,
     'epoch', epoch, 'epochs', epochs, 'totals', totals
@@ -66,10 +73,14 @@ function log.rebuild_meta(keys, topic_id)
   for field, offset in pairs({ first_open = first_open, last_aborted = last_aborted }) do
     redis.call('HSET', meta_key, field, value.integer(tonumber(offset)))
   end
+  for field, offset in pairs(tiered) do
+    redis.call('HSET', meta_key, field, value.integer(offset))
+  end
   redis.call('HSETNX', keys[3], '', '0 0 0 0')
   if keys[4] then
     log.make_transaction_keys(keys)
   end
+  return code.NONE
 end
 
 korvet.define({

@@ -50,6 +50,18 @@ function log.forget_aborted(aborted_key, offset)
   return last[2] ~= nil
 end
 
+-- The code that refuses a trim by its meta hash, or nil; and the log start.
+function log.trim_refusal(meta, asked)
+  if meta[1] ~= asked.topic_id then
+    return code.GONE, -1
+  elseif asked.epoch and asked.epoch ~= meta[5] then
+    return code.FENCED_LEADER_EPOCH, tonumber(meta[2])
+  elseif asked.offset < -1 or asked.offset > tonumber(meta[3]) then
+    return code.OFFSET_OUT_OF_RANGE, tonumber(meta[2])
+  end
+  return nil, tonumber(meta[2])
+end
+
 korvet.define({
   name = 'log_trim', flags = { 'allow-oom' },
   description = 'raise the log start and remove a bounded number of batches below it',
@@ -68,30 +80,30 @@ korvet.define({
   codes = 'GONE, FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE',
   source = 'Partition.deleteRecordsOnLeader, UnifiedLog.maybeIncrementLogStartOffset',
 }, function(keys, asked)
-  local offset = asked.offset
-  local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'end', 'epochs', 'epoch')
-  if meta[1] ~= asked.topic_id then
-    return { code.GONE, -1, 0 }
+  local meta = redis.call(
+    'HMGET', keys[2], 'topic_id', 'start', 'end', 'epochs', 'epoch', 'local_start', 'tier_end'
+  )
+  local refusal, log_start = log.trim_refusal(meta, asked)
+  if refusal then
+    return { refusal, log_start, 0 }
   end
-  local log_start, log_end = tonumber(meta[2]), tonumber(meta[3])
-  if asked.epoch and asked.epoch ~= meta[5] then
-    return { code.FENCED_LEADER_EPOCH, log_start, 0 }
+  local tier_key = meta[7] and log.tier_key(keys[1])
+  for _, zset in pairs({ keys[5], tier_key or nil }) do
+    redis.call('ZCARD', zset)
   end
-  if offset < -1 or offset > log_end then
-    return { code.OFFSET_OUT_OF_RANGE, log_start, 0 }
-  end
-  if keys[5] then
-    redis.call('ZCARD', keys[5])
-  end
-  local new_start = math.max(log_start, offset == -1 and log_end or offset)
-  local below, is_more = log.page(keys[1], '-', value.integer(new_start) .. '-0')
+  local new_start = math.max(log_start, asked.offset == -1 and tonumber(meta[3]) or asked.offset)
+  local held_from = tier.held_from(new_start, meta[6])
+  local below, is_more = log.page(keys[1], '-', value.integer(held_from) .. '-0')
   if new_start > log_start then
     local epochs = log.epochs_from(meta[4], new_start)
     redis.call('HSET', keys[2], 'start', value.integer(new_start), 'epochs', epochs) -- first write
+    if tier_key then
+      tier.note_start(tier_key, asked.topic_id, new_start)
+    end
     -- No epoch and no end: front-ends ask again before they trust what they remember.
     redis.call('SPUBLISH', keys[1], '-1 -1')
   end
-  is_more = keys[5] and log.forget_aborted(keys[5], new_start) or is_more
+  is_more = keys[5] and log.forget_aborted(keys[5], held_from) or is_more
   log.drop(keys[1], below)
   return { code.NONE, new_start, is_more and 1 or 0 }
 end)
@@ -180,7 +192,7 @@ korvet.define({
   local is_last = not is_more and not log.discard_spare(log_key, log.spare_key(log_key))
   if is_last then
     local inlet_key = log.inlet_key(log_key)
-    redis.call('UNLINK', inlet_key, log.refused_key(inlet_key), unpack(keys))
+    redis.call('UNLINK', inlet_key, log.refused_key(inlet_key), log.tier_key(log_key), unpack(keys))
   else
     redis.call('HDEL', meta_key, 'topic_id')
     redis.call('HSET', meta_key, 'deleting', topic_id)

@@ -1,0 +1,225 @@
+"""Segments against a plain list of batches, with steps in any order: appends, uploads that are added at once, late or
+twice, trims of both kinds, shelves, forgotten segments, failovers, and a server that comes back without last writes.
+
+Objects never go back. Each offset from the log start to the end is in a segment or in Redis, and has the batch of the
+present history there, wherever it is read.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import redis
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from tests.lua.log import GONE
+from tests.lua.tier import Tiered, Upload
+
+Batches = tuple[tuple[int, int, str], ...]
+"""First offset, offset after it, index."""
+PARTS = st.floats(0, 1)
+
+
+class State(NamedTuple):
+    """What the server and the list say at one time."""
+
+    keys: dict[str, bytes]
+    batches: Batches
+    start: int
+
+
+class TierMachine(RuleBasedStateMachine):
+    server: redis.Redis
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.server.flushall()
+        self.real = Tiered(self.server)
+        assert self.real.create() == 0
+        self.batches: Batches = ()
+        self.start = 0
+        self.epoch = 0
+        self.objects: dict[str, Batches] = {}
+        self.pending: list[Upload] = []
+        self.seen: list[Upload] = []
+        self.saved = self._state()
+
+    def _state(self) -> State:
+        return State(self.real.saved(), self.batches, self.start)
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1][1] if self.batches else 0
+
+    def _offset(self, part: float) -> int:
+        return self.start + round(part * (self.end - self.start))
+
+    # ------------------------------------------------------------------ the log
+
+    @rule(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6))
+    def append(self, sizes: list[int]) -> None:
+        """Contents repeat, so that a lost history may look like the one that took its place."""
+        for size in sizes:
+            base = self.real.put(f"content {size}", records=size)
+            assert base == self.end
+            self.batches += ((base, base + size, self.real.index_at(base + size)),)
+
+    @rule(part=PARTS)
+    def delete_records(self, part: float) -> None:
+        offset = self._offset(part)
+        assert self.real.trim(offset) == [0, offset, 0]
+        self.start = offset
+
+    @rule()
+    def fail_over(self) -> None:
+        self.real.run_id = f"{int(self.real.run_id) + 1:040d}"
+        _, self.epoch = self.real.take_over()
+
+    @rule()
+    def save(self) -> None:
+        self.saved = self._state()
+
+    @rule()
+    def lose_the_last_writes(self) -> None:
+        self.real.come_back(self.saved.keys)
+        self.batches, self.start = self.saved.batches, self.saved.start
+        _, self.epoch = self.real.take_over()
+
+    @rule()
+    def lose_the_meta_hash(self) -> None:
+        """The log start of a partition without segments goes back to its first batch, as ever."""
+        if self.real.listed().tier_end >= 0:
+            self.real.server.delete(self.real.meta)
+            assert self.real.create() == 0
+            _, self.epoch = self.real.take_over()
+
+    # ------------------------------------------------------------------ the tier
+
+    def _upload(self, batches: int) -> Upload | None:
+        listed = self.real.listed()
+        first = listed.tier_end if listed.tier_end >= listed.local_start else listed.local_start
+        held = [batch for batch in self.batches if batch[1] > first][:batches]
+        if not held:
+            return None
+        one = self.real.upload(min(first, held[0][0]), held[-1][1])
+        self.objects[one.name] = tuple(held)
+        self.seen.append(one)
+        return one
+
+    @rule(batches=st.integers(1, 6))
+    def seal(self, batches: int) -> None:
+        if (one := self._upload(batches)) is not None:
+            assert self.real.add(one)[:3] == [0, b"added", one.next]
+
+    @rule(batches=st.integers(1, 6))
+    def upload(self, batches: int) -> None:
+        """A tierer that adds later, or dies."""
+        if (one := self._upload(batches)) is not None:
+            self.pending.append(one)
+
+    @precondition(lambda self: self.pending)
+    @rule(number=st.integers(0, 100))
+    def add_late(self, number: int) -> None:
+        one = self.pending.pop(number % len(self.pending))
+        code, status, first, _ = self.real.add(one)
+        assert code == 0
+        if status == b"added":
+            assert self.objects[one.name] == tuple(b for b in self.batches if one.first < b[1] <= one.next)
+            assert self.real.add(one)[:2] == [0, b"added"]
+        else:
+            assert status in (b"conflict", b"open", b"changed")
+            assert first == self.real.add(one)[2]
+
+    @precondition(lambda self: self.seen)
+    @rule(number=st.integers(0, 100))
+    def add_again(self, number: int) -> None:
+        """A repeat of an add that was answered, or lost with a history."""
+        one, before = self.seen[number % len(self.seen)], self.real.saved()
+        if self.real.add(one)[1] == b"added" and one.text not in {text for _, text in self.real.listed().segments}:
+            raise AssertionError("added, and not there")
+        if self.real.saved() != before:
+            assert self.real.listed().segments[-1] == (one.next, one.text)
+
+    @rule(part=PARTS)
+    def trim_locally(self, part: float) -> None:
+        listed = self.real.listed()
+        offset = round(part * max(0, listed.tier_end))
+        code, local_start, more = self.real.drop(offset, self.epoch)
+        if listed.tier_end < 0:
+            assert code != 0
+        else:
+            assert [code, local_start, more] == [0, max(listed.local_start, offset), 0]
+
+    @rule(number=st.integers(2, 4))
+    def shelve(self, number: int) -> None:
+        segments = [text for _, text in self.real.listed().segments if text.startswith(b"segment")][:number]
+        names = [text.decode().split()[-1] for text in segments]
+        if len(segments) == number:
+            shelf = f"shelf-{'-'.join(names)}"[:120]
+            assert self.real.shelve(segments, shelf)[:2] == [0, b"shelved"]
+            self.objects[shelf] = tuple(batch for name in names for batch in self.objects[name])
+
+    @rule()
+    def delete_objects(self) -> None:
+        """The log start is on the disks before."""
+        self.saved = self._state()
+        below = [text for past, text in self.real.listed().segments if past <= self.start]
+        if below:
+            for text in below:
+                del self.objects[text.decode().split()[-1]]
+            assert self.real.forget(below) == [0, len(below)]
+
+    @rule()
+    def recreate(self) -> None:
+        late = [self.real.upload(*self.batches[0][:2])] if self.batches else []
+        former = self.real.topic_id
+        while self.real.delete() == [0, 1]:
+            pass
+        assert self.real.key_names() == set()
+        self.real.topic_id = f"{int(former, 16) + 1:032x}"
+        assert self.real.create() == 0
+        for one in late:
+            now, self.real.topic_id = self.real.topic_id, former
+            assert self.real.add(one)[0] == GONE
+            self.real.topic_id = now
+        self.batches, self.start, self.epoch, self.pending, self.seen = (), 0, 0, [], []
+        self.saved = self._state()
+
+    # ------------------------------------------------------------------ what must hold
+
+    @invariant()
+    def every_offset_has_its_batch(self) -> None:
+        listed = self.real.listed()
+        assert (listed.code, listed.start, listed.more) == (0, self.start, 0)
+        past: int | None = None
+        tiered: dict[int, tuple[int, int, str]] = {}
+        for next_offset, text in listed.segments:
+            first, name = int(text.split()[1]), text.decode().split()[-1]
+            if next_offset > self.start:
+                assert first == past if past is not None else first <= self.start or first == listed.local_start
+                past = next_offset
+                tiered |= {batch[0]: batch for batch in self.objects[name]}
+        assert past is None or past == listed.tier_end
+        assert listed.local_start <= max(listed.start, listed.tier_end)
+        held = {entry.base_offset: entry for entry in self.real.entries()}
+        for base, next_offset, index in self.batches:
+            if next_offset > self.start:
+                if next_offset > listed.local_start:
+                    assert held[base].next_offset == next_offset
+                    assert self.real.index_at(next_offset) == index
+                if next_offset <= listed.tier_end:
+                    assert tiered[base] == (base, next_offset, index)
+                assert base in held or base in tiered
+
+
+def test_tier_agrees_with_a_list_of_batches(server: redis.Redis) -> None:
+    TierMachine.server = server
+    run_state_machine_as_test(
+        TierMachine,
+        settings=settings(
+            max_examples=40, stateful_step_count=40, deadline=None, database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )  # fmt: skip
