@@ -37,6 +37,11 @@ class DamagedLog(StoreError):
     """A partition's keys hold data that korvet did not write. The log already has a line about it."""
 
 
+class LostTier(DamagedLog):
+    """A partition's log, or the list of its segments, is gone from Redis, and the tier has records of it. Nothing
+    begins anew there until it is restored from the tier."""
+
+
 class StoreUnavailable(KorvetError):
     """Redis cannot be reached, is loading, or the connection was lost.
 

@@ -118,5 +118,6 @@ def _without_reading(timestamp: int, meta: Meta, is_committed: bool) -> Timed | 
     if timestamp == LATEST:
         return Timed(meta.stable if is_committed else meta.end, -1, meta.epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return Timed(meta.start, -1, epoch_of_offset(parse_epochs(meta.epochs), meta.start))
+        offset = meta.start if timestamp == EARLIEST else meta.local_start
+        return Timed(offset, -1, epoch_of_offset(parse_epochs(meta.epochs), offset))
     return NOTHING if timestamp == LATEST_TIERED else None

@@ -72,8 +72,7 @@ async def stored_bytes(namespace: Namespace, catalog: Catalog, log: Partitions, 
     """
     partitions = [log.partition(topic, index) for topic in catalog.topics() for index in range(topic.partitions)]
     partition_bytes = sum(await log_bytes(log.store, partitions))
-    logs = (namespace.transaction_log(one.topic.name, one.index) for one in partitions)
-    sizes = await _sizes(log.store, [(one.producers, one.open, one.aborted, one.transactions) for one in logs])
+    sizes = await _sizes(log.store, [_keys_beside(log, partition) for partition in partitions])
     partition_bytes += sum(max(0, size - _EMPTY_PARTITION_BYTES) for size in sizes)
 
     units: list[Sequence[str]] = [namespace.security]
@@ -84,6 +83,11 @@ async def stored_bytes(namespace: Namespace, catalog: Catalog, log: Partitions, 
         units += chunks([namespace.transaction_deadlines(shard), *ids], _KEYS_AT_ONCE)
     other_bytes = groups.readers.noted_bytes + sum(await _sizes(log.store, units))
     return partition_bytes, other_bytes, len(partitions) + len(units)
+
+
+def _keys_beside(log: Partitions, partition: Partition) -> Sequence[str]:
+    keys = partition.transaction_keys
+    return keys.producers, keys.open, keys.aborted, keys.transactions, log.tier_keys(partition).tier
 
 
 async def _sizes(store: Store, units: Sequence[Sequence[str]]) -> list[int]:

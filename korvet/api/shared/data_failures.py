@@ -16,6 +16,7 @@ from korvet.codes import (
 from korvet.errors import (
     DamagedLog,
     KorvetError,
+    LostTier,
     StoreFull,
     StoreRefusing,
     StoreUnavailable,
@@ -41,6 +42,7 @@ def failure_code(error: KorvetError, api: str) -> int:
       attempt
     - at maxmemory: KAFKA_STORAGE_ERROR, on which clients do not give up either
     - larger than Redis takes: MESSAGE_TOO_LARGE, on which clients split the batch, or give it up
+    - only the tier has the partition's records: KAFKA_STORAGE_ERROR until they are restored
     - anything else is a defect: UNKNOWN_SERVER_ERROR and a line in the log; a damaged partition has had its line
 
     The function clears the error's traceback, whose frames refer to the request.
@@ -48,7 +50,7 @@ def failure_code(error: KorvetError, api: str) -> int:
     forget_frames(error)
     if isinstance(error, StoreUnavailable):
         return REQUEST_TIMED_OUT if error.outcome_unknown else NOT_LEADER_OR_FOLLOWER
-    if isinstance(error, StoreFull):
+    if isinstance(error, StoreFull | LostTier):
         return KAFKA_STORAGE_ERROR
     if isinstance(error, ValueTooLarge):
         return MESSAGE_TOO_LARGE

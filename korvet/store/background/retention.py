@@ -92,7 +92,8 @@ async def enforce(
     if meta is None:
         return
     most = archived_end(meta, archived) if limits.keeps_unarchived else meta.end
-    if meta.start >= most:
+    if meta.start >= most or meta.local_start > meta.start:
+        # What only segments hold is judged by these: the first batches here say nothing of it.
         return
     keep_from = meta.start
     if 0 <= limits.ms <= now_ms:

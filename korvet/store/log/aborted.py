@@ -42,7 +42,7 @@ async def aborted_within(
         meta_reply = request_meta(log, partition)
         members = [tuple(map(int, member.split())) for member in await asked]
         now = await meta_in_reply(log, partition, meta_reply)
-        if now is None or now.start > offset or (now.epoch, now.cleaned) != (meta.epoch, meta.cleaned):
+        if now is None or now.local_start > offset or (now.epoch, now.cleaned) != (meta.epoch, meta.cleaned):
             return None
         found += [(producer_id, first) for first, _, producer_id, _ in members if first < next_offset]
         if page is None and len(members) == AT_ONCE:

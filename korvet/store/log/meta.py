@@ -14,6 +14,7 @@ from korvet.store.log.partitions import Partitions
 
 META_FIELDS = (
     "topic_id", "start", "end", "epoch", "epochs", "run_id", "replid", "first_open", "last_aborted", "cleaned",
+    "local_start", "tier_end", "tier",
 )  # fmt: skip
 _ATTEMPTS = 4
 
@@ -38,7 +39,7 @@ async def meta_of(log: Partitions, partition: Partition, reply: Sequence[Any]) -
     Makes missing keys if the catalog has the topic. Begins an epoch at once if another server took over the log, or if
     lost keys were remade: consumers then learn of a truncation before the next append hides it.
     """
-    topic_id, start, end, epoch, epochs, run_id, replid, first_open, last_aborted, cleaned = reply
+    topic_id, start, end, epoch, epochs, run_id, replid, first_open, last_aborted, cleaned, *tier = reply
     if topic_id is None or topic_id.decode() != partition.topic_id:
         return Unreadable.MENDED if await log.restore(partition) else Unreadable.NO_TOPIC
     if not _is_held(log, partition, (run_id or b"").decode(), (replid or b"").decode()):
@@ -48,7 +49,8 @@ async def meta_of(log: Partitions, partition: Partition, reply: Sequence[Any]) -
         stable = int(end) if first_open is None else max(int(start), int(first_open))
         aborted_until = -1 if last_aborted is None else int(last_aborted)
         cleaned_until = -1 if cleaned is None else int(cleaned)
-        meta = Meta(int(start), int(end), int(epoch), epochs or b"", stable, aborted_until, cleaned_until)
+        ends = int(start), int(end), int(epoch), epochs or b"", stable
+        meta = Meta(*ends, aborted_until, cleaned_until, *_tier_of(int(start), *tier))
     except (TypeError, ValueError):
         raise StoreError(f"{partition.keys.meta} has a field that is missing or no number: {reply}") from None
     if not partition.note(meta.epoch, meta.end, meta.start):
@@ -56,6 +58,12 @@ async def meta_of(log: Partitions, partition: Partition, reply: Sequence[Any]) -
         partition.forget()
         partition.note(meta.epoch, meta.end, meta.start)
     return meta
+
+
+def _tier_of(
+    start: int, local_start: bytes | None, tier_end: bytes | None, tier: bytes | None
+) -> tuple[int, int, bytes]:
+    return max(start, int(local_start or 0)), -1 if tier_end is None else int(tier_end), tier or b""
 
 
 def _is_held(log: Partitions, partition: Partition, run_id: str, replid: str) -> bool:

@@ -19,7 +19,8 @@ class Meta(NamedTuple):
 
     ``stable`` is the last stable offset. It is never below the start, even if a transaction that began there is open.
     ``last_aborted`` is the last offset of the last aborted transaction, ``cleaned`` the offset up to which compaction
-    has read keys; each is -1 if there is none.
+    has read keys, ``tier_end`` the offset after the last segment; each is -1 if there is none. Redis holds the offsets
+    from ``local_start`` on, which is never below the start; segments hold those below it. ``tier`` names their list.
     """
 
     start: int
@@ -29,6 +30,9 @@ class Meta(NamedTuple):
     stable: int
     last_aborted: int
     cleaned: int
+    local_start: int = 0
+    tier_end: int = -1
+    tier: bytes = b""
 
 
 class Page(NamedTuple):

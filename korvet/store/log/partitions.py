@@ -9,18 +9,18 @@ from uuid import UUID
 
 from ulid import ULID
 
-from korvet.errors import KorvetError, StoreError
+from korvet.errors import KorvetError, LostTier, StoreError
 from korvet.redis.client import Purpose, Store
 from korvet.redis.wakeup import Wakeups
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
-from korvet.store.contract import GONE
-from korvet.store.keys import Namespace
+from korvet.store.contract import GONE, LOST
+from korvet.store.keys import Namespace, TierKeys
 from korvet.store.log.limits import TopicLimits, keeps_unarchived, limits_of
 from korvet.store.log.partition import Partition
 from korvet.store.log.rules import rules_of
 from korvet.store.log.shared import Shared
-from korvet.store.log.source import RedisSource
+from korvet.store.log.source import RedisSource, TierSource
 from korvet.store.memory import ProducerRoom
 from korvet.store.outcomes import settled
 
@@ -52,6 +52,8 @@ class Partitions:
         self.cache, self.reads, self.answers = shared.cache, shared.reads, shared.answers
         self.fair_queues = shared.fair_queues
         self.source = RedisSource(store, shared.fair_queues)
+        self.tier: TierSource | None = None
+        """The segments below the logs' local starts, if this front-end reads a tier."""
         self._decoders = shared.decoders
         self.replicas, self.damage = shared.replicas, shared.damage
         self.reserve: ProducerRoom = shared.reserve
@@ -188,11 +190,18 @@ class Partitions:
     async def _create(self, partitions: Sequence[Partition], run_id: str | None = None) -> None:
         questions = [self._ask_to_create(partition, run_id) for partition in partitions]
         for partition, question in zip(partitions, questions, strict=True):
-            if (await question)[0] == GONE and await self._clear_former(partition):
-                await self._ask_to_create(partition, run_id)
+            (code,) = await question
+            if code == GONE and await self._clear_former(partition):
+                (code,) = await self._ask_to_create(partition, run_id)
+            if code == LOST:
+                raise LostTier(f"{partition.keys.log} is gone, and its records are only in the tier")
         ruled = [(partition, rules_of(self._catalog, partition.topic)) for partition in partitions]
         for configuring in [self.configure_records(*pair) for pair in ruled if pair[1]]:
             await configuring
+
+    def tier_keys(self, partition: Partition) -> TierKeys:
+        """The keys for functions of a partition's segments."""
+        return self._namespace.tier(partition.topic.name, partition.index)
 
     def configure_records(self, partition: Partition, rules: str) -> asyncio.Future[Sequence[int]]:
         """Set the rules from `rules_of` for records that Redis users add to a partition.

@@ -14,6 +14,10 @@ transaction, and gets the aborted transactions among the batches. Their list is 
 one of them ended at or above the offset. The list may lose members meanwhile, so the meta hash is read once more after
 it. Entries out of memory have no aborted transactions (`Kept.is_settled`) and need no list.
 
+**Segments.** Redis holds a partition's offsets from `Meta.local_start` on. `_take` passes a read below it on to
+`Partitions.tier`. The meta hash is read after the entries, so it tells of each local trim that they show. Entries in
+memory stay what they were after one; if their batches are gone from Redis, the read comes to `_take`.
+
 **Bounds.** A read reserves the bytes of its answer (`room`). Large replies take turns on the connection that all
 readers share (`fair_queue`): entries in slices, placed batches in pieces.
 """
@@ -35,7 +39,7 @@ from korvet.codes import (
     UNKNOWN_SERVER_ERROR,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from korvet.errors import KorvetError, StoreError, StoreFull
+from korvet.errors import KorvetError, LostTier, StoreError, StoreFull
 from korvet.store.log.aborted import aborted_within
 from korvet.store.log.batches import Fetched, fetch_until_gap
 from korvet.store.log.budget import SLICE_BYTES, SMALL_BYTES, Share
@@ -280,6 +284,7 @@ async def _taken(log: Partitions, want: Want, asked: _Asked | _Known, room: Fetc
     except StoreError as error:
         damaged = await log.damage.report(want.partition, error)
         code = CORRUPT_MESSAGE if isinstance(damaged, CorruptEntry) else UNKNOWN_SERVER_ERROR
+        code = KAFKA_STORAGE_ERROR if isinstance(damaged, LostTier) else code
     except KorvetError as error:
         code = KAFKA_STORAGE_ERROR if isinstance(error, StoreFull) else NOT_LEADER_OR_FOLLOWER
     return PartitionRead(want.partition.index, code)
@@ -313,7 +318,10 @@ async def _take(log: Partitions, want: Want, asked: _Asked, room: FetchRoom) -> 
         elif isinstance(meta, Meta):
             partition.since = asked.since
             learn_ends(log, partition, meta, asked.since)
-            found = _judge(want, meta) or _lost(want, meta, asked, reply)
+            found: PartitionRead | StoreError | None = _judge(want, meta)
+            if found is None and want.offset < meta.local_start:
+                found = await _tiered(log, want, meta, room)
+            found = found or _lost(want, meta, asked, reply)
             if found is None:
                 entries = _readable(want, reply, meta.stable if want.is_committed else meta.end, meta.end)
                 found = await _collect(log, want, _Known(entries, meta, asked.since), room)
@@ -342,6 +350,13 @@ def _judge(want: Want, meta: Meta) -> PartitionRead | None:
     if not meta.start <= want.offset <= meta.end:
         return PartitionRead(index, OFFSET_OUT_OF_RANGE)
     return None
+
+
+async def _tiered(log: Partitions, want: Want, meta: Meta, room: FetchRoom) -> PartitionRead:
+    """The answer out of segments, because Redis no longer holds the offset; retriable if this front-end has no tier."""
+    if log.tier is None:
+        return PartitionRead(want.partition.index, KAFKA_STORAGE_ERROR)
+    return await log.tier.read(want, meta, room)
 
 
 def _lost(want: Want, meta: Meta, asked: _Asked, reply: Sequence[Any]) -> StoreError | None:

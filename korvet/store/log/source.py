@@ -1,8 +1,7 @@
 """Where a log's entries and batches are read: the partition's stream in Redis, and the keys of placed batches.
 
-`korvet.store.log.read` uses only this for batches that are not in memory, so a further source (older segments
-elsewhere) needs these four methods. A partition's offsets and epochs are no part of it: they are always those of Redis
-(`korvet.store.log.meta`).
+`korvet.store.log.read` uses only this for batches that are not in memory, and a `TierSource` below the local start. A
+partition's offsets and epochs are no part of it: they are always those of Redis (`korvet.store.log.meta`).
 
 **Single records.** An entry of a batch is small, or its batch is placed and read by itself. An entry of a record holds
 the record, however large, and the mean size of past records says nothing about the next thousand. Each entry's index
@@ -14,14 +13,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from korvet.errors import KorvetError
 from korvet.redis.client import Purpose, Store
 from korvet.store.keys import placed_batch
 from korvet.store.log.entries import CorruptEntry, Entry, index_of
 from korvet.store.log.fair_queue import FairQueue, FairQueues
-from korvet.store.log.partition import Partition
+from korvet.store.log.partition import Meta, Partition
+from korvet.store.log.room import FetchRoom, PartitionRead, Want
+
+
+class TierSource(Protocol):
+    """The segments of a store's logs."""
+
+    async def read(self, want: Want, meta: Meta, room: FetchRoom) -> PartitionRead:
+        """Read batches from an offset on that lies at or above the log start and below the local start.
+
+        The answer has the offsets of ``meta``, and whole batches within `FetchRoom.limit`; the first of an empty room
+        always fits. What it takes of the room is taken. A failure of the tier is the answer's code.
+
+        :raises KorvetError: as code NOT_LEADER_OR_FOLLOWER.
+        """
 
 
 class RedisSource:

@@ -66,7 +66,8 @@ class Dirty(NamedTuple):
 
 async def due_of(log: Log, partition: Partition, settings: Compaction, now_ms: int) -> Dirty | None:
     """The dirty part of a log, if it is large or old enough. Source: LogCleanerManager.grabFilthiestCompactedLog"""
-    if await log.meta(partition) is None:
+    known = await log.meta(partition)
+    if known is None or known.tier_end >= 0:
         return None
     name, meta = partition.keys.log, partition.keys.meta
     asked = log.store.call(
