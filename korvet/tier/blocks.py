@@ -26,7 +26,7 @@ from korvet.errors import KorvetError
 from korvet.store.threads import Rotation
 from korvet.tier.manifest import DamagedManifest, Manifest, Member, read_shelf
 from korvet.tier.objects import ObjectMissing, Objects, TierAway
-from korvet.tier.segment import BLOCK_BYTES, DamagedSegment, Footer, check_block, read_footer, selected
+from korvet.tier.segment import BLOCK_BYTES, DamagedSegment, Footer, check_block, read_footer
 
 MOST_GET_BYTES: Final = 4 * BLOCK_BYTES
 """The most bytes of blocks in one request."""
@@ -199,7 +199,7 @@ class Blocks:
         footer = await self.footer(stored)
         start, end = footer.span(offset, most_bytes)
         data, error = await self._range(stored, footer, start, end)
-        found = selected(data, offset, most_bytes)
+        found = footer.selected(data, start, offset, most_bytes)
         if error is not None and not found:
             raise error
         return found

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 Bytes = bytes | memoryview
 _PATH: Final = re.compile(r"(?!\.)[A-Za-z0-9._-]+(/(?!\.)[A-Za-z0-9._-]+)*")
+_NO_BUCKET: Final = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist")
+_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+_QUERY: Final = re.compile(r"\?\S*")
 _NEW: Final = ".new"
 _ABANDONED_S: Final = 86400.0
 _WRITERS: Final = 4
@@ -155,12 +158,15 @@ class Objects:
         """Errors as this module has them, of one line each."""
         try:
             yield
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if _NO_BUCKET.search(str(error)):
+                # obstore has the same error for both, but here every object would seem to be missing, and no owner.
+                raise TierAway(f"{self.name}: there is no such bucket") from None
             raise ObjectMissing(f"{self.name}/{path} does not exist") from None
         except (AlreadyExistsError, FileExistsError):
             raise
         except (BaseError, OSError) as error:
-            raise TierAway(f"{self.name}/{path}: {str(error).splitlines()[0]}") from None
+            raise TierAway(f"{self.name}/{path}: {_in_one_line(error)}") from None
 
 
 class Directory(Objects):
@@ -246,12 +252,25 @@ def open_objects(where: str) -> Objects:
     try:
         store = from_url(
             where,
-            client_options={"timeout": _PUT_WITHIN, "connect_timeout": _CONNECT_WITHIN},
+            client_options={
+                "timeout": _PUT_WITHIN,
+                "connect_timeout": _CONNECT_WITHIN,
+                # obstore does not look for this one any more if there are options.
+                "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true", "yes", "on"),
+            },
             retry_config={"max_retries": 0},
         )
     except (BaseError, ValueError) as error:
-        raise TierAway(f"{where}: {str(error).splitlines()[0]}") from None
+        raise TierAway(f"{where}: {_in_one_line(error)}") from None
     return Objects(store, where.rstrip("/"))
+
+
+def _in_one_line(error: BaseException) -> str:
+    """What an error says: the code of a store's answer instead of its XML, and no queries, which may hold secrets."""
+    text = str(error)
+    code = _CODE.search(text)
+    line = text.splitlines()[0].partition(": <")[0] if text else type(error).__name__
+    return _QUERY.sub("", line) + (f": {code[1]}" if code else "")
 
 
 def _check_path(path: str) -> None:

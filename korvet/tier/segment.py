@@ -34,6 +34,7 @@ INDEX_BYTES: Final = 64 << 10
 MOST_FOOTER_BYTES: Final = 2 << 20
 """Enough for the index of a segment of 5 GiB, or for 60,000 aborted transactions in a smaller one."""
 
+_SMALL_BYTES: Final = 4096
 _MAGIC: Final = b"KVSG"
 _TRAILER: Final = struct.Struct(">iIi4s")
 _FACTS: Final = struct.Struct(">16siqqqqqqII4i")
@@ -140,12 +141,36 @@ class Footer:
     def span(self, offset: int, most_bytes: int) -> tuple[int, int]:
         """The byte range in which to look for the batches from an offset on.
 
-        The range holds the whole first batch, and up to ``most_bytes`` of batches from it on. `selected` takes them.
+        The range holds the whole first batch, and up to ``most_bytes`` of batches from it on. `selected` finds them.
         """
         after = bisect_right(self.index, offset, key=lambda entry: entry.offset)
         start = self.index[after - 1].position if after else 0
         least = self.index[after].position if after < len(self.index) else self.size_bytes
         return start, min(self.size_bytes, max(least, start + INDEX_BYTES + most_bytes))
+
+    def selected(self, data: Bytes, start: int, offset: int, most_bytes: int) -> memoryview:
+        """The batches from an offset on, in bytes that begin at the ``start`` of a `span`: up to ``most_bytes``, and
+        always the first one if it is whole.
+
+        Empty if there is none: a segment may have no batches for its last offsets. The index shows where the batches
+        end, so no more of them than two of its entries have are looked at.
+
+        :raises DamagedSegment: there is something else than a batch.
+        """
+        view, begin, end = memoryview(data), 0, 0
+        for batch, whole in batches(view):
+            end += len(whole)
+            if batch.base_offset + batch.last_offset_delta >= offset:
+                break
+            begin = end
+        if begin == end:
+            return view[:0]
+        limit = min(len(view), begin + most_bytes)
+        after = bisect_right(self.index, start + limit, key=lambda entry: entry.position)
+        end = max(end, self.index[after - 1].position - start)
+        for _, whole in batches(view[end:limit]):
+            end += len(whole)
+        return view[begin:end]
 
     def position_of_time(self, timestamp: int) -> int | None:
         """The position from which on to look for the first batch with a timestamp not earlier; None if none has."""
@@ -183,7 +208,7 @@ class Writer:
         self._chain_before = self._chain = chain
         self._max_producer_id = max_producer_id
         self._max_timestamp = -1
-        self._parts: list[Bytes] = []
+        self._parts: list[Bytes | bytearray] = []
         self._size_bytes = self._batches = 0
         self._index: list[IndexEntry] = []
         self._epochs: list[Epoch] = []
@@ -203,7 +228,7 @@ class Writer:
 
     def footer_bytes(self, aborted: int) -> int:
         """The bytes after the batches so far, with a number of aborted transactions."""
-        blocks = len(self._checksums) + (self._left_in_block < BLOCK_BYTES)
+        blocks = -(-self._size_bytes // BLOCK_BYTES)
         return _footer_bytes((len(self._index), aborted, len(self._epochs), blocks))
 
     def add(self, parts: Sequence[Bytes], max_timestamp: int) -> None:
@@ -218,8 +243,8 @@ class Writer:
             raise ValueError(f"no whole batch at offset {self._next_offset}")
         if batch.base_offset < self._next_offset or batch.last_offset_delta < 0:
             raise ValueError(f"a batch of {batch.base_offset} after {self._next_offset}")
-        if not self._index or self._size_bytes - self._index[-1].position >= INDEX_BYTES:
-            self._index.append(IndexEntry(self._next_offset, self._size_bytes, self._max_timestamp))
+        if not self._index or self.size_bytes - self._index[-1].position >= INDEX_BYTES:
+            self._index.append(IndexEntry(self._next_offset, self.size_bytes, self._max_timestamp))
         if not self._epochs or self._epochs[-1].epoch != batch.leader_epoch:
             self._epochs.append(Epoch(batch.leader_epoch, batch.base_offset))
         self._write(parts)
@@ -232,7 +257,7 @@ class Writer:
         """Add all batches of the next segment, to merge it with what is here. Its blocks are checked by `Footer.chain`.
 
         :raises ValueError: it is not the next segment.
-        :raises DamagedSegment: the parts are not its batches.
+        :raises DamagedSegment: the parts are not its batches. Then the writer is of no use any more.
         """
         before = footer.topic_id, footer.partition, footer.first_offset, footer.chain_before
         if before != (self._topic_id, self._partition, self._next_offset, self._chain):
@@ -240,7 +265,7 @@ class Writer:
         if sum(map(len, parts)) != footer.size_bytes:
             raise DamagedSegment(f"the batches of the segment of {footer.first_offset} are not whole")
         self._index += [
-            IndexEntry(one.offset, self._size_bytes + one.position, max(self._max_timestamp, one.max_timestamp))
+            IndexEntry(one.offset, self.size_bytes + one.position, max(self._max_timestamp, one.max_timestamp))
             for one in footer.index
         ]
         goes_on = bool(self._epochs) and self._epochs[-1].epoch == footer.epochs[0].epoch
@@ -255,7 +280,7 @@ class Writer:
 
     def _write(self, parts: Iterable[Bytes]) -> None:
         for part in parts:
-            self._parts.append(part)
+            self._keep(part)
             self._size_bytes += len(part)
             self._chain = crc32c(part, self._chain)
             left = memoryview(part)
@@ -265,8 +290,17 @@ class Writer:
             self._checksum = crc32c(left, self._checksum)
             self._left_in_block -= len(left)
 
+    def _keep(self, part: Bytes) -> None:
+        """Keep a large part as it is, and copy small ones into one: a buffer of its own is dearer than few bytes."""
+        if len(part) >= _SMALL_BYTES:
+            self._parts.append(part)
+        elif self._parts and isinstance(last := self._parts[-1], bytearray):
+            last += part
+        else:
+            self._parts.append(bytearray(part))
+
     def finish(self, aborted: Iterable[Aborted], next_offset: int | None = None) -> tuple[list[Bytes], Footer]:
-        """The object's parts and its footer.
+        """The object's parts and its footer. Nothing can be added afterwards.
 
         :param aborted: transactions; those that do not overlap the segment are left out, and doubles.
         :param next_offset: the end of the segment if offsets after the last batch belong to it.
@@ -293,7 +327,7 @@ class Writer:
         rows += [_CHECKSUM.pack(one) for one in checksums]
         text = b"".join((facts, *rows))
         ending = text + _TRAILER.pack(len(text), crc32c(text), VERSION, _MAGIC)
-        return [*self._parts, ending], read_footer(ending)
+        return [*(memoryview(part) for part in self._parts), ending], read_footer(ending)
 
 
 def read_footer(end: Bytes, *, crc: int | None = None) -> Footer:
@@ -374,25 +408,6 @@ def batches(data: Bytes) -> Iterator[tuple[Batch, memoryview]]:
             return
         yield batch, view[at : at + batch.size_bytes]
         at += batch.size_bytes
-
-
-def selected(data: Bytes, offset: int, most_bytes: int) -> memoryview:
-    """The batches from an offset on in the bytes of a `Footer.span`: up to ``most_bytes``, and always the first one.
-
-    Empty if no batch follows in the segment: its last offsets may have none.
-
-    :raises DamagedSegment: there is something else than a batch.
-    """
-    start = at = size = 0
-    for batch, whole in batches(data):
-        at += len(whole)
-        if batch.base_offset + batch.last_offset_delta < offset:
-            start = at
-        elif size and size + len(whole) > most_bytes:
-            break
-        else:
-            size += len(whole)
-    return memoryview(data)[start : start + size]
 
 
 _LAYOUTS: Final = (_INDEX_ENTRY, _ABORTED, _EPOCH, _CHECKSUM)

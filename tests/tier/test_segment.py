@@ -26,7 +26,6 @@ from korvet.tier.segment import (
     check_block,
     footer_bytes,
     read_footer,
-    selected,
 )
 from korvet.wire.batch import HEADER
 from tests.tier.segments import TOPIC_ID, batch, written
@@ -73,7 +72,7 @@ def test_reader_finds_the_batches_from_any_offset_on_in_their_span(made: list[Ma
     wanted = [one for one in made if one.next > offset]
     sizes = accumulate(len(one.data) for one in wanted)
     fitting = [one.data for at, (one, size) in enumerate(zip(wanted, sizes, strict=True)) if not at or size <= most]
-    assert selected(whole[start:end], offset, most) == b"".join(fitting)
+    assert footer.selected(whole[start:end], start, offset, most) == b"".join(fitting)
     before = wanted[0].position if wanted else footer.size_bytes
     first_end = before + len(wanted[0].data) if wanted else before
     assert end <= max(
@@ -133,7 +132,9 @@ def test_merged_segments_are_the_segment_of_all_their_batches(made: list[Made], 
     assert list(footer.checksums) == list(same.checksums)
     for offset in {one.base for one in made} | {one.next for one in made}:
         start, end = footer.span(offset, 0)
-        assert selected(whole[start:end], offset, 0) == b"".join([one.data for one in made if one.next > offset][:1])
+        assert footer.selected(whole[start:end], start, offset, 0) == b"".join(
+            [one.data for one in made if one.next > offset][:1]
+        )
 
 
 def test_segment_is_not_merged_with_one_that_does_not_follow_it_or_was_changed() -> None:
@@ -263,7 +264,7 @@ def test_segment_may_end_after_its_last_batch_but_not_before_and_not_be_empty() 
     assert footer.next_offset == 9
     assert list(footer.index) == [IndexEntry(0, 0, -1)]
     start, end = footer.span(7, 1000)
-    assert bytes(selected(b"".join(parts)[start:end], 7, 1000)) == b""
+    assert bytes(footer.selected(b"".join(parts)[start:end], start, 7, 1000)) == b""
 
 
 def test_bytes_that_are_no_batch_are_not_taken_for_one() -> None:
