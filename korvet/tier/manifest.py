@@ -1,28 +1,22 @@
-"""The manifest of a partition: which objects hold its sealed offsets. Pure functions; Redis keeps the members.
+"""The manifest of a partition: which objects hold its sealed offsets. Pure functions over what Redis lists.
 
-A zset holds one member for each segment, scored by the offset after it. Members follow each other without a gap. The
-oldest ones of many are *shelved*: one object lists them, and one member stands for all. So the zset has at most
-`MOST_MEMBERS`, and a member about 150 bytes.
-
-A member is a text of words, the same for both kinds:
-
-    kind first_offset size_bytes footer_bytes max_timestamp running_bytes max_producer_id chain crc name
+`lua/2-log/1-tier.lua` keeps the list and writes its texts. The oldest segments of many are
+*shelved*: one object lists them, and one member stands for all. So the list has at most `MOST_MEMBERS`.
 
 Source: KIP-405's RemoteLogSegmentMetadata
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from crc32c import crc32c
 
 from korvet.errors import KorvetError
-from korvet.tier.segment import Footer
 
 MOST_MEMBERS: Final = 1024
 SHELVED: Final = 512
@@ -32,9 +26,7 @@ _GROWTH: Final = 8
 _LEAST_MERGED: Final = 2
 _MOST_MERGED: Final = 64
 _SHELF: Final = b"korvet shelf 1\n"
-_KINDS: Final = ("segment", "shelf")
-_NAME_LENGTH: Final = 26
-_NAME_CHARACTERS: Final = frozenset("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
+_TEXT: Final = re.compile(r"(segment|shelf) (\d+) (\d+) (\d+) (-?\d+) (\d+) (\d+) ([A-Za-z0-9._-]{1,128})", re.ASCII)
 _LARGEST: Final = (1 << 63) - 1
 
 
@@ -52,17 +44,14 @@ class Member(NamedTuple):
     """The bytes of batches."""
     footer_bytes: int
     """The bytes after the batches; of a shelf, its object."""
-    max_timestamp: int
-    """The greatest of its own batches, in milliseconds."""
+    running_max_timestamp: int
+    """The greatest of all batches that the log ever had, up to its end, in milliseconds."""
     running_bytes: int
-    """The bytes of all batches that the log ever had, up to its end."""
-    max_producer_id: int
-    chain: int
-    """As `korvet.tier.segment.Footer.chain`."""
+    """The bytes of all these batches."""
     crc: int
     """The CRC-32C of the footer, or of the shelf."""
     name: str
-    """A ULID, which makes the object's name unique."""
+    """A text that no other object has, such as a ULID."""
 
     @property
     def object_bytes(self) -> int:
@@ -70,68 +59,56 @@ class Member(NamedTuple):
         return self.footer_bytes if self.kind == "shelf" else self.size_bytes + self.footer_bytes
 
     def text(self) -> str:
-        """The zset's member. Its score is ``next_offset``."""
+        """The text by which Redis lists it, beside ``next_offset``."""
         return " ".join(str(value) for name, value in zip(self._fields, self, strict=True) if name != "next_offset")
 
-    def path(self, namespace: str, topic: str, topic_id: UUID, partition: int) -> str:
-        """The object's path below the prefix of the tier."""
-        file = f"{self.first_offset:020d}-{self.name}.{self.kind}"
-        return f"{namespace}/{topic}/{topic_id.hex}/{partition}/{file}"
+    def path(self, folder: str) -> str:
+        """The object's path."""
+        return object_path(folder, self.kind, self.first_offset, self.name)
 
 
-def member_of(footer: Footer, running_bytes: int, name: str) -> Member:
-    """The member for a segment that was uploaded."""
-    return Member(
-        "segment", footer.first_offset, footer.next_offset, footer.size_bytes, footer.footer_bytes,
-        footer.max_timestamp, running_bytes, footer.max_producer_id, footer.chain, footer.crc, name,
-    )  # fmt: skip
+def folder_of(namespace: str, topic: str, topic_id: str, partition: int) -> str:
+    """The path of a partition's objects below the prefix of the tier. ``topic_id`` has 32 hexadecimal digits."""
+    return f"{namespace}/{topic}/{topic_id}/{partition}"
+
+
+def object_path(folder: str, kind: str, first_offset: int, name: str) -> str:
+    """The path of a segment or shelf."""
+    return f"{folder}/{first_offset:020d}-{name}.{kind}"
 
 
 def parse_member(text: str, next_offset: int) -> Member:
     """
     :raises DamagedManifest:
     """
-    words = text.split(" ")
-    kind, name = words[0], words[-1]
-    try:
-        first, size, footer, timestamp, running, producer, chain, crc = map(int, words[1:-1])
-    except ValueError:
-        raise DamagedManifest(f"the member {text[:200]!r} is not one of korvet's") from None
-    member = Member(kind, first, next_offset, size, footer, timestamp, running, producer, chain, crc, name)
-    is_sound = (
-        kind in _KINDS
-        and 0 <= first < next_offset <= _LARGEST
-        and 0 < size <= running <= _LARGEST
-        and footer > 0
-        and member.text() == text
-        and len(name) == _NAME_LENGTH
-        and _NAME_CHARACTERS.issuperset(name)
-    )
-    if not is_sound:
-        raise DamagedManifest(f"the member {text[:200]!r} is not one of korvet's")
-    return member
+    if found := _TEXT.fullmatch(text):
+        first, size, footer, running_max, running, crc = map(int, found.groups()[1:-1])
+        member = Member(found[1], first, next_offset, size, footer, running_max, running, crc, found[8])
+        is_sound = first < next_offset <= _LARGEST and 0 < size <= running <= _LARGEST and footer > 0
+        if is_sound and member.text() == text:
+            return member
+    raise DamagedManifest(f"the segment {text[:200]!r} up to offset {next_offset} is not one of korvet's")
 
 
 class Manifest:
-    """The members of a partition, oldest first.
+    """The members of a partition, oldest first. There may be gaps between them, of deleted records.
 
-    :raises DamagedManifest: they do not follow each other.
+    :raises DamagedManifest: two overlap.
     """
 
     def __init__(self, members: Iterable[Member]) -> None:
         self.members: Sequence[Member] = tuple(members)
         for one, after in pairwise(self.members):
-            if one.next_offset != after.first_offset:
-                raise DamagedManifest(f"after offset {one.next_offset} comes {after.first_offset}")
+            if one.next_offset > after.first_offset:
+                raise DamagedManifest(f"the segments up to {one.next_offset} and from {after.first_offset} overlap")
 
     @classmethod
-    def of_reply(cls, reply: Iterable[tuple[bytes, int]]) -> Manifest:
-        """The manifest of the zset's members and scores. The empty member, which each zset has, is none.
+    def of_listed(cls, listed: Iterable[tuple[int, bytes]]) -> Manifest:
+        """The manifest of Redis's texts, each with the offset after it.
 
         :raises DamagedManifest:
         """
-        found = ((text.decode(errors="replace"), int(score)) for text, score in reply if text)
-        return cls(parse_member(text, score) for text, score in found)
+        return cls(parse_member(text.decode(errors="replace"), next_offset) for next_offset, text in listed)
 
     def at(self, offset: int) -> Member | None:
         """The member that holds an offset."""
@@ -139,10 +116,12 @@ class Manifest:
         found = self.members[at] if at < len(self.members) else None
         return found if found and found.first_offset <= offset else None
 
-    def at_time(self, timestamp: int, offset: int = 0) -> Member | None:
-        """The first member that ends above an offset and may have a batch with a timestamp not earlier."""
-        at = bisect_right(self.members, offset, key=lambda one: one.next_offset)
-        return next((one for one in self.members[at:] if one.max_timestamp >= timestamp), None)
+    def from_time(self, timestamp: int) -> Sequence[Member]:
+        """The members from the first one on that may have a batch with a timestamp not earlier.
+
+        Their footers say which one has it: a running maximum may be older than a member.
+        """
+        return self.members[bisect_left(self.members, timestamp, key=lambda one: one.running_max_timestamp) :]
 
     def below(self, start: int) -> Sequence[Member]:
         """The members wholly below an offset. A shelf that lies across it stays, and with it a list of older segments:
@@ -162,8 +141,9 @@ class Manifest:
         run: list[Member] = []
         for one in self.members:
             is_small = one.kind == "segment" and 2 * one.size_bytes < target_bytes
+            is_apart = bool(run) and run[-1].next_offset != one.first_offset
             is_full = len(run) == _MOST_MERGED or _size_bytes(run) + one.size_bytes > target_bytes
-            if not is_small or is_full:
+            if not is_small or is_full or is_apart:
                 if found := _worth_merging(run, target_bytes):
                     return found
                 run = []
@@ -200,7 +180,7 @@ def to_seal(sizes_bytes: Iterable[int], target_bytes: int, *, is_urgent: bool) -
 
 
 def shelf(members: Sequence[Member], name: str) -> tuple[bytes, Member]:
-    """The object that lists segments, and the member that takes their place."""
+    """The object that lists segments, and the member that takes their place, as `korvet_tier_shelve` writes it."""
     lines = [f"{one.next_offset} {one.text()}\n" for one in members]
     data = _SHELF + "".join(lines).encode()
     last = members[-1]
@@ -209,7 +189,6 @@ def shelf(members: Sequence[Member], name: str) -> tuple[bytes, Member]:
         first_offset=members[0].first_offset,
         size_bytes=_size_bytes(members),
         footer_bytes=len(data),
-        max_timestamp=max(one.max_timestamp for one in members),
         crc=crc32c(data),
         name=name,
     )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis
 
+from korvet.tier.manifest import Manifest, shelf
 from tests.lua.log import GONE, listening
 from tests.lua.tier import SIZE, Tiered, Upload
 from tests.lua.transaction import NONE
@@ -318,6 +319,19 @@ def test_shelf_takes_the_place_of_its_segments_once(log: Tiered) -> None:
         assert log.shelve(others, "other") == [0, b"conflict", 3]
     assert log.dump() == before
     assert log.drop(100) == [0, 100, 0]
+
+
+def test_manifest_reads_the_texts_and_makes_those_of_shelves(log: Tiered) -> None:
+    for first in range(0, 40, 10):
+        log.seal(first, first + 10)
+    log.trim(15)
+    segments = Manifest.of_listed(log.listed().segments).members
+    assert [(one.first_offset, one.next_offset) for one in segments] == [(0, 10), (10, 20), (20, 30), (30, 40)]
+    _, member = shelf(segments[:3], "shelf")
+    log.shelve([one.text().encode() for one in segments[:3]])
+    assert list(Manifest.of_listed(log.listed().segments).members) == [
+        member._replace(footer_bytes=88, crc=55), segments[3],
+    ]  # fmt: skip
 
 
 def test_two_shelvers_at_once_leave_one_shelf(log: Tiered) -> None:

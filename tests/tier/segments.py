@@ -9,7 +9,7 @@ from uuid import UUID
 
 from crc32c import crc32c
 
-from korvet.tier.manifest import Member, member_of
+from korvet.tier.manifest import Member
 from korvet.tier.segment import Aborted, Footer, Writer
 from korvet.wire.batch import HEADER
 
@@ -41,4 +41,6 @@ def written(
 
 
 def member(footer: Footer, name: str = NAME) -> Member:
-    return member_of(footer, footer.size_bytes, name)
+    """As Redis lists the first segment of a log."""
+    sizes = footer.size_bytes, footer.footer_bytes, footer.max_timestamp, footer.size_bytes
+    return Member("segment", footer.first_offset, footer.next_offset, *sizes, footer.crc, name)

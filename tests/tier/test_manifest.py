@@ -14,13 +14,13 @@ from korvet.tier.manifest import (
     DamagedManifest,
     Manifest,
     Member,
-    member_of,
+    folder_of,
     parse_member,
     read_shelf,
     shelf,
     to_seal,
 )
-from tests.tier.segments import NAME, TOPIC_ID, batch, written
+from tests.tier.segments import NAME, TOPIC_ID, batch, member, written
 
 LARGEST = (1 << 63) - 1
 MIB = 1 << 20
@@ -32,25 +32,25 @@ def members(count: int, sizes: list[int] | None = None, kind: str = "segment") -
     for at in range(count):
         size = sizes[at] if sizes else 100
         running += size
-        found.append(Member(kind, 10 * at, 10 * at + 10, size, 50, 7 * (at % 5), running, at, at, at, NAME))
+        found.append(Member(kind, 10 * at, 10 * at + 10, size, 50, 7 * (at // 2), running, at, NAME))
     return found
 
 
 def test_member_of_a_segment_is_read_from_its_text() -> None:
     whole, footer = written([batch(5, 3, 100, timestamp=70, producer=9)], 5)
-    one = member_of(footer, 1000, NAME)
+    one = member(footer)
     assert parse_member(one.text(), 8) == one
-    assert (one.first_offset, one.max_timestamp, one.max_producer_id, one.running_bytes) == (5, 70, 9, 1000)
+    assert one.text() == f"segment 5 161 {len(whole) - 161} 70 161 {footer.crc} {NAME}"
     assert one.object_bytes == len(whole)
-    path = one.path("default", "o" * 249, TOPIC_ID, 3)
+    path = one.path(folder_of("default", "o" * 249, TOPIC_ID.hex, 3))
     assert path == f"default/{'o' * 249}/{TOPIC_ID.hex}/3/00000000000000000005-{NAME}.segment"
 
 
 def test_largest_member_is_short() -> None:
-    numbers = LARGEST - 1, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST
-    one = Member("segment", *numbers, (1 << 32) - 1, (1 << 32) - 1, NAME)
+    numbers = LARGEST - 1, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST
+    one = Member("segment", *numbers, (1 << 32) - 1, NAME)
     assert parse_member(one.text(), LARGEST) == one
-    assert len(one.text()) <= 180
+    assert len(one.text()) <= 145
 
 
 @given(
@@ -68,7 +68,8 @@ def test_text_that_korvet_did_not_write_is_refused_or_read_as_it_stands(text: st
     "change",
     [
         {"kind": "shelves"}, {"first_offset": -1}, {"first_offset": 10}, {"size_bytes": 0}, {"footer_bytes": 0},
-        {"running_bytes": 99}, {"name": NAME[1:]}, {"name": "../" + NAME[3:]}, {"name": NAME.lower()},
+        {"running_bytes": 99}, {"name": ""}, {"name": "../" + NAME[3:]}, {"name": "a b"}, {"name": "a\n"},
+        {"name": 129 * "a"}, {"first_offset": "00"},
     ],
 )  # fmt: skip
 def test_damaged_member_is_named(change: dict[str, object]) -> None:
@@ -77,12 +78,14 @@ def test_damaged_member_is_named(change: dict[str, object]) -> None:
         parse_member(text, 10)
 
 
-def test_manifest_is_read_from_the_zset_beside_its_empty_member() -> None:
-    reply = [(b"", -1), *((one.text().encode(), one.next_offset) for one in members(3))]
-    assert list(Manifest.of_reply(reply).members) == members(3)
-    assert Manifest.of_reply(reply[:1]).members == ()
-    with pytest.raises(DamagedManifest, match="after offset 10 comes 20"):
-        Manifest.of_reply([reply[1], reply[3]])
+def test_manifest_is_read_from_what_redis_lists() -> None:
+    listed = [(one.next_offset, one.text().encode()) for one in members(3)]
+    assert list(Manifest.of_listed(listed).members) == members(3)
+    assert Manifest.of_listed([]).members == ()
+    with pytest.raises(DamagedManifest, match="the segments up to 20 and from 0 overlap"):
+        Manifest.of_listed([listed[1], listed[0]])
+    with pytest.raises(DamagedManifest, match="is not one of korvet's"):
+        Manifest.of_listed([(10, b"\xff")])
 
 
 def test_member_of_an_offset_and_of_a_time_is_found() -> None:
@@ -90,12 +93,10 @@ def test_member_of_an_offset_and_of_a_time_is_found() -> None:
     for offset in range(-1, 75):
         found = one.at(offset)
         assert (found.first_offset // 10 if found else None) == (offset // 10 if 10 <= offset < 70 else None)
-    # The greatest timestamps are 7 14 21 28 0 7.
-    assert [one.at_time(time, offset) for time, offset in ((0, 0), (8, 0), (7, 55), (28, 0))] == [
-        one.members[0], one.members[1], one.members[5], one.members[3],
-    ]  # fmt: skip
-    assert one.at_time(29) is None
-    assert one.at_time(28, 50) is None
+    # Records between the segments were deleted.
+    assert Manifest([one.members[0], one.members[2]]).at(25) is None
+    # The running maxima are 0 7 7 14 14 21.
+    assert [len(one.from_time(time)) for time in (-1, 0, 1, 7, 8, 21, 22)] == [6, 6, 5, 5, 3, 1, 0]
 
 
 def test_members_wholly_below_the_start_may_go() -> None:
@@ -108,10 +109,10 @@ def test_shelf_stands_for_its_segments() -> None:
     data, one = shelf(listed, NAME)
     assert list(read_shelf(data, one).members) == listed
     assert (one.first_offset, one.next_offset, one.size_bytes) == (0, 10 * SHELVED, 100 * SHELVED)
-    assert (one.max_timestamp, one.running_bytes, one.chain) == (28, 100 * SHELVED, SHELVED - 1)
+    assert (one.running_max_timestamp, one.running_bytes) == (listed[-1].running_max_timestamp, 100 * SHELVED)
     assert one.object_bytes == len(data) <= 200 * SHELVED
     assert parse_member(one.text(), one.next_offset) == one
-    assert one.path("ns", "t", TOPIC_ID, 0).endswith(f"00000000000000000000-{NAME}.shelf")
+    assert one.path("ns/t").endswith(f"00000000000000000000-{NAME}.shelf")
     Manifest([one, *members(SHELVED + 2)[SHELVED:]])
 
 
@@ -168,6 +169,8 @@ def test_small_neighbours_are_merged_up_to_the_size_of_a_segment() -> None:
     assert chosen([40, 40, 40, 40]) == [40, 40]
     assert chosen([1] * 200) == [1] * 64
     assert chosen([]) == []
+    apart = members(9, [30] * 9)
+    assert Manifest([apart[0], *apart[2:]]).to_merge(100) == apart[2:5]
     shelves = members(9, [1] * 9, "shelf")
     assert Manifest(shelves).to_merge(100) == ()
 
@@ -178,7 +181,7 @@ def test_merging_writes_each_byte_again_only_a_few_times() -> None:
     one: list[Member] = []
     for at in range(20_000):
         kept += (size := sizes.randint(1000, 100_000))
-        one.append(Member("segment", at, at + 1, size, 50, 0, kept, 0, 0, 0, NAME))
+        one.append(Member("segment", at, at + 1, size, 50, 0, kept, 0, NAME))
         while run := Manifest(one).to_merge(target):
             begin = one.index(run[0])
             merged = run[-1]._replace(first_offset=run[0].first_offset, size_bytes=sum(m.size_bytes for m in run))
