@@ -1,7 +1,7 @@
 """The manifest of a partition: which objects hold its sealed offsets. Pure functions over what Redis lists.
 
-`lua/2-log/1-tier.lua` keeps the list and writes its texts. The oldest segments of many are
-*shelved*: one object lists them, and one member stands for all. So the list has at most `MOST_MEMBERS`.
+`lua/2-log/1-tier.lua` keeps the list and writes its texts. The oldest segments of many are *shelved*: one object lists
+them, and one member stands for all. So the list has at most `MOST_MEMBERS`.
 
 Source: KIP-405's RemoteLogSegmentMetadata
 """
@@ -31,7 +31,7 @@ _LARGEST: Final = (1 << 63) - 1
 
 
 class DamagedManifest(KorvetError):
-    """A member or a shelf is not one that korvet wrote, or members do not follow each other."""
+    """A member or a shelf is not one that korvet wrote, or two overlap."""
 
 
 class Member(NamedTuple):
@@ -84,7 +84,7 @@ def parse_member(text: str, next_offset: int) -> Member:
     if found := _TEXT.fullmatch(text):
         first, size, footer, running_max, running, crc = map(int, found.groups()[1:-1])
         member = Member(found[1], first, next_offset, size, footer, running_max, running, crc, found[8])
-        is_sound = first < next_offset <= _LARGEST and 0 < size <= running <= _LARGEST and footer > 0
+        is_sound = first < next_offset <= _LARGEST and 0 < size <= _LARGEST and footer > 0 and running <= _LARGEST
         if is_sound and member.text() == text:
             return member
     raise DamagedManifest(f"the segment {text[:200]!r} up to offset {next_offset} is not one of korvet's")

@@ -172,7 +172,7 @@ class Objects:
 class Directory(Objects):
     """The objects below a directory.
 
-    :raises TierAway: it cannot be made, or not be written.
+    :raises TierAway: it cannot be made or written, or its file system has no hard links.
     """
 
     def __init__(self, root: Path) -> None:
@@ -184,6 +184,7 @@ class Directory(Objects):
             for path in (self._root / _NEW).iterdir():
                 if path.stat().st_mtime < time.time() - _ABANDONED_S:
                     path.unlink(missing_ok=True)
+            _try_out(self._root / _NEW)
             super().__init__(LocalStore(self._root), self.name)
 
     async def read(self, path: str, start: int, end: int) -> memoryview:
@@ -243,6 +244,8 @@ class Directory(Objects):
 def open_objects(where: str) -> Objects:
     """The tier in a directory, or in a bucket by its URL (``s3://bucket/prefix``), with the environment's credentials.
 
+    Open it in the process that uses it: the threads of obstore do not come along into a fork, whose reads would hang.
+
     :raises TierAway: a directory that cannot be used, or a URL that obstore does not take.
     """
     if "://" not in where:
@@ -296,6 +299,20 @@ def _make_durable(directory: Path) -> None:
     for one in reversed(missing):
         one.mkdir(exist_ok=True)
         _sync_path(one.parent)
+
+
+def _try_out(directory: Path) -> None:
+    """Make a file and a link to it, so that a directory without them is refused before the first segment."""
+    file, link = (directory / f"{uuid4().hex}-{name}" for name in ("file", "link"))
+    try:
+        file.touch(exist_ok=False)
+        try:
+            os.link(file, link)
+        except OSError as error:
+            raise TierAway(f"{directory.parent}: its file system makes no hard links ({error.strerror})") from None
+    finally:
+        file.unlink(missing_ok=True)
+        link.unlink(missing_ok=True)
 
 
 def _sync_path(path: Path) -> None:

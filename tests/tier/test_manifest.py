@@ -68,7 +68,7 @@ def test_text_that_korvet_did_not_write_is_refused_or_read_as_it_stands(text: st
     "change",
     [
         {"kind": "shelves"}, {"first_offset": -1}, {"first_offset": 10}, {"size_bytes": 0}, {"footer_bytes": 0},
-        {"running_bytes": 99}, {"name": ""}, {"name": "../" + NAME[3:]}, {"name": "a b"}, {"name": "a\n"},
+        {"running_bytes": 1 << 63}, {"name": ""}, {"name": "../" + NAME[3:]}, {"name": "a b"}, {"name": "a\n"},
         {"name": 129 * "a"}, {"first_offset": "00"},
     ],
 )  # fmt: skip
