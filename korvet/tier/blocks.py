@@ -334,7 +334,6 @@ class Blocks:
 
     def _keep(self, key: _Key, value: Any, size_bytes: int) -> None:
         size_bytes += ENTRY_BYTES
-        self.size_bytes -= self._kept.pop(key, (None, 0))[1]
         self._kept[key] = value, size_bytes
         self.size_bytes += size_bytes
         while self.size_bytes > self._budget_bytes:

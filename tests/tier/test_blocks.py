@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import anyio
 import anyio.lowlevel
@@ -39,11 +39,12 @@ class Store(Objects):
         """The path of which reads wait; all, if it is empty."""
         self.fails = 0
         """The next reads that fail."""
-        self.flips: dict[int, int] = {}
-        """How often the byte at a position comes changed."""
+        self.flips: dict[int, Container[int]] = {}
+        """The reads, counted from 1, in which the byte at a position comes changed."""
 
     async def read(self, path: str, start: int, end: int) -> memoryview:
         self.reads.append((path, start, end))
+        number = len(self.reads)
         self.running[path] += 1
         self.most = max(self.most, self.running.total())
         try:
@@ -56,9 +57,8 @@ class Store(Objects):
             data = bytearray(await super().read(path, start, end))
         finally:
             self.running[path] -= 1
-        for at, times in self.flips.items():
-            if start <= at < start + len(data) and times:
-                self.flips[at] -= 1
+        for at, reads in self.flips.items():
+            if start <= at < start + len(data) and number in reads:
                 data[at - start] ^= 1
         return memoryview(bytes(data))
 
@@ -180,25 +180,18 @@ async def test_memory_stays_within_its_budget(budget: int) -> None:
 
 
 async def test_blocks_used_last_stay_longest() -> None:
-    store, cache, made = (
-        Store(),
-        Blocks(3 * (BLOCK_BYTES + ENTRY_BYTES)),
-        [batch(at, size=BLOCK_BYTES - 61) for at in range(6)],
-    )
+    store, made = Store(), [batch(at, size=BLOCK_BYTES - 61) for at in range(6)]
     one = await stored(Gets(store), made)
-    for offset in (0, 2, 4):
-        await cache.batches(one, offset, 1)
-    for _ in range(3):
-        await cache.footer(one)
-    before = len(store.reads)
-    assert await cache.batches(one, 4, 1) == made[4]
-    assert len(store.reads) == before
+    cache = Blocks(one.member.footer_bytes + 2 * BLOCK_BYTES + 3 * ENTRY_BYTES)
+    for offset in (0, 1, 0, 2, 0):
+        assert await cache.batches(one, offset, 1) == made[offset]
+    assert [start for _, start, _ in store.reads[1:]] == [0, BLOCK_BYTES, 2 * BLOCK_BYTES]
 
 
 async def test_damaged_block_fails_its_range_and_no_other() -> None:
     store, cache, made = Store(), Blocks(EVERYTHING), halves(8)
     one = await stored(Gets(store), made)
-    store.flips[BLOCK_BYTES + 100] = EVERYTHING
+    store.flips[BLOCK_BYTES + 100] = range(EVERYTHING)
     # The third batch is damaged: the read ends before it.
     assert bytes(await cache.batches(one, 0, EVERYTHING)) == b"".join(made[:2])
     assert store.reads[1:] == [(one.path, 0, 4 * BLOCK_BYTES)] * 2
@@ -215,7 +208,7 @@ async def test_damaged_block_fails_its_range_and_no_other() -> None:
 async def test_bytes_that_change_once_on_their_way_are_requested_again() -> None:
     store, cache, made = Store(), Blocks(EVERYTHING), halves(8)
     one = await stored(Gets(store), made)
-    store.flips = {10: 1, 3 * BLOCK_BYTES: 1, one.member.size_bytes + 5: 1}
+    store.flips = {10: [3], 3 * BLOCK_BYTES: [3], one.member.size_bytes + 5: [1]}
     assert bytes(await cache.batches(one, 0, EVERYTHING)) == b"".join(made)
     assert len(store.reads) == 4
 
@@ -224,9 +217,9 @@ async def test_different_blocks_that_change_in_two_answers_are_all_read() -> Non
     store, cache, made = Store(), Blocks(EVERYTHING), halves(8)
     one = await stored(Gets(store), made)
     await cache.footer(one)
-    store.flips = {10: 1, BLOCK_BYTES: 2}
-    assert bytes(await cache.batches(one, 0, EVERYTHING)) == b"".join(made[:2])
-    assert bytes(await cache.batches(one, 2, EVERYTHING)) == b"".join(made[2:])
+    store.flips = {10: [3], BLOCK_BYTES: [2]}
+    assert await cache.batches(one, 0, EVERYTHING) == b"".join(made)
+    assert len(store.reads) == 3
 
 
 @pytest.mark.parametrize("cut", ["footer", "blocks", "all"])
@@ -251,9 +244,14 @@ async def test_segment_of_the_same_offsets_from_somebody_else_is_not_served() ->
     await stored(one.gets, [batch(0, size=5, timestamp=1)])
     with pytest.raises(DamagedSegment, match="the footer is another segment's"):
         await cache.batches(one, 0, 1)
-    changed = one._replace(member=one.member._replace(next_offset=2))
-    with pytest.raises(DamagedSegment, match="the footer"):
-        await cache.footer(changed)
+
+
+async def test_footer_that_does_not_fit_the_manifest_is_refused() -> None:
+    cache, gets = Blocks(EVERYTHING), Gets(Store())
+    one = await stored(gets, [batch(0, size=5)])
+    with pytest.raises(DamagedSegment, match="the footer does not fit the manifest"):
+        await cache.footer(one._replace(member=one.member._replace(next_offset=2)))
+    await cache.footer(one)
 
 
 async def test_missing_object_fails_its_readers_at_once_and_no_others() -> None:
@@ -312,6 +310,21 @@ async def test_store_that_is_away_gets_one_request_at_a_time() -> None:
         for one in all_of_them:
             tasks.start_soon(cache.batches, one, 0, 1)
     assert store.most > 1
+
+
+async def test_answer_that_an_object_is_missing_shows_that_the_store_is_back() -> None:
+    store, cache, made = Store(), Blocks(EVERYTHING), halves(2)
+    gets = Gets(store)
+    all_of_them = [await stored(gets, made, f"ns/t/{at}/a.segment") for at in range(5)]
+    store.fails = 4
+    with pytest.raises(TierAway):
+        await cache.batches(all_of_them[0], 0, 1)
+    with pytest.raises(ObjectMissing):
+        await cache.batches(all_of_them[0]._replace(path="ns/t/0/b.segment"), 0, 1)
+    async with anyio.create_task_group() as tasks:
+        for one in all_of_them:
+            tasks.start_soon(cache.batches, one, 0, 1)
+    assert store.most == len(all_of_them)
 
 
 async def test_partition_whose_requests_hang_leaves_turns_to_others() -> None:

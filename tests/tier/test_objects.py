@@ -40,6 +40,7 @@ async def test_put_may_be_repeated_but_replaces_nothing(objects: Objects) -> Non
         [b"batches", b"Footer"],
         [b"batches", b"xfooter"],
         [b"batch", b"footer"],
+        [b"batches", b"foot"],
         [b"batches", b"footer", b"x"],
     ):
         with pytest.raises(ObjectExists, match="exists with other bytes"):

@@ -80,6 +80,17 @@ def test_reader_finds_the_batches_from_any_offset_on_in_their_span(made: list[Ma
     )
 
 
+def test_span_holds_all_that_a_reader_wants_from_between_two_entries_of_the_index() -> None:
+    made = [batch(at, size=1000) for at in range(1000)]
+    whole, footer = written(made)
+    assert len(footer.index) > 10
+    most = 400_000
+    for offset in (0, 30, 60, 61, 62, 63, 500):
+        start, end = footer.span(offset, most)
+        found = footer.selected(whole[start:end], start, offset, most)
+        assert found == b"".join(made[offset : offset + most // len(made[0])])
+
+
 @given(logs(), st.integers(-2, 51))
 @settings(max_examples=60)
 def test_no_batch_before_the_position_of_a_time_has_that_time(made: list[Made], timestamp: int) -> None:
@@ -130,6 +141,9 @@ def test_merged_segments_are_the_segment_of_all_their_batches(made: list[Made], 
         assert getattr(footer, field) == getattr(same, field), field
     assert list(footer.epochs) == list(same.epochs)
     assert list(footer.checksums) == list(same.checksums)
+    assert [one.max_timestamp for one in footer.index] == [
+        max([-1, *(two.timestamp for two in made if two.position < one.position)]) for one in footer.index
+    ]
     for offset in {one.base for one in made} | {one.next for one in made}:
         start, end = footer.span(offset, 0)
         assert footer.selected(whole[start:end], start, offset, 0) == b"".join(
