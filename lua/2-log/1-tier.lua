@@ -70,7 +70,8 @@ function tier.rebuilt(tier_key, start, held_from)
   local first = redis.call('ZRANGEBYSCORE', tier_key, 0, '+inf', 'LIMIT', 0, 1)[1]
   local tier_end = tonumber(redis.call('ZRANGE', tier_key, -1, -1, 'WITHSCORES')[2])
   start = math.max(start, first and tier.parsed(first) or held_from)
-  return { start = start, local_start = held_from, tier_end = first and tier_end or start }
+  -- A log may begin within a batch, and a segment may not.
+  return { start = start, local_start = held_from, tier_end = first and tier_end or math.min(start, held_from) }
 end
 
 -- The offset up to which segments follow each other from an offset on, at most a given one.
@@ -258,45 +259,45 @@ korvet.define({
   return reply
 end)
 
--- True if these texts are segments that follow each other in the list; nil if the first of them is not there. Then the
--- first offset, the size and the running values of all, and the offset after them.
-function tier.run_of(tier_key, texts)
-  local from = redis.call('ZSCORE', tier_key, texts[1])
-  if not from then
-    return nil
-  end
-  local there = redis.call('ZRANGEBYSCORE', tier_key, from, '+inf', 'WITHSCORES', 'LIMIT', 0, #texts)
+-- The offset after some segments that follow each other in the list, or nil if they do not.
+function tier.run_end(tier_key, texts)
+  local from, past = redis.call('ZSCORE', tier_key, texts[1]), nil
+  local there = from and redis.call('ZRANGEBYSCORE', tier_key, from, '+inf', 'WITHSCORES', 'LIMIT', 0, #texts) or {}
   for at, text in ipairs(texts) do
-    if there[2 * at - 1] ~= text or string.sub(text, 1, 8) ~= 'segment ' then
-      return false
+    local is_next = not past or past == tier.parsed(text)
+    if there[2 * at - 1] ~= text or string.sub(text, 1, 8) ~= 'segment ' or not is_next then
+      return nil
     end
+    past = tonumber(there[2 * at])
   end
-  return true, tonumber(there[2 * #texts])
+  return past
 end
 
--- The text of a shelf for these segments.
+-- The text of the object that takes the place of these segments.
 function tier.shelf(asked)
   local first, bytes, running = nil, 0, nil
   for _, text in ipairs(asked.segments) do
     local its_first, size, running_max, running_bytes = tier.parsed(text)
     first, bytes, running = first or its_first, bytes + size, running_max .. ' ' .. running_bytes
   end
-  return tier.text('shelf', first, bytes, asked.shelf_bytes, running, asked.crc, asked.name)
+  return tier.text(asked.kind, first, bytes, asked.bytes, running, asked.crc, asked.name)
 end
 
 korvet.define({
   name = 'tier_shelve', flags = { 'allow-oom' },
-  description = 'put one shelf, an uploaded object that lists segments, in the place of these segments',
+  description = 'put one object in the place of segments: a shelf that lists them, or a segment of all their batches',
   keys = '@tier',
   args = [[
-    topic_id   name of the object   shelf_bytes:int   crc:int of the object
-    segments+<=512 the texts that it lists, all that follow each other from the first of them on
+    topic_id   name of the uploaded object   kind:shelf|segment   bytes:int of the shelf, or of the segment's footer
+    crc:int of these
+    segments+<=512 the texts of those that it replaces, all that follow each other from the first of them on
   ]],
   returns = [[{code, status, segments}: how many the list has then. status: shelved (or it was before) | conflict (these
     do not follow each other in the list, or one is a shelf)]],
   bound = '512 segments a call',
   codes = 'GONE, LOST (the list is not there, or does not end at tier_end)',
-  notes = 'May be repeated. The objects of the segments stay.',
+  notes = [[May be repeated. Objects that a shelf lists stay. Those of merged segments may go once the call is on the
+    disks, and readers had time to leave.]],
 }, function(keys, asked)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'tier_end')
   if meta[1] ~= asked.topic_id then
@@ -309,8 +310,8 @@ korvet.define({
   if redis.call('ZSCORE', keys[3], shelf) then
     return { code.NONE, 'shelved', count }
   end
-  local is_run, next_offset = tier.run_of(keys[3], asked.segments)
-  if not is_run then
+  local next_offset = tier.run_end(keys[3], asked.segments)
+  if not next_offset then
     return { code.NONE, 'conflict', count }
   end
   redis.call('ZADD', keys[3], value.integer(next_offset), shelf) -- first write

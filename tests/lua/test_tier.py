@@ -120,6 +120,7 @@ def test_records_deleted_above_the_last_segment_leave_no_hole_to_read(log: Tiere
     assert log.add(log.upload(30, 80)) == [0, b"conflict", 70, 1]
     two = log.seal(70, 100)
     assert log.listed(75).segments == [(100, two.text)]
+    assert log.shelve([one.text, two.text]) == [0, b"conflict", 2]
     assert log.drop(100) == [0, 100, 0]
     assert log.forget([one.text, two.text]) == [0, 1]
 
@@ -334,6 +335,15 @@ def test_manifest_reads_the_texts_and_makes_those_of_shelves(log: Tiered) -> Non
     ]  # fmt: skip
 
 
+def test_merged_segment_takes_the_place_of_small_ones_and_may_be_shelved(log: Tiered) -> None:
+    texts = [log.seal(at, at + 20).text for at in range(0, 100, 20)]
+    assert log.shelve(texts[1:4], "merged", "segment") == [0, b"shelved", 3]
+    merged = b"segment 20 30 88 1007 40 55 merged"
+    assert log.listed().segments == [(20, texts[0]), (80, merged), (100, texts[4])]
+    assert log.shelve([texts[0], merged]) == [0, b"shelved", 2]
+    assert log.drop(100) == [0, 100, 0]
+
+
 def test_two_shelvers_at_once_leave_one_shelf(log: Tiered) -> None:
     texts = [log.seal(at, at + 20).text for at in range(0, 100, 20)]
     assert log.shelve(texts[:3], "one")[1] == b"shelved"
@@ -433,6 +443,16 @@ def test_lost_meta_hash_of_an_emptied_log_comes_back_with_its_end(log: Tiered) -
     assert log.listed()[3:6] == (100, 100, 100)
     log.put("next")
     log.seal(100, 110)
+
+
+def test_lost_meta_hash_of_a_log_that_begins_within_a_batch_leaves_that_for_the_next_segment(log: Tiered) -> None:
+    one = log.seal(0, 30)
+    log.trim(35)
+    log.forget([one.text])
+    log.server.delete(log.meta)
+    assert log.create() == 0
+    assert log.listed()[3:6] == (35, 35, 30)
+    log.seal(30, 50)
 
 
 def test_list_of_another_topic_beside_a_log_without_its_meta_hash_is_gone(log: Tiered) -> None:

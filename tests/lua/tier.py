@@ -95,9 +95,10 @@ class Tiered(TransactionLog):
         *head, flat, more = reply
         return Listed._make((*head, list(zip(flat[::2], flat[1::2], strict=True)), more))
 
-    def shelve(self, texts: list[bytes], name: str = "shelf") -> list[Any]:
+    def shelve(self, texts: list[bytes], name: str = "shelf", kind: str = "shelf") -> list[Any]:
         """Code, status, number of segments."""
-        reply: list[Any] = self.call("korvet_tier_shelve", self.topic_id, name, 88, 55, *texts, keys=self.tier_keys)
+        args: list[str | int | bytes] = [self.topic_id, name, kind, 88, 55, *texts]
+        reply: list[Any] = self.call("korvet_tier_shelve", *args, keys=self.tier_keys)
         return reply
 
     def forget(self, texts: list[bytes]) -> list[int]:

@@ -8,7 +8,7 @@ deletion of objects and `forget`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from korvet.errors import LostTier
 from korvet.redis.client import Purpose
@@ -91,7 +91,9 @@ async def trim(log: Partitions, partition: Partition, offset: int, epoch: int) -
 
 
 async def listed(log: Partitions, partition: Partition, offset: int, most: int) -> Listed | None:
-    """The segments from an offset on, as many as one call lists; None if the topic is gone.
+    """The segments that end above an offset, as many as one call lists; None if the topic is gone.
+
+    From the log start on they follow each other. Below it are those whose objects may go.
 
     :raises LostTier, StoreUnavailable, StoreError:
     """
@@ -111,10 +113,18 @@ async def listed(log: Partitions, partition: Partition, offset: int, most: int) 
 
 
 async def shelve(
-    log: Partitions, partition: Partition, segments: Sequence[bytes], name: str, shelf_bytes: int, crc: int
+    log: Partitions,
+    partition: Partition,
+    segments: Sequence[bytes],
+    name: str,
+    size_bytes: int,
+    crc: int,
+    kind: Literal["shelf", "segment"] = "shelf",
 ) -> bool | None:
-    """Put an uploaded shelf in the place of segments. False if the list has others by now; None if the topic is gone.
+    """Put an uploaded shelf, or a segment of all their batches, in the place of segments. False if the list has others
+    by now; None if the topic is gone.
 
+    :param size_bytes: of the shelf, or of the segment's footer; ``crc`` is its checksum.
     :raises LostTier, StoreUnavailable, StoreError:
     """
     code, status, _ = await log.store.call_function(
@@ -123,7 +133,8 @@ async def shelve(
         log.tier_keys(partition),
         topic_id=partition.topic_id,
         name=name,
-        shelf_bytes=shelf_bytes,
+        kind=kind,
+        bytes=size_bytes,
         crc=crc,
         segments=segments,
     )
