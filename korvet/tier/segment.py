@@ -103,9 +103,9 @@ class Table(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return map(self._make, self._layout.iter_unpack(self._data))
 
-    def since(self, at: int) -> Iterator[T]:
-        """The rows from one on."""
-        return map(self._make, self._layout.iter_unpack(self._data[at * self._layout.size :]))
+    def rows(self, at: int) -> Iterator[tuple[int, ...]]:
+        """The rows from one on, as they lie there."""
+        return self._layout.iter_unpack(self._data[at * self._layout.size :])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,10 +185,11 @@ class Footer:
         Source: TransactionIndex.collectAbortedTxns
         """
         found: list[Aborted] = []
-        for one in self.aborted.since(bisect_left(self.aborted, first_offset, key=lambda one: one.last_offset)):
-            if one.first_offset < next_offset:
-                found.append(one)
-            if one.stable >= next_offset:
+        # While one long transaction is open, thousands of others may follow that begin after the range.
+        for row in self.aborted.rows(bisect_left(self.aborted, first_offset, key=lambda one: one.last_offset)):
+            if row[1] < next_offset:
+                found.append(Aborted._make(row))
+            if row[3] >= next_offset:
                 break
         return found
 
@@ -269,7 +270,7 @@ class Writer:
             for one in footer.index
         ]
         goes_on = bool(self._epochs) and self._epochs[-1].epoch == footer.epochs[0].epoch
-        self._epochs += footer.epochs.since(1 if goes_on else 0)
+        self._epochs += list(footer.epochs)[1 if goes_on else 0 :]
         self._write(parts)
         if self._chain != footer.chain:
             raise DamagedSegment(f"the batches of the segment of {footer.first_offset} were changed")

@@ -319,8 +319,10 @@ async def test_answer_that_an_object_is_missing_shows_that_the_store_is_back() -
     store.fails = 4
     with pytest.raises(TierAway):
         await cache.batches(all_of_them[0], 0, 1)
+    assert gets.failures == 4
     with pytest.raises(ObjectMissing):
         await cache.batches(all_of_them[0]._replace(path="ns/t/0/b.segment"), 0, 1)
+    assert gets.failures == 0
     async with anyio.create_task_group() as tasks:
         for one in all_of_them:
             tasks.start_soon(cache.batches, one, 0, 1)
