@@ -116,6 +116,26 @@ class Objects:
         with suppress(ObjectMissing), self._named(path):
             await obstore.delete_async(self._store, path)
 
+    async def try_out(self) -> None:
+        """Put, read and delete an object, before anything relies on it.
+
+        :raises TierAway: the store refuses something, or would replace objects. Some stores of S3's kind ignore the
+            condition of a PUT.
+        """
+        path = f"trial-{uuid4().hex}"
+        try:
+            await self.put(path, [b"1"])
+            try:
+                await self._create(path, [b"2"])
+            except (AlreadyExistsError, FileExistsError):
+                pass
+            else:
+                raise TierAway(f"{self.name} replaces objects: it does not know the condition If-None-Match of a PUT")
+            if bytes(await self.read(path, 0, 2)) != b"1":
+                raise TierAway(f"{self.name}/{path} has other bytes than were put")
+        finally:
+            await self.delete(path)
+
     async def owner(self) -> Owner | None:
         """The owner of the prefix; None if it never had one.
 

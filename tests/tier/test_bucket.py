@@ -14,6 +14,7 @@ from tests.tier import test_objects as rules
 pytestmark = pytest.mark.anyio
 
 RULES: list[Callable[[Objects], Awaitable[None]]] = [
+    rules.test_store_that_keeps_the_rules_passes_its_trial,
     rules.test_ranges_of_an_object_are_read,
     rules.test_put_may_be_repeated_but_replaces_nothing,
     rules.test_one_of_many_puts_at_once_wins,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,25 @@ async def test_path_that_leads_elsewhere_is_refused(objects: Objects, path: str)
         await objects.put(path, PARTS)
     with pytest.raises(ValueError, match="is no path of an object"):
         await objects.delete(path)
+
+
+async def test_store_that_keeps_the_rules_passes_its_trial(objects: Objects) -> None:
+    await objects.try_out()
+
+
+class Replacing(Objects):
+    """A store that ignores the condition of a PUT."""
+
+    async def _create(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
+        await self.delete(path)
+        await super()._create(path, parts)
+
+
+async def test_store_that_replaces_objects_fails_its_trial() -> None:
+    store = MemoryStore()
+    with pytest.raises(TierAway, match="memory replaces objects"):
+        await Replacing(store, "memory").try_out()
+    assert store.list().collect() == []
 
 
 async def test_prefix_has_one_owner_until_another_takes_over(objects: Objects) -> None:
