@@ -129,9 +129,15 @@ class Manifest:
         return self.members[: bisect_right(self.members, start, key=lambda one: one.next_offset)]
 
     def to_shelve(self) -> Sequence[Member]:
-        """The oldest segments, if there are more members than a zset shall have."""
-        segments = [one for one in self.members if one.kind == "segment"]
-        return segments[:SHELVED] if len(self.members) >= MOST_MEMBERS and len(segments) > SHELVED else ()
+        """The oldest segments of the longest run without a gap, if there are more members than the list shall have."""
+        runs: list[list[Member]] = [[]]
+        for one in self.members:
+            if runs[-1] and runs[-1][-1].next_offset != one.first_offset:
+                runs.append([])
+            if one.kind == "segment":
+                runs[-1].append(one)
+        longest = max(runs, key=len)
+        return longest[:SHELVED] if len(self.members) >= MOST_MEMBERS and len(longest) > SHELVED else ()
 
     def to_merge(self, target_bytes: int) -> Sequence[Member]:
         """The oldest small neighbours that are worth a merge into one of at most a size. Small is below half of it.

@@ -150,6 +150,15 @@ def test_zset_stays_bounded_while_segments_come_and_go_on_shelves() -> None:
     assert one[0].kind == "shelf"
 
 
+def test_segments_before_a_gap_are_not_shelved_with_those_after_it() -> None:
+    """The records between them were deleted, and the first ones wait to be forgotten."""
+    one = members(MOST_MEMBERS + 10)
+    del one[5:15]
+    assert Manifest(one).to_shelve() == one[5 : 5 + SHELVED]
+    assert Manifest(one[:-1]).to_shelve() == ()
+    assert Manifest([*members(600), *members(1200)[601:]]).to_shelve() == members(SHELVED)
+
+
 def test_batches_are_sealed_when_they_fill_a_segment_or_are_asked_for() -> None:
     assert to_seal([40, 40, 40, 40], 100, is_urgent=False) == 3
     assert to_seal([40, 40], 100, is_urgent=False) == 0
