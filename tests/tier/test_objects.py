@@ -241,3 +241,37 @@ async def test_tier_is_opened_by_its_url_or_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(TierAway):
         open_objects(str(tmp_path / "file"))
+
+
+class Killed(BaseException):
+    """The process is gone: nothing of it runs any more."""
+
+
+@pytest.mark.parametrize("survived", range(9))
+async def test_put_that_dies_between_two_calls_may_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, survived: int
+) -> None:
+    """At no time is there a part of an object."""
+    directory = Directory(tmp_path / "tier")
+    calls = 0
+
+    def dying(call: Any) -> Any:
+        def made(*arguments: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls > survived:
+                raise Killed
+            return call(*arguments, **options)
+
+        return made
+
+    with monkeypatch.context() as patch:
+        for name in ("mkdir", "link", "fsync", "unlink"):
+            patch.setattr(os, name, dying(getattr(os, name)))
+        with pytest.raises(Killed):
+            await directory.put("a/b/1.segment", PARTS)
+    path = tmp_path / "tier" / "a" / "b" / "1.segment"
+    assert not path.exists() or path.read_bytes() == b"batchesfooter"
+    again = Directory(tmp_path / "tier")
+    await again.put("a/b/1.segment", PARTS)
+    assert bytes(await again.read("a/b/1.segment", 0, 100)) == b"batchesfooter"
