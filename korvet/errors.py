@@ -38,8 +38,8 @@ class DamagedLog(StoreError):
 
 
 class LostTier(DamagedLog):
-    """A partition's log, or the list of its segments, is gone from Redis, and the tier has records of it. Nothing
-    begins anew there until it is restored from the tier."""
+    """Only a tier has records of a partition, and this front-end has no tier, or Redis has no whole list of segments.
+    Nothing begins anew there until that is restored."""
 
 
 class StoreUnavailable(KorvetError):

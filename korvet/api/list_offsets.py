@@ -27,7 +27,8 @@ from korvet.errors import KorvetError
 from korvet.store.log.epochs import check_leader_epoch, epoch_of_offset, parse_epochs
 from korvet.store.log.log import Log
 from korvet.store.log.partition import Meta, Partition
-from korvet.store.log.times import MAX_TIMESTAMP, NOTHING, Timed
+from korvet.store.log.source import Timed
+from korvet.store.log.times import MAX_TIMESTAMP, NOTHING
 from korvet.wire import requests
 
 LATEST: Final = -1
@@ -108,7 +109,7 @@ async def _answer(
         return {"error_code": code}
     found = _without_reading(part.timestamp, meta, is_committed)
     if found is None:
-        found = await log.offset_for_time(partition, part.timestamp)
+        found = await log.offset_for_time(partition, part.timestamp, meta)
         if is_committed and found is not None and found.offset >= meta.stable:
             found = NOTHING
     return {"error_code": UNKNOWN_TOPIC_OR_PARTITION} if found is None else found._asdict()

@@ -87,22 +87,25 @@ end
 
 korvet.define({
   name = 'log_offset_for_time', flags = { 'no-writes', 'allow-oom' },
-  description = 'find the first batch with a timestamp not earlier than the given one',
+  description = 'find the first batch in Redis with a timestamp not earlier than the given one',
   keys = 'log stream record batches   meta hash identity, offsets, epochs, totals',
   args = [[
     topic_id   timestamp:int ms, or -3 for the batch with the greatest   cursor -1 at first
-    undated? given to find batches without timestamps by the time of their append
+    undated? given to find batches without timestamps by the time of their append, else ''
+    local_start:int? the caller looked for what is below it in segments
   ]],
   returns = [[{code, status, position, index, log_start}; status: found (position is the offset just past the batch) |
     none | more (nothing yet; call again with cursor = position)]],
   bound = '100 entries a call; about 1 MiB',
-  codes = 'GONE',
+  codes = 'GONE, RETRY (the local start is larger by now, and earlier records may be in segments)',
   source = 'UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp',
 }, function(keys, asked)
-  local timestamp, undated = asked.timestamp, asked.undated
-  local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'end', 'totals')
+  local timestamp, undated = asked.timestamp, (asked.undated or '') ~= ''
+  local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'end', 'totals', 'local_start')
   if meta[1] ~= asked.topic_id then
     return { code.GONE, 'none', '-1', '', -1 }
+  elseif tonumber(meta[5] or 0) > (asked.local_start or math.huge) then
+    return { code.RETRY, 'none', '-1', '', -1 }
   end
   local log_start = tonumber(meta[2])
   local is_max = timestamp == log.MAX_TIMESTAMP

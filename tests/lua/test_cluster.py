@@ -11,6 +11,7 @@ import redis
 from tests.lua.group import Group
 from tests.lua.log import TOPIC_ID, Log, listening
 from tests.lua.records import Records
+from tests.lua.tier import Tiered
 from tests.lua.transaction_scene import Scene
 from tests.support.redis import KINDS, ServerUnavailable, running_server, unavailable
 from tests.wire.whole import Whole
@@ -52,6 +53,21 @@ def test_partition_lives_and_ends_on_a_cluster_node(cluster_node: redis.Redis) -
     assert log.at_time(0) == (0, 3, 0)
     assert log.trim(-1) == [0, 8, 0]
     assert log.place(1) == (0, 8, 8, 0)
+    assert log.delete() == [0, 0]
+    assert log.dump() == {}
+
+
+def test_partition_with_segments_lives_and_ends_on_a_cluster_node(cluster_node: redis.Redis) -> None:
+    cluster_node.flushall()
+    log = Tiered(cluster_node)
+    assert log.create() == 0
+    for number in range(5):
+        log.put(f"b{number}")
+    text = log.seal(0, 30).text
+    assert log.drop(20) == [0, 20, 0]
+    assert log.trim(30) == [0, 30, 0]
+    assert log.forget([text]) == [0, 1]
+    assert log.listed()[3:6] == (30, 30, 30)
     assert log.delete() == [0, 0]
     assert log.dump() == {}
 

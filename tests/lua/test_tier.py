@@ -267,6 +267,17 @@ def test_time_is_looked_for_in_what_redis_holds(log: Tiered) -> None:
     assert [log.at_time(timestamp).next_offset for timestamp in (0, 1005, 1009, 2000)] == [60, 60, 100, -1]
 
 
+def test_search_by_time_refuses_a_local_start_of_before(log: Tiered) -> None:
+    log.seal(0, 70)
+    log.drop(50)
+    args = (log.topic_id, 1001, -1, 1)
+    search = "korvet_log_offset_for_time"
+    found = [log.call(search, *args, local_start, keys=log.keys[:2])[:3] for local_start in (0, 49, 50, 60)]
+    assert found == [[-5, b"none", b"-1"]] * 2 + [[0, b"found", b"60"]] * 2
+    # A front-end of the version before does not say what it knows.
+    assert log.call(search, *args, keys=log.keys[:2])[:3] == [0, b"found", b"60"]
+
+
 # ---------------------------------------------------------------------- list
 
 

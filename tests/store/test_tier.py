@@ -14,7 +14,9 @@ from korvet.store.contract import GONE
 from korvet.store.log import tier
 from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.room import FetchRoom, PartitionRead, Want
+from korvet.store.log.source import Timed
 from korvet.store.log.tier import Upload
+from korvet.store.log.times import MAX_TIMESTAMP, NOTHING
 from korvet.store.topics import delete_topic
 from tests.store.logs import EVERYTHING, LARGE, Front, batch, codes, header, messages_held, offsets
 
@@ -34,6 +36,10 @@ class Segments:
         found = PartitionRead(want.partition.index, 0, meta.end, meta.start, meta.stable)
         found.records, found.size_bytes = [self._data], len(self._data)
         return found
+
+    async def offset_for_time(self, partition: Partition, meta: Meta, timestamp: int) -> Timed | None:
+        self.asked.append((timestamp, meta))
+        return Timed(3, timestamp, 0) if timestamp < 2000 else None
 
 
 async def _index_at(one: Front, partition: Partition, next_offset: int) -> bytes:
@@ -129,6 +135,31 @@ async def test_reader_of_committed_records_below_the_local_start_goes_to_the_seg
     one.log.tier = segments = Segments(batch())
     (found,) = await one.log.read([Want(partition, 3, EVERYTHING, is_committed=True)], EVERYTHING)
     assert (found.code, len(segments.asked)) == (0, 1)
+
+
+async def test_time_is_looked_for_in_the_segments_first(one: Front) -> None:
+    partition = await _tiered(one)
+    meta = await one.log.meta(partition)
+    assert meta is not None
+    with pytest.raises(LostTier):
+        await one.log.offset_for_time(partition, 0, meta)
+    one.log.tier = segments = Segments(b"")
+    assert await one.log.offset_for_time(partition, 7, meta) == (3, 7, 0)
+    assert await one.log.offset_for_time(partition, 5000, meta) == NOTHING
+    assert [asked for asked, _ in segments.asked] == [7, 5000]
+    # Kafka, too, looks for the newest record in the local log alone.
+    newest = await one.log.offset_for_time(partition, MAX_TIMESTAMP, meta)
+    assert newest is not None
+    assert newest.offset >= 9
+    assert len(segments.asked) == 2
+
+
+async def test_search_by_time_begins_anew_if_the_local_start_moves_meanwhile(one: Front) -> None:
+    partition = await _tiered(one, local_start=0)
+    before = await one.log.meta(partition)
+    await tier.trim(one.log, partition, 9, 0)
+    one.log.tier = Segments(b"")
+    assert await one.log.offset_for_time(partition, 1000, before) == (3, 1000, 0)
 
 
 # ---------------------------------------------------------------------- the calls of a tierer

@@ -119,6 +119,7 @@ async def _first_younger(log: Log, partition: Partition, oldest_ms: int, start: 
             timestamp=oldest_ms,
             cursor=cursor,
             undated=1,
+            local_start=start,
         )
         if code != ErrorCode.none:
             return start

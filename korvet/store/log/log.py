@@ -22,7 +22,8 @@ from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.partitions import Partitions
 from korvet.store.log.read import read
 from korvet.store.log.room import PartitionRead, Want
-from korvet.store.log.times import Timed, offset_for_time
+from korvet.store.log.source import Timed
+from korvet.store.log.times import offset_for_time
 from korvet.wire.batch import Batch
 
 
@@ -94,9 +95,9 @@ class Log(Partitions):
             raise found
         return found
 
-    async def offset_for_time(self, partition: Partition, timestamp: int) -> Timed | None:
+    async def offset_for_time(self, partition: Partition, timestamp: int, meta: Meta | None = None) -> Timed | None:
         """The first record not older than a time; see `korvet.store.log.times.offset_for_time`."""
-        return await offset_for_time(self, partition, timestamp)
+        return await offset_for_time(self, partition, timestamp, meta)
 
     async def producers(
         self, partition: Partition, only: int | None = None, *, only_open: bool = False

@@ -199,6 +199,15 @@ class Partitions:
         for configuring in [self.configure_records(*pair) for pair in ruled if pair[1]]:
             await configuring
 
+    def tier_of(self, partition: Partition) -> TierSource:
+        """The segments, for what Redis no longer holds of a partition.
+
+        :raises LostTier: this front-end has no tier.
+        """
+        if self.tier is None:
+            raise LostTier(f"the first records of {partition.keys.log} are only in a tier, and this front-end has none")
+        return self.tier
+
     def tier_keys(self, partition: Partition) -> TierKeys:
         """The keys for functions of a partition's segments."""
         return self._namespace.tier(partition.topic.name, partition.index)

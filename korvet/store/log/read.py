@@ -15,7 +15,7 @@ one of them ended at or above the offset. The list may lose members meanwhile, s
 it. Entries out of memory have no aborted transactions (`Kept.is_settled`) and need no list.
 
 **Segments.** Redis holds a partition's offsets from `Meta.local_start` on. `_take` passes a read below it on to
-`Partitions.tier`. The meta hash is read after the entries, so it tells of each local trim that they show. Entries in
+`Partitions.tier_of`. The meta hash is read after the entries, so it tells of each local trim that they show. Entries in
 memory stay what they were after one; if their batches are gone from Redis, the read comes to `_take`.
 
 **Bounds.** A read reserves the bytes of its answer (`room`). Large replies take turns on the connection that all
@@ -320,7 +320,7 @@ async def _take(log: Partitions, want: Want, asked: _Asked, room: FetchRoom) -> 
             learn_ends(log, partition, meta, asked.since)
             found: PartitionRead | StoreError | None = _judge(want, meta)
             if found is None and want.offset < meta.local_start:
-                found = await _tiered(log, want, meta, room)
+                found = await log.tier_of(partition).read(want, meta, room)
             found = found or _lost(want, meta, asked, reply)
             if found is None:
                 entries = _readable(want, reply, meta.stable if want.is_committed else meta.end, meta.end)
@@ -350,13 +350,6 @@ def _judge(want: Want, meta: Meta) -> PartitionRead | None:
     if not meta.start <= want.offset <= meta.end:
         return PartitionRead(index, OFFSET_OUT_OF_RANGE)
     return None
-
-
-async def _tiered(log: Partitions, want: Want, meta: Meta, room: FetchRoom) -> PartitionRead:
-    """The answer out of segments, because Redis no longer holds the offset; retriable if this front-end has no tier."""
-    if log.tier is None:
-        return PartitionRead(want.partition.index, KAFKA_STORAGE_ERROR)
-    return await log.tier.read(want, meta, room)
 
 
 def _lost(want: Want, meta: Meta, asked: _Asked, reply: Sequence[Any]) -> StoreError | None:

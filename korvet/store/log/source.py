@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from korvet.errors import KorvetError
 from korvet.redis.client import Purpose, Store
@@ -22,6 +22,14 @@ from korvet.store.log.entries import CorruptEntry, Entry, index_of
 from korvet.store.log.fair_queue import FairQueue, FairQueues
 from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.room import FetchRoom, PartitionRead, Want
+
+
+class Timed(NamedTuple):
+    """A record found by time: its offset, its timestamp in milliseconds and its batch's leader epoch."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
 
 
 class TierSource(Protocol):
@@ -34,6 +42,14 @@ class TierSource(Protocol):
         always fits. What it takes of the room is taken. A failure of the tier is the answer's code.
 
         :raises KorvetError: as code NOT_LEADER_OR_FOLLOWER.
+        """
+
+    async def offset_for_time(self, partition: Partition, meta: Meta, timestamp: int) -> Timed | None:
+        """The first record from the log start on, and below the local start, that is not older than ``timestamp``.
+
+        None if there is none.
+
+        :raises KorvetError:
         """
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
 
 from korvet.errors import StoreError
 from korvet.redis.client import Purpose
-from korvet.store.contract import GONE
+from korvet.store.contract import GONE, RETRY
 from korvet.store.log.batches import read_entry
 from korvet.store.log.entries import Entry
-from korvet.store.log.partition import Partition
+from korvet.store.log.meta import meta_in_reply, request_meta
+from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.partitions import Partitions
+from korvet.store.log.source import Timed
 from korvet.wire.batch import CODEC_MASK, HEADER, Batch
 from korvet.wire.records import UndecodableRecords, first_at_or_after
 
@@ -20,20 +21,18 @@ _ATTEMPTS = 4
 _LONG_BYTES = 16384
 
 
-class Timed(NamedTuple):
-    """A record found by time: its offset, its timestamp in milliseconds and its batch's leader epoch."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
-
-
 NOTHING = Timed(-1, -1, -1)
+_MOVED = Timed(-2, -1, -1)
+"""The local start moved during the search."""
 
 
-async def offset_for_time(log: Partitions, partition: Partition, timestamp: int) -> Timed | None:
+async def offset_for_time(
+    log: Partitions, partition: Partition, timestamp: int, meta: Meta | None = None
+) -> Timed | None:
     """The first record from the log start on that is not older than ``timestamp``; `MAX_TIMESTAMP` means the newest
-    record.
+    record that Redis holds (UnifiedLog.fetchOffsetByTimestamp).
+
+    Without ``meta`` it is the first one that Redis holds.
 
     `NOTHING` if there is none; None if the topic is gone.
 
@@ -41,12 +40,25 @@ async def offset_for_time(log: Partitions, partition: Partition, timestamp: int)
     :raises DamagedLog: an entry on the way cannot be read.
     """
     try:
-        return await _offset_for_time(log, partition, timestamp)
+        for _ in range(_ATTEMPTS):
+            if meta is not None and meta.start < meta.local_start and timestamp != MAX_TIMESTAMP:
+                found = await log.tier_of(partition).offset_for_time(partition, meta, timestamp)
+                if found is not None:
+                    return found
+            found = await _offset_for_time(log, partition, timestamp, None if meta is None else meta.local_start)
+            if found is not _MOVED:
+                return found
+            meta = await meta_in_reply(log, partition, request_meta(log, partition))
+            if meta is None:
+                return None
+        raise StoreError(f"{partition.keys.log} is trimmed again and again")
     except StoreError as error:
         raise await log.damage.report(partition, error) from error
 
 
-async def _offset_for_time(log: Partitions, partition: Partition, timestamp: int) -> Timed | None:
+async def _offset_for_time(
+    log: Partitions, partition: Partition, timestamp: int, local_start: int | None
+) -> Timed | None:
     cursor: int | bytes = -1
     attempts = _ATTEMPTS
     while attempts:
@@ -57,11 +69,15 @@ async def _offset_for_time(log: Partitions, partition: Partition, timestamp: int
             topic_id=partition.topic_id,
             timestamp=timestamp,
             cursor=cursor,
+            undated=None if local_start is None else "",
+            local_start=local_start,
         )
         if code == GONE:
             attempts -= 1
             if not await log.restore(partition):
                 return None
+        elif code == RETRY:
+            return _MOVED
         elif status == b"none":
             return NOTHING
         elif status == b"more":
