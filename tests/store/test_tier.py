@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from korvet.codes import FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR, OFFSET_OUT_OF_RANGE
@@ -12,6 +16,8 @@ from korvet.store.background.retention import Retention, enforce
 from korvet.store.capacity import log_bytes
 from korvet.store.contract import GONE
 from korvet.store.log import tier
+from korvet.store.log.log import Log
+from korvet.store.log.markers import Ending
 from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.room import FetchRoom, PartitionRead, Want
 from korvet.store.log.source import Timed
@@ -19,6 +25,7 @@ from korvet.store.log.tier import Upload
 from korvet.store.log.times import MAX_TIMESTAMP, NOTHING
 from korvet.store.topics import delete_topic
 from tests.store.logs import EVERYTHING, LARGE, Front, batch, codes, header, messages_held, offsets
+from tests.store.test_log_transactions import Coordinator, append, transactional
 
 pytestmark = pytest.mark.anyio
 
@@ -95,6 +102,10 @@ async def test_errors_of_offsets_and_epochs_come_before_the_segments(one: Front)
     assert segments.asked == []
     assert (await one.read(partition, 4)).code == 0
     assert len(segments.asked) == 1
+    await one.log.trim(partition, 13)
+    meta = await one.log.meta(partition)
+    assert meta is not None
+    assert (meta.start, meta.local_start, meta.tier_end) == (13, 13, 12)
 
 
 async def test_log_that_redis_holds_nothing_of_is_not_taken_for_lost(one: Front) -> None:
@@ -134,6 +145,28 @@ async def test_reader_of_committed_records_below_the_local_start_goes_to_the_seg
     partition = await _tiered(one)
     one.log.tier = segments = Segments(batch())
     (found,) = await one.log.read([Want(partition, 3, EVERYTHING, is_committed=True)], EVERYTHING)
+    assert (found.code, len(segments.asked)) == (0, 1)
+
+
+async def test_records_whose_abort_leaves_redis_meanwhile_come_from_the_segments(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = await one.partition()
+    module = importlib.import_module("korvet.store.log.read")
+    ask = module.aborted_within
+    assert await append(one, partition, transactional(0), Coordinator(7)) == (0, 0)
+    assert await one.log.mark(partition, Ending(7, 5, 1, is_commit=False)) == 0
+    await one.append(partition, batch(1))
+    await tier.add(one.log, partition, await _upload(one, partition, 0, 2, 1), "token")
+    one.log.tier = segments = Segments(batch())
+
+    async def trim_before(log: Log, *args: Any) -> list[tuple[int, int]] | None:
+        assert await tier.trim(one.log, partition, 2, 0) == (0, 2)
+        found: list[tuple[int, int]] | None = await ask(log, *args)
+        return found
+
+    monkeypatch.setattr(module, "aborted_within", trim_before)
+    (found,) = await one.log.read([Want(partition, 0, EVERYTHING, is_committed=True)], EVERYTHING)
     assert (found.code, len(segments.asked)) == (0, 1)
 
 
@@ -230,6 +263,25 @@ async def test_retention_by_what_redis_holds_deletes_no_segment(one: Front) -> N
         meta = await one.log.meta(partition)
         assert meta is not None
         assert (meta.start, meta.local_start) == (0, 9)
+
+
+async def test_retention_that_a_local_trim_overtakes_deletes_nothing(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = await _tiered(one, local_start=0)
+    metas = Log.metas
+
+    async def trim_after(log: Log, partitions: Sequence[Partition]) -> Any:
+        found = await metas(log, partitions)
+        await tier.trim(one.log, partition, 9, 0)
+        return found
+
+    monkeypatch.setattr(Log, "metas", trim_after)
+    await enforce(one.log, partition, Retention(ms=10_000, bytes=-1), 10_500)
+    monkeypatch.undo()
+    meta = await one.log.meta(partition)
+    assert meta is not None
+    assert (meta.start, meta.local_start) == (0, 9)
 
 
 async def test_partition_with_segments_is_not_due_for_compaction(one: Front) -> None:
