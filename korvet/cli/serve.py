@@ -31,6 +31,7 @@ MAX_ADVERTISED = 20
 )
 @click.option("--redis", metavar="URL", help="The Redis or Valkey for all state.  [default: an embedded Valkey]")
 @click.option("--data-dir", metavar="DIR", help="The embedded Valkey's directory.  [default: ./data]")
+@click.option("--tier", metavar="URL", help="A bucket or directory for the oldest records of topics.  [default: none]")
 @click.option("--workers", type=click.IntRange(1, 256), metavar="N", help="Processes on the port.  [default: 1]")
 @click.option("--metrics", metavar="HOST:PORT", help="The HTTP port for metrics and health.  [default: none]")
 @click.option("--console", type=click.Choice(CONSOLES), help="Whether that port has the console, too.  [default: off]")

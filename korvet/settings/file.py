@@ -112,6 +112,8 @@ def as_config(content: Mapping[str, Any], path: Path) -> ConfigFile:
     serve = _with_files(content.get("serve", {}), path.parent)
     if "data-dir" in serve:
         serve["data-dir"] = str(path.parent / Path(serve["data-dir"]).expanduser())
+    if "tier" in serve and "://" not in serve["tier"]:
+        serve["tier"] = str(path.parent / Path(serve["tier"]).expanduser())
     return ConfigFile(
         serve=serve,
         listeners=tuple(_with_files(table, path.parent) for table in content.get("listener", ())),

@@ -96,6 +96,7 @@ _SERVE = {
     "redis": {"type": "string", "description": "a Redis URL, for example redis://127.0.0.1:6379", "minLength": 1},
     "tenant-redis-passwords": {"type": "string", "description": "a directory", "minLength": 1},
     "data-dir": {"type": "string", "description": "a directory", "minLength": 1, "default": "data"},
+    "tier": {"type": "string", "description": "a directory or the URL of a bucket", "minLength": 1},
     "workers": {"type": "integer", "minimum": 1, "maximum": 256, "default": 1},
     "metrics": _ADDRESS,
     "console": {"enum": list(CONSOLES), "default": CONSOLES[0]},

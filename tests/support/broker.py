@@ -73,6 +73,7 @@ class KorvetServer:
     :param has_metrics: whether it has the HTTP port, at ``metrics_port``.
     :param console: the console on that port.
     :param tenant_redis_passwords: the directory with the passwords of tenants' Redis users.
+    :param tier: the directory or URL of the tier.
     :param root: the directory of the clone that holds the code.
     """
 
@@ -91,6 +92,7 @@ class KorvetServer:
         has_metrics: bool = False,
         console: str = "off",
         tenant_redis_passwords: Path | None = None,
+        tier: str | None = None,
         root: Path = ROOT,
     ) -> None:
         self.directory = directory
@@ -102,6 +104,7 @@ class KorvetServer:
         self.metrics_port = free_port() if has_metrics else 0
         self.console = console
         self.tenant_redis_passwords = tenant_redis_passwords
+        self.tier = tier
         self.root = root
         host, advertised_port, last_port = (*advertised, None)[:3] if advertised else (None, None, None)
         self.listeners = tuple(listeners) or (
@@ -171,6 +174,7 @@ class KorvetServer:
             listeners=self.listeners,
             redis_url=self.redis_url,
             tenant_redis_passwords=self.tenant_redis_passwords,
+            tier=self.tier,
             data_dir=self.data_dir,
             workers=self.workers,
             metrics=("127.0.0.1", self.metrics_port) if self.metrics_port else None,
@@ -337,6 +341,7 @@ def running_broker(
     has_metrics: bool = False,
     console: str = "off",
     tenant_redis_passwords: Path | None = None,
+    tier: str | None = None,
     directory: Path | None = None,
 ) -> Iterator[KorvetServer]:
     """Run a broker until the block ends; it is ready at the start."""
@@ -355,6 +360,7 @@ def running_broker(
             has_metrics=has_metrics,
             console=console,
             tenant_redis_passwords=tenant_redis_passwords,
+            tier=tier,
         )
         try:
             yield server.start()

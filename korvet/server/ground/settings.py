@@ -120,12 +120,15 @@ class ServeSettings:
 
     ``tenant_redis_passwords`` is a directory with the password of each tenant's Redis user; None if all tenants are
     served through the user of ``redis_url``.
+
+    ``tier`` is the directory or URL of the store for segments, None for no tier.
     """
 
     listeners: tuple[ListenerSettings, ...] = (ListenerSettings(),)
     redis_url: str | None = None
     tenant_redis_passwords: Path | None = None
     data_dir: Path = Path("data")
+    tier: str | None = None
     workers: int = 1
     metrics: tuple[str, int] | None = None
     console: str = "off"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 from anyio.abc import TaskGroup
@@ -47,6 +47,9 @@ from korvet.store.registry import SweepTurn
 from korvet.store.security.users import Users
 from korvet.store.tenants import is_tenant_name, redis_user_of
 from korvet.store.transactions.transactions import Transactions
+
+if TYPE_CHECKING:
+    from korvet.tier.tier import Tier
 
 _CONNECT_S: Final = 5.0
 
@@ -93,13 +96,17 @@ _OPERATORS: Final = {*(one.name for one in OAUTH_CONFIGS), SUPER_USERS, "max.con
 
 
 class Process:
-    """The settings in force, the store, and the state that all namespaces share."""
+    """The settings in force, the store, and the state that all namespaces share.
 
-    def __init__(self, settings: ServeSettings, store: Store) -> None:
+    :param tier: the store of segments; None for none.
+    """
+
+    def __init__(self, settings: ServeSettings, store: Store, tier: Tier | None = None) -> None:
         limits = limits_of(settings.broker)
         fixed = next((one.namespace for one in settings.listeners if one.namespace_from is None), None)
         self.settings = settings
         self.store = store
+        self.tier = tier
         self.outages = Outages(store, LOBBY if fixed is None else Namespace(fixed))
         self.wakeups = Wakeups(store)
         self.turns = LoopTurns()

@@ -1,0 +1,68 @@
+"""The tier of a process: the store that ``--tier`` names, and what all readers and writers of it here share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from korvet.tier.blocks import Blocks, Gets
+from korvet.tier.objects import Objects, TierAway, open_objects
+
+log = structlog.get_logger()
+
+DEFAULT_CACHE_BYTES: Final = 64 << 20
+_RETRY_S: Final = 5.0
+
+
+class Tier:
+    """The store, the requests to it, and its blocks in memory. ``tasks`` run until the process ends.
+
+    :param cache_bytes: the most bytes of blocks and footers in memory.
+    """
+
+    def __init__(self, objects: Objects, tasks: TaskGroup, cache_bytes: int = DEFAULT_CACHE_BYTES) -> None:
+        self.objects = objects
+        self.tasks = tasks
+        self.gets = Gets(objects)
+        self.blocks = Blocks(cache_bytes)
+        self.usable = anyio.Event()
+        """Set once the store passed its trial. Nothing is written before, and reads need not wait for it."""
+
+    async def try_out(self) -> None:
+        """Try the store out until it passes. One log line says why it does not, and what to do."""
+        logged = ""
+        while True:
+            try:
+                await self.objects.try_out()
+            except TierAway as error:
+                if logged != str(error):
+                    logged = str(error)
+                    log.error(
+                        "the tier cannot be used yet, so no records go there; check its address, its credentials and "
+                        "their rights to read, write and delete",
+                        tier=self.objects.name, reason=logged,
+                    )  # fmt: skip
+                await anyio.sleep(_RETRY_S)
+                continue
+            log.info("the tier can be used", tier=self.objects.name)
+            self.usable.set()
+            return
+
+
+@asynccontextmanager
+async def open_tier(where: str, cache_bytes: int = DEFAULT_CACHE_BYTES) -> AsyncIterator[Tier]:
+    """The tier at a directory or URL, for the time of the block; see `korvet.tier.objects.open_objects`.
+
+    :raises TierAway: a directory that cannot be used, or a URL that is none of a store.
+    """
+    objects = open_objects(where)
+    async with anyio.create_task_group() as tasks:
+        tier = Tier(objects, tasks, cache_bytes)
+        tasks.start_soon(tier.try_out)
+        yield tier
+        tasks.cancel_scope.cancel()
