@@ -208,7 +208,7 @@ def read_shelf(data: bytes | memoryview, member: Member) -> Manifest:
     if len(data) != member.footer_bytes or crc32c(data) != member.crc:
         raise DamagedManifest(f"the shelf of offset {member.first_offset} was changed or cut off")
     lines = bytes(data).decode(errors="replace").removeprefix(_SHELF.decode()).splitlines()
-    found = Manifest(_listed(line) for line in lines)
+    found = Manifest(map(listed_line, lines))
     is_whole = (
         found.members
         and found.members[0].first_offset == member.first_offset
@@ -220,7 +220,11 @@ def read_shelf(data: bytes | memoryview, member: Member) -> Manifest:
     return found
 
 
-def _listed(line: str) -> Member:
+def listed_line(line: str) -> Member:
+    """The member of a line of a shelf: its next offset, a space, its text.
+
+    :raises DamagedManifest:
+    """
     score, _, text = line.partition(" ")
     if not score.isdecimal():
         raise DamagedManifest(f"the line {line[:200]!r} of a shelf is not one of korvet's")
