@@ -26,7 +26,9 @@ _GROWTH: Final = 8
 _LEAST_MERGED: Final = 2
 _MOST_MERGED: Final = 64
 _SHELF: Final = b"korvet shelf 1\n"
-_TEXT: Final = re.compile(r"(segment|shelf) (\d+) (\d+) (\d+) (-?\d+) (\d+) (\d+) ([A-Za-z0-9._-]{1,128})", re.ASCII)
+_TEXT: Final = re.compile(
+    r"(segment|shelf) (\d+) (\d+) (\d+) (-?\d+) (-?\d+) (\d+) (\d+) ([A-Za-z0-9._-]{1,128})", re.ASCII
+)
 _LARGEST: Final = (1 << 63) - 1
 
 
@@ -44,8 +46,10 @@ class Member(NamedTuple):
     """The bytes of batches."""
     footer_bytes: int
     """The bytes after the batches; of a shelf, its object."""
+    max_timestamp: int
+    """The greatest of its batches, in milliseconds. A batch without timestamps counts from its append."""
     running_max_timestamp: int
-    """The greatest of all batches that the log ever had, up to its end, in milliseconds."""
+    """The greatest of all batches that the log ever had, up to its end."""
     running_bytes: int
     """The bytes of all these batches."""
     crc: int
@@ -82,8 +86,8 @@ def parse_member(text: str, next_offset: int) -> Member:
     :raises DamagedManifest:
     """
     if found := _TEXT.fullmatch(text):
-        first, size, footer, running_max, running, crc = map(int, found.groups()[1:-1])
-        member = Member(found[1], first, next_offset, size, footer, running_max, running, crc, found[8])
+        first, size, footer, own_max, running_max, running, crc = map(int, found.groups()[1:-1])
+        member = Member(found[1], first, next_offset, size, footer, own_max, running_max, running, crc, found[9])
         is_sound = first < next_offset <= _LARGEST and 0 < size <= _LARGEST and footer > 0 and running <= _LARGEST
         if is_sound and member.text() == text:
             return member
@@ -117,11 +121,9 @@ class Manifest:
         return found if found and found.first_offset <= offset else None
 
     def from_time(self, timestamp: int) -> Sequence[Member]:
-        """The members from the first one on that may have a batch with a timestamp not earlier.
-
-        Their footers say which one has it: a running maximum may be older than a member.
-        """
-        return self.members[bisect_left(self.members, timestamp, key=lambda one: one.running_max_timestamp) :]
+        """The members that have a batch with a timestamp not earlier."""
+        from_here = self.members[bisect_left(self.members, timestamp, key=lambda one: one.running_max_timestamp) :]
+        return [one for one in from_here if one.max_timestamp >= timestamp]
 
     def below(self, start: int) -> Sequence[Member]:
         """The members wholly below an offset. A shelf that lies across it stays, and with it a list of older segments:
@@ -195,6 +197,7 @@ def shelf(members: Sequence[Member], name: str) -> tuple[bytes, Member]:
         first_offset=members[0].first_offset,
         size_bytes=_size_bytes(members),
         footer_bytes=len(data),
+        max_timestamp=max(one.max_timestamp for one in members),
         crc=crc32c(data),
         name=name,
     )

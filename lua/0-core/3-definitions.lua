@@ -29,8 +29,8 @@ korvet.KEYSETS = {
   ]],
   tier = [[
     log stream record batches   meta hash identity, offsets, epochs, totals
-    tier zset `kind first size footer_bytes running_max_timestamp running_bytes crc name` of a segment by the offset
-      after it
+    tier zset `kind first size footer_bytes max_timestamp running_max_timestamp running_bytes crc name` of a segment by
+      the offset after it
     aborted zset `first last producer_id stable` by the last offset
   ]],
   group = [[

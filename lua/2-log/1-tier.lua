@@ -2,10 +2,10 @@
 --
 -- The zset `:tier` lists them, each by the offset after it; each begins where the one before it ends. A member is a
 -- text
---   kind first size footer_bytes running_max_timestamp running_bytes crc name
+--   kind first size footer_bytes max_timestamp running_max_timestamp running_bytes crc name
 -- kind is `segment`, or `shelf` for an object that lists segments in its turn; first is the first offset; size counts
--- the batches' bytes, and footer_bytes the footer's, or the whole shelf's; the running values are those of the last
--- entry's index; crc is the footer's CRC-32C, or the shelf's; name is the object's.
+-- the batches' bytes, and footer_bytes the footer's, or the whole shelf's; max_timestamp is the batches' own; the
+-- running values are those of the last entry's index; crc is the footer's CRC-32C, or the shelf's; name the object's.
 --
 -- One more member, the topic id, has the score -1 - log start. So the list alone says whose it is, and which records
 -- were deleted. The list exists from the first segment on, and so do two fields of the meta hash: tier, a random text
@@ -32,22 +32,22 @@ function tier.held_from(start, local_start)
   return math.max(tonumber(start), tonumber(local_start or 0))
 end
 
--- The numbers of a segment's text: first, size, running_max_timestamp, running_bytes.
+-- The numbers of a segment's text: first, size, max_timestamp; and its running values, a text.
 function tier.parsed(text)
-  local first, size, running_max, running_bytes =
-    string.match(text, '^%a+ (%d+) (%d+) %d+ (%-?%d+) (%d+) %d+ [%w._-]+$')
+  local first, size, max_timestamp, running =
+    string.match(text, '^%a+ (%d+) (%d+) %d+ (%-?%d+) (%-?%d+ %d+) %d+ [%w._-]+$')
   if not first then
     error('a segment cannot be read: ' .. text, 0)
   end
-  return tonumber(first), tonumber(size), running_max, running_bytes
+  return tonumber(first), tonumber(size), tonumber(max_timestamp), running
 end
 
 -- A segment's text.
-function tier.text(kind, first, size, footer_bytes, running, crc, name)
+function tier.text(kind, first, size, footer_bytes, max_timestamp, running, crc, name)
   if first < 0 or size < 0 or footer_bytes < 0 or crc < 0 or not string.find(name, '^[%w._-]+$') or #name > 128 then
     error('not a segment: first, size, footer_bytes and crc are not below 0, and a name is of letters and digits', 0)
   end
-  return string.format('%s %d %d %d %s %d %s', kind, first, size, footer_bytes, running, crc, name)
+  return string.format('%s %d %d %d %d %s %d %s', kind, first, size, footer_bytes, max_timestamp, running, crc, name)
 end
 
 -- True if the list ends where the meta hash says; without segments it is not there. nil if somebody deleted it.
@@ -136,6 +136,7 @@ korvet.define({
   args = [[
     topic_id   token names the list if this is its first segment   name of the object   first:int
     next:int the offset after it   size:int bytes of its batches   footer_bytes:int   crc:int of the footer
+    max_timestamp:int ms, the greatest of its batches; one without timestamps counts from its append
     first_index of the first entry in it, as the log had it   last_index of the last one
   ]],
   returns = [[{code, status, next_first, segments}: where the next segment begins, and how many there are. status: added
@@ -162,7 +163,9 @@ korvet.define({
   if not running then
     error('last_index is not an entry\'s: ' .. asked.last_index, 0)
   end
-  local text = tier.text('segment', asked.first, asked.size, asked.footer_bytes, running, asked.crc, asked.name)
+  local text = tier.text(
+    'segment', asked.first, asked.size, asked.footer_bytes, asked.max_timestamp, running, asked.crc, asked.name
+  )
   local count = redis.call('ZCOUNT', keys[3], 0, '+inf')
   if redis.call('ZSCORE', keys[3], text) then
     return { code.NONE, 'added', tier.next_first(keys[1], tier.held_from(meta[2], meta[5]), meta[6]), count }
@@ -224,8 +227,8 @@ korvet.define({
   description = "list a partition's segments from an offset on",
   keys = [[
     meta hash identity, offsets, epochs, totals
-    tier zset `kind first size footer_bytes running_max_timestamp running_bytes crc name` of a segment by the offset
-      after it
+    tier zset `kind first size footer_bytes max_timestamp running_max_timestamp running_bytes crc name` of a segment by
+      the offset after it
   ]],
   args = [[
     topic_id   offset:int 0 for all; those below the log start are no longer read
@@ -275,12 +278,12 @@ end
 
 -- The text of the object that takes the place of these segments.
 function tier.shelf(asked)
-  local first, bytes, running = nil, 0, nil
+  local first, bytes, newest, running = nil, 0, -1, nil
   for _, text in ipairs(asked.segments) do
-    local its_first, size, running_max, running_bytes = tier.parsed(text)
-    first, bytes, running = first or its_first, bytes + size, running_max .. ' ' .. running_bytes
+    local its_first, size, max_timestamp, its_running = tier.parsed(text)
+    first, bytes, newest, running = first or its_first, bytes + size, math.max(newest, max_timestamp), its_running
   end
-  return tier.text(asked.kind, first, bytes, asked.bytes, running, asked.crc, asked.name)
+  return tier.text(asked.kind, first, bytes, asked.bytes, newest, running, asked.crc, asked.name)
 end
 
 korvet.define({

@@ -40,7 +40,7 @@ def test_first_segment_makes_the_list_and_later_ones_follow_it(log: Tiered) -> N
     two = log.upload(30, 70)
     assert log.add(two, "other") == [0, b"added", 70, 2]
     assert log.listed() == (0, b"token", 0, 0, 0, 70, [(30, one.text), (70, two.text)], 0)
-    assert one.text == b"segment 0 15 77 1002 15 99 " + one.name.encode()
+    assert one.text == b"segment 0 15 77 1002 1002 15 99 " + one.name.encode()
 
 
 def test_repeated_add_changes_nothing_however_late_it_comes(log: Tiered) -> None:
@@ -323,7 +323,7 @@ def test_list_is_bounded_and_shelves_make_room(log: Tiered) -> None:
 def test_shelf_takes_the_place_of_its_segments_once(log: Tiered) -> None:
     texts = [log.seal(at, at + 20).text for at in range(0, 100, 20)]
     assert log.shelve(texts[:3]) == [0, b"shelved", 3]
-    shelf = b"shelf 0 30 88 1005 30 55 shelf"
+    shelf = b"shelf 0 30 88 1005 1005 30 55 shelf"
     assert log.listed().segments == [(60, shelf), (80, texts[3]), (100, texts[4])]
     before = log.dump()
     assert log.shelve(texts[:3]) == [0, b"shelved", 3]
@@ -349,7 +349,7 @@ def test_manifest_reads_the_texts_and_makes_those_of_shelves(log: Tiered) -> Non
 def test_merged_segment_takes_the_place_of_small_ones_and_may_be_shelved(log: Tiered) -> None:
     texts = [log.seal(at, at + 20).text for at in range(0, 100, 20)]
     assert log.shelve(texts[1:4], "merged", "segment") == [0, b"shelved", 3]
-    merged = b"segment 20 30 88 1007 40 55 merged"
+    merged = b"segment 20 30 88 1007 1007 40 55 merged"
     assert log.listed().segments == [(20, texts[0]), (80, merged), (100, texts[4])]
     assert log.shelve([texts[0], merged]) == [0, b"shelved", 2]
     assert log.drop(100) == [0, 100, 0]

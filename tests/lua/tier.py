@@ -20,6 +20,7 @@ class Upload(NamedTuple):
     first: int
     next: int
     size: int
+    max_timestamp: int
     first_index: str
     last_index: str
 
@@ -27,7 +28,8 @@ class Upload(NamedTuple):
     def text(self) -> bytes:
         """What the list has of it."""
         running_max, running_bytes = self.last_index.split()[3:5]
-        return f"segment {self.first} {self.size} 77 {running_max} {running_bytes} 99 {self.name}".encode()
+        words = self.first, self.size, 77, self.max_timestamp, running_max, running_bytes, 99, self.name
+        return b"segment " + " ".join(map(str, words)).encode()
 
 
 class Listed(NamedTuple):
@@ -71,11 +73,12 @@ class Tiered(TransactionLog):
         found: Any = self.server.xrange(self.log, f"{first + 1}-0", f"{next_offset}-0")
         indexes = [fields[b"i"].decode() for _, fields in found] or [self.index_at(next_offset)]
         size = sum(int(index.split()[1]) for index in indexes)
-        return Upload(f"{self.named:020d}", first, next_offset, size, indexes[0], indexes[-1])
+        newest = max(int(index.split()[2]) for index in indexes)
+        return Upload(f"{self.named:020d}", first, next_offset, size, newest, indexes[0], indexes[-1])
 
     def add(self, one: Upload, token: str = "token") -> list[Any]:
         """Code, status, where the next segment begins, number of segments."""
-        args = (self.topic_id, token, one.name, one.first, one.next, one.size, 77, 99, one.first_index, one.last_index)
+        args = (self.topic_id, token, one.name, one.first, one.next, one.size, 77, 99, *one[4:])
         reply: list[Any] = self.call("korvet_tier_add", *args, keys=self.tier_keys)
         return reply
 

@@ -57,7 +57,7 @@ async def _index_at(one: Front, partition: Partition, next_offset: int) -> bytes
 
 async def _upload(one: Front, partition: Partition, first: int, next_offset: int, records: int = 3) -> Upload:
     indexes = [await _index_at(one, partition, at) for at in (first + records, next_offset)]
-    return Upload(f"{first:020d}-x", first, next_offset, 300, 77, 99, *indexes)
+    return Upload(f"{first:020d}-x", first, next_offset, 300, 77, 99, 1000, *indexes)
 
 
 async def _tiered(one: Front, *, size: int = 10, local_start: int = 9) -> Partition:

@@ -42,5 +42,5 @@ def written(
 
 def member(footer: Footer, name: str = NAME) -> Member:
     """As Redis lists the first segment of a log."""
-    sizes = footer.size_bytes, footer.footer_bytes, footer.max_timestamp, footer.size_bytes
+    sizes = footer.size_bytes, footer.footer_bytes, footer.max_timestamp, footer.max_timestamp, footer.size_bytes
     return Member("segment", footer.first_offset, footer.next_offset, *sizes, footer.crc, name)

@@ -380,7 +380,7 @@ async def test_reader_without_a_turn_gives_up_at_its_deadline() -> None:
 async def test_shelf_is_read_once_and_checked() -> None:
     store, cache = Store(), Blocks(EVERYTHING)
     gets = Gets(store)
-    listed = [Member("segment", at, at + 1, 100, 50, 0, 100 * (at + 1), 0, NAME) for at in range(5)]
+    listed = [Member("segment", at, at + 1, 100, 50, 0, 0, 100 * (at + 1), 0, NAME) for at in range(5)]
     data, one = shelf(listed, NAME)
     await store.put("ns/t/0/a.shelf", [data])
     for _ in range(2):

@@ -32,7 +32,7 @@ def members(count: int, sizes: list[int] | None = None, kind: str = "segment") -
     for at in range(count):
         size = sizes[at] if sizes else 100
         running += size
-        found.append(Member(kind, 10 * at, 10 * at + 10, size, 50, 7 * (at // 2), running, at, NAME))
+        found.append(Member(kind, 10 * at, 10 * at + 10, size, 50, 7 * (at // 2), 7 * (at // 2), running, at, NAME))
     return found
 
 
@@ -40,17 +40,17 @@ def test_member_of_a_segment_is_read_from_its_text() -> None:
     whole, footer = written([batch(5, 3, 100, timestamp=70, producer=9)], 5)
     one = member(footer)
     assert parse_member(one.text(), 8) == one
-    assert one.text() == f"segment 5 161 {len(whole) - 161} 70 161 {footer.crc} {NAME}"
+    assert one.text() == f"segment 5 161 {len(whole) - 161} 70 70 161 {footer.crc} {NAME}"
     assert one.object_bytes == len(whole)
     path = one.path(folder_of("default", "o" * 249, TOPIC_ID.hex, 3))
     assert path == f"default/{'o' * 249}/{TOPIC_ID.hex}/3/00000000000000000005-{NAME}.segment"
 
 
 def test_largest_member_is_short() -> None:
-    numbers = LARGEST - 1, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST
+    numbers = LARGEST - 1, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST
     one = Member("segment", *numbers, (1 << 32) - 1, NAME)
     assert parse_member(one.text(), LARGEST) == one
-    assert len(one.text()) <= 145
+    assert len(one.text()) <= 165
 
 
 @given(
@@ -95,8 +95,11 @@ def test_member_of_an_offset_and_of_a_time_is_found() -> None:
         assert (found.first_offset // 10 if found else None) == (offset // 10 if 10 <= offset < 70 else None)
     # Records between the segments were deleted.
     assert Manifest([one.members[0], one.members[2]]).at(25) is None
-    # The running maxima are 0 7 7 14 14 21.
+    # The maxima are 0 7 7 14 14 21.
     assert [len(one.from_time(time)) for time in (-1, 0, 1, 7, 8, 21, 22)] == [6, 6, 5, 5, 3, 1, 0]
+    # Deleted records were younger than all others.
+    late = Manifest(member._replace(running_max_timestamp=99) for member in one.members)
+    assert [len(late.from_time(time)) for time in (-1, 0, 1, 7, 8, 21, 22)] == [6, 6, 5, 5, 3, 1, 0]
 
 
 def test_members_wholly_below_the_start_may_go() -> None:
@@ -190,7 +193,7 @@ def test_merging_writes_each_byte_again_only_a_few_times() -> None:
     one: list[Member] = []
     for at in range(20_000):
         kept += (size := sizes.randint(1000, 100_000))
-        one.append(Member("segment", at, at + 1, size, 50, 0, kept, 0, NAME))
+        one.append(Member("segment", at, at + 1, size, 50, 0, 0, kept, 0, NAME))
         while run := Manifest(one).to_merge(target):
             begin = one.index(run[0])
             merged = run[-1]._replace(first_offset=run[0].first_offset, size_bytes=sum(m.size_bytes for m in run))

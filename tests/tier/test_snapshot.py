@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 def snapshot(*ends: int, log_start: int = 0, tier_end: int | None = None, token: str = "t", epoch: int = 3) -> Snapshot:
     """A snapshot of segments with these ends, the first of which is the first one's beginning."""
     members = tuple(
-        Member("segment", first, after, 100, 50, 7, 100 * at, at, NAME)
+        Member("segment", first, after, 100, 50, 7, 7, 100 * at, at, NAME)
         for at, (first, after) in enumerate(pairwise(ends))
     )
     return Snapshot(

@@ -18,8 +18,8 @@ from korvet.store.log.partitions import Partitions
 
 
 class Upload(NamedTuple):
-    """An uploaded segment. ``first_index`` and ``last_index`` are the index texts of its first and last entry, as the
-    log had them when they were read."""
+    """An uploaded segment. ``max_timestamp`` is its footer's. ``first_index`` and ``last_index`` are the index texts of
+    its first and last entry, as the log had them when they were read."""
 
     name: str
     first: int
@@ -27,6 +27,7 @@ class Upload(NamedTuple):
     size: int
     footer_bytes: int
     crc: int
+    max_timestamp: int
     first_index: bytes
     last_index: bytes
 
