@@ -10,7 +10,9 @@ The first Fetch of a connection on a partition creates the Redis group of the cl
 
 A Fetch that finds too few bytes waits until its partitions' channels report appends. While it waits it keeps no large
 records, and reads them again at its end. It does not wait if the connection's share of memory, or the slice that one
-read may take, cut the records short.
+read may take, cut the records short. A partition whose records are on their way from a tier (`PartitionRead.pending`)
+is read again when they are there; at the end of the wait it is answered without records, as Kafka's DelayedRemoteFetch
+does.
 
 Source: KafkaApis.handleFetchRequest, FetchManager.newContext, ReplicaManager.fetchMessages, DelayedFetch
 """
@@ -41,6 +43,7 @@ from korvet.codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from korvet.errors import KorvetError
+from korvet.redis.wakeup import Listening
 from korvet.store.catalog.topic import Topic
 from korvet.store.log.log import Log
 from korvet.store.log.room import PartitionRead, Want
@@ -328,14 +331,16 @@ async def _wait(
     is_let_go = _let_go(ctx, reads)
     with frontend.wakeups.listen([want.partition.channel for want in wants]) as listening:
         await listening.ready()
+        _listen_to_pending(listening, wants, reads, None)
         moved = {
             want.partition.channel
             for want, read in zip(wants, reads, strict=True)
-            if read.code == 0 and not frontend.log.stands_at_end(want)
+            if read.code == 0 and read.pending is None and not frontend.log.stands_at_end(want)
         }
         while not frontend.draining.is_set():
             if moved:
                 await _read_again(ctx, wants, reads, moved, max_bytes)
+                _listen_to_pending(listening, wants, reads, moved)
                 if _is_enough(reads, min_bytes):
                     break
                 is_let_go = _let_go(ctx, reads) or is_let_go
@@ -350,6 +355,15 @@ async def _wait(
         _let_go(ctx, reads)
         return await _read_once(ctx, wants, max_bytes)
     return reads
+
+
+def _listen_to_pending(
+    listening: Listening, wants: Sequence[Want], reads: Sequence[PartitionRead], moved: Set[str] | None
+) -> None:
+    """Listen to the reads that await segments: those of some channels, or all."""
+    for want, read in zip(wants, reads, strict=True):
+        if read.pending is not None and (moved is None or want.partition.channel in moved):
+            listening.add(want.partition.channel, read.pending)
 
 
 def _let_go(ctx: Context, reads: Sequence[PartitionRead]) -> bool:

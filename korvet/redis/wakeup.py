@@ -11,7 +11,7 @@ A function's reply may reveal the message that Redis will publish. The caller ca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count
 from typing import Any
@@ -68,6 +68,7 @@ class Listening:
         self._wake: asyncio.Future[None] | None = None
         self._is_over = False
         """True if `wait` has timed out."""
+        self._futures: list[tuple[asyncio.Future[None], Callable[[object], None]]] = []
 
     def __enter__(self) -> Listening:
         for channel in self._channels:
@@ -75,6 +76,8 @@ class Listening:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for future, note in self._futures:
+            future.remove_done_callback(note)
         for channel in self._channels:
             channel.listeners.discard(self)
             if not channel.listeners:
@@ -104,6 +107,15 @@ class Listening:
                 timer.cancel()
         moved, self._moved = self._moved, set()
         return moved
+
+    def add(self, channel: str, future: asyncio.Future[None]) -> None:
+        """Take the end of a future for a message of a channel, for this task alone."""
+
+        def note(_: object) -> None:
+            self._note(channel)
+
+        future.add_done_callback(note)
+        self._futures.append((future, note))
 
     def wake(self) -> None:
         """Make `wait` return now, with '' among the channels."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -51,6 +51,16 @@ class Stored(NamedTuple):
     gets: Gets
     path: str
     member: Member
+
+
+class Found(NamedTuple):
+    """Bytes of a segment from a position on, up to a block that could not be read."""
+
+    footer: Footer
+    start: int
+    data: bytes | memoryview
+    error: KorvetError | None
+    """Of that block."""
 
 
 class Gets:
@@ -167,7 +177,7 @@ class Blocks:
         self.size_bytes = 0
         self.hits = self.misses = 0
         """Footers, shelves and blocks that were in memory or already requested, or not."""
-        self._budget_bytes = budget_bytes
+        self.budget_bytes = budget_bytes
         self._kept: OrderedDict[_Key, tuple[Any, int]] = OrderedDict()
         self._requested: dict[_Key, asyncio.Future[Any]] = {}
         """The result is what arrived, an error, or None if the request was given up."""
@@ -196,31 +206,59 @@ class Blocks:
 
         :raises ObjectMissing, TierAway, DamagedSegment: the first batch cannot be read.
         """
+        found = await self.find(stored, offset, most_bytes)
+        selected = found.footer.selected(found.data, found.start, offset, most_bytes)
+        if found.error is not None and not selected:
+            raise found.error
+        return selected
+
+    async def find(self, stored: Stored, offset: int, most_bytes: int) -> Found:
+        """The bytes in which `Footer.select` finds these batches.
+
+        :raises ObjectMissing, TierAway, DamagedSegment: the footer cannot be read.
+        """
         footer = await self.footer(stored)
         start, end = footer.span(offset, most_bytes)
-        data, error = await self._range(stored, footer, start, end)
-        found = footer.selected(data, start, offset, most_bytes)
-        if error is not None and not found:
-            raise error
+        return Found(footer, start, *await self._range(stored, footer, start, end))
+
+    def held(self, stored: Stored, offset: int, most_bytes: int) -> Found | None:
+        """As `find`; None if not all of it is in memory."""
+        footer: Footer | None = self._look_up((stored.gets, stored.path, _TAIL))
+        if footer is None:
+            return None
+        start, end = footer.span(offset, most_bytes)
+        numbers = _numbers(start, end)
+        found = {number: self._look_up((stored.gets, stored.path, number)) for number in numbers}
+        if None in found.values():
+            return None
+        self.hits += len(numbers)
+        return Found(footer, start, *_joined(found, numbers, start, end))
+
+    async def fetch(self, stored: Stored, start: int, end: int) -> None:
+        """Bring a range of batches into memory; blocks that fail are left out.
+
+        :raises ObjectMissing, TierAway, DamagedSegment: the footer cannot be read.
+        """
+        footer = await self.footer(stored)
+        missing = [
+            number for number in _numbers(start, end) if self._look_up((stored.gets, stored.path, number)) is None
+        ]
+        await self._find(stored, footer, missing, {})
+
+    def held_shelf(self, stored: Stored) -> Manifest | None:
+        """As `shelf`; None if it is not in memory."""
+        found: Manifest | None = self._look_up((stored.gets, stored.path, _TAIL))
         return found
 
     async def _range(
         self, stored: Stored, footer: Footer, start: int, end: int
     ) -> tuple[bytes | memoryview, KorvetError | None]:
         """The bytes of a range before the first block that fails, and its error."""
-        first = start // BLOCK_BYTES
-        numbers = range(first, -(-end // BLOCK_BYTES))
+        numbers = _numbers(start, end)
         found: dict[int, Any] = {}
         while missing := [number for number in numbers if number not in found]:
             await self._find(stored, footer, missing, found)
-        parts, error = [], None
-        for number in numbers:
-            if isinstance(found[number], KorvetError):
-                error = again(found[number])
-                break
-            at = number * BLOCK_BYTES
-            parts.append(memoryview(found[number])[max(0, start - at) : end - at])
-        return parts[0] if len(parts) == 1 else b"".join(parts), error
+        return _joined(found, numbers, start, end)
 
     async def _find(self, stored: Stored, footer: Footer, missing: Sequence[int], found: dict[int, Any]) -> None:
         """Find blocks in memory, wait for requested ones, and request the others. Given up ones stay missing."""
@@ -336,9 +374,29 @@ class Blocks:
         size_bytes += ENTRY_BYTES
         self._kept[key] = value, size_bytes
         self.size_bytes += size_bytes
-        while self.size_bytes > self._budget_bytes:
+        while self.size_bytes > self.budget_bytes:
             _, (_, freed_bytes) = self._kept.popitem(last=False)
             self.size_bytes -= freed_bytes
+
+
+def _numbers(start: int, end: int) -> range:
+    """The blocks around a range of bytes."""
+    return range(start // BLOCK_BYTES, -(-end // BLOCK_BYTES))
+
+
+def _joined(
+    found: Mapping[int, Any], numbers: range, start: int, end: int
+) -> tuple[bytes | memoryview, KorvetError | None]:
+    """The bytes of a range before the first block that failed, and its error."""
+    parts: list[memoryview] = []
+    error = None
+    for number in numbers:
+        if isinstance(found[number], KorvetError):
+            error = again(found[number])
+            break
+        at = number * BLOCK_BYTES
+        parts.append(memoryview(found[number])[max(0, start - at) : end - at])
+    return parts[0] if len(parts) == 1 else b"".join(parts), error
 
 
 def again(error: KorvetError) -> KorvetError:

@@ -108,6 +108,16 @@ class Table(Generic[T]):
         return self._layout.iter_unpack(self._data[at * self._layout.size :])
 
 
+class Selected(NamedTuple):
+    """Batches of a segment, and the position of the first one. ``next_offset`` is the one after the last batch."""
+
+    batches: memoryview
+    position: int
+    first_bytes: int
+    """The size of the first batch."""
+    next_offset: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
     """The facts about a segment's batches. Offsets from ``first_offset`` up to but without ``next_offset``; times in
@@ -149,28 +159,36 @@ class Footer:
         return start, min(self.size_bytes, max(least, start + INDEX_BYTES + most_bytes))
 
     def selected(self, data: Bytes, start: int, offset: int, most_bytes: int) -> memoryview:
+        """The batches of `select`; empty if there is none."""
+        found = self.select(data, start, offset, most_bytes)
+        return memoryview(data)[:0] if found is None else found.batches
+
+    def select(self, data: Bytes, start: int, offset: int, most_bytes: int) -> Selected | None:
         """The batches from an offset on, in bytes that begin at the ``start`` of a `span`: up to ``most_bytes``, and
         always the first one if it is whole.
 
-        Empty if there is none: a segment may have no batches for its last offsets. The index shows where the batches
+        None if there is none: a segment may have no batches for its last offsets. The index shows where the batches
         end, so no more of them than two of its entries have are looked at.
 
         :raises DamagedSegment: there is something else than a batch.
         """
-        view, begin, end = memoryview(data), 0, 0
+        view, begin, end, next_offset = memoryview(data), 0, 0, 0
         for batch, whole in batches(view):
             end += len(whole)
-            if batch.base_offset + batch.last_offset_delta >= offset:
+            next_offset = batch.base_offset + batch.last_offset_delta + 1
+            if next_offset > offset:
                 break
             begin = end
         if begin == end:
-            return view[:0]
-        limit = min(len(view), begin + most_bytes)
-        after = bisect_right(self.index, start + limit, key=lambda entry: entry.position)
-        end = max(end, self.index[after - 1].position - start)
-        for _, whole in batches(view[end:limit]):
+            return None
+        first_bytes, limit = end - begin, min(len(view), begin + most_bytes)
+        entry = self.index[bisect_right(self.index, start + limit, key=lambda one: one.position) - 1]
+        if entry.position - start > end:
+            end, next_offset = entry.position - start, entry.offset
+        for batch, whole in batches(view[end:limit]):
             end += len(whole)
-        return view[begin:end]
+            next_offset = batch.base_offset + batch.last_offset_delta + 1
+        return Selected(view[begin:end], start + begin, first_bytes, next_offset)
 
     def position_of_time(self, timestamp: int) -> int | None:
         """The position from which on to look for the first batch with a timestamp not earlier; None if none has."""

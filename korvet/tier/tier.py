@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 
 from korvet.tier.blocks import Blocks, Gets
 from korvet.tier.objects import Objects, TierAway, open_objects
+from korvet.tier.source import ColdReads
 
 log = structlog.get_logger()
 
@@ -30,6 +31,7 @@ class Tier:
         self.tasks = tasks
         self.gets = Gets(objects)
         self.blocks = Blocks(cache_bytes)
+        self.cold = ColdReads(self.gets, self.blocks, tasks)
         self.usable = anyio.Event()
         """Set once the store passed its trial. Nothing is written before, and reads need not wait for it."""
 

@@ -57,6 +57,7 @@ async def meta_of(log: Partitions, partition: Partition, reply: Sequence[Any]) -
         # Replies on one connection are ordered, so an older epoch means another history, and the memory is void.
         partition.forget()
         partition.note(meta.epoch, meta.end, meta.start)
+    partition.local_start = meta.local_start
     return meta
 
 

@@ -89,8 +89,9 @@ class Partition:
 
     __slots__ = (
         "aborted_pages", "channel", "end", "epoch", "holds_records", "in_flight", "index", "keys", "last_epoch",
-        "limits", "marked_end", "mean_bytes", "message", "message_ends", "read_at", "reader", "repairing", "repairs",
-        "replid", "run_id", "shared_at", "since", "start", "topic", "topic_id", "transaction_keys", "watched_at",
+        "limits", "local_start", "marked_end", "mean_bytes", "message", "message_ends", "read_at", "reader",
+        "repairing", "repairs", "replid", "run_id", "shared_at", "since", "start", "topic", "topic_id",
+        "transaction_keys", "watched_at",
     )  # fmt: skip
 
     def __init__(self, topic: Topic, index: int, keys: TransactionLogKeys) -> None:
@@ -103,6 +104,8 @@ class Partition:
         self.topic_id = topic.id.hex
         self.epoch = self.end = self.start = self.marked_end = -1
         """``marked_end`` is the offset after the last marker that this front-end wrote in the epoch."""
+        self.local_start = 0
+        """The last read one. Below it the log need not be looked at."""
         self.last_epoch = 0
         """The last known epoch, trusted or not; at first 0, the lowest of a log."""
         self.since = 0

@@ -15,8 +15,9 @@ one of them ended at or above the offset. The list may lose members meanwhile, s
 it. Entries out of memory have no aborted transactions (`Kept.is_settled`) and need no list.
 
 **Segments.** Redis holds a partition's offsets from `Meta.local_start` on. `_take` passes a read below it on to
-`Partitions.tier_of`. The meta hash is read after the entries, so it tells of each local trim that they show. Entries in
-memory stay what they were after one; if their batches are gone from Redis, the read comes to `_take`.
+`Partitions.tier_of`, and asks Redis for no entries if the local start that it read last is above the offset. The meta
+hash is read after the entries, so it tells of each local trim that they show. Entries in memory stay what they were
+after one; if their batches are gone from Redis, the read comes to `_take`.
 
 **Bounds.** A read reserves the bytes of its answer (`room`). Large replies take turns on the connection that all
 readers share (`fair_queue`): entries in slices, placed batches in pieces.
@@ -259,6 +260,7 @@ def _ask(log: Partitions, question: _Question, room: FetchRoom, last_id: str) ->
     (want, some), partition = question, question.want.partition
     message, since = log.wakeups.heard(partition.channel)
     has_entries = want.offset >= 0 and (room.is_empty or (want.max_bytes > 0 and room.left_bytes > 0))
+    has_entries = has_entries and some.entries > 0
     # What Redis answered this front-end may be newer than the last message.
     known = partition.epoch, partition.start, partition.end, partition.marked_end
     key = partition, want.offset if has_entries else None, last_id, some.entries, message, since, known

@@ -6,6 +6,7 @@ granted, the answer is cut short there (`PartitionRead.is_cut`), and the client'
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -62,6 +63,8 @@ class PartitionRead:
     diverging: EpochEnd | None = None
     aborted: Sequence[tuple[int, int]] | None = None
     is_cut: bool = False
+    pending: asyncio.Future[None] | None = None
+    """Done when the partition should be read again: its records are on their way from a tier."""
 
 
 class Expected(NamedTuple):
@@ -75,8 +78,10 @@ class Expected(NamedTuple):
 def expected(partition: Partition, offset: int, limit: int, end: int) -> Expected:
     """Estimate the entries from an offset on, up to a limit in bytes and the last known end, -1 if none is known.
 
-    A read gets entries that hold their batches in slices.
+    A read gets entries that hold their batches in slices. It gets none below the local start, where segments answer.
     """
+    if offset < partition.local_start:
+        return Expected(0, limit, 0)
     mean = max(_SMALLEST_COUNT_BYTES, partition.mean_bytes)
     is_placed = mean >= _PLACED_MEAN_BYTES
     spare = _SPARE_PLACED_ENTRIES if is_placed and not partition.holds_records else _SPARE_ENTRIES

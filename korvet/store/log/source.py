@@ -39,7 +39,8 @@ class TierSource(Protocol):
         """Read batches from an offset on that lies at or above the log start and below the local start.
 
         The answer has the offsets of ``meta``, and whole batches within `FetchRoom.limit`; the first of an empty room
-        always fits. What it takes of the room is taken. A failure of the tier is the answer's code.
+        always fits. What it takes of the room is taken. It waits for no store: see `PartitionRead.pending`. A failure
+        of the tier is the answer's code.
 
         :raises KorvetError: as code NOT_LEADER_OR_FOLLOWER.
         """

@@ -85,7 +85,7 @@ async def _offset_for_time(
         else:
             attempts -= 1
             read = await read_entry(log, partition, int(position))
-            found = None if read is None else await _found(log, *read, timestamp, log_start)
+            found = None if read is None else await found_in_batch(log, *read, timestamp, log_start)
             if found is not None:
                 return found
             # A trim removed the batch meanwhile, or only records below the log start match: continue after it.
@@ -93,7 +93,7 @@ async def _offset_for_time(
     raise StoreError(f"{partition.keys.log} changes again and again")
 
 
-async def _found(log: Partitions, entry: Entry, data: bytes, timestamp: int, log_start: int) -> Timed | None:
+async def found_in_batch(log: Partitions, entry: Entry, data: bytes, timestamp: int, log_start: int) -> Timed | None:
     """As `_in_batch`, in a thread if it may take long."""
     is_compressed = Batch._make(HEADER.unpack_from(data)).attributes & CODEC_MASK
     if not is_compressed and len(data) < _LONG_BYTES:

@@ -1,0 +1,485 @@
+"""Fetches below a log's local start: the same batches, from segments.
+
+**No Fetch waits for the store.** A read answers at once what is in memory. Else it starts a task and answers without
+records; `PartitionRead.pending` says when to read again. So a Fetch waits for a slow store at most its own time, and
+not at all while another of its partitions has records, as in Kafka's DelayedRemoteFetch. Tasks belong to the process:
+one goes on after its Fetch left, and the next Fetch finds what it brought.
+
+**Reading ahead.** A reader that goes on where an answer ended gets the following blocks requested before it asks for
+them, up to a window that doubles with each answer. All windows together fill at most a quarter of the blocks' budget.
+
+**Failures** last for `FAILED_S`, then another task tries. A store that is away is KAFKA_STORAGE_ERROR, damage is
+CORRUPT_MESSAGE for that range only, and a missing object is UNKNOWN_SERVER_ERROR.
+
+Source: ReplicaManager.readFromLog, DelayedRemoteFetch, RemoteLogReader, RemoteLogManager.read
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from korvet.codes import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, UNKNOWN_SERVER_ERROR
+from korvet.errors import DamagedLog, KorvetError, LostTier, StoreUnavailable, forget_frames
+from korvet.rate_limited_log import LineBudget
+from korvet.store.log import tier
+from korvet.store.log.entries import Entry
+from korvet.store.log.partition import Meta, Partition
+from korvet.store.log.partitions import Partitions
+from korvet.store.log.room import FetchRoom, PartitionRead, Want
+from korvet.store.log.source import Timed
+from korvet.store.log.times import found_in_batch
+from korvet.tier.blocks import Blocks, Damaged, Found, Gets, Stored, again
+from korvet.tier.manifest import Manifest, Member, folder_of
+from korvet.tier.objects import ObjectMissing, TierAway
+from korvet.tier.segment import BLOCK_BYTES, INDEX_BYTES, Selected, batches
+
+log = structlog.get_logger()
+
+MOST_READ_BYTES: Final = 4 * BLOCK_BYTES
+"""The most bytes that one answer takes of a partition's segments, beside a first batch that is larger."""
+MOST_AHEAD_BYTES: Final = 16 * BLOCK_BYTES
+FAILED_S: Final = 2.0
+_FIRST_AHEAD_BYTES: Final = 2 * BLOCK_BYTES
+_MOST_READS: Final = 512
+"""Reads that run, or whose outcome nobody has taken yet."""
+_LEFT_S: Final = 5.0
+"""The seconds after which a running read that nobody asks for any more makes room."""
+_AHEAD_S: Final = 10.0
+"""The seconds for which a reader's place is remembered."""
+_MOST_PLACES: Final = 10_000
+_AT_ONCE: Final = 512
+_MOST_MEMBERS: Final = 50_000
+"""The segments in all lists that are remembered, about 500 bytes each."""
+
+
+class _Key(NamedTuple):
+    """A place in a log, and the list of segments by which it is looked for."""
+
+    folder: str
+    token: bytes
+    epoch: int
+    offset: int
+
+
+class _Cold(NamedTuple):
+    """What a segment has at an offset."""
+
+    member: Member
+    found: Found
+    offset: int
+
+
+@dataclass(slots=True)
+class _Read:
+    """A cold read. After its end it has one of ``cold`` and ``error``, unless it was given up."""
+
+    asked_at: float
+    done: asyncio.Future[None]
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    cold: _Cold | None = None
+    error: KorvetError | None = None
+
+
+class _Place(NamedTuple):
+    """Where a reader will go on."""
+
+    at: float
+    window_bytes: int
+    until: tuple[int, int]
+    """How far blocks were requested: a segment's first offset, and a position in it."""
+
+
+class _Listed(NamedTuple):
+    token: bytes
+    epoch: int
+    manifest: Manifest
+
+
+class ColdReads:
+    """The cold reads of a process.
+
+    :param tasks: the tasks of reads run there.
+    """
+
+    def __init__(self, gets: Gets, blocks: Blocks, tasks: TaskGroup) -> None:
+        self.gets, self.blocks = gets, blocks
+        self.reads = self.failures = self.read_bytes = 0
+        """Answers with records from segments, failed reads, and the bytes of these records."""
+        self._tasks = tasks
+        self._reads: OrderedDict[_Key, _Read] = OrderedDict()
+        """The last one that was asked for comes last."""
+        self._places: OrderedDict[tuple[str, int], _Place] = OrderedDict()
+        self._lists: OrderedDict[str, _Listed] = OrderedDict()
+        self._listed_members = 0
+        self._lines = LineBudget(1, 60.0)
+
+    def of(self, namespace: str, logs: Partitions) -> Source:
+        """The segments of a namespace's logs."""
+        return Source(self, namespace, logs)
+
+    # ------------------------------------------------------------------ reads
+
+    def look(self, source: Source, want: Want, meta: Meta, most_bytes: int) -> _Read | _Cold | None:
+        """What memory has at an offset, or the read that looks for it; None if no more can run now."""
+        now, folder = source.logs.now(), source.folder(want.partition)
+        key = _Key(folder, meta.tier, meta.epoch, want.offset)
+        read = self._reads.get(key)
+        if read is not None and read.error is not None and now - read.asked_at > FAILED_S:
+            del self._reads[key]
+            read = None
+        if read is None:
+            if (cold := self._held(folder, meta, want.offset, most_bytes)) is not None:
+                return cold
+            if not self._has_room(now):
+                return None
+            read = self._reads[key] = _Read(now, asyncio.get_running_loop().create_future())
+            self._tasks.start_soon(self._run, key, read, source, want.partition, meta, most_bytes)
+        elif not read.done.done():
+            read.asked_at = now
+            self._reads.move_to_end(key)
+        elif read.error is None:
+            # Blocks have it for other readers.
+            del self._reads[key]
+        return read
+
+    def _held(self, folder: str, meta: Meta, offset: int, most_bytes: int) -> _Cold | None:
+        member = self._held_member(folder, meta.tier, meta.epoch, offset)
+        found = None if member is None else self.blocks.held(self.stored(folder, member), offset, most_bytes)
+        return None if member is None or found is None else _Cold(member, found, offset)
+
+    def _held_member(self, folder: str, token: bytes, epoch: int, offset: int) -> Member | None:
+        """As `member`; None if memory does not have it."""
+        listed = self._lists.get(folder)
+        if listed is None or (listed.token, listed.epoch) != (token, epoch):
+            return None
+        member = listed.manifest.at(offset)
+        if member is not None and member.kind == "shelf":
+            shelf = self.blocks.held_shelf(self.stored(folder, member))
+            member = None if shelf is None else shelf.at(offset)
+        return member
+
+    def _has_room(self, now: float) -> bool:
+        """True if one more read may run. Outcomes that nobody took make room, and then reads that nobody waits for."""
+        kept = [key for key, read in self._reads.items() if read.done.done()]
+        kept_bytes = sum(len(cold.found.data) for key in kept if (cold := self._reads[key].cold) is not None)
+        for key in kept:
+            cold, error = self._reads[key].cold, self._reads[key].error
+            is_stale = now - self._reads[key].asked_at > (FAILED_S if error is not None else _LEFT_S)
+            if is_stale or kept_bytes > self.blocks.budget_bytes // 4 or len(self._reads) >= _MOST_READS:
+                del self._reads[key]
+                kept_bytes -= 0 if cold is None else len(cold.found.data)
+        if len(self._reads) >= _MOST_READS:
+            key, read = next(iter(self._reads.items()))
+            if now - read.asked_at <= _LEFT_S:
+                return False
+            del self._reads[key]
+            read.scope.cancel()
+        return True
+
+    async def _run(
+        self, key: _Key, read: _Read, source: Source, partition: Partition, meta: Meta, most_bytes: int
+    ) -> None:
+        try:
+            with read.scope:
+                read.cold = await self._find(source, partition, meta, key.offset, most_bytes)
+        except KorvetError as error:
+            forget_frames(error)
+            read.error = error
+            self._note(partition, key.offset, error)
+        except Exception as error:
+            # A defect in one read must not end the tasks of all others.
+            log.exception("a read of the tier failed", topic=partition.topic.name, partition=partition.index)
+            read.error = KorvetError(str(error))
+        finally:
+            read.asked_at = source.logs.now()
+            read.done.set_result(None)
+        if read.scope.cancelled_caught and self._reads.get(key) is read:
+            del self._reads[key]
+
+    async def _find(self, source: Source, partition: Partition, meta: Meta, offset: int, most_bytes: int) -> _Cold:
+        """The bytes of the first batch from an offset on and of those after it."""
+        folder, is_fresh = source.folder(partition), False
+        while True:
+            try:
+                member = await self.member(source, partition, meta, offset)
+                stored = self.stored(folder, member)
+                found = await self.blocks.find(stored, offset, most_bytes)
+            except ObjectMissing:
+                # Perhaps it was merged with others, and is gone since.
+                if is_fresh:
+                    raise
+                self._forget(folder)
+                is_fresh = True
+                continue
+            if found.footer.select(found.data, found.start, offset, most_bytes) is not None:
+                return _Cold(member, found, offset)
+            if found.error is not None:
+                raise found.error
+            offset = member.next_offset
+
+    def _note(self, partition: Partition, offset: int, error: KorvetError) -> None:
+        self.failures += 1
+        if not isinstance(error, (TierAway, ObjectMissing, *Damaged)):
+            return
+        if self._lines.take((partition.topic_id, partition.index, str(error))) is not None:
+            log.error(
+                "records of a partition cannot be read from the tier",
+                topic=partition.topic.name, partition=partition.index, offset=offset, reason=str(error),
+                repair=_repair(partition, error),
+            )  # fmt: skip
+
+    # ------------------------------------------------------------------ lists
+
+    def stored(self, folder: str, member: Member) -> Stored:
+        """A segment or shelf of a partition."""
+        return Stored(self.gets, member.path(folder), member)
+
+    async def member(self, source: Source, partition: Partition, meta: Meta, offset: int) -> Member:
+        """The segment that holds an offset.
+
+        :raises LostTier: no one has it.
+        :raises KorvetError:
+        """
+        folder = source.folder(partition)
+        member = (await self.manifest(source, partition, meta, offset)).at(offset)
+        if member is not None and member.kind == "shelf":
+            member = (await self.blocks.shelf(self.stored(folder, member))).at(offset)
+        if member is None:
+            raise LostTier(f"no segment has offset {offset} of {partition.keys.log}")
+        return member
+
+    async def from_time(self, folder: str, manifest: Manifest, timestamp: int) -> Sequence[Member]:
+        """The segments that have a batch with a timestamp not earlier.
+
+        :raises KorvetError:
+        """
+        found: list[Member] = []
+        for member in manifest.from_time(timestamp):
+            if member.kind == "shelf":
+                found += (await self.blocks.shelf(self.stored(folder, member))).from_time(timestamp)
+            else:
+                found.append(member)
+        return found
+
+    async def manifest(self, source: Source, partition: Partition, meta: Meta, offset: int) -> Manifest:
+        """The list of a partition's segments, at least up to the one that holds an offset.
+
+        :raises LostTier: there is no whole list.
+        :raises KorvetError: the topic is gone, or the list is another one by now.
+        """
+        folder = source.folder(partition)
+        known = self._lists.get(folder)
+        if known is None or (known.token, known.epoch) != (meta.tier, meta.epoch):
+            known = None
+        if known is not None and known.manifest.at(offset) is not None:
+            self._lists.move_to_end(folder)
+            return known.manifest
+        # In one epoch the list grows at its end.
+        members = list(known.manifest.members) if known is not None else []
+        at, has_more = members[-1].next_offset if members else meta.start, True
+        while has_more:
+            page = await tier.listed(source.logs, partition, at, _AT_ONCE)
+            if page is None or (page.token, page.epoch) != (meta.tier, meta.epoch):
+                raise _Moved(f"the segments of {partition.keys.log} are another history's by now")
+            if page.segments:
+                members += Manifest.of_listed(page.segments).members
+                at = page.segments[-1][0]
+            has_more = page.has_more
+        manifest = Manifest(members)
+        self._forget(folder)
+        self._lists[folder] = _Listed(meta.tier, meta.epoch, manifest)
+        self._listed_members += len(members)
+        while self._listed_members > _MOST_MEMBERS and len(self._lists) > 1:
+            self._forget(next(iter(self._lists)))
+        return manifest
+
+    def _forget(self, folder: str) -> None:
+        if (listed := self._lists.pop(folder, None)) is not None:
+            self._listed_members -= len(listed.manifest.members)
+
+    # ------------------------------------------------------------------ reading ahead
+
+    def read_ahead(self, now: float, folder: str, member: Member, offset: int, selected: Selected) -> None:
+        """Request blocks after an answer, if its reader came from the end of another one."""
+        end = member.first_offset, selected.position + len(selected.batches)
+        former = self._places.pop((folder, offset), None)
+        while self._places and (len(self._places) >= _MOST_PLACES or self._oldest_place().at < now - _AHEAD_S):
+            self._places.popitem(last=False)
+        window_bytes, until = 0, end
+        if former is not None:
+            most_bytes = min(MOST_AHEAD_BYTES, self.blocks.budget_bytes // 4 // (len(self._places) + 1))
+            window_bytes = min(most_bytes, max(_FIRST_AHEAD_BYTES, 2 * former.window_bytes))
+            until = self._ask_ahead(folder, member, end, max(end, former.until), window_bytes)
+        self._places[folder, selected.next_offset] = _Place(now, window_bytes, until)
+
+    def _oldest_place(self) -> _Place:
+        return next(iter(self._places.values()))
+
+    def _ask_ahead(
+        self, folder: str, member: Member, end: tuple[int, int], until: tuple[int, int], window_bytes: int
+    ) -> tuple[int, int]:
+        """Request blocks until a window is full of which less than half is left. Returns how far they reach."""
+        listed = self._lists.get(folder)
+        spans: list[tuple[Member, int, int]] = []
+        left_bytes, ahead_bytes, at = window_bytes, 0, end
+        one: Member | None = member
+        while one is not None and left_bytes > 0:
+            begin = end[1] if one is member else 0
+            stop = min(one.size_bytes, begin + left_bytes)
+            left_bytes -= stop - begin
+            if (one.first_offset, stop) > until:
+                start = until[1] if until[0] == one.first_offset else begin
+                spans.append((one, start, stop))
+                ahead_bytes += start - begin
+            else:
+                ahead_bytes += stop - begin
+            at = one.first_offset, stop
+            is_whole = listed is not None and stop == one.size_bytes
+            one = (
+                self._held_member(folder, listed.token, listed.epoch, one.next_offset) if listed and is_whole else None
+            )
+        if not spans or 2 * ahead_bytes > window_bytes:
+            return until
+        self._tasks.start_soon(self._fetch_ahead, folder, spans)
+        return at
+
+    async def _fetch_ahead(self, folder: str, spans: Sequence[tuple[Member, int, int]]) -> None:
+        try:
+            for member, start, stop in spans:
+                await self.blocks.fetch(self.stored(folder, member), start, stop)
+        except KorvetError as error:
+            # The reader finds it when it gets there.
+            forget_frames(error)
+        except Exception:
+            log.exception("reading ahead in the tier failed", folder=folder)
+
+
+class Source:
+    """The segments of a namespace's logs: `korvet.store.log.source.TierSource`."""
+
+    def __init__(self, cold: ColdReads, namespace: str, logs: Partitions) -> None:
+        self.logs = logs
+        self._cold, self._namespace = cold, namespace
+
+    def folder(self, partition: Partition) -> str:
+        """The path of a partition's objects."""
+        return folder_of(self._namespace, partition.topic.name, partition.topic_id, partition.index)
+
+    async def read(self, want: Want, meta: Meta, room: FetchRoom) -> PartitionRead:
+        """As `TierSource.read`."""
+        found = PartitionRead(want.partition.index, 0, meta.end, meta.start, meta.stable)
+        limit = room.limit(want.max_bytes)
+        if limit <= 0 and not room.is_empty:
+            return found
+        looked = self._cold.look(self, want, meta, min(limit, MOST_READ_BYTES))
+        if isinstance(looked, _Read):
+            if not looked.done.done():
+                found.pending = looked.done
+                return found
+            if looked.error is not None:
+                return self._failed(want, looked.error)
+            looked = looked.cold
+        if looked is None:
+            return found
+        return await self._taken(want, found, looked, room)
+
+    async def offset_for_time(self, partition: Partition, meta: Meta, timestamp: int) -> Timed | None:
+        """As `TierSource.offset_for_time`."""
+        try:
+            manifest = await self._cold.manifest(self, partition, meta, meta.local_start - 1)
+            for member in await self._cold.from_time(self.folder(partition), manifest, timestamp):
+                if member.first_offset >= meta.local_start:
+                    break
+                found = await self._first_at(partition, meta, member, timestamp)
+                if found is not None:
+                    return found
+        except TierAway as error:
+            raise StoreUnavailable(str(error)) from None
+        except (ObjectMissing, *Damaged) as error:
+            raise DamagedLog(str(error)) from None
+        return None
+
+    async def _first_at(self, partition: Partition, meta: Meta, member: Member, timestamp: int) -> Timed | None:
+        """The first record of a segment from the log start on that is not older than a time."""
+        stored = self._cold.stored(self.folder(partition), member)
+        footer = await self._cold.blocks.footer(stored)
+        position = footer.position_of_time(timestamp)
+        if member.next_offset <= meta.start or position is None:
+            return None
+        offset = max(meta.start, footer.index[bisect_left(footer.index, position, key=lambda one: one.position)].offset)
+        while (selected := await self._some(stored, offset)) is not None:
+            for batch, whole in batches(selected.batches):
+                if batch.max_timestamp >= timestamp:
+                    next_offset, records = batch.base_offset + batch.last_offset_delta + 1, batch.last_offset_delta + 1
+                    entry = Entry(next_offset, records, batch.size_bytes, batch.leader_epoch, None, 0)
+                    found = await found_in_batch(self.logs, entry, bytes(whole), timestamp, meta.start)
+                    if found is not None:
+                        return found
+            offset = selected.next_offset
+            await asyncio.sleep(0)
+        return None
+
+    async def _some(self, stored: Stored, offset: int) -> Selected | None:
+        """Some batches of a segment, few enough to look at in one go; None if it has no more."""
+        found = await self._cold.blocks.find(stored, offset, INDEX_BYTES)
+        selected = found.footer.select(found.data, found.start, offset, INDEX_BYTES)
+        if selected is None and found.error is not None:
+            raise found.error
+        return selected
+
+    def _failed(self, want: Want, error: KorvetError) -> PartitionRead:
+        if isinstance(error, TierAway):
+            return PartitionRead(want.partition.index, KAFKA_STORAGE_ERROR)
+        if isinstance(error, Damaged):
+            return PartitionRead(want.partition.index, CORRUPT_MESSAGE)
+        if isinstance(error, ObjectMissing):
+            return PartitionRead(want.partition.index, UNKNOWN_SERVER_ERROR)
+        raise again(error)
+
+    async def _taken(self, want: Want, found: PartitionRead, cold: _Cold, room: FetchRoom) -> PartitionRead:
+        """Put batches into the answer, as many as fit."""
+        footer, start, data, _ = cold.found
+        selected = footer.select(data, start, cold.offset, min(room.limit(want.max_bytes), MOST_READ_BYTES))
+        if selected is None or (selected.first_bytes > room.limit(want.max_bytes) and not room.is_empty):
+            return found
+        sizes = [selected.first_bytes, len(selected.batches) - selected.first_bytes]
+        fitting = await room.fit(sizes if sizes[1] else sizes[:1])
+        if not fitting:
+            return found
+        if fitting == 1 and sizes[1]:
+            selected = footer.select(data, start, cold.offset, max(room.limit(want.max_bytes), sizes[0])) or selected
+        data_out = selected.batches
+        # A small part of a block would keep all of it in memory while it is sent.
+        found.records.append(bytes(data_out) if 2 * len(data_out) < len(data) else data_out)
+        found.size_bytes = len(data_out)
+        room.take(found.size_bytes)
+        # As in Kafka, a Fetch that has records of a tier does not wait for more.
+        found.is_cut = True
+        if want.is_committed:
+            within = footer.aborted_within(want.offset, selected.next_offset)
+            found.aborted = [(one.producer_id, one.first_offset) for one in within]
+        self._cold.reads += 1
+        self._cold.read_bytes += found.size_bytes
+        self._cold.read_ahead(self.logs.now(), self.folder(want.partition), cold.member, want.offset, selected)
+        return found
+
+
+class _Moved(KorvetError):
+    """Another history began during a read."""
+
+
+def _repair(partition: Partition, error: KorvetError) -> str:
+    """What an operator can do."""
+    if isinstance(error, TierAway):
+        return "readers try again; see that the store answers"
+    at = f"--topic {partition.topic.name} --partition {partition.index}"
+    return f"restore the object from a copy, or delete the records up to the next segment: korvet tier verify {at}"
