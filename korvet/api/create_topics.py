@@ -112,7 +112,7 @@ async def _problem(ctx: Context, catalog: Catalog, requested: requests.Creatable
         )
     misconfigured = await topic_misconfigured(ctx, {config.name: config.value for config in requested.configs}, {})
     if misconfigured is not None:
-        return ErrorCode.invalid_config, misconfigured
+        return misconfigured
     if requested.assignments:
         return manual_problem(requested, node_ids(ctx))
     return count_problem(requested.num_partitions, requested.replication_factor)

@@ -3,9 +3,9 @@
 Kafka 4.1's LogConfig has them, with the same types, defaults and validators, except for korvet's own. There are two
 kinds:
 
-- configs that act (retention, compaction, sizes, timestamps, compression);
-- configs of tiered storage, which is off, of files that korvet lacks (segments, indexes), or of Redis's work (flushes,
-  elections): any valid value is kept and shown.
+- configs that act (retention, compaction, sizes, timestamps, compression, the tier);
+- configs of files that korvet lacks (segments, indexes), or of Redis's work (flushes, elections): any valid value is
+  kept and shown.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ TOPIC_CONFIGS: Final = table(
             default="-2",
             synonym="log.local.retention.bytes",
             check=at_least(-2),
-            documentation="Bytes kept locally if tiered storage is on; -2 means retention.bytes.",
+            documentation="Bytes of a partition that Redis keeps of a topic in the tier; -2 means retention.bytes.",
         ),
         Config(
             name="local.retention.ms",
@@ -180,7 +180,7 @@ TOPIC_CONFIGS: Final = table(
             default="-2",
             synonym="log.local.retention.ms",
             check=at_least(-2),
-            documentation="Time kept locally if tiered storage is on; -2 means retention.ms.",
+            documentation="Time for which Redis keeps batches of a topic in the tier; -2 means retention.ms.",
         ),
         Config(
             name="max.compaction.lag.ms",
@@ -257,19 +257,19 @@ TOPIC_CONFIGS: Final = table(
             name="remote.log.copy.disable",
             kind=Kind.BOOLEAN,
             default="false",
-            documentation="Whether tiered storage stops copying.",
+            documentation="Whether no further batches of a topic in the tier go there.",
         ),
         Config(
             name="remote.log.delete.on.disable",
             kind=Kind.BOOLEAN,
             default="false",
-            documentation="Whether switching tiered storage off deletes what it holds.",
+            documentation="Kept and shown: a topic cannot leave the tier.",
         ),
         Config(
             name="remote.storage.enable",
             kind=Kind.BOOLEAN,
             default="false",
-            documentation="Whether tiered storage is on.",
+            documentation="Whether batches go to the tier, from where they are read once Redis no longer holds them.",
         ),
         Config(
             name="retention.bytes",

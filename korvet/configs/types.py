@@ -14,6 +14,7 @@ from decimal import Decimal
 from enum import IntEnum
 from ipaddress import ip_address
 from types import MappingProxyType
+from typing import Final
 from urllib.parse import urlsplit
 
 INT_MAX = 2**31 - 1
@@ -266,13 +267,20 @@ def throttled_replicas(name: str) -> Check:
 
 
 def topic_problem(
-    configs: Mapping[str, str | None], known: Mapping[str, Config], stored: Mapping[str, str]
+    configs: Mapping[str, str | None],
+    known: Mapping[str, Config],
+    stored: Mapping[str, str],
+    setting: Callable[[str], str] | None = None,
+    *,
+    has_tier: bool = False,
 ) -> str | None:
     """The reason why these are no valid configs of a topic, or None.
 
     :param configs: all of the topic's own configs after the change.
     :param known: the table of topic configs.
     :param stored: its present ones. An unchanged one is not checked: it may predate today's bounds.
+    :param setting: the value of a config that the topic does not have itself; by default the default.
+    :param has_tier: true if topics may have `remote.storage.enable`.
     Source: ControllerConfigurationValidator.validate, LogConfig.validate.
     """
     nulls = [name for name, value in configs.items() if value is None]
@@ -285,18 +293,65 @@ def topic_problem(
         why = None if value == stored.get(name) else problem(known[name], value or "")
         if why is not None:
             return why
-    return _conflict(configs, known)
+
+    def effective(name: str) -> str:
+        return configs.get(name) or (known[name].default or "" if setting is None else setting(name))
+
+    return _conflict(configs, known) or _tier_conflict(effective, stored, has_tier=has_tier)
+
+
+TIERED: Final = "remote.storage.enable"
+
+
+def is_tiered(configs: Mapping[str, str]) -> bool:
+    """True if a topic with these configs has `remote.storage.enable`."""
+    return normal(Kind.BOOLEAN, configs.get(TIERED, "false")) == "true"
+
+
+def _tier_conflict(effective: Callable[[str], str], stored: Mapping[str, str], *, has_tier: bool) -> str | None:
+    """The reason why a topic cannot have its records in the tier, or cannot leave it.
+
+    Source: LogConfig.validateTopicLogConfigValues
+    """
+    was_tiered = is_tiered(stored)
+    if not is_tiered({TIERED: effective(TIERED)}):
+        return _STAYS_TIERED if was_tiered else None
+    if not has_tier and not was_tiered:
+        return _NO_TIER
+    if set(split(effective("cleanup.policy"))) != {"delete"}:
+        return "Remote log storage only supports topics with cleanup.policy=delete"
+    for unit in ("bytes", "ms"):
+        name, local_name = f"retention.{unit}", f"local.retention.{unit}"
+        whole, local = int(effective(name)), int(effective(local_name))
+        refusal = f"Invalid value {local} for configuration {local_name}: Value must not be"
+        if whole >= 0 and local == -1:
+            return f"{refusal} -1 as {name} value is set as {whole}."
+        if 0 <= whole < local:
+            return f"{refusal} more than {name} property value: {whole}"
+    if normal(Kind.BOOLEAN, effective("remote.log.copy.disable")) == "true":
+        for unit in ("bytes", "ms"):
+            if int(effective(f"local.retention.{unit}")) not in (-2, int(effective(f"retention.{unit}"))):
+                return (
+                    f"When `remote.log.copy.disable` is set to true, the `local.retention.{unit}` and "
+                    f"`retention.{unit}` must be set to the identical value because there will be no more logs copied "
+                    "to the remote storage."
+                )
+    return None
+
+
+_NO_TIER: Final = (
+    "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
+)
+_STAYS_TIERED: Final = (
+    "Korvet does not disable remote storage of a topic. If you want to keep the remote data and turn to read only, "
+    "please set `remote.storage.enable=true,remote.log.copy.disable=true`. Else delete the topic."
+)
 
 
 def _conflict(configs: Mapping[str, str | None], known: Mapping[str, Config]) -> str | None:
     def number(name: str) -> int:
         return int(configs.get(name) or known[name].default or "0")
 
-    if parse(Kind.BOOLEAN, configs.get("remote.storage.enable") or "false"):
-        return (
-            "Tiered Storage functionality is disabled in the broker. "
-            "Topic cannot be configured with remote log storage."
-        )
     is_archived = (configs.get("korvet.retention") or "").strip() == "archived"
     if is_archived and "compact" in split(configs.get("cleanup.policy") or ""):
         return "korvet.retention=archived is unsupported for compacted topics: compaction removes unarchived records"

@@ -158,6 +158,26 @@ korvet.define({
 end)
 
 korvet.define({
+  name = 'catalog_tier', flags = { 'allow-oom' },
+  description = 'name the tier of the namespace, if it still has its former name',
+  keys = '@catalog',
+  args = "former '' for none   name of at most 4096 bytes; it is the front-end's own text",
+  returns = '{0, name}: what the tier is called then; may be repeated',
+  source = 'RemoteLogManagerConfig.isRemoteStorageSystemEnabled',
+}, function(keys, asked)
+  catalog.check_keys(keys)
+  local name = calls.call('HGET', keys[1], 'tier') or ''
+  if name == asked.former and name ~= asked.name then
+    if asked.name == '' or #asked.name > 4096 then
+      error('a tier is named by 1 to 4096 bytes', 0)
+    end
+    name = asked.name
+    calls.call('HSET', keys[1], 'tier', name) -- first write
+  end
+  return { code.NONE, name }
+end)
+
+korvet.define({
   name = 'catalog_configure', flags = { 'allow-oom' },
   description = 'change cluster-wide dynamic settings',
   keys = '@catalog',

@@ -15,6 +15,11 @@ function topic.live(topics_key, name, id)
   end
 end
 
+-- True if a topic with these configs has its batches in the tier.
+function topic.is_tiered(configs)
+  return string.find(string.lower(configs['remote.storage.enable'] or ''), '^%s*true%s*$') ~= nil
+end
+
 -- Write a topic and the catalog's next version. Returns the topic's JSON.
 function topic.store(keys, name, stored)
   local text = cjson.encode(stored)
@@ -107,7 +112,7 @@ korvet.define({
   keys = '@catalog',
   args = 'name   id hex   change JSON {"set": {name: value}, "delete": [name], "replace": bool}',
   returns = "{code, topic JSON}; '' when there is no such topic",
-  codes = 'UNKNOWN_TOPIC_OR_PARTITION',
+  codes = 'UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG (it would leave the tier)',
   source = 'ConfigurationControlManager.incrementalAlterConfigs, legacyAlterConfigs',
 }, function(keys, asked)
   local change = cjson.decode(asked.change)
@@ -116,21 +121,43 @@ korvet.define({
   if not found then
     return { code.UNKNOWN_TOPIC_OR_PARTITION, '' }
   end
-  found.configs = value.changed(found.configs, change)
+  local configs = value.changed(found.configs, change)
+  if topic.is_tiered(found.configs) and not topic.is_tiered(configs) then
+    return { code.INVALID_CONFIG, '' }
+  end
+  found.configs = configs
   return { code.NONE, topic.store(keys, asked.name, found) }
 end)
 
 korvet.define({
+  name = 'topic_deleted', flags = { 'no-writes', 'allow-oom' },
+  description = 'list the deleted topics whose objects in the tier have to go',
+  keys = 'meta hash version, cluster_id, last_producer_id, notes of deleted topics',
+  args = "cursor '0' at first, then the last reply's",
+  returns = '{0, cursor, [`deleted:<id>`, `name partitions ms of the deletion`, ...]}; call again until it is 0',
+  bound = 'about 500 topics a call',
+}, function(keys, asked)
+  local scanned = calls.call('HSCAN', keys[1], asked.cursor, 'MATCH', 'deleted:*', 'COUNT', catalog.PAGE)
+  return { code.NONE, scanned[1], scanned[2] }
+end)
+
+korvet.define({
   name = 'topic_delete', flags = { 'allow-oom' },
-  description = 'mark a topic as being deleted, or forget one that is marked',
+  description = 'mark a topic as being deleted, forget one that is marked, or forget that its objects have to go',
   keys = '@catalog',
-  args = 'name   id hex   step:begin|finish',
+  args = 'name   id hex   step:begin|finish|clear',
   returns = '{code}; may be repeated: begin of a marked topic and finish of a forgotten one are no errors',
+  notes = [[To finish a topic in the tier notes it in the meta hash, `deleted:<id>` -> `name partitions ms`. The note
+    alone says that the objects of this topic id are garbage, and clear removes it after them.]],
   codes = 'UNKNOWN_TOPIC_OR_PARTITION (begin: no such topic; finish: it is not marked)',
   source = 'ReplicationControlManager.deleteTopic',
 }, function(keys, asked)
-  local name = asked.name
+  local name, note = asked.name, 'deleted:' .. asked.id
   catalog.check_keys(keys)
+  if asked.step == 'clear' then
+    calls.call('HDEL', keys[1], note) -- first write
+    return { code.NONE }
+  end
   local found = topic.found(keys[2], name)
   local is_it = found and found.id == asked.id
   if asked.step == 'begin' then
@@ -145,7 +172,11 @@ korvet.define({
     if not found.deleting then
       return { code.UNKNOWN_TOPIC_OR_PARTITION }
     end
-    calls.call('HDEL', keys[2], name) -- first write
+    if topic.is_tiered(found.configs) then
+      local text = string.format('%s %d %d', name, found.partitions, value.now_ms())
+      calls.call('HSET', keys[1], note, text) -- first write
+    end
+    calls.call('HDEL', keys[2], name)
     catalog.publish(keys[1])
   end
   return { code.NONE }

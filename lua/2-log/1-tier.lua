@@ -26,6 +26,12 @@ tier.MOST_SEGMENTS = 1024
 -- Segments that one call lists, shelves or forgets.
 tier.AT_ONCE = 512
 tier.PAGE = 64
+-- Leader epochs that began below the local start, at most: a trim of the log forgets those of removed records, and one
+-- that keeps the records must not keep all epochs of years.
+tier.MOST_EPOCHS = 100
+-- The field cleaned after a local trim. Front-ends of 0.7 and older know nothing of the local start, and would skip all
+-- records below it. They take this for damage instead, and answer with an error.
+tier.FENCE = 'tier'
 
 -- The first offset that Redis holds, by the meta hash's start and local_start.
 function tier.held_from(start, local_start)
@@ -91,6 +97,16 @@ function tier.reached(tier_key, from, offset)
     end
   end
   return offset
+end
+
+-- The epochs text after a local trim: the last ones that began below it, as many as may stay, and all later ones.
+function tier.epochs_kept(epochs, local_start)
+  local kept, below = {}, 0
+  for epoch, start in string.gmatch(epochs, '(%d+):(%d+)') do
+    kept[#kept + 1] = epoch .. ':' .. start
+    below = tonumber(start) < local_start and #kept or below
+  end
+  return table.concat(kept, ',', math.max(1, below - tier.MOST_EPOCHS + 1))
 end
 
 -- True if an entry has this index.
@@ -196,9 +212,10 @@ korvet.define({
     other hold all of it)]],
   source = 'UnifiedLog.deleteOldSegments, incrementLocalLogStartOffset',
   notes = [[Nobody hears of it: entries and batches that a front-end remembers stay what they were. Footers of segments
-    name the aborted transactions that Redis forgets.]],
+    name the aborted transactions that Redis forgets, and the leader epochs if they are more than 100. Front-ends of 0.7
+    and older take the partition for damaged from then on.]],
 }, function(keys, asked)
-  local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'local_start', 'tier_end', 'epoch')
+  local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'local_start', 'tier_end', 'epoch', 'epochs')
   if meta[1] ~= asked.topic_id then
     return { code.GONE, -1, 0 }
   end
@@ -215,7 +232,10 @@ korvet.define({
   redis.call('ZCARD', keys[4])
   local below, is_more = log.page(keys[1], '-', value.integer(held_from) .. '-0')
   if held_from > from then
-    redis.call('HSET', keys[2], 'local_start', value.integer(held_from)) -- first write
+    redis.call(
+      'HSET', keys[2], 'local_start', value.integer(held_from), 'cleaned', tier.FENCE,
+      'epochs', tier.epochs_kept(meta[6], held_from)
+    ) -- first write
   end
   is_more = log.forget_aborted(keys[4], held_from) or is_more
   log.drop(keys[1], below)

@@ -11,7 +11,7 @@
 -- The key `<log>:spare` holds the stream under construction. After the swap it holds the former one, until the batches
 -- placed for that alone are removed. The field `compaction` of the meta hash is the lease, `token end_ms phase`:
 -- `clear` while a former spare is being removed, `build`, then `done`. Compaction has looked at each key
--- below the offset in the field `cleaned`.
+-- below the offset in the field `cleaned`; a partition of which Redis lacks the begin has a word there (tier.FENCE).
 -- Source: Cleaner, LogCleanerManager
 local compaction = {}
 
@@ -250,8 +250,8 @@ korvet.define({
   bound = '100 entries a call; or about 1 MiB',
   codes = 'GONE',
 }, function(keys, asked)
-  local meta = redis.call('HMGET', keys[2], 'topic_id', 'compaction', 'run_id', 'epoch', 'replid')
-  local is_as_seen = meta[3] == asked.run_id and meta[4] == asked.epoch and meta[5] == server.replid()
+  local meta = redis.call('HMGET', keys[2], 'topic_id', 'compaction', 'run_id', 'epoch', 'replid', 'tier_end')
+  local is_as_seen = not meta[6] and meta[3] == asked.run_id and meta[4] == asked.epoch and meta[5] == server.replid()
   if meta[1] ~= asked.topic_id or redis.call('EXISTS', keys[1]) == 0 then
     return { code.GONE, 0 }
   elseif string.match(meta[2] or '', '^%S+') ~= asked.token then

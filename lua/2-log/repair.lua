@@ -74,7 +74,7 @@ function log.rebuild_meta(keys, topic_id, tier_key)
     redis.call('HSET', meta_key, field, value.integer(tonumber(offset)))
   end
   for field, offset in pairs(tiered) do
-    redis.call('HSET', meta_key, field, value.integer(offset))
+    redis.call('HSET', meta_key, field, value.integer(offset), 'cleaned', tier.FENCE)
   end
   redis.call('HSETNX', keys[3], '', '0 0 0 0')
   if keys[4] then

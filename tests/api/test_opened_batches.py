@@ -225,12 +225,12 @@ async def test_schema_is_made_beside_the_loop_at_its_first_batch(redis_server: S
 @pytest.mark.anyio
 async def test_schema_is_made_beside_the_loop_when_it_is_set(redis_server: Server, made_in: list[int]) -> None:
     async with front(redis_server.url) as one:
-        ctx = cast(Context, SimpleNamespace(frontend=SimpleNamespace(log=one.log)))
+        ctx = cast(Context, SimpleNamespace(frontend=SimpleNamespace(log=one.log, catalog=one.catalog)))
         for _ in range(2):
             assert await topic_misconfigured(ctx, {VALUE_SCHEMA: json.dumps({"title": unique()})}, {}) is None
-            assert "not a JSON Schema" in (
-                await topic_misconfigured(ctx, {VALUE_SCHEMA: json.dumps({"type": unique()})}, {}) or ""
-            )
+            refusal = await topic_misconfigured(ctx, {VALUE_SCHEMA: json.dumps({"type": unique()})}, {})
+            assert refusal is not None
+            assert "not a JSON Schema" in refusal[1]
     assert len(made_in) == 4
     assert threading.get_ident() not in made_in
 

@@ -18,7 +18,7 @@ UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS = 3, 36, 37
 RETRY = -5
 
 
-POLICY_VIOLATION = 44
+INVALID_CONFIG, POLICY_VIOLATION = 40, 44
 
 
 class Catalog:
@@ -248,7 +248,7 @@ def test_late_finish_keeps_the_next_topic_of_that_name(catalog: Catalog) -> None
 
 
 def test_unknown_step_of_a_deletion_is_an_error(catalog: Catalog) -> None:
-    with pytest.raises(redis.ResponseError, match=r"step must be one of begin\|finish, not end"):
+    with pytest.raises(redis.ResponseError, match=r"step must be one of begin\|finish\|clear, not end"):
         catalog.call("korvet_topic_delete", "t", ID, "end")
 
 
@@ -347,3 +347,53 @@ def test_cursor_of_another_server_is_refused(catalog: Catalog) -> None:
     catalog.create_many(2000)
     _, _, _, cursor = catalog.page("0")
     assert catalog.page(b"0" * 40 + cursor[40:]) == (RETRY, {}, [], b"0")
+
+
+# ---------------------------------------------------------------------- topics in the tier
+
+TIERED = '{"remote.storage.enable": " True "}'
+
+
+def test_tier_of_a_namespace_is_named_once_and_renamed_by_its_former_name(catalog: Catalog) -> None:
+    def name(*args: str) -> Any:
+        return catalog.call("korvet_catalog_tier", *args)
+
+    assert name("other", "one") == [0, b""]
+    for _ in range(2):
+        assert name("", "one") == [0, b"one"]
+    assert (name("", "two"), name("one", "two"), name("one", "three")) == ([0, b"one"], [0, b"two"], [0, b"two"])
+    with pytest.raises(redis.ResponseError, match="named by 1 to 4096 bytes"):
+        name("two", "x" * 4097)
+
+
+@pytest.mark.parametrize(
+    "change",
+    ['{"delete": ["remote.storage.enable"]}', '{"set": {"remote.storage.enable": "false"}}', '{"replace": true}'],
+)
+def test_topic_never_leaves_the_tier(catalog: Catalog, change: str) -> None:
+    """An older front-end knows nothing of the tier, and may replace all settings."""
+    catalog.create(configs=TIERED)
+    version = catalog.version
+    assert catalog.call("korvet_topic_configure", "t", ID, change) == [INVALID_CONFIG, b""]
+    assert (catalog.version, catalog.topic()["configs"]) == (version, json.loads(TIERED))
+    assert catalog.call("korvet_topic_configure", "t", ID, '{"set": {"retention.ms": "5"}}')[0] == 0
+
+
+def test_deleted_topic_of_the_tier_is_noted_until_its_objects_are_gone(
+    catalog: Catalog, set_clock: Callable[[float], None]
+) -> None:
+    def noted() -> Any:
+        code, cursor, flat = catalog.server.fcall_ro("korvet_topic_deleted", 1, KEYS[0], "0")
+        assert (code, cursor) == (0, b"0")
+        return dict(zip(flat[::2], flat[1::2], strict=True))
+
+    set_clock(1000)
+    for topic_id, configs in ((ID, TIERED), (OTHER_ID, "{}")):
+        catalog.create(topic_id=topic_id, configs=configs)
+        for step in ("begin", "finish", "finish"):
+            assert catalog.call("korvet_topic_delete", "t", topic_id, step) == [0]
+    assert noted() == {f"deleted:{ID}".encode(): b"t 3 1000000"}
+    catalog.create()
+    for _ in range(2):
+        assert catalog.call("korvet_topic_delete", "t", ID, "clear") == [0]
+    assert (noted(), catalog.topic()["id"]) == ({}, ID)

@@ -201,7 +201,7 @@ def test_local_trim_leaves_log_start_epochs_and_readers_alone(log: Tiered) -> No
     before = log.meta_fields()
     with listening(log.server, log.log) as next_message:
         assert log.drop(50) == [0, 50, 0]
-        assert log.meta_fields() == before | {"local_start": "50"}
+        assert log.meta_fields() == before | {"local_start": "50", "cleaned": "tier"}
         assert [entry.next_offset for entry in log.entries()] == [60, 70, 80, 90, 100]
         log.put("next")
         assert next_message() == b"0 110"
@@ -518,3 +518,26 @@ def test_partition_without_segments_costs_what_it_did(log: Tiered) -> None:
     assert _calls(log.server, lambda: log.put()) == {"hmget": 1, "xadd": 1, "hset": 1, "spublish": 1}
     assert _calls(log.server, lambda: log.trim(10)) == trim | {"xtrim": 1}
     assert set(log.saved()) == set(log.keys)
+
+
+def test_local_trim_keeps_few_epochs_below_the_local_start(log: Tiered) -> None:
+    many = ",".join(f"{epoch}:{epoch // 2}" for epoch in range(1, 160)) + ",200:79,300:90"
+    log.seal(0, 90)
+    log.server.hset(log.meta, "epochs", many)
+    assert log.drop(80) == [0, 80, 0]
+    kept = log.meta_fields()["epochs"].split(",")
+    assert kept == many.split(",")[-101:]
+    assert log.drop(90) == [0, 90, 0]
+    assert log.meta_fields()["epochs"].split(",") == kept
+
+
+def test_compaction_that_ends_late_leaves_the_word_for_older_front_ends(log: Tiered) -> None:
+    """It began before the first segment, and found nothing to change."""
+    keys = (*log.keys[:3], f"{log.log}:spare")
+    assert log.call("korvet_log_compaction_begin", log.topic_id, "token", 1000, keys=keys)[1] == b"ready"
+    log.seal(0, 50)
+    assert log.drop(50) == [0, 50, 0]
+    meta = log.meta_fields()
+    args = (log.topic_id, "token", meta["run_id"], meta["epoch"], 100)
+    assert log.call("korvet_log_compaction_end", *args, keys=keys) == [0, 0]
+    assert log.meta_fields()["cleaned"] == "tier"

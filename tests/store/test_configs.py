@@ -150,6 +150,64 @@ def test_tiered_storage_is_off() -> None:
     assert _why(remote_storage_enable="false") is None
 
 
+def _tiered(**configs: str) -> str | None:
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    cluster = {"retention.bytes": "100"}
+    return topic_problem(
+        {"remote.storage.enable": "true", **named},
+        TOPIC_CONFIGS,
+        {},
+        lambda name: cluster.get(name, TOPIC_CONFIGS[name].default or ""),
+        has_tier=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("configs", "why"),
+    [
+        ({}, None),
+        ({"local_retention_ms": "5", "local_retention_bytes": "100"}, None),
+        ({"retention_ms": "-1", "retention_bytes": "-1", "local_retention_ms": "-1"}, None),
+        ({"cleanup_policy": "delete,delete"}, None),
+        ({"cleanup_policy": "compact"}, "Remote log storage only supports topics with cleanup.policy=delete"),
+        ({"cleanup_policy": "delete,compact"}, "Remote log storage only supports topics with cleanup.policy=delete"),
+        (
+            {"local_retention_bytes": "101"},
+            "Invalid value 101 for configuration local.retention.bytes: Value must not be more than retention.bytes "
+            "property value: 100",
+        ),
+        (
+            {"retention_ms": "7", "local_retention_ms": "-1"},
+            "Invalid value -1 for configuration local.retention.ms: Value must not be -1 as retention.ms value is set "
+            "as 7.",
+        ),
+        ({"remote_log_copy_disable": "true"}, None),
+        (
+            {"remote_log_copy_disable": "true", "local_retention_bytes": "99"},
+            "When `remote.log.copy.disable` is set to true, the `local.retention.bytes` and `retention.bytes` must be "
+            "set to the identical value because there will be no more logs copied to the remote storage.",
+        ),
+    ],
+)
+def test_limits_of_a_topic_in_the_tier_are_judged_as_by_kafka(configs: dict[str, str], why: str | None) -> None:
+    assert _tiered(**configs) == why
+
+
+def test_topic_stays_in_the_tier() -> None:
+    stored = {"remote.storage.enable": " True"}
+    changes: list[dict[str, str | None]] = [
+        {},
+        {"remote.storage.enable": "false"},
+        {"remote.log.delete.on.disable": "true"},
+    ]
+    for change in changes:
+        why = topic_problem(change, TOPIC_CONFIGS, stored, has_tier=True)
+        assert why is not None
+        assert why.startswith("Korvet does not disable remote storage of a topic.")
+    # No front-end of the namespace may have its tier at the moment.
+    assert topic_problem({**stored, "retention.ms": "1"}, TOPIC_CONFIGS, stored) is None
+
+
 def test_every_default_is_valid() -> None:
     for config in [*TOPIC_CONFIGS.values(), *BROKER_CONFIGS.values(), *GROUP_CONFIGS.values()]:
         if config.default is not None:

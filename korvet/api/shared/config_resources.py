@@ -25,7 +25,7 @@ from korvet.configs.client_metrics import UnknownConfig, subscription
 from korvet.configs.groups import GROUP_CONFIGS
 from korvet.configs.listeners import broker_config
 from korvet.configs.topics import TOPIC_CONFIGS, VALUE_SCHEMA
-from korvet.configs.types import Config, group_problem, is_integer, problem, topic_problem
+from korvet.configs.types import TIERED, Config, group_problem, is_integer, problem, topic_problem
 from korvet.configs.value_schema import is_made, is_value_schema
 from korvet.errors import KorvetError
 from korvet.security import acl as security
@@ -175,9 +175,9 @@ async def _alter_topic(
     change = make_change(resource, topic.configs, TOPIC_CONFIGS)
     if not isinstance(change, ConfigChange):
         return change
-    why = await topic_misconfigured(ctx, change.applied_to(topic.configs), topic.configs)
-    if why is not None:
-        return ErrorCode.invalid_config, why
+    misconfigured = await topic_misconfigured(ctx, change.applied_to(topic.configs), topic.configs)
+    if misconfigured is not None:
+        return misconfigured
     if validate_only:
         return DONE
     try:
@@ -186,15 +186,23 @@ async def _alter_topic(
         return change_failure(ctx, error)
 
 
-async def topic_misconfigured(ctx: Context, configs: Mapping[str, str | None], stored: Mapping[str, str]) -> str | None:
-    """The reason why a topic with the stored configs cannot have these, or None.
+async def topic_misconfigured(
+    ctx: Context, configs: Mapping[str, str | None], stored: Mapping[str, str]
+) -> tuple[ErrorCode, str] | None:
+    """The code and the reason why a topic with the stored configs cannot have these, or None.
 
     A schema is compiled in a thread, because that takes a while.
     """
     schema = configs.get(VALUE_SCHEMA) or ""
     if schema != stored.get(VALUE_SCHEMA) and not is_made(schema):
         await ctx.frontend.log.in_thread(partial(is_value_schema, schema))
-    return topic_problem(configs, TOPIC_CONFIGS, stored)
+    catalog = ctx.frontend.catalog
+    try:
+        has_tier = TIERED in configs and bool(await catalog.tier())
+    except KorvetError as error:
+        return change_failure(ctx, error)
+    why = topic_problem(configs, TOPIC_CONFIGS, stored, partial(catalog.setting, None), has_tier=has_tier)
+    return None if why is None else (ErrorCode.invalid_config, why)
 
 
 async def _alter_group(

@@ -48,6 +48,17 @@ _TOPICS_A_CALL: Final = 500
 _MOMENT_S: Final = 5.0
 
 
+class DeletedTopic(NamedTuple):
+    """A topic that was in the tier. Its objects are garbage, because its id never comes back."""
+
+    name: str
+    id: str
+    """32 hexadecimal digits."""
+    partitions: int
+    deleted_ms: int
+    """Redis's time of the deletion."""
+
+
 class _Reading(NamedTuple):
     """A numbered read of the catalog in progress."""
 
@@ -317,6 +328,51 @@ class Catalog(Settings):
     async def finish_delete(self, topic: Topic) -> ErrorCode:
         """Forget a topic whose partitions are gone; repeatable. UNKNOWN_TOPIC_OR_PARTITION."""
         return _code_of(await self._change("korvet_topic_delete", name=topic.name, id=topic.id.hex, step="finish"))
+
+    async def deleted(self) -> Sequence[DeletedTopic]:
+        """The deleted topics whose objects in the tier have to go.
+
+        :raises StoreUnavailable, StoreError:
+        """
+        found: dict[str, DeletedTopic] = {}
+        cursor: bytes | str = "0"
+        while True:
+            _, cursor, flat = await self._store.call_function(
+                Purpose.COORDINATE, "korvet_topic_deleted", [self._keys.meta], cursor=cursor
+            )
+            for field, text in _pairs(flat):
+                id, (name, partitions, ms) = field.decode().partition(":")[2], text.decode().split()
+                found[id] = DeletedTopic(name, id, int(partitions), int(ms))
+            if cursor == b"0":
+                return list(found.values())
+
+    async def clear_deleted(self, topic: DeletedTopic) -> None:
+        """Forget a deleted topic, after its objects are gone; repeatable.
+
+        :raises StoreUnavailable, StoreError:
+        """
+        await self._change("korvet_topic_delete", name=topic.name, id=topic.id, step="clear")
+
+    async def tier(self) -> str:
+        """The name of the namespace's tier, given by `name_tier`; empty if it never had one.
+
+        :raises StoreUnavailable, StoreError:
+        """
+        meta = self._keys.meta
+        found: bytes | None = await self._store.call(Purpose.COORDINATE, meta, "HGET", meta, "tier")
+        return (found or b"").decode(errors="replace")
+
+    async def name_tier(self, former: str, name: str) -> str:
+        """Give the namespace's tier a name if it still has the former one; empty for none. Returns its name then.
+
+        Topics may have `remote.storage.enable` from then on.
+
+        :raises StoreUnavailable, StoreError:
+        """
+        _, found = await self._store.call_function(
+            Purpose.COORDINATE, "korvet_catalog_tier", self._keys, former=former, name=name
+        )
+        return bytes(found).decode(errors="replace")
 
     async def configure_cluster(self, change: ConfigChange) -> ErrorCode:
         """Change the cluster-wide configs."""

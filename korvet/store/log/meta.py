@@ -17,6 +17,8 @@ META_FIELDS = (
     "local_start", "tier_end", "tier",
 )  # fmt: skip
 _ATTEMPTS = 4
+_FENCE = b"tier"
+"""In the field cleaned, where front-ends without segments expect a number, and find none (`lua/2-log/1-tier.lua`)."""
 
 
 class Unreadable(Enum):
@@ -48,7 +50,7 @@ async def meta_of(log: Partitions, partition: Partition, reply: Sequence[Any]) -
     try:
         stable = int(end) if first_open is None else max(int(start), int(first_open))
         aborted_until = -1 if last_aborted is None else int(last_aborted)
-        cleaned_until = -1 if cleaned is None else int(cleaned)
+        cleaned_until = -1 if cleaned is None or cleaned == _FENCE else int(cleaned)
         ends = int(start), int(end), int(epoch), epochs or b"", stable
         meta = Meta(*ends, aborted_until, cleaned_until, *_tier_of(int(start), *tier))
     except (TypeError, ValueError):
