@@ -80,14 +80,14 @@ class Front:
 
 
 @asynccontextmanager
-async def front(url: str) -> AsyncIterator[Front]:
+async def front(url: str, namespace: Namespace = NAMESPACE) -> AsyncIterator[Front]:
     """A front-end's store, catalog and log."""
     async with open_store(url) as store:
         await library.ensure(store)
         wakeups = Wakeups(store)
-        catalog = Catalog(NAMESPACE, store, wakeups)
+        catalog = Catalog(namespace, store, wakeups)
         await catalog.open()
-        yield Front(store=store, catalog=catalog, log=Log(NAMESPACE, store, catalog, wakeups), wakeups=wakeups)
+        yield Front(store=store, catalog=catalog, log=Log(namespace, store, catalog, wakeups), wakeups=wakeups)
 
 
 @contextmanager

@@ -23,14 +23,20 @@ async def index_at(one: Front, partition: Partition, next_offset: int) -> bytes:
     return bytes(found[0][1][1])
 
 
-def path_of(partition: Partition, first: int, name: str) -> str:
+def path_of(namespace: str, partition: Partition, first: int, name: str) -> str:
     """The path of a segment."""
-    folder = folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, partition.index)
+    folder = folder_of(namespace, partition.topic.name, partition.topic_id, partition.index)
     return object_path(folder, "segment", first, name)
 
 
 async def seal(
-    one: Front, objects: Objects, partition: Partition, bounds: Sequence[int], *, local_start: int | None = None
+    one: Front,
+    objects: Objects,
+    partition: Partition,
+    bounds: Sequence[int],
+    *,
+    local_start: int | None = None,
+    namespace: str = NAMESPACE.name,
 ) -> list[str]:
     """Put the batches between each two bounds into a segment, and trim Redis. Returns the objects' paths.
 
@@ -42,7 +48,7 @@ async def seal(
     for number, (first, next_offset) in enumerate(pairwise(bounds)):
         data, ends, footer = _segment(partition, whole, first, next_offset, aborted, footer)
         name = f"segment{number}-{first}"
-        paths.append(path_of(partition, first, name))
+        paths.append(path_of(namespace, partition, first, name))
         await objects.put(paths[-1], data)
         indexes = [await index_at(one, partition, end) for end in (ends[0], ends[-1])]
         sizes = footer.size_bytes, footer.footer_bytes, footer.crc, footer.max_timestamp
