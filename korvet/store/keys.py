@@ -173,6 +173,11 @@ class Namespace:
         return f"{self._catalog_unit}:frontends"
 
     @cached_property
+    def doomed(self) -> str:
+        """The zset of objects of the tier that may be deleted."""
+        return f"{self._catalog_unit}:doomed"
+
+    @cached_property
     def security(self) -> SecurityKeys:
         unit = f"korvet:{{{_encoded(self.name)}:@security}}"
         return SecurityKeys._make(f"{unit}:{name}" for name in SecurityKeys._fields)

@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
+from urllib.parse import quote
 
 from crc32c import crc32c
 
@@ -73,7 +74,18 @@ class Member(NamedTuple):
 
 def folder_of(namespace: str, topic: str, topic_id: str, partition: int) -> str:
     """The path of a partition's objects below the prefix of the tier. ``topic_id`` has 32 hexadecimal digits."""
-    return f"{namespace}/{topic}/{topic_id}/{partition}"
+    return f"{topic_folder(namespace, topic, topic_id)}/{partition}"
+
+
+def topic_folder(namespace: str, topic: str, topic_id: str) -> str:
+    """The path of a topic's objects."""
+    return f"{in_path(namespace)}/{in_path(topic)}/{topic_id}"
+
+
+def in_path(name: str) -> str:
+    """A namespace or topic in a path: as in a URL, but with `=` for `%`, and so no dot at the beginning."""
+    text = quote(name, safe="").replace("~", "%7E").replace("%", "=")
+    return f"=2E{text[1:]}" if text.startswith(".") else text
 
 
 def object_path(folder: str, kind: str, first_offset: int, name: str) -> str:

@@ -28,12 +28,13 @@ from obstore.store import LocalStore, from_url
 
 from korvet.errors import KorvetError
 from korvet.store.threads import FairThreads
+from korvet.tier.manifest import in_path
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 Bytes = bytes | memoryview
-_PATH: Final = re.compile(r"(?!\.)[A-Za-z0-9._-]+(/(?!\.)[A-Za-z0-9._-]+)*")
+_PATH: Final = re.compile(r"(?!\.)[A-Za-z0-9._=-]+(/(?!\.)[A-Za-z0-9._=-]+)*")
 _NO_BUCKET: Final = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _QUERY: Final = re.compile(r"\?\S*")
@@ -42,6 +43,7 @@ _ABANDONED_S: Final = 86400.0
 _WRITERS: Final = 4
 _WRITERS_OF_ONE: Final = 2
 _OWNER_BYTES: Final = 4096
+_LISTED: Final = 1000
 _PUT_WITHIN: Final = timedelta(minutes=5)
 """The most time of a request. Readers have a shorter deadline (`korvet.tier.blocks`)."""
 _CONNECT_WITHIN: Final = timedelta(seconds=5)
@@ -60,12 +62,13 @@ class ObjectExists(KorvetError):
 
 
 class Owner(NamedTuple):
-    """The Redis that may write below a prefix: its cluster id, and a token that it got when it became the owner."""
+    """The Redis that may write a namespace's objects: its cluster id, and a token of its run; see
+    `korvet.tier.ownership`."""
 
     cluster_id: str
     incarnation: str
     generation: int
-    """How often the prefix got an owner, this one included."""
+    """How often the namespace got an owner, this one included."""
 
 
 class Objects:
@@ -136,19 +139,32 @@ class Objects:
         finally:
             await self.delete(path)
 
-    async def owner(self) -> Owner | None:
-        """The owner of the prefix; None if it never had one.
+    async def names(self, folder: str) -> Sequence[str]:
+        """Some paths of objects below a folder, not all of them. What a listing lacks may be there nevertheless.
 
         :raises TierAway:
         """
-        found, generation = None, 1
+        _check_path(folder)
+        with self._named(folder):
+            async for some in obstore.list(self._store, prefix=folder, chunk_size=_LISTED):
+                return [one["path"] for one in some]
+        return ()
+
+    async def owner(self, namespace: str, known: Owner | None = None) -> Owner | None:
+        """The owner of a namespace's objects; None if they never had one.
+
+        :param known: a former one, or the present one, which saves reads.
+        :raises TierAway:
+        """
+        found, generation = known, known.generation + 1 if known else 1
         with suppress(ObjectMissing):
             while True:
-                found = _owner_of(await self.read(_owner_path(generation), 0, _OWNER_BYTES), generation)
+                data = await self.read(owner_path(namespace, generation), 0, _OWNER_BYTES)
+                found = _owner_of(data, namespace, generation)
                 generation += 1
         return found
 
-    async def claim(self, cluster_id: str, incarnation: str, former: Owner | None) -> Owner:
+    async def claim(self, namespace: str, cluster_id: str, incarnation: str, former: Owner | None) -> Owner:
         """Make a Redis the owner after the former one. Returns the owner: another one, if that was faster.
 
         :raises TierAway: unknown who the owner is.
@@ -156,8 +172,8 @@ class Objects:
         owner = Owner(cluster_id, incarnation, former.generation + 1 if former else 1)
         fields = {"cluster_id": cluster_id, "incarnation": incarnation}
         with suppress(ObjectExists):
-            await self.put(_owner_path(owner.generation), [json.dumps(fields).encode()])
-        found = await self.owner()
+            await self.put(owner_path(namespace, owner.generation), [json.dumps(fields).encode()])
+        found = await self.owner(namespace, former)
         assert found is not None
         return found
 
@@ -301,16 +317,17 @@ def _check_path(path: str) -> None:
         raise ValueError(f"{path!r} is no path of an object")
 
 
-def _owner_path(generation: int) -> str:
-    return f"owner-{generation:020d}.json"
+def owner_path(namespace: str, generation: int) -> str:
+    """The object that names a namespace's owner. A topic called `owner` has only folders there."""
+    return f"{in_path(namespace)}/owner/{generation:020d}.json"
 
 
-def _owner_of(data: memoryview, generation: int) -> Owner:
+def _owner_of(data: memoryview, namespace: str, generation: int) -> Owner:
     try:
         fields = json.loads(bytes(data))
         return Owner(str(fields["cluster_id"]), str(fields["incarnation"]), generation)
     except (ValueError, KeyError, TypeError):
-        raise TierAway(f"{_owner_path(generation)} does not name an owner") from None
+        raise TierAway(f"{owner_path(namespace, generation)} does not name an owner") from None
 
 
 def _make_durable(directory: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from crc32c import crc32c
 
 from korvet.errors import KorvetError
-from korvet.tier.manifest import DamagedManifest, Manifest, Member, folder_of, listed_line
+from korvet.tier.manifest import DamagedManifest, Manifest, Member, folder_of, in_path, listed_line
 
 MOST_BYTES: Final = 64 << 20
 """Of one snapshot: 1024 members take 0.2 MiB, and 10,000 topics some 5 MiB."""
@@ -158,7 +158,7 @@ class Topics:
 
 def topics_folder(namespace: str) -> str:
     """As `Topics.folder`."""
-    return f"{namespace}/topics"
+    return f"{in_path(namespace)}/topics"
 
 
 def _topic_of(fields: Mapping[str, Any]) -> TieredTopic:

@@ -32,6 +32,10 @@ class Tier:
         self.gets = Gets(objects)
         self.blocks = Blocks(cache_bytes)
         self.cold = ColdReads(self.gets, self.blocks, tasks)
+        self.sealed_segments = self.sealed_bytes = self.deleted_objects = self.failures = 0
+        """What this process put and deleted, and how often a partition's turn failed."""
+        self.waiting_bytes: dict[str, int] = {}
+        """The bytes of batches that are not in a segment yet, by the logs that this process seals."""
         self.usable = anyio.Event()
         """Set once the store passed its trial. Nothing is written before, and reads need not wait for it."""
 

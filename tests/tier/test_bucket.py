@@ -52,12 +52,12 @@ async def test_bucket_that_is_not_there_or_not_reached_is_away(
     environment: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     absent = open_objects("s3://no-such-bucket/prefix")
-    for call in (absent.put("a", [b"x"]), absent.read("a", 0, 1), absent.owner()):
+    for call in (absent.put("a", [b"x"]), absent.read("a", 0, 1), absent.owner("ns")):
         with pytest.raises(TierAway, match=r"^s3://no-such-bucket/prefix: there is no such bucket$"):
             await call
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     unreached = open_objects(f"s3://{environment.bucket}/prefix")
-    for call in (unreached.put("a", [b"x"]), unreached.read("a", 0, 1), unreached.delete("a"), unreached.owner()):
+    for call in (unreached.put("a", [b"x"]), unreached.read("a", 0, 1), unreached.delete("a"), unreached.owner("ns")):
         with pytest.raises(TierAway, match=r"^s3://") as caught:
             await call
         assert "\n" not in str(caught.value)

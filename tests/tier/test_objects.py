@@ -100,35 +100,35 @@ async def test_store_that_replaces_objects_fails_its_trial() -> None:
 
 
 async def test_prefix_has_one_owner_until_another_takes_over(objects: Objects) -> None:
-    assert await objects.owner() is None
-    mine = await objects.claim("cluster", "first", None)
-    assert mine == Owner("cluster", "first", 1) == await objects.owner()
+    assert await objects.owner("ns") is None
+    mine = await objects.claim("ns", "cluster", "first", None)
+    assert mine == Owner("cluster", "first", 1) == await objects.owner("ns")
     # The answer was lost, and the call is repeated.
-    assert await objects.claim("cluster", "first", None) == mine
+    assert await objects.claim("ns", "cluster", "first", None) == mine
     # A second Redis that found no owner a moment ago.
-    assert await objects.claim("other", "second", None) == mine
-    taken = await objects.claim("other", "second", mine)
-    assert taken == Owner("other", "second", 2) == await objects.owner()
+    assert await objects.claim("ns", "other", "second", None) == mine
+    taken = await objects.claim("ns", "other", "second", mine)
+    assert taken == Owner("other", "second", 2) == await objects.owner("ns")
     # The former owner, late.
-    assert await objects.claim("cluster", "third", mine) == taken
+    assert await objects.claim("ns", "cluster", "third", mine) == taken
 
 
 async def test_one_of_many_claims_wins_and_all_learn_it(objects: Objects) -> None:
     answers: list[Owner] = []
 
     async def claim(number: int) -> None:
-        answers.append(await objects.claim("cluster", str(number), None))
+        answers.append(await objects.claim("ns", "cluster", str(number), None))
 
     async with anyio.create_task_group() as tasks:
         for number in range(8):
             tasks.start_soon(claim, number)
-    assert set(answers) == {await objects.owner()}
+    assert set(answers) == {await objects.owner("ns")}
 
 
 async def test_damaged_owner_is_no_free_prefix(objects: Objects) -> None:
-    await objects.put("owner-00000000000000000001.json", [b"{"])
+    await objects.put("ns/owner/00000000000000000001.json", [b"{"])
     with pytest.raises(TierAway, match="does not name an owner"):
-        await objects.owner()
+        await objects.owner("ns")
 
 
 class Trace:
@@ -205,7 +205,7 @@ async def test_directory_that_is_not_mounted_is_away_and_has_no_missing_objects(
         with pytest.raises(TierAway, match="not mounted"):
             await directory.put("a/2.segment", PARTS)
         with pytest.raises(TierAway):
-            await directory.owner()
+            await directory.owner("ns")
     assert os.listdir(tmp_path / "tier") == []
 
 

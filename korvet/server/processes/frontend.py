@@ -196,6 +196,7 @@ async def serve_listeners(
             await _once_redis_serves(partial(registry.open, process.outages))
             tasks.start_soon(registry.keep, frontend.draining)
             start_sweeps(opened.tasks, frontend, registry)
+            process.start_tiering(opened.tasks, frontend)
         if opened.namespaces is not None:
             addresses = _leased_addresses(settings, bound, None)
             active = Activity()

@@ -376,6 +376,7 @@ class Namespaces:
         async with anyio.create_task_group() as tasks:
             start_following(tasks, frontend, has_users=self._has_users)
             start_sweeps(tasks, frontend, registry)
+            self._process.start_tiering(tasks, frontend)
             tasks.start_soon(opened.allowance.watch)
             opened.frontend = frontend
             if self._open.get(opened.tenant.name) is not opened or self.draining.is_set():

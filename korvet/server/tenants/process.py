@@ -196,6 +196,16 @@ class Process:
             sweeps=self.sweeps,
         )
 
+    def start_tiering(self, tasks: TaskGroup, frontend: Frontend) -> None:
+        """Start to tier a namespace, if there is a tier. It needs no turn: each partition has a lease of its own."""
+        if self.tier is None:
+            return
+        from korvet.tier.tierer import Tierer
+
+        reserve = self.shared.reserve
+        tierer = Tierer(self.tier, frontend.namespace, frontend.catalog, frontend.log, frontend.activity, reserve)
+        tasks.start_soon(tierer.run)
+
     def _authorizer(
         self, namespace: Namespace, store: Store, wakeups: Wakeups, audit: Audit, super_users: str | None
     ) -> Authorizer | None:

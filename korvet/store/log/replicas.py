@@ -58,6 +58,8 @@ _LOOK_S = 0.05
 _FLUSH_MS = 1000
 """The time from which everysec begins the next flush."""
 _UNKNOWN_TARGET = -1
+_AGE_S = 5.0
+"""The age of writes that a server has flushed with appendfsync everysec, as long as its disk keeps up."""
 
 
 class Replication(NamedTuple):
@@ -252,6 +254,31 @@ class Replicas:
             waiting.append(append)
             self._join(append)
         return all([await self.confirmed(append, timeout_s) for append in waiting])
+
+    async def persisted(self, partition: Partition, timeout_s: float) -> bool:
+        """Wait until all writes of a partition that were answered so far are on its server's disk, if that has an
+        append-only file, and on all replicas in sync; false at the timeout.
+
+        A server that cannot tell of its disk gets some seconds instead, which prove nothing.
+
+        :raises StoreUnavailable: with its outcome unknown, if the server was lost or is another one by now.
+        :raises StoreError:
+        """
+        key = partition.keys.meta
+        server = self._server(key)
+        if server is None or self._now() - server.known_at > _KNOWN_S or server.no_disk is None:
+            await self.ask(key, on_disk=True)
+            server = self._server(key)
+        if server is None:
+            return False
+        if server.no_disk:
+            await anyio.sleep(_AGE_S)
+        touch = ("FCALL", "korvet_log_touch", 1, key, partition.topic_id)
+        write = UnconfirmedAppend(
+            key, touch, server.in_sync + 1, self._store.history(key), awaits_disk=server.no_disk == ""
+        )
+        self._join(write)
+        return await self.confirmed(write, timeout_s)
 
     def _answered(self, append: UnconfirmedAppend, reply: asyncio.Future[Any]) -> None:
         if not reply.cancelled() and reply.exception() is None and reply.result().startswith(b"0 "):

@@ -1,0 +1,122 @@
+"""Who may write a namespace's objects: one run of one Redis.
+
+The owner is an object with the cluster id of the namespace and the run id of its catalog's server. Another cluster id
+is another Redis, or one that was emptied: it only reads. Another run id is a restart, a failover, or a *copy* of the
+Redis beside it. So the new run puts a challenge first. The owner looks for one every few seconds, and answers it by
+taking the next generation. If no answer came within `WAIT_S`, the new run takes that. So of a Redis and its copy the
+running owner stays the owner, and after a restart tiering goes on within a minute.
+
+An owner is sure of it for less time than a challenge waits, and only one that is sure deletes objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from math import inf
+from typing import Final
+
+import anyio
+
+from korvet.errors import KorvetError
+from korvet.redis.client import Store
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.keys import Namespace
+from korvet.tier.objects import ObjectExists, ObjectMissing, Objects, Owner, owner_path
+
+LOOK_S: Final = 10.0
+SURE_S: Final = 25.0
+WAIT_S: Final = 40.0
+
+
+class NotOwner(KorvetError):
+    """Another Redis owns the namespace's objects, or nobody knows who does."""
+
+
+class Ownership:
+    """The ownership of a namespace's objects, as one front-end knows it.
+
+    :param has_segments: whether Redis lists any segment of the namespace.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        namespace: Namespace,
+        catalog: Catalog,
+        store: Store,
+        has_segments: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self._objects = objects
+        self._namespace = namespace
+        self._catalog = catalog
+        self._store = store
+        self._has_segments = has_segments
+        self._owner: Owner | None = None
+        self._challenged: Owner | None = None
+        self._challenged_at = 0.0
+        self._sure_until = -inf
+
+    @property
+    def is_sure(self) -> bool:
+        """True if this Redis is the owner, and no other one can have become it yet."""
+        return anyio.current_time() < self._sure_until
+
+    async def look(self) -> None:
+        """Find out who the owner is, become it if there is none, and defend it.
+
+        :raises NotOwner: another one is, or may still be.
+        :raises TierAway: unknown.
+        :raises StoreUnavailable, StoreError:
+        """
+        began = anyio.current_time()
+        run_id, cluster_id = self._store.run_id(self._namespace.catalog.meta), self._catalog.cluster_id
+        if not run_id or not cluster_id:
+            return
+        name = self._namespace.name
+        owner = await self._objects.owner(name, self._owner)
+        if owner is None:
+            if await self._has_segments():
+                raise NotOwner(
+                    f"Redis lists segments of namespace {name}, but {self._objects.name} has no owner of it: this is "
+                    "another bucket or prefix than before, or it was emptied"
+                )
+            owner = await self._objects.claim(name, cluster_id, run_id, None)
+        elif owner.cluster_id == cluster_id and owner.incarnation != run_id:
+            owner = await self._succeed(owner, cluster_id, run_id)
+        elif owner.cluster_id == cluster_id and await self._is_challenged(owner):
+            owner = await self._objects.claim(name, cluster_id, run_id, owner)
+        self._owner = owner
+        if owner.cluster_id != cluster_id:
+            raise NotOwner(
+                f"the objects of namespace {name} in {self._objects.name} belong to the cluster {owner.cluster_id}, "
+                f"and this one is {cluster_id}: give --tier another prefix, or use the Redis that wrote them"
+            )
+        if owner.incarnation != run_id:
+            raise NotOwner(
+                f"another run of this Redis wrote the objects of namespace {name} in {self._objects.name}; tiering "
+                f"goes on in {WAIT_S:g} s, unless that one still runs"
+            )
+        self._sure_until = began + SURE_S
+
+    async def _succeed(self, owner: Owner, cluster_id: str, run_id: str) -> Owner:
+        """Challenge the owner, and take its place if it did not answer."""
+        with suppress(ObjectExists):
+            await self._objects.put(self._challenge(owner), [run_id.encode()])
+        now = anyio.current_time()
+        if self._challenged != owner:
+            self._challenged, self._challenged_at = owner, now
+        if now - self._challenged_at < WAIT_S:
+            return owner
+        return await self._objects.claim(self._namespace.name, cluster_id, run_id, owner)
+
+    async def _is_challenged(self, owner: Owner) -> bool:
+        try:
+            await self._objects.read(self._challenge(owner), 0, 1)
+        except ObjectMissing:
+            return False
+        return True
+
+    def _challenge(self, owner: Owner) -> str:
+        """The object by which another run asks to be the owner after this one."""
+        return owner_path(self._namespace.name, owner.generation + 1).removesuffix(".json") + ".challenge"

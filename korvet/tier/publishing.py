@@ -1,0 +1,174 @@
+"""Snapshots of what Redis knows, put into the store for readers without Redis: `korvet.tier.snapshot`.
+
+A snapshot leaves Redis, so everything in it is durable there before. So Redis is never behind the newest one, unless it
+went back to an older state: from a backup, or because somebody emptied it. Then it must not write here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from korvet.errors import KorvetError
+from korvet.store.catalog.topic import Topic
+from korvet.store.keys import Namespace
+from korvet.store.log import tier as calls
+from korvet.store.log.log import Log
+from korvet.store.log.partition import Partition
+from korvet.tier.blocks import Stored
+from korvet.tier.manifest import Manifest, Member, folder_of, parse_member
+from korvet.tier.segment import Footer
+from korvet.tier.series import Series
+from korvet.tier.snapshot import Snapshot, TieredTopic, Topics
+from korvet.tier.tier import Tier
+
+PERSISTED_WITHIN_S: Final = 20.0
+_PAGES: Final = 64
+_TRIES: Final = 4
+
+
+class WentBack(KorvetError):
+    """The store knows of more than Redis does."""
+
+
+def folder(namespace: Namespace, partition: Partition) -> str:
+    """The path of a partition's objects."""
+    return folder_of(namespace.name, partition.topic.name, partition.topic_id, partition.index)
+
+
+async def manifest(log: Log, partition: Partition, offset: int = 0) -> tuple[calls.Listed, Manifest] | None:
+    """The members that end above an offset, as of one moment, and what Redis says beside them; None if the topic is
+    gone.
+
+    :raises LostTier, StoreUnavailable, StoreError, DamagedManifest:
+    """
+    for _ in range(_TRIES):
+        first = await calls.listed(log, partition, offset, 512)
+        if first is None:
+            return None
+        page, members = first, list(first.segments)
+        for _ in range(_PAGES):
+            if not page.has_more:
+                break
+            more = await calls.listed(log, partition, members[-1][0], 512)
+            if more is None:
+                return None
+            page = more
+            members += page.segments
+        if page[:5] == first[:5]:
+            return first, Manifest.of_listed(members)
+    raise WentBack(f"the segments of {partition.keys.log} change faster than they are listed")
+
+
+async def last_footer(tier: Tier, namespace: Namespace, partition: Partition, tier_end: int, log: Log) -> Footer | None:
+    """The footer of the partition's last segment; None if it has none.
+
+    :raises ObjectMissing, TierAway, DamagedSegment:
+    :raises LostTier, StoreUnavailable, StoreError, DamagedManifest:
+    """
+    if tier_end < 0:
+        return None
+    listed = await calls.listed(log, partition, tier_end - 1, 1)
+    if listed is None or not listed.segments:
+        return None
+    next_offset, text = listed.segments[-1]
+    return await footer_of(tier, namespace, partition, parse_member(text.decode(errors="replace"), next_offset))
+
+
+async def footer_of(tier: Tier, namespace: Namespace, partition: Partition, member: Member) -> Footer:
+    """
+    :raises ObjectMissing, TierAway, DamagedSegment:
+    """
+    return await tier.blocks.footer(Stored(tier.gets, member.path(folder(namespace, partition)), member))
+
+
+class Published:
+    """The newest snapshot of a partition."""
+
+    def __init__(self, tier: Tier, namespace: Namespace, partition: Partition, log: Log) -> None:
+        self._tier, self._namespace, self._partition, self._log = tier, namespace, partition, log
+        self._series = Series(tier.objects, folder(namespace, partition), Snapshot.decoded)
+        self._newest: tuple[int, Snapshot] | None = None
+
+    async def check(self, cluster_id: str) -> None:
+        """Read the newest snapshot, and compare Redis with it.
+
+        :raises WentBack: Redis is behind it.
+        :raises TierAway, DamagedSnapshot:
+        :raises LostTier, StoreUnavailable, StoreError, DamagedManifest:
+        """
+        self._newest = await self._series.newest(self._newest[0] if self._newest else 0)
+        if self._newest is None:
+            return
+        now = await self._now(cluster_id, None)
+        if now is not None and self._newest[1].is_ahead_of(now):
+            there = self._newest[1]
+            raise WentBack(
+                f"{self._tier.objects.name} has {there.topic}-{there.partition} up to offset {there.tier_end} from log "
+                f"start {there.log_start}, and Redis up to {now.tier_end} from {now.log_start}: Redis went back to an "
+                "older state. Nothing of this partition is written there or deleted until it is restored"
+            )
+
+    async def publish(self, cluster_id: str, last: Footer | None) -> bool:
+        """Put a snapshot of what is durable in Redis now, if it is new; false if that could not be done yet.
+
+        :param last: the footer of the last segment, if there is one.
+        :raises WentBack: another process published what Redis does not know.
+        :raises TierAway, DamagedSnapshot:
+        :raises LostTier, StoreUnavailable, StoreError, DamagedManifest:
+        """
+        now = await self._now(cluster_id, last)
+        if now is None or not now.token or (self._newest is not None and self._newest[1] == now):
+            return True
+        if not await self._log.replicas.persisted(self._partition, PERSISTED_WITHIN_S):
+            return False
+        number = await self._series.add(self._newest[0] if self._newest else 0, now.encoded())
+        if number is None:
+            await self.check(cluster_id)
+            return False
+        self._newest = number, now
+        return True
+
+    async def _now(self, cluster_id: str, last: Footer | None) -> Snapshot | None:
+        found, meta = await manifest(self._log, self._partition), await self._log.meta(self._partition)
+        if found is None or meta is None:
+            return None
+        listed, members = found
+        former = self._newest[1] if self._newest else None
+        return Snapshot(
+            cluster_id=cluster_id,
+            namespace=self._namespace.name,
+            topic=self._partition.topic.name,
+            topic_id=self._partition.topic_id,
+            partition=self._partition.index,
+            token=listed.token.decode(errors="replace"),
+            leader_epoch=listed.epoch,
+            epochs=meta.epochs.decode(errors="replace"),
+            log_start=listed.start,
+            tier_end=listed.tier_end,
+            max_producer_id=last.max_producer_id if last else former.max_producer_id if former else -1,
+            chain=last.chain if last else former.chain if former else 0,
+            members=members.members,
+        )
+
+
+async def publish_topics(
+    tier: Tier, namespace: Namespace, cluster_id: str, version: int, topics: list[Topic], former: Topics | None
+) -> Topics:
+    """Put a snapshot of the tiered topics, unless the newest one has the same.
+
+    :param former: the one that this front-end put or found last.
+    :raises TierAway, DamagedSnapshot:
+    """
+    rows = [TieredTopic(one.name, one.id.hex, one.partitions, one.configs) for one in topics]
+    now = Topics(cluster_id=cluster_id, namespace=namespace.name, version=version, topics=rows)
+    if former is not None and (former.cluster_id, list(former.topics)) == (cluster_id, rows):
+        return former
+    series = Series(tier.objects, now.folder, Topics.decoded)
+    for _ in range(_TRIES):
+        newest = await series.newest()
+        is_own = newest is not None and newest[1].cluster_id == cluster_id
+        if newest is not None and is_own and (newest[1].version >= version or list(newest[1].topics) == rows):
+            return newest[1]
+        if await series.add(newest[0] if newest else 0, now.encoded()) is not None:
+            return now
+    return now

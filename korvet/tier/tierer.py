@@ -1,0 +1,439 @@
+"""The tierer: it moves a namespace's sealed batches out of Redis into segments, partition after partition.
+
+A partition's turn has these steps. Anyone may repeat them after a crash between two, or at the same time:
+
+1. take the partition's lease, and see that Redis did not go back behind the newest snapshot (`publishing`)
+2. build a segment of the batches from the tier's end up to the last stable offset (`building`)
+3. enter its object as doomed, put it, list it by `korvet_tier_add`, and take it out of the doomed ones (`removal`)
+4. shelve the oldest segments of a long list
+5. publish a snapshot of what is durable in Redis
+6. delete the segments below the log start
+
+The batches stay in Redis until retention trims them locally, or at once if memory is short.
+
+A partition whose turn fails waits longer each time, and no other one waits for it but for a place among `AT_ONCE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+from ulid import ULID
+
+from korvet.configs.types import is_tiered
+from korvet.errors import KorvetError
+from korvet.rate_limited_log import RateLimitedLog
+from korvet.redis.client import Purpose
+from korvet.store.activity import Activity
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.topic import Topic
+from korvet.store.keys import Namespace
+from korvet.store.log import tier as calls
+from korvet.store.log.log import Log
+from korvet.store.log.partition import Meta, Partition
+from korvet.store.memory import Reserve
+from korvet.tier.building import Built, Gone, build, first_entry, last_entry
+from korvet.tier.manifest import object_path, shelf
+from korvet.tier.objects import ObjectMissing, TierAway
+from korvet.tier.ownership import LOOK_S, NotOwner, Ownership
+from korvet.tier.publishing import Published, folder, last_footer, manifest, publish_topics
+from korvet.tier.removal import GRACE_S, Removal
+from korvet.tier.segment import DamagedSegment, Footer
+from korvet.tier.snapshot import Topics
+from korvet.tier.tier import Tier
+
+SEGMENT_BYTES: Final = 32 << 20
+"""The bytes of a segment, unless segment.bytes or local.retention.bytes are less."""
+LEAST_BYTES: Final = 1 << 20
+AT_ONCE: Final = 4
+"""The partitions that have a turn at once, each with a segment in memory."""
+LEASE_MS: Final = 60_000
+_LOOK_S: Final = 1.0
+_IDLE_LOOK_S: Final = 30.0
+_AGAIN_S: Final = 30.0
+"""The time after which a partition without changes is looked at again: batches grow old."""
+_BUSY_S: Final = 15.0
+_LEAST_AGE_S: Final = 10.0
+_FIRST_BACKOFF_S: Final = 1.0
+_MOST_BACKOFF_S: Final = 60.0
+_PUT_WITHIN_S: Final = 120.0
+_PUT_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
+_SEGMENTS_OF_A_TURN: Final = 8
+_SHORT: Final = 1 / 8
+"""The share of a server's memory below which the tier hurries: twice what is closed to producers."""
+_METAS: Final = 200
+
+
+@dataclass(slots=True)
+class _Work:
+    """What this front-end knows of a partition's tier. It can be dropped at any time."""
+
+    topic_id: str
+    published: Published
+    look_at: float = -inf
+    has_turn: bool = False
+    failures: int = 0
+    seen: tuple[int, ...] = ()
+    """The values at the last turn that left nothing to do, but batches that are too few or too young."""
+    again_at: float = inf
+    """The time from which these may be old enough."""
+    checked_epoch: int = -1
+    footer: Footer | None = None
+    """The last segment's."""
+    start: int = -1
+    start_since: float = inf
+    sealed_at: float = -inf
+
+
+class Tierer:
+    """The tierer of a namespace in one process.
+
+    :param activity: the namespace's; in an idle one it looks less often.
+    :param reserve: the memory of the servers.
+    """
+
+    def __init__(
+        self, tier: Tier, namespace: Namespace, catalog: Catalog, log: Log, activity: Activity, reserve: Reserve
+    ) -> None:
+        self._tier, self._namespace, self._catalog, self._log = tier, namespace, catalog, log
+        self._activity, self._reserve = activity, reserve
+        self._token = str(ULID())
+        self._ownership = Ownership(tier.objects, namespace, catalog, log.store, self._has_segments)
+        self._removal = Removal(tier, namespace, catalog, log, self._ownership)
+        self._works: dict[str, _Work] = {}
+        self._places = anyio.Semaphore(AT_ONCE)
+        self._lines = RateLimitedLog()
+        self._topics: Topics | None = None
+        self._is_needed = anyio.Event()
+
+    async def run(self) -> None:
+        """Tier and remove until cancelled. Without a tiered topic the store is asked and told nothing more once it is
+        the namespace's."""
+        await self._tier.usable.wait()
+        await self._name()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep_ownership)
+            tasks.start_soon(self._keep_removing)
+            while True:
+                if topics := self._tiered():
+                    self._is_needed.set()
+                    if self._ownership.is_sure:
+                        with suppress(KorvetError):
+                            await self._give_turns(topics, tasks)
+                await self._activity.sleep(_LOOK_S, _IDLE_LOOK_S)
+
+    # ------------------------------------------------------------------ the namespace
+
+    def _tiered(self) -> Sequence[Topic]:
+        """The topics in the tier. None ever leaves it."""
+        return [topic for topic in self._catalog.topics() if is_tiered(topic.configs)]
+
+    async def _has_segments(self) -> bool:
+        partitions = [self._log.partition(topic, at) for topic in self._tiered() for at in range(topic.partitions)]
+        for begin in range(0, len(partitions), _METAS):
+            for meta in await self._log.metas(partitions[begin : begin + _METAS]):
+                if isinstance(meta, KorvetError):
+                    raise meta
+                if meta is not None and meta.tier_end >= 0:
+                    return True
+        return False
+
+    async def _name(self) -> None:
+        """Give the namespace its tier, which its topics may have then. The owner moves it to another address."""
+        name = self._tier.objects.name
+        while True:
+            with suppress(KorvetError):
+                await self._look()
+                former = await self._catalog.tier()
+                if self._ownership.is_sure and await self._catalog.name_tier(former, name) == name:
+                    return
+            await anyio.sleep(LOOK_S)
+
+    async def _keep_ownership(self) -> None:
+        await self._is_needed.wait()
+        while True:
+            await self._look()
+            await anyio.sleep(LOOK_S)
+
+    async def _look(self) -> None:
+        try:
+            await self._ownership.look()
+        except NotOwner as error:
+            self._lines.write("error", "this korvet only reads the tier", reason=str(error))
+        except KorvetError as error:
+            self._report("the tier cannot be reached", error)
+
+    async def _keep_removing(self) -> None:
+        while True:
+            # Also for a namespace that has no tiered topic any more.
+            await anyio.sleep(GRACE_S / 2)
+            try:
+                if await self._removal.is_due():
+                    self._is_needed.set()
+                    if self._ownership.is_sure:
+                        await self._removal.sweep(await self._now_ms())
+            except KorvetError as error:
+                self._report("objects of the tier that nobody needs cannot be deleted yet", error)
+
+    def _report(self, event: str, error: KorvetError) -> None:
+        if not self._log.store.has_reported(error):
+            self._lines.write("warning", event, tier=self._tier.objects.name, reason=str(error))
+
+    async def _give_turns(self, topics: Sequence[Topic], tasks: TaskGroup) -> None:
+        """Begin the turns that are due.
+
+        :raises KorvetError: Redis is away.
+        """
+        now = anyio.current_time()
+        partitions = [self._log.partition(topic, at) for topic in topics for at in range(topic.partitions)]
+        keys = {partition.keys.log for partition in partitions}
+        for former in self._works.keys() - keys:
+            del self._works[former]
+            self._tier.waiting_bytes.pop(former, None)
+        due = [one for one in partitions if not (work := self._work(one)).has_turn and work.look_at <= now]
+        for begin in range(0, len(due), _METAS):
+            some = due[begin : begin + _METAS]
+            for one, meta in zip(some, await self._log.metas(some), strict=True):
+                work = self._work(one)
+                is_due = work.again_at <= now or self._is_short(one)
+                if isinstance(meta, Meta) and (is_due or _values(meta) != work.seen):
+                    work.has_turn = True
+                    tasks.start_soon(self._turn, one, work)
+        if self._topics is None or self._topics.version != self._catalog.version:
+            self._topics = await publish_topics(
+                self._tier, self._namespace, self._catalog.cluster_id, self._catalog.version, list(topics), self._topics
+            )
+
+    def _work(self, partition: Partition) -> _Work:
+        work = self._works.get(partition.keys.log)
+        if work is None or work.topic_id != partition.topic_id:
+            published = Published(self._tier, self._namespace, partition, self._log)
+            work = self._works[partition.keys.log] = _Work(partition.topic_id, published)
+        return work
+
+    # ------------------------------------------------------------------ a partition's turn
+
+    async def _turn(self, partition: Partition, work: _Work) -> None:
+        try:
+            async with self._places:
+                work.look_at = anyio.current_time() + await self._tend(partition, work)
+            work.failures = 0
+        except Gone:
+            work.look_at = anyio.current_time() + _LOOK_S
+        except KorvetError as error:
+            self._tier.failures += 1
+            work.failures += 1
+            work.footer, work.checked_epoch, work.seen = None, -1, ()
+            backoff_s = min(_MOST_BACKOFF_S, _FIRST_BACKOFF_S * 2 ** min(work.failures - 1, 10))
+            work.look_at = anyio.current_time() + backoff_s
+            if not self._log.store.has_reported(error):
+                name = f"{partition.topic.name}-{partition.index}"
+                self._lines.write(
+                    "warning", "a partition's records stay in redis for now", partition=name, reason=str(error)
+                )
+        finally:
+            work.has_turn = False
+
+    async def _tend(self, partition: Partition, work: _Work) -> float:
+        """Do what is due for a partition. Returns the seconds until the next look.
+
+        :raises Gone, KorvetError:
+        """
+        if not await self._lease(partition):
+            return _BUSY_S
+        meta = await self._log.meta(partition)
+        if meta is None:
+            return _BUSY_S
+        if work.checked_epoch != meta.epoch:
+            await work.published.check(self._catalog.cluster_id)
+            work.footer = await self._last_footer(partition, meta)
+            work.checked_epoch = meta.epoch
+        sealed = 0
+        is_on = not self._catalog.boolean(partition.topic, "remote.log.copy.disable")
+        while is_on and sealed < _SEGMENTS_OF_A_TURN and await self._seal(partition, work, meta):
+            sealed += 1
+            meta = await self._log.meta(partition)
+            if meta is None or meta.epoch != work.checked_epoch:
+                return _LOOK_S
+        if self._is_short(partition) and meta.tier_end > meta.local_start:
+            await calls.trim(self._log, partition, meta.tier_end, meta.epoch)
+        is_published = await work.published.publish(self._catalog.cluster_id, work.footer)
+        is_clean = await self._remove(partition, work, meta)
+        if sealed == _SEGMENTS_OF_A_TURN or not is_published or not is_clean:
+            return _LOOK_S
+        work.seen = _values(meta)
+        work.again_at = anyio.current_time() + _AGAIN_S if self._tier.waiting_bytes.get(partition.keys.log) else inf
+        return _LOOK_S
+
+    async def _lease(self, partition: Partition, lease_ms: int = LEASE_MS) -> bool:
+        code, status = await self._log.store.call_function(
+            Purpose.APPEND,
+            "korvet_tier_lease",
+            [partition.keys.meta],
+            topic_id=partition.topic_id,
+            token=self._token,
+            lease_ms=lease_ms,
+        )
+        return bool(code == 0 and status == b"ready")
+
+    async def _last_footer(self, partition: Partition, meta: Meta) -> Footer | None:
+        try:
+            return await last_footer(self._tier, self._namespace, partition, meta.tier_end, self._log)
+        except (ObjectMissing, DamagedSegment) as error:
+            self._lines.write(
+                "error", "a segment is lost or damaged; run korvet tier verify",
+                partition=f"{partition.topic.name}-{partition.index}", reason=str(error),
+            )  # fmt: skip
+            return None
+
+    async def _remove(self, partition: Partition, work: _Work, meta: Meta) -> bool:
+        """Delete the segments below the log start, once it has been there for a while; false if some are left."""
+        now = anyio.current_time()
+        if meta.start != work.start:
+            work.start, work.start_since = meta.start, now
+        if meta.tier_end < 0 or meta.start <= 0:
+            return True
+        if now - work.start_since < GRACE_S:
+            listed = await calls.listed(self._log, partition, 0, 1)
+            return listed is None or not listed.segments or listed.segments[0][0] > meta.start
+        return self._ownership.is_sure and await self._removal.below_start(partition, meta.start) == 0
+
+    def _is_short(self, partition: Partition) -> bool:
+        """True if the partition's server has little memory left."""
+        return self._reserve.is_low(partition.keys.log, _SHORT)
+
+    # ------------------------------------------------------------------ sealing
+
+    async def _seal(self, partition: Partition, work: _Work, meta: Meta) -> bool:
+        """Seal a segment if enough batches wait for it, or if they are old or memory is short; true if it did.
+
+        :raises Gone, KorvetError:
+        """
+        first, waiting_bytes, is_old = await self._waiting(partition, meta)
+        self._tier.waiting_bytes[partition.keys.log] = waiting_bytes
+        target_bytes = self._target_bytes(partition.topic)
+        is_urgent = self._is_short(partition) or (is_old and anyio.current_time() - work.sealed_at >= _LEAST_AGE_S)
+        if not waiting_bytes or (waiting_bytes < target_bytes and not is_urgent) or not self._ownership.is_sure:
+            return False
+        built = await build(self._log, partition, meta, first, target_bytes, work.footer)
+        added = await self._enter(partition, built)
+        if added is None or added.status != "added":
+            # Records were deleted, another tierer was faster, or Redis lost its last writes.
+            work.checked_epoch = -1
+            raise Gone(f"the segment of {partition.keys.log} from {first} on was refused: {added}")
+        work.footer, work.sealed_at = built.footer, anyio.current_time()
+        self._tier.sealed_segments += 1
+        self._tier.sealed_bytes += built.footer.size_bytes
+        self._tier.waiting_bytes[partition.keys.log] = max(0, waiting_bytes - built.footer.size_bytes)
+        return True
+
+    async def _waiting(self, partition: Partition, meta: Meta) -> tuple[int, int, bool]:
+        """The offset at which the next segment begins, the bytes from there to the last stable offset, and whether the
+        first batch is older than the topic keeps records in Redis."""
+        first = max(meta.local_start, meta.tier_end)
+        begin = await first_entry(self._log, partition, first)
+        last = await last_entry(self._log, partition, meta.stable)
+        if begin is None or last is None or last.next_offset < begin.next_offset:
+            return first, 0, False
+        if meta.tier_end < meta.local_start:
+            # The log may begin within a batch, and a segment does not.
+            first = min(first, begin.next_offset - begin.records)
+        age_ms = self._local_ms(partition.topic)
+        written_ms = begin.max_timestamp if begin.max_timestamp >= 0 else begin.running_max_timestamp
+        is_old = 0 <= age_ms <= await self._now_ms() - written_ms
+        return first, last.running_bytes - (begin.running_bytes - begin.size_bytes), is_old
+
+    async def _now_ms(self) -> int:
+        seconds, _ = await self._log.store.call(Purpose.COORDINATE, self._namespace.catalog.meta, "TIME")
+        return int(seconds) * 1000
+
+    def _local_ms(self, topic: Topic) -> int:
+        """The time that records stay in Redis, -1 for any."""
+        local_ms = self._catalog.integer(topic, "local.retention.ms")
+        return self._catalog.integer(topic, "retention.ms") if local_ms == _AS_RETENTION else local_ms
+
+    def _target_bytes(self, topic: Topic) -> int:
+        local_bytes = self._catalog.integer(topic, "local.retention.bytes")
+        if local_bytes == _AS_RETENTION:
+            local_bytes = self._catalog.integer(topic, "retention.bytes")
+        least = min(SEGMENT_BYTES, self._catalog.integer(topic, "segment.bytes"))
+        return least if local_bytes < 0 else min(least, max(LEAST_BYTES, local_bytes))
+
+    async def _enter(self, partition: Partition, built: Built) -> calls.Added | None:
+        """Put a segment and list it.
+
+        :raises TierAway, LostTier, StoreUnavailable, StoreError:
+        """
+        footer, name = built.footer, str(ULID())
+        path = object_path(folder(self._namespace, partition), "segment", footer.first_offset, name)
+        await self._removal.doom(partition, [path])
+        await self._put(path, built)
+        upload = calls.Upload(
+            name=name,
+            first=footer.first_offset,
+            next=footer.next_offset,
+            size=footer.size_bytes,
+            footer_bytes=footer.footer_bytes,
+            crc=footer.crc,
+            max_timestamp=footer.max_timestamp,
+            first_index=built.first_index,
+            last_index=built.last_index,
+        )
+        token = self._log.next_token()
+        added = await calls.add(self._log, partition, upload, token)
+        if added is not None and added.status == "full":
+            await self._shelve(partition)
+            added = await calls.add(self._log, partition, upload, token)
+        if added is not None and added.status == "added":
+            await self._removal.spare(partition, [path])
+        return added
+
+    async def _put(self, path: str, built: Built) -> None:
+        """Put a segment, again and again for some seconds.
+
+        :raises TierAway: it may be there nevertheless.
+        """
+        for pause_s in (*_PUT_PAUSES_S, inf):
+            try:
+                with anyio.fail_after(_PUT_WITHIN_S):
+                    await self._tier.objects.put(path, built.parts)
+                return
+            except TimeoutError:
+                raise TierAway(
+                    f"{self._tier.objects.name}/{path}: {built.footer.size_bytes} bytes took more than "
+                    f"{_PUT_WITHIN_S:g} s"
+                ) from None
+            except TierAway:
+                if pause_s == inf:
+                    raise
+            await anyio.sleep(pause_s)
+
+    async def _shelve(self, partition: Partition) -> None:
+        """Put the oldest segments of a long list into a shelf.
+
+        :raises TierAway, DamagedManifest, LostTier, StoreUnavailable, StoreError:
+        """
+        found = await manifest(self._log, partition)
+        if found is None or not (some := found[1].to_shelve()):
+            return
+        data, member = shelf(some, str(ULID()))
+        path = member.path(folder(self._namespace, partition))
+        await self._removal.doom(partition, [path])
+        await self._tier.objects.put(path, [data])
+        texts = [one.text().encode() for one in some]
+        if await calls.shelve(self._log, partition, texts, member.name, len(data), member.crc):
+            await self._removal.spare(partition, [path])
+
+
+_AS_RETENTION: Final = -2
+"""local.retention.ms and .bytes: as retention.ms and .bytes."""
+
+
+def _values(meta: Meta) -> tuple[int, ...]:
+    return meta.epoch, meta.start, meta.stable, meta.tier_end
