@@ -153,7 +153,7 @@ CLIENTS = _table(
 STORE = _table(
     _counter(
         "reads",
-        "Reads of partitions by what answered them: memory, entries (only the batches were asked for), redis.",
+        "Reads of partitions by what answered them: memory, entries (only the batches were asked for), redis, tier.",
         "source",
     ),
     _gauge("read_cache_bytes", "Batches in memory: read ahead of a reader, or kept for all readers.", "kind"),
@@ -164,6 +164,22 @@ STORE = _table(
     _counter("sweep_seconds", "Time of these steps.", "sweep"),
     _gauge("sweep_turn", "Whether this front-end has the namespace's turn to sweep.", "namespace"),
 )
+
+_TIER = "kafka.server:type=BrokerTopicMetrics,name="
+
+TIER = _table(
+    _counter(
+        "tier_read_bytes", "Bytes of batches that readers got from the tier.", jmx=f"{_TIER}RemoteFetchBytesPerSec"
+    ),
+    _counter(
+        "tier_read_failures", "Reads of the tier that failed: their readers got an error.",
+        jmx=f"{_TIER}RemoteFetchErrorsPerSec",
+    ),
+    _histogram("tier_request_seconds", "Time of a request to the tier's store, failed ones too.", WAIT_BOUNDS_S),
+    _counter("tier_request_failures", "Requests to the tier's store that failed or had no answer in time."),
+    _counter("tier_blocks", "Blocks that reads needed, by where they were: memory, or store.", "source"),
+    _gauge("tier_cache_bytes", "Blocks and footers of segments in memory."),
+)  # fmt: skip
 
 PROCESS = _table(
     Family(
@@ -253,5 +269,5 @@ ROUNDS = _table(
 )
 
 FAMILIES: Mapping[str, Family] = {
-    **REQUESTS, **CONNECTIONS, **CLIENTS, **REDIS, **STORE, **PROCESS, **TOPICS, **GROUPS, **ROUNDS
+    **REQUESTS, **CONNECTIONS, **CLIENTS, **REDIS, **STORE, **TIER, **PROCESS, **TOPICS, **GROUPS, **ROUNDS
 }  # fmt: skip

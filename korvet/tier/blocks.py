@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import anyio
 
 from korvet.errors import KorvetError
+from korvet.redis.resp import Waits
 from korvet.store.threads import Rotation
 from korvet.tier.manifest import DamagedManifest, Manifest, Member, read_shelf
 from korvet.tier.objects import ObjectMissing, Objects, TierAway
@@ -83,7 +84,9 @@ class Gets:
         self.most_of_one = most_of_one
         self.failures = 0
         """The requests that failed since one was answered."""
-        self.retries = 0
+        self.all_failures = 0
+        self.waits = Waits()
+        """The times of all requests, failed ones too."""
         self._most = most
         self._deadline_s = deadline_s
         self._running: Counter[str] = Counter()
@@ -101,7 +104,6 @@ class Gets:
         with anyio.move_on_after(self._deadline_s):
             for attempt in range(_ATTEMPTS):
                 if attempt:
-                    self.retries += 1
                     await anyio.sleep(_FIRST_BACKOFF_S * 2 ** (attempt - 1) * random.uniform(0.5, 1))
                 try:
                     data = await self._attempt(owner, path, start, end)
@@ -117,21 +119,28 @@ class Gets:
 
     async def _attempt(self, owner: str, path: str, start: int, end: int) -> memoryview:
         async with self._turn(owner):
+            began_s = anyio.current_time()
             try:
                 # A request that hangs leaves time for another one.
                 with anyio.fail_after(self._deadline_s / 2):
                     data = await self.objects.read(path, start, end)
             except TimeoutError:
-                self.failures += 1
+                self._failed()
                 raise TierAway(f"{self.objects.name}/{path}: no answer within {self._deadline_s / 2:g} s") from None
             except TierAway:
-                self.failures += 1
+                self._failed()
                 raise
             except ObjectMissing:
                 self.failures = 0
                 raise
+            finally:
+                self.waits.note(anyio.current_time() - began_s, 1)
             self.failures = 0
             return data
+
+    def _failed(self) -> None:
+        self.failures += 1
+        self.all_failures += 1
 
     @asynccontextmanager
     async def _turn(self, owner: str) -> AsyncIterator[None]:

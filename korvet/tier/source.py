@@ -112,8 +112,8 @@ class ColdReads:
 
     def __init__(self, gets: Gets, blocks: Blocks, tasks: TaskGroup) -> None:
         self.gets, self.blocks = gets, blocks
-        self.reads = self.failures = self.read_bytes = 0
-        """Answers with records from segments, failed reads, and the bytes of these records."""
+        self.failures = self.read_bytes = 0
+        """Failed reads, and the bytes of the batches in answers."""
         self._tasks = tasks
         self._reads: OrderedDict[_Key, _Read] = OrderedDict()
         """The last one that was asked for comes last."""
@@ -467,7 +467,7 @@ class Source:
         if want.is_committed:
             within = footer.aborted_within(want.offset, selected.next_offset)
             found.aborted = [(one.producer_id, one.first_offset) for one in within]
-        self._cold.reads += 1
+        self.logs.reads.tier += 1
         self._cold.read_bytes += found.size_bytes
         self._cold.read_ahead(self.logs.now(), self.folder(want.partition), cold.member, want.offset, selected)
         return found

@@ -19,6 +19,7 @@ from tests.api.raw import create_topics, unique
 from tests.store.logs import front
 from tests.store.sealed import seal
 from tests.support.broker import KorvetServer, running_broker
+from tests.support.scraping import scrape_until, total
 
 LONG_MS = 20_000
 
@@ -156,3 +157,19 @@ def test_many_readers_of_cold_records_all_get_them(tiered: KorvetServer) -> None
     for thread in threads:
         thread.join()
     assert counts == [60] * 8
+
+
+def test_metrics_count_what_the_tier_gave(tmp_path: Path) -> None:
+    with running_broker(tier=str(tmp_path / "tier"), has_metrics=True) as broker:
+        name = new_topic(broker)
+        sealed(broker, name, [0, 30])
+        for _ in range(2):
+            (read,) = fetch(broker.port, name, wanted(0), max_wait=LONG_MS)
+        figures = scrape_until(
+            broker.metrics_port,
+            lambda found: total(found, "korvet_reads_total", source="tier") == 2,
+            "both reads are counted",
+        )
+        assert total(figures, "korvet_tier_read_bytes_total") == 2 * len(read["records"])
+        assert total(figures, "korvet_tier_request_seconds_count") == 2
+        assert total(figures, "korvet_tier_blocks_total", source="store") == 2

@@ -81,8 +81,11 @@ def stage() -> Iterator[Stage]:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
         settings = {"korvet.metrics.max.series": str(SERIES)}
         broker = stack.enter_context(
-            running_broker(redis_url=redis.url, listeners=listeners, broker=settings, has_metrics=True)
-        )
+            running_broker(
+                redis_url=redis.url, listeners=listeners, broker=settings, has_metrics=True,
+                tier=str(directory / "tier"),
+            )
+        )  # fmt: skip
         stack.enter_context(load(broker, redis))
         yield Stage(broker, redis, stack.enter_context(running_prometheus(directory, broker.metrics_port)))
 

@@ -42,6 +42,8 @@ from korvet.store.memory import UNLIMITED
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
+    from korvet.tier.tier import Tier
+
 PREFIX: Final = b"figures "
 _TICKS: Final = 4
 _TICK_S: Final = 0.25
@@ -144,6 +146,8 @@ def _figures(serving: Serving, lag: LoopLag) -> Iterator[_Figure]:
     yield from _of_connections(serving.connections)
     yield from _of_redis(serving.process)
     yield from _of_store(serving.process)
+    if serving.process.tier is not None:
+        yield from _of_tier(serving.process.tier)
     for frontend in serving.frontends():
         yield "clients", (frontend.namespace.name,), frontend.activity.clients
     for namespace, has_turn in serving.turns().items():
@@ -231,6 +235,8 @@ def _of_store(process: Process) -> Iterator[_Figure]:
     yield "reads_total", ("memory",), shared.reads.memory
     yield "reads_total", ("entries",), shared.reads.entries
     yield "reads_total", ("redis",), shared.reads.redis
+    if process.tier is not None:
+        yield "reads_total", ("tier",), shared.reads.tier
     yield "read_cache_bytes", ("ahead",), shared.cache.ahead_bytes
     yield "read_cache_bytes", ("kept",), shared.cache.size_bytes - shared.cache.ahead_bytes
     yield "placed_batch_hits_total", (), shared.cache.hits
@@ -239,6 +245,16 @@ def _of_store(process: Process) -> Iterator[_Figure]:
         yield "sweeps_total", (name,), steps.taken
         yield "sweep_failures_total", (name,), steps.failed
         yield "sweep_seconds_total", (name,), steps.seconds
+
+
+def _of_tier(tier: Tier) -> Iterator[_Figure]:
+    yield "tier_read_bytes_total", (), tier.cold.read_bytes
+    yield "tier_read_failures_total", (), tier.cold.failures
+    yield "tier_request_seconds", (), [*tier.gets.waits.buckets, tier.gets.waits.seconds]
+    yield "tier_request_failures_total", (), tier.gets.all_failures
+    yield "tier_blocks_total", ("memory",), tier.blocks.hits
+    yield "tier_blocks_total", ("store",), tier.blocks.misses
+    yield "tier_cache_bytes", (), tier.blocks.size_bytes
 
 
 def _of_process(number: int, lag: LoopLag) -> Iterator[_Figure]:

@@ -215,7 +215,7 @@ async def _read_turn(log: Partitions, turn: Sequence[_Question], room: FetchRoom
     questions = [question for question, found in zip(turn, remembered, strict=True) if found is None]
     from_memory = sum(isinstance(found, PartitionRead) for found in remembered)
     log.reads.memory += from_memory
-    log.reads.redis += len(questions)
+    log.reads.redis += sum(question.expected.entries > 0 for question in questions)
     log.reads.entries += len(turn) - len(questions) - from_memory
     asked = iter(await _asked(log, questions, room)) if questions else iter(())
     return [

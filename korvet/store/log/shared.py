@@ -27,12 +27,13 @@ _MOST_DECODERS_OF_ONE: Final = 2
 class Reads:
     """The number of partition reads by the source of the answer.
 
-    ``entries``: entries from memory, batches from Redis; ``redis``: both from Redis.
+    ``entries``: entries from memory, batches from Redis; ``redis``: both from Redis; ``tier``: from segments.
     """
 
     memory: int = 0
     entries: int = 0
     redis: int = 0
+    tier: int = 0
 
 
 class Shared:
