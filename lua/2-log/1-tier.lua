@@ -282,6 +282,51 @@ korvet.define({
   return reply
 end)
 
+-- The offset after the segments of a list, as texts and offsets in turn, that limits remove, and that Redis no longer
+-- holds all of. Without any it is the first one.
+function tier.kept_from(listed, from, held_from, oldest, most_running)
+  for at = 1, #listed, 2 do
+    local _, _, max_timestamp, running = tier.parsed(listed[at])
+    local is_old = max_timestamp < oldest
+    if from >= held_from or not is_old and tonumber(string.match(running, '%d+$')) > most_running then
+      break
+    end
+    from = tonumber(listed[at + 1])
+  end
+  return from
+end
+
+korvet.define({
+  name = 'tier_kept', flags = { 'no-writes', 'allow-oom' },
+  description = 'find the first segment that limits keep, among those with records that Redis no longer holds',
+  keys = [[
+    meta hash identity, offsets, epochs, totals
+    tier zset `kind first size footer_bytes max_timestamp running_max_timestamp running_bytes crc name` of a segment by
+      the offset after it
+  ]],
+  args = 'topic_id   oldest:int ms, or -1   keep_bytes:int of the whole log, or -1',
+  returns = [[{code, leader_epoch, kept_from}: the offset below which whole segments may go. It is the log start if none
+    may, and at or above the local start if all may]],
+  bound = '1024 segments',
+  codes = 'GONE, LOST (the list is not there, or does not end at tier_end)',
+  source = 'RemoteLogManager.RLMExpirationTask.cleanupExpiredRemoteLogSegments',
+}, function(keys, asked)
+  local meta = redis.call('HMGET', keys[1], 'topic_id', 'start', 'local_start', 'tier_end', 'epoch', 'totals')
+  if meta[1] ~= asked.topic_id then
+    return { code.GONE, -1, -1 }
+  end
+  local start, epoch = tonumber(meta[2]), tonumber(meta[5])
+  if not tier.is_whole(keys[2], meta[1], meta[2], meta[4]) then
+    return { code.LOST, epoch, start }
+  end
+  local listed = redis.call(
+    'ZRANGEBYSCORE', keys[2], '(' .. value.integer(start), '+inf', 'WITHSCORES', 'LIMIT', 0, tier.MOST_SEGMENTS
+  )
+  local total, keep = tonumber(string.match(meta[6], '^%S+ (%d+)')), asked.keep_bytes
+  local most_running = keep < 0 and -1 or total - keep
+  return { code.NONE, epoch, tier.kept_from(listed, start, tier.held_from(start, meta[3]), asked.oldest, most_running) }
+end)
+
 -- The offset after some segments that follow each other in the list, or nil if they do not.
 function tier.run_end(tier_key, texts)
   local from, past = redis.call('ZSCORE', tier_key, texts[1]), nil

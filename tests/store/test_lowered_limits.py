@@ -30,6 +30,8 @@ pytestmark = pytest.mark.anyio
         (Retention(ms=-1, bytes=8), Retention(ms=5, bytes=9), True),
         (Retention(ms=6, bytes=9), Retention(ms=5, bytes=9), False),
         (Retention(ms=5, bytes=9), Retention(ms=5, bytes=9, keeps_unarchived=True), True),
+        (Retention(ms=5, bytes=9, local_ms=4), Retention(ms=5, bytes=9), True),
+        (Retention(ms=5, bytes=9, local_bytes=4), Retention(ms=5, bytes=9, local_bytes=4), False),
     ],
 )
 def test_limits_are_lower_only_if_less_may_stay(

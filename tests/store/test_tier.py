@@ -258,7 +258,7 @@ async def test_list_that_was_deleted_by_hand_is_named(one: Front) -> None:
 async def test_retention_by_what_redis_holds_deletes_no_segment(one: Front) -> None:
     """Every batch is young enough; the first one in Redis says nothing of those before it."""
     partition = await _tiered(one)
-    for limits in (Retention(ms=10_000, bytes=-1), Retention(ms=-1, bytes=1)):
+    for limits in (Retention(ms=10_000, bytes=-1), Retention(ms=-1, bytes=10_000)):
         await enforce(one.log, partition, limits, 5000)
         meta = await one.log.meta(partition)
         assert meta is not None

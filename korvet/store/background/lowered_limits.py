@@ -31,11 +31,13 @@ def is_lower(limits: Retention | None, former: Retention | None) -> bool:
     """True if the new limits may remove records that the former ones kept."""
     if limits is None or former is None:
         return limits is not None
-    return (
-        0 <= limits.ms < (former.ms if former.ms >= 0 else float("inf"))
-        or 0 <= limits.bytes < (former.bytes if former.bytes >= 0 else float("inf"))
-        or (former.keeps_unarchived and not limits.keeps_unarchived)
-    )
+    names = ("ms", "bytes", "local_ms", "local_bytes")
+    is_less = any(0 <= getattr(limits, name) < _or_infinite(getattr(former, name)) for name in names)
+    return is_less or (former.keeps_unarchived and not limits.keeps_unarchived)
+
+
+def _or_infinite(limit: int) -> float:
+    return limit if limit >= 0 else float("inf")
 
 
 async def trim_soon(catalog: Catalog, log: Log, enforce: Enforce) -> None:

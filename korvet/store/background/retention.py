@@ -12,23 +12,26 @@ Source: UnifiedLog.deleteRetentionMsBreachedSegments and deleteRetentionSizeBrea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from korvet.configs.types import split
+from korvet.configs.types import is_tiered, split
 from korvet.redis.client import Purpose
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
 from korvet.store.groups.archived import archived_end, archived_offsets
 from korvet.store.groups.types import Offset
 from korvet.store.keys import Namespace
+from korvet.store.log import tier
 from korvet.store.log.entries import Index, index_of
 from korvet.store.log.limits import keeps_unarchived
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Partition
+from korvet.store.log.partition import Meta, Partition
 
+_AS_WHOLE = -2
+"""A local limit that is as the whole log's."""
 _MAX_SEARCH_STEPS = 64
 _MAX_CALLS = 1000
 """The most calls of one search; the next retention continues after the batches that it reached."""
@@ -36,20 +39,34 @@ _MAX_CALLS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """A topic's limits; -1 is no limit. With ``keeps_unarchived`` it also keeps all unarchived records."""
+    """A topic's limits; -1 is no limit. With ``keeps_unarchived`` it also keeps all unarchived records.
+
+    ``local_ms`` and ``local_bytes`` are those of Redis's part of a topic in the tier.
+    """
 
     ms: int
     bytes: int
     keeps_unarchived: bool = False
+    local_ms: int = -1
+    local_bytes: int = -1
+    is_tiered: bool = False
 
 
 def retention_of(catalog: Catalog, topic: Topic) -> Retention | None:
-    """A topic's limits, or None if it keeps everything."""
+    """A topic's limits, or None if it keeps everything where it is."""
     limits = Retention(
         ms=catalog.integer(topic, "retention.ms"),
         bytes=catalog.integer(topic, "retention.bytes"),
         keeps_unarchived=keeps_unarchived(catalog, topic),
     )
+    if is_tiered(topic.configs):
+        local_ms, local_bytes = (catalog.integer(topic, f"local.retention.{unit}") for unit in ("ms", "bytes"))
+        return replace(
+            limits,
+            local_ms=limits.ms if local_ms == _AS_WHOLE else local_ms,
+            local_bytes=limits.bytes if local_bytes == _AS_WHOLE else local_bytes,
+            is_tiered=True,
+        )
     is_on = "delete" in split(catalog.setting(topic, "cleanup.policy"))
     return limits if is_on and (limits.ms >= 0 or limits.bytes >= 0) else None
 
@@ -92,18 +109,47 @@ async def enforce(
     if meta is None:
         return
     most = archived_end(meta, archived) if limits.keeps_unarchived else meta.end
-    if meta.start >= most or meta.local_start > meta.start:
-        # What only segments hold is judged by these: the first batches here say nothing of it.
+    if meta.start >= most:
         return
-    keep_from = meta.start
-    if 0 <= limits.ms <= now_ms:
-        keep_from = await _first_younger(log, partition, now_ms - limits.ms, meta.start, meta.end)
-    if limits.bytes >= 0:
-        keep_from = max(keep_from, await _first_within(log, partition, meta.start, meta.end, limits.bytes))
-    keep_from = min(keep_from, most)
+    keep_from = min(most, await _kept_from(log, partition, meta, limits, now_ms))
     if keep_from > meta.start:
         # Another history may have begun meanwhile, in which this offset means nothing.
         await log.trim(partition, keep_from, meta.epoch)
+    if meta.local_start < meta.tier_end:
+        local_from = meta.tier_end
+        if not log.reserve.is_used_up(partition.keys.log):
+            local_from = min(local_from, await local_from_of(log, partition, meta, limits, now_ms))
+        if min(most, local_from) > max(meta.local_start, keep_from):
+            await tier.trim(log, partition, min(most, local_from), meta.epoch)
+
+
+async def local_from_of(log: Log, partition: Partition, meta: Meta, limits: Retention, now_ms: int) -> int:
+    """The offset from which on a topic's local limits keep batches in Redis; segments should hold those before it.
+
+    :raises StoreUnavailable, StoreError:
+    """
+    return await _held_from(log, partition, meta, limits.local_ms, limits.local_bytes, now_ms)
+
+
+async def _kept_from(log: Log, partition: Partition, meta: Meta, limits: Retention, now_ms: int) -> int:
+    """The offset from which on a topic's limits keep batches, wherever these lie."""
+    if meta.start < meta.local_start:
+        oldest_ms = now_ms - limits.ms if 0 <= limits.ms <= now_ms else -1
+        epoch, kept_from = await tier.kept_from(log, partition, oldest_ms, limits.bytes) or (-1, -1)
+        if epoch != meta.epoch or kept_from < meta.local_start:
+            return kept_from if epoch == meta.epoch else meta.start
+    return await _held_from(log, partition, meta, limits.ms, limits.bytes, now_ms)
+
+
+async def _held_from(log: Log, partition: Partition, meta: Meta, ms: int, keep_bytes: int, now_ms: int) -> int:
+    """The offset of the first batch in Redis that limits keep."""
+    start, end = meta.local_start, meta.end
+    held_from = start
+    if start < end and 0 <= ms <= now_ms:
+        held_from = await _first_younger(log, partition, now_ms - ms, start, end)
+    if start < end and keep_bytes >= 0:
+        held_from = max(held_from, await _first_within(log, partition, start, end, keep_bytes))
+    return held_from
 
 
 async def _first_younger(log: Log, partition: Partition, oldest_ms: int, start: int, end: int) -> int:

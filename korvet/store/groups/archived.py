@@ -48,7 +48,9 @@ def archived_end(meta: Meta, committed: Offset | None) -> int:
     """The offset below which all of a log is archived; the log's start if unknown."""
     if committed is None:
         return meta.start
-    epoch_end = end_of_epoch(parse_epochs(meta.epochs), committed.leader_epoch, meta.end)
-    if epoch_end.epoch != committed.leader_epoch:
+    epochs = parse_epochs(meta.epochs)
+    epoch_end = end_of_epoch(epochs, committed.leader_epoch, meta.end)
+    # The log of a partition with segments does not remember the first of many epochs.
+    if epoch_end.epoch != committed.leader_epoch or committed.leader_epoch < epochs[0][0]:
         return meta.start
     return max(meta.start, min(committed.offset, epoch_end.end_offset))

@@ -113,6 +113,26 @@ async def listed(log: Partitions, partition: Partition, offset: int, most: int) 
     return Listed(token, epoch, start, local_start, tier_end, segments, bool(more))
 
 
+async def kept_from(log: Partitions, partition: Partition, oldest_ms: int, keep_bytes: int) -> tuple[int, int] | None:
+    """The leader epoch, and the offset below which whole segments may go: the log start if none may, the local start or
+    more if all may that Redis does not hold. None if the topic is gone.
+
+    :param oldest_ms: a segment goes if all its batches are older; -1 for no limit, as for ``keep_bytes``.
+    :param keep_bytes: a segment goes if so many bytes are left of the whole log.
+    :raises LostTier, StoreUnavailable, StoreError:
+    """
+    keys = log.tier_keys(partition)
+    code, epoch, offset = await log.store.call_function(
+        Purpose.READ,
+        "korvet_tier_kept",
+        (keys.meta, keys.tier),
+        topic_id=partition.topic_id,
+        oldest=oldest_ms,
+        keep_bytes=keep_bytes,
+    )
+    return (epoch, offset) if _is_there(partition, code) else None
+
+
 async def shelve(
     log: Partitions,
     partition: Partition,
