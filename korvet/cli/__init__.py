@@ -28,6 +28,7 @@ from korvet.cli.pipeline import pipeline
 from korvet.cli.quotas import quotas
 from korvet.cli.serve import serve
 from korvet.cli.tenants import tenants
+from korvet.cli.tier import tier
 from korvet.cli.topics import topics
 from korvet.cli.users import users
 from korvet.errors import ConfigError, KorvetError
@@ -43,15 +44,15 @@ def korvet() -> None:
     """A Kafka-protocol broker whose state lives in Redis.
 
     'korvet serve' starts a broker. 'topics' and 'groups' talk to a running one, as any Kafka client does; so do
-    'users', 'acls' and 'quotas', which also reach Redis. 'tenants', 'functions' and 'doctor' talk to Redis. 'pipeline'
-    moves topics to a lake and back.
+    'users', 'acls' and 'quotas', which also reach Redis. 'tenants', 'functions' and 'doctor' talk to Redis. 'tier'
+    reads a bucket, and 'pipeline' moves topics to a lake and back.
     """
     for sentence in unknown_variables(korvet):
         say_note(f"korvet: {sentence}")
 
 
 for command in (
-    serve, topics, groups, users, acls, quotas, tenants, functions, doctor, repair, console, pipeline, config,
+    serve, topics, groups, users, acls, quotas, tenants, tier, functions, doctor, repair, console, pipeline, config,
     completion,
 ):  # fmt: skip
     korvet.add_command(command)

@@ -218,10 +218,11 @@ korvet.define({
   name = 'producer_id', flags = { 'allow-oom' },
   description = 'hand out a producer id that was never handed out, even if history went back',
   keys = '@catalog',
-  returns = '{0, producer_id}; the greater of the last one + 1 and the microseconds since 1970',
-}, function(keys)
+  args = 'above:int? an id that was handed out, as a tier knows',
+  returns = '{0, producer_id}; the greatest of the last one + 1, above + 1 and the microseconds since 1970',
+}, function(keys, asked)
   local last = tonumber(calls.call('HGET', keys[1], 'last_producer_id') or -1)
-  local producer_id = math.max(last + 1, clock.now_us())
+  local producer_id = math.max(last + 1, (asked.above or -1) + 1, clock.now_us())
   calls.call('HSET', keys[1], 'last_producer_id', value.integer(producer_id)) -- first write
   return { code.NONE, producer_id }
 end)

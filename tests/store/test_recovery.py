@@ -1,0 +1,225 @@
+"""Recovery of a namespace from its objects, and their check, over a real Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.redis.client import Purpose, Store
+from korvet.store.catalog.settings import ConfigChange
+from korvet.store.keys import Namespace
+from korvet.store.library import open_store
+from korvet.store.topics import delete_topic
+from korvet.tier.objects import Directory
+from korvet.tier.recovery import Done, Recovery
+from korvet.tier.snapshot import Snapshot
+from korvet.tier.survey import survey, verify
+from tests.store.logs import NAMESPACE, batch, front
+from tests.store.published import publish, tiered
+from tests.store.sealed import seal
+from tests.support.redis import Server
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> Directory:
+    return Directory(tmp_path / "tier")
+
+
+async def recover(server: Server, objects: Directory, *, only_looks: bool = False) -> list[Done]:
+    """As ``korvet tier recover``."""
+    found = await survey(objects, NAMESPACE.name)
+    async with open_store(server.url) as store:
+        recovery = Recovery(store, NAMESPACE, found, only_looks=only_looks)
+        await recovery.open()
+        return list(await recovery.run())
+
+
+def empty(server: Server) -> None:
+    with server.client() as client:
+        client.flushall()
+
+
+def dump(server: Server) -> dict[bytes, bytes]:
+    with server.client() as client:
+        return {key: client.dump(key) for key in client.keys("*")}
+
+
+def statuses(done: list[Done]) -> list[tuple[int | None, str]]:
+    return [(one.partition, one.status) for one in done]
+
+
+async def test_emptied_redis_gets_topic_ids_settings_and_offsets_back(server: Server, objects: Directory) -> None:
+    async with front(server.url) as one:
+        first, second, third = await tiered(one, 3)
+        await seal(one, objects, first, [0, 6, 12], local_start=3)
+        await seal(one, objects, second, [0, 9])
+        await one.log.trim(second, 4)
+        await publish(one, objects, first, second)
+        cluster_id = one.catalog.cluster_id
+    empty(server)
+    before = dump(server)
+    looked = await recover(server, objects, only_looks=True)
+    assert statuses(looked) == [(0, "create"), (1, "create"), (None, "enter")]
+    assert dump(server) == before
+    assert statuses(await recover(server, objects)) == statuses(looked)
+    async with front(server.url) as one:
+        assert one.catalog.cluster_id == cluster_id
+        topic = one.catalog.topic("orders")
+        assert topic is not None
+        assert (topic.id, topic.partitions) == (first.topic.id, 3)
+        assert dict(topic.configs) == {"remote.storage.enable": "true", "retention.ms": "-1"}
+        metas = [await one.log.meta(one.log.partition(topic, number)) for number in range(3)]
+        assert [(m.start, m.local_start, m.end, m.tier_end) for m in metas if m] == [
+            (0, 12, 12, 12), (4, 9, 9, 9), (0, 0, 0, -1),
+        ]  # fmt: skip
+        assert [m.epoch > 0 for m in metas if m] == [True, True, False]
+        assert await one.append(one.log.partition(topic, 0), batch(3)) == (0, 12)
+        assert third.topic.id == topic.id
+    again = dump(server)
+    assert statuses(await recover(server, objects)) == [(0, "whole"), (1, "whole")]
+    assert {key for key, value in dump(server).items() if again.get(key) != value} == {
+        key for key in again if key.endswith(b"@catalog}:meta")
+    }
+
+
+async def test_redis_that_went_back_loses_no_tiered_record_and_no_deletion(server: Server, objects: Directory) -> None:
+    async with front(server.url) as one:
+        (kept,) = await tiered(one)
+        (doomed,) = await tiered(one, name="doomed")
+        await seal(one, objects, kept, [0, 6])
+        await seal(one, objects, doomed, [0, 6])
+        saved = dump(server)
+        for _ in range(3):
+            await one.append(kept, batch(3))
+        await seal(one, objects, kept, [6, 24])
+        await one.log.trim(kept, 7)
+        await one.catalog.configure(kept.topic, ConfigChange(set={"retention.ms": "5"}))
+        await delete_topic(one.catalog, one.log, doomed.topic)
+        topic = one.catalog.topic("orders")
+        assert topic is not None
+        await publish(one, objects, one.log.partition(topic, 0))
+    empty(server)
+    with server.client() as client:
+        for key, value in saved.items():
+            client.restore(key, 0, value)
+    done = await recover(server, objects)
+    assert statuses(done) == [(0, "move"), (None, "update"), (None, "delete")]
+    async with front(server.url) as one:
+        topic = one.catalog.topic("orders")
+        assert topic is not None
+        assert topic.configs["retention.ms"] == "5"
+        assert one.catalog.topic("doomed") is None
+        meta = await one.log.meta(one.log.partition(topic, 0))
+        assert meta is not None
+        assert (meta.start, meta.local_start, meta.end) == (7, 24, 24)
+
+
+async def test_name_that_another_topic_has_by_now_is_left_to_the_operator(server: Server, objects: Directory) -> None:
+    async with front(server.url) as one:
+        (partition,) = await tiered(one)
+        await seal(one, objects, partition, [0, 6])
+        await publish(one, objects, partition)
+    empty(server)
+    async with front(server.url) as one:
+        await tiered(one)
+        before = dump(server)
+    (done,) = await recover(server, objects)
+    assert (done.status, done.is_refused) == ("taken", True)
+    changed = {key for key, value in dump(server).items() if before.get(key) != value}
+    assert all(b"@catalog" in key for key in changed)
+
+
+async def test_recovery_that_ends_after_any_call_is_finished_by_the_next(server: Server, objects: Directory) -> None:
+    async with front(server.url) as one:
+        parts = await tiered(one, 2)
+        for partition in parts:
+            await seal(one, objects, partition, [0, 6])
+        await publish(one, objects, *parts)
+    for calls_before_the_end in range(40):
+        empty(server)
+        found = await survey(objects, NAMESPACE.name)
+        async with open_store(server.url) as store:
+            recovery = Recovery(store, NAMESPACE, found, only_looks=False)
+            with _ending(store, calls_before_the_end) as ended:
+                try:
+                    await recovery.open()
+                    await recovery.run()
+                except ConnectionAbortedError:
+                    ended.append(True)
+        await recover(server, objects)
+        async with front(server.url) as one:
+            topic = one.catalog.topic("orders")
+            assert topic is not None
+            metas = [await one.log.meta(one.log.partition(topic, number)) for number in range(2)]
+            assert [(m.start, m.end, m.tier_end) for m in metas if m] == [(0, 6, 6)] * 2
+        if not ended:
+            return
+    pytest.fail("a recovery has more calls than that")
+
+
+class _ending:
+    """Calls of a front-end's store fail after a number of them."""
+
+    def __init__(self, store: Store, count: int) -> None:
+        self._store, self._left = store, count
+        self._call: Callable[..., Any] = store.call_function
+
+    def __enter__(self) -> list[bool]:
+        def call(*args: Any, **named: Any) -> Any:
+            self._left -= 1
+            if self._left < 0:
+                raise ConnectionAbortedError
+            return self._call(*args, **named)
+
+        self._store.call_function = call  # type: ignore[method-assign]
+        return []
+
+    def __exit__(self, *_: object) -> None:
+        self._store.call_function = self._call  # type: ignore[method-assign]
+
+
+async def test_producer_ids_go_on_above_those_in_the_tier(server: Server, objects: Directory) -> None:
+    async with front(server.url) as one:
+        (partition,) = await tiered(one)
+        await seal(one, objects, partition, [0, 6])
+        await publish(one, objects, partition)
+        found = await survey(objects, NAMESPACE.name)
+        ((key, snapshot),) = found.partitions.items()
+        largest = 1 << 52
+        changed = {name: getattr(snapshot, name) for name in Snapshot.__slots__} | {"max_producer_id": largest}
+        found.partitions = {key: Snapshot(**changed)}
+        await Recovery(one.store, NAMESPACE, found, only_looks=False).run()
+        catalog = Namespace(NAMESPACE.name).catalog
+        _, producer_id = await one.store.call_function(Purpose.COORDINATE, "korvet_producer_id", catalog)
+        assert producer_id == largest + 2
+
+
+async def test_verify_reads_all_and_names_what_is_damaged(server: Server, objects: Directory, tmp_path: Path) -> None:
+    async with front(server.url) as one:
+        (partition,) = await tiered(one)
+        paths = await seal(one, objects, partition, [0, 6, 12, 15])
+        await publish(one, objects, partition)
+    snapshot = (await survey(objects, NAMESPACE.name)).partitions["orders", 0]
+    found = await verify(objects, snapshot)
+    assert (found.segments, found.problems) == (3, [])
+    assert found.size_bytes == sum((tmp_path / "tier" / path).stat().st_size for path in paths)
+    file = tmp_path / "tier" / paths[1]
+    whole = file.read_bytes()
+    for damaged in (
+        whole[:70] + bytes([whole[70] ^ 1]) + whole[71:],
+        whole[:-20] + bytes([whole[-20] ^ 1]) + whole[-19:],
+        whole[:-1],
+        whole + b"x",
+        (tmp_path / "tier" / paths[0]).read_bytes(),
+    ):
+        file.write_bytes(damaged)
+        found = await verify(objects, snapshot)
+        assert found.segments == 2
+        assert [paths[1] in problem for problem in found.problems] == [True]
+    file.unlink()
+    assert [paths[1] in problem for problem in (await verify(objects, snapshot)).problems] == [True]
