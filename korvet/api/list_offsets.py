@@ -4,8 +4,9 @@
 - 7: -3, the record with the largest timestamp   - 8: -4, the earliest local offset
 - 9: -5, the latest tiered offset   - 10: timeout
 
-Without remote storage the earliest local offset is the earliest offset, and no offset is tiered. The latest and
-earliest offsets of all partitions cost one pipelined read. An offset by time is exact to the record: one batch is
+The earliest local offset is the first one in Redis, and the latest tiered offset the last one in segments, -1 if there
+are none. The record with the largest timestamp is the one in Redis, as in Kafka's local log. The latest and earliest
+offsets of all partitions cost one pipelined read. An offset by time is exact to the record: one batch is
 opened for it. A reader of committed records gets the last stable offset as the latest, and no record at or above it.
 
 Source: KafkaApis.handleListOffsetRequest, ReplicaManager.fetchOffset, UnifiedLog.fetchOffsetByTimestamp
@@ -118,7 +119,9 @@ async def _answer(
 def _without_reading(timestamp: int, meta: Meta, is_committed: bool) -> Timed | None:
     if timestamp == LATEST:
         return Timed(meta.stable if is_committed else meta.end, -1, meta.epoch)
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        offset = meta.start if timestamp == EARLIEST else meta.local_start
-        return Timed(offset, -1, epoch_of_offset(parse_epochs(meta.epochs), offset))
-    return NOTHING if timestamp == LATEST_TIERED else None
+    offset = {EARLIEST: meta.start, EARLIEST_LOCAL: meta.local_start, LATEST_TIERED: max(-1, meta.tier_end - 1)}.get(
+        timestamp
+    )
+    if offset is None:
+        return None
+    return Timed(offset, -1, epoch_of_offset(parse_epochs(meta.epochs), offset)) if offset >= 0 else NOTHING

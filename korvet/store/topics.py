@@ -66,7 +66,7 @@ async def create_topic(
     """
     code, topic = await catalog.create(name, uuid4(), partitions, configs)
     if topic is not None:
-        await _make_partitions(log, topic)
+        await _make_partitions(log, topic, 0)
     return code, topic
 
 
@@ -77,14 +77,14 @@ async def grow_topic(catalog: Catalog, log: Log, topic: Topic, partitions: int) 
     """
     code, grown = await catalog.grow(topic, partitions)
     if grown is not None:
-        await _make_partitions(log, grown)
+        await _make_partitions(log, grown, topic.partitions)
     return code
 
 
-async def _make_partitions(log: Log, topic: Topic) -> None:
+async def _make_partitions(log: Log, topic: Topic, first: int) -> None:
     # The topic exists from its entry on. If this fails, its keys are made on first use.
     with suppress(StoreUnavailable, StoreFull):
-        await log.create_partitions(topic)
+        await log.create_partitions(topic, first)
 
 
 async def delete_topic(catalog: Catalog, log: Log, topic: Topic) -> ErrorCode:

@@ -20,6 +20,7 @@ import asyncio
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -48,6 +49,8 @@ MOST_READ_BYTES: Final = 4 * BLOCK_BYTES
 """The most bytes that one answer takes of a partition's segments, beside a first batch that is larger."""
 MOST_AHEAD_BYTES: Final = 16 * BLOCK_BYTES
 FAILED_S: Final = 2.0
+_LISTED_WITHIN_S: Final = 5.0
+_FULL_S: Final = 10.0
 _FIRST_AHEAD_BYTES: Final = 2 * BLOCK_BYTES
 _MOST_READS: Final = 512
 """Reads that run, or whose outcome nobody has taken yet."""
@@ -120,6 +123,7 @@ class ColdReads:
         self._places: OrderedDict[tuple[str, int], _Place] = OrderedDict()
         self._lists: OrderedDict[str, _Listed] = OrderedDict()
         self._listed_members = 0
+        self._full_until: dict[str, float] = {}
         self._lines = LineBudget(1, 60.0)
 
     def of(self, namespace: str, logs: Partitions) -> Source:
@@ -306,6 +310,18 @@ class ColdReads:
         if (listed := self._lists.pop(folder, None)) is not None:
             self._listed_members -= len(listed.manifest.members)
 
+    async def holds(self, folder: str, now: float) -> bool:
+        """True if there may be objects in a folder; also if the store does not say so soon. Clients of a lost partition
+        ask again and again, so that is remembered for a while."""
+        if now < self._full_until.get(folder, now):
+            return True
+        with anyio.move_on_after(_LISTED_WITHIN_S), suppress(TierAway):
+            if not await self.gets.objects.names(folder):
+                return False
+        self._full_until = {one: until for one, until in self._full_until.items() if now < until}
+        self._full_until[folder] = now + _FULL_S
+        return True
+
     # ------------------------------------------------------------------ reading ahead
 
     def read_ahead(self, now: float, folder: str, member: Member, offset: int, selected: Selected) -> None:
@@ -391,6 +407,10 @@ class Source:
         if looked is None:
             return found
         return await self._taken(want, found, looked, room)
+
+    async def holds(self, partition: Partition) -> bool:
+        """As `TierSource.holds`."""
+        return await self._cold.holds(self.folder(partition), self.logs.now())
 
     async def offset_for_time(self, partition: Partition, meta: Meta, timestamp: int) -> Timed | None:
         """As `TierSource.offset_for_time`."""

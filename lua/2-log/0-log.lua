@@ -96,10 +96,10 @@ korvet.define({
     aborted? zset `first last producer_id stable` by the last offset
     transactions? hash producer id -> `epoch closed_ordinal open_ordinal transactional_id`
   ]],
-  args = 'topic_id   run_id',
+  args = 'topic_id   run_id   kept? given if the tier may hold its records',
   returns = '{code}; may be repeated',
-  codes = [[GONE (keys of another topic, or of one that is being deleted, still exist), LOST (only the list of its
-    segments is left: offset 0 must not begin anew)]],
+  codes = [[GONE (keys of another topic, or of one that is being deleted, still exist), LOST (nothing is left, or only
+    the list of its segments, and offset 0 must not begin anew)]],
 }, function(keys, asked)
   local log_key, meta_key, producers_key = keys[1], keys[2], keys[3]
   local topic_id = redis.call('HGET', meta_key, 'topic_id')
@@ -112,6 +112,8 @@ korvet.define({
   elseif redis.call('EXISTS', tier_key, unpack(keys)) > 0 then
     local has_segments = redis.call('EXISTS', meta_key) == 0 and redis.call('ZSCORE', tier_key, asked.topic_id)
     return { has_segments and code.LOST or code.GONE }
+  elseif asked.kept then
+    return { code.LOST }
   end
   -- XGROUP makes an empty stream. All keys of a unit exist together, because Redis refuses a call during a slot
   -- migration if only some of its keys exist.

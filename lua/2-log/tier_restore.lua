@@ -103,7 +103,7 @@ function tier.write_list(keys, asked, held_from, members)
   end
   redis.call(
     'HSET', keys[2], 'tier', asked.token, 'tier_end', value.integer(asked.tier_end),
-    'local_start', value.integer(held_from)
+    'local_start', value.integer(held_from), 'cleaned', tier.FENCE
   )
   redis.call('SPUBLISH', keys[1], '-1 -1')
 end

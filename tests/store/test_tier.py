@@ -23,7 +23,7 @@ from korvet.store.log.room import FetchRoom, PartitionRead, Want
 from korvet.store.log.source import Timed
 from korvet.store.log.tier import Upload
 from korvet.store.log.times import MAX_TIMESTAMP, NOTHING
-from korvet.store.topics import delete_topic
+from korvet.store.topics import create_topic, delete_topic, grow_topic
 from tests.store.logs import EVERYTHING, LARGE, Front, batch, codes, header, messages_held, offsets
 from tests.store.test_log_transactions import Coordinator, append, transactional
 
@@ -43,6 +43,9 @@ class Segments:
         found = PartitionRead(want.partition.index, 0, meta.end, meta.start, meta.stable)
         found.records, found.size_bytes = [self._data], len(self._data)
         return found
+
+    async def holds(self, partition: Partition) -> bool:
+        return bool(self._data)
 
     async def offset_for_time(self, partition: Partition, meta: Meta, timestamp: int) -> Timed | None:
         self.asked.append((timestamp, meta))
@@ -299,3 +302,53 @@ async def test_size_of_a_log_is_that_of_the_batches_in_redis(one: Front) -> None
         await one.append(whole, batch(3))
     (all_bytes,), (left_bytes,) = await log_bytes(one.store, [whole]), await log_bytes(one.store, [partition])
     assert left_bytes == all_bytes // 5 * 2
+
+
+# ---------------------------------------------------------------------- a partition that Redis lost
+
+
+async def _lost(one: Front) -> Partition:
+    """A partition of a topic of the tier, without any key."""
+    _, topic = await create_topic(one.catalog, one.log, "lost", 1, {"remote.storage.enable": "true"})
+    assert topic is not None
+    partition = one.log.partition(topic, 0)
+    await one.append(partition, batch(3))
+    keys = partition.transaction_keys
+    await one.store.call(Purpose.APPEND, keys.log, "DEL", *keys)
+    return partition
+
+
+async def test_partition_that_the_tier_may_hold_never_begins_at_0_again(one: Front) -> None:
+    partition, data = await _lost(one), batch()
+    keys = partition.transaction_keys
+    for source in (None, Segments(b"something")):
+        one.log.tier = source
+        assert (await one.read(partition, 0)).code == KAFKA_STORAGE_ERROR
+        with pytest.raises(LostTier, match="run korvet tier recover"):
+            await one.log.append(partition, header(data), data)
+        assert await one.store.call(Purpose.READ, keys.log, "EXISTS", *keys) == 0
+
+
+async def test_partition_of_which_the_tier_has_nothing_begins_anew(one: Front) -> None:
+    """The front-end that created the topic may have died before it made the keys."""
+    partition = await _lost(one)
+    one.log.tier = Segments(b"")
+    assert await one.append(partition, batch()) == (0, 0)
+
+
+async def test_meta_hash_of_a_topic_in_the_tier_is_made_from_its_log(one: Front) -> None:
+    _, topic = await create_topic(one.catalog, one.log, "kept", 1, {"remote.storage.enable": "true"})
+    assert topic is not None
+    partition = one.log.partition(topic, 0)
+    await one.append(partition, batch(3))
+    await one.store.call(Purpose.APPEND, partition.keys.log, "DEL", partition.keys.meta)
+    assert await one.append(partition, batch()) == (0, 3)
+
+
+async def test_topic_that_grows_does_not_begin_its_lost_partitions_anew(one: Front) -> None:
+    partition = await _lost(one)
+    assert await grow_topic(one.catalog, one.log, partition.topic, 2) == 0
+    grown = one.catalog.topic("lost")
+    assert grown is not None
+    assert (await one.read(one.log.partition(grown, 0), 0)).code == KAFKA_STORAGE_ERROR
+    assert await one.append(one.log.partition(grown, 1), batch()) == (0, 0)

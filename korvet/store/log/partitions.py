@@ -9,6 +9,7 @@ from uuid import UUID
 
 from ulid import ULID
 
+from korvet.configs.types import is_tiered
 from korvet.errors import KorvetError, LostTier, StoreError
 from korvet.redis.client import Purpose, Store
 from korvet.redis.wakeup import Wakeups
@@ -146,14 +147,17 @@ class Partitions:
     async def restore(self, partition: Partition) -> bool:
         """Make the partition's keys after GONE, if the catalog still has its topic; else false.
 
+        :raises LostTier: there may be segments of it, and nothing else is left.
         :raises StoreUnavailable, StoreFull, StoreError:
         """
         await self._catalog.refresh()
         topic = self._catalog.topic_by_id(partition.topic.id)
         if topic is None or partition.index >= topic.partitions:
             return False
+        # The tier may hold records of a partition of which Redis has lost everything.
+        may_begin = not is_tiered(topic.configs) or (self.tier is not None and not await self.tier.holds(partition))
         # Clients may have seen the lost keys' epoch. Without a run id the next use begins a new one.
-        await self._create([partition], run_id="")
+        await self._create([partition], run_id="", may_begin=may_begin)
         await self._catalog.refresh()
         if self._catalog.topic_by_id(partition.topic.id) is None:
             await self._delete(partition, partition.topic_id)
@@ -175,26 +179,30 @@ class Partitions:
         # The server's own reply is newer than the link's.
         partition.replid = replid.decode()
 
-    async def create_partitions(self, topic: Topic) -> None:
-        """Make the keys of all partitions of a topic; repeatable, also after partitions were added.
+    async def create_partitions(self, topic: Topic, first: int = 0) -> None:
+        """Make the keys of a topic's new partitions, from one on; repeatable.
 
         :raises StoreUnavailable, StoreFull, StoreError:
         """
-        for some in _slices(self._all_partitions(topic)):
+        for some in _slices(self._all_partitions(topic)[first:]):
             await self._create(some)
         # A front-end that deleted the topic meanwhile may have passed before these keys existed.
         await self._catalog.refresh()
         if self._catalog.topic_by_id(topic.id) is None:
             await self.delete_partitions(topic)
 
-    async def _create(self, partitions: Sequence[Partition], run_id: str | None = None) -> None:
-        questions = [self._ask_to_create(partition, run_id) for partition in partitions]
+    async def _create(
+        self, partitions: Sequence[Partition], run_id: str | None = None, *, may_begin: bool = True
+    ) -> None:
+        questions = [self._ask_to_create(partition, run_id, may_begin) for partition in partitions]
         for partition, question in zip(partitions, questions, strict=True):
             (code,) = await question
             if code == GONE and await self._clear_former(partition):
-                (code,) = await self._ask_to_create(partition, run_id)
+                (code,) = await self._ask_to_create(partition, run_id, may_begin)
             if code == LOST:
-                raise LostTier(f"{partition.keys.log} is gone, and its records are only in the tier")
+                raise LostTier(
+                    f"{partition.keys.log} is gone, and the tier may hold its records: run korvet tier recover"
+                )
         ruled = [(partition, rules_of(self._catalog, partition.topic)) for partition in partitions]
         for configuring in [self.configure_records(*pair) for pair in ruled if pair[1]]:
             await configuring
@@ -222,12 +230,19 @@ class Partitions:
             Purpose.APPEND, "korvet_record_configure", keys, topic_id=partition.topic_id, rules=rules
         )
 
-    def _ask_to_create(self, partition: Partition, run_id: str | None) -> asyncio.Future[Sequence[int]]:
+    def _ask_to_create(
+        self, partition: Partition, run_id: str | None, may_begin: bool
+    ) -> asyncio.Future[Sequence[int]]:
         if run_id is None:
             run_id = self.find_run_id(partition)
         keys = partition.transaction_keys
         return self.store.call_function(
-            Purpose.APPEND, "korvet_log_create", keys, topic_id=partition.topic_id, run_id=run_id
+            Purpose.APPEND,
+            "korvet_log_create",
+            keys,
+            topic_id=partition.topic_id,
+            run_id=run_id,
+            kept=None if may_begin else 1,
         )
 
     async def _clear_former(self, partition: Partition) -> bool:

@@ -45,6 +45,9 @@ class TierSource(Protocol):
         :raises KorvetError: as code NOT_LEADER_OR_FOLLOWER.
         """
 
+    async def holds(self, partition: Partition) -> bool:
+        """True if there may be objects of a partition; also if the store does not say so soon."""
+
     async def offset_for_time(self, partition: Partition, meta: Meta, timestamp: int) -> Timed | None:
         """The first record from the log start on, and below the local start, that is not older than ``timestamp``.
 
