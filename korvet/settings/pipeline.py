@@ -40,6 +40,8 @@ _VERBS: Final[dict[str, dict[str, Any]]] = {
         "maintain-every": _DURATION,
         "expire-after": _DURATION,
         "source": {"enum": ["korvet", "kafka"], "default": "korvet"},
+        "tier": _TEXT,
+        "tier-namespace": {**_TEXT, "default": "default"},
         "starting": {"enum": ["earliest", "latest"], "default": "earliest"},
         "max-offsets-per-trigger": _NUMBER,
         "isolation": {"enum": ["read_committed", "read_uncommitted"], "default": "read_committed"},
@@ -88,7 +90,15 @@ _VERBS: Final[dict[str, dict[str, Any]]] = {
 }
 SETTINGS_TABLES: Final = ("spark", "kafka")
 """Tables whose names have dots, as Spark's and Kafka clients' settings do."""
-PATHS: Final = ("command-config", "lake", "archive.checkpoints", "report.to", "report.html", "retype.schema")
+PATHS: Final = (
+    "command-config",
+    "lake",
+    "archive.checkpoints",
+    "archive.tier",
+    "report.to",
+    "report.html",
+    "retype.schema",
+)
 """Settings that are paths or URLs: a relative path is taken from the config file's own directory."""
 
 PIPELINE: Final[dict[str, Any]] = {

@@ -208,20 +208,27 @@ class Objects:
 class Directory(Objects):
     """The objects below a directory.
 
+    :param is_read_only: it must be there, and nothing is written.
     :raises TierAway: it cannot be made or written, or its file system has no hard links.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, is_read_only: bool = False) -> None:
         self._root = root.absolute()
         self.name = str(self._root)
         self._threads = FairThreads(_WRITERS, _WRITERS_OF_ONE)
         with self._named(_NEW):
-            _make_durable(self._root / _NEW)
-            for path in (self._root / _NEW).iterdir():
-                if path.stat().st_mtime < time.time() - _ABANDONED_S:
-                    path.unlink(missing_ok=True)
-            _try_out(self._root / _NEW)
+            if is_read_only and not (self._root / _NEW).exists():
+                raise TierAway(f"{self.name} is not the directory of a tier, or its file system is not mounted here")
+            if not is_read_only:
+                self._prepare()
             super().__init__(LocalStore(self._root), self.name)
+
+    def _prepare(self) -> None:
+        _make_durable(self._root / _NEW)
+        for path in (self._root / _NEW).iterdir():
+            if path.stat().st_mtime < time.time() - _ABANDONED_S:
+                path.unlink(missing_ok=True)
+        _try_out(self._root / _NEW)
 
     async def read(self, path: str, start: int, end: int) -> memoryview:
         try:
@@ -277,7 +284,7 @@ class Directory(Objects):
                 return
 
 
-def open_objects(where: str) -> Objects:
+def open_objects(where: str, *, is_read_only: bool = False) -> Objects:
     """The tier in a directory, or in a bucket by its URL (``s3://bucket/prefix``), with the environment's credentials.
 
     Open it in the process that uses it: the threads of obstore do not come along into a fork, whose reads would hang.
@@ -285,9 +292,9 @@ def open_objects(where: str) -> Objects:
     :raises TierAway: a directory that cannot be used, or a URL that obstore does not take.
     """
     if "://" not in where:
-        return Directory(Path(where))
+        return Directory(Path(where), is_read_only=is_read_only)
     if where.startswith("file://"):
-        return Directory(Path(where.removeprefix("file://")))
+        return Directory(Path(where.removeprefix("file://")), is_read_only=is_read_only)
     try:
         store = from_url(
             where,

@@ -50,6 +50,18 @@ _S_PER_HOUR = 3600
     help="korvet's reader, or Spark's own connector, whose jars Spark must have.",
 )
 @click.option(
+    "--tier",
+    metavar="DIR|URL",
+    help="The tier of the brokers: what is sealed is read there.  [default: the brokers serve all records]",
+)
+@click.option(
+    "--tier-namespace",
+    default="default",
+    show_default=True,
+    metavar="NAME",
+    help="The namespace of the brokers' listener.",
+)
+@click.option(
     "--starting",
     type=click.Choice(["earliest", "latest"]),
     default="earliest",
@@ -111,6 +123,8 @@ def archive(
         raise click.UsageError("Missing option '--topic' or '--pattern'.")
     if maintain_every is not None and every is None:
         raise click.UsageError("Option '--maintain-every' needs '--every'.")
+    if others["tier"] is not None and others["source"] != "korvet":
+        raise click.UsageError("Option '--tier' needs '--source korvet'.")
     if expire_after is not None and maintain_every is None:
         raise click.UsageError("Option '--expire-after' needs '--maintain-every'.")
     texts = {topic: schema_text(Path(file)) for topic, file in schemas.items()}

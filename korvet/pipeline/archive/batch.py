@@ -17,7 +17,6 @@ import structlog
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from korvet.pipeline.archive import history
 from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress
 from korvet.pipeline.archive.following import TypedTables, in_few_files
 from korvet.pipeline.archive.reading import read
@@ -35,6 +34,9 @@ from korvet.pipeline.plan.history import REMEDY, DataLost, describe, describe_tr
 from korvet.pipeline.plan.losses import Loss, UnreadableRange
 from korvet.pipeline.plan.proofs import Proven
 from korvet.pipeline.reported import report
+from korvet.pipeline.source import history
+from korvet.pipeline.source.cluster import tier_of
+from korvet.pipeline.source.ranges import OffsetRange
 from korvet.pipeline.source.unreadable import is_refused_by_java
 from korvet.pipeline.typed import TABLE_PROPERTIES, UNREADABLE
 
@@ -103,6 +105,7 @@ class TopicWriter:
         self._is_bound: bool | None = None
         """True if the topic's retention counts this lake; None before the first request to the broker."""
         self.typed = TypedTables(config, topic.name, tables.raw, tables.typed, tables.dead_letters)
+        self._tier = tier_of(config.tier, config.tier_namespace)
         self._firsts: dict[int, int] = {}
 
     def has(self, ends: Ends) -> bool:
@@ -138,7 +141,10 @@ class TopicWriter:
         """Write the raw records of a batch, and what the other tables then lack; returns the number of records."""
         verdicts = self.typed.verdicts(batch.begins)
         config = replace(self._config, source=batch.source)
-        records = read(self._spark, config, self._topic.name, batch.begins, batch.ends, batch.unreadable, verdicts)
+        begins, ends, name = batch.begins, batch.ends, self._topic.name
+        wanted = [OffsetRange(name, number, begins[number], end) for number, end in ends.items()]
+        sealed = {} if self._tier is None else self._tier.sealed(self._broker, self._settings, wanted)
+        records = read(self._spark, config, name, begins, ends, batch.unreadable, verdicts, sealed)
         columns = [*RAW_COLUMNS.names, *([] if verdicts is None else [verdicts.field.name])]
         records = records.withColumn("date", _date()).select(*columns)
         by_registry = self.typed.schema is None and self._config.schema_registry is not None

@@ -8,6 +8,7 @@ from typing import Literal
 
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.plan.batch import Source
+from korvet.pipeline.source.options import DEFAULT_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,8 @@ class ArchiveConfig:
     :param table: a further table that each topic gets: ``latest`` has the newest record of each key.
     :param schema_registry: URL of the registry with the Avro schemas of values in Confluent's frame.
     :param schemas: topic -> JSON Schema, instead of the topic's setting ``korvet.value.schema``; an empty text: none.
+    :param tier: where sealed records are read, a directory or a bucket's URL; None reads all from the brokers.
+    :param tier_namespace: the namespace of the brokers' listener.
     :param client: the Kafka client's settings, by the Java client's names.
     """
 
@@ -45,13 +48,16 @@ class ArchiveConfig:
     table: Literal["latest"] | None = None
     schema_registry: str | None = None
     schemas: Mapping[str, str] = field(default_factory=dict)
+    tier: str | None = None
+    tier_namespace: str = DEFAULT_NAMESPACE
     client: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def kafka_options(self) -> dict[str, str]:
-        """The client's settings as options of a reader."""
+        """The client's settings and the tier as options of a reader."""
         given = {**self.client, "bootstrap.servers": self.bootstrap_servers, "isolation.level": self.isolation}
-        return {f"kafka.{name}": value for name, value in given.items()}
+        tier = {} if self.tier is None else {"tier.url": self.tier, "tier.namespace": self.tier_namespace}
+        return {**{f"kafka.{name}": value for name, value in given.items()}, **tier}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ from typing import Final
 import structlog
 from pyspark.sql import SparkSession
 
-from korvet.pipeline.archive import history
 from korvet.pipeline.archive.batch import Tables, TopicWriter, other_topic
 from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress, TopicResult
 from korvet.pipeline.broker import Broker, Position, Topic
@@ -22,6 +21,7 @@ from korvet.pipeline.plan.batch import Ends
 from korvet.pipeline.plan.history import REMEDY, DataLost, describe, describe_trimmed, moved, trimmed
 from korvet.pipeline.plan.losses import LossKind
 from korvet.pipeline.plan.proofs import Proven
+from korvet.pipeline.source import history
 from korvet.pipeline.source.ranges import REMEDY as OPTION
 
 log = structlog.get_logger()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from korvet.pipeline.broker import Broker, Partition, Position
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
@@ -24,7 +24,13 @@ from korvet.pipeline.source.offsets import (
     partition_names,
 )
 from korvet.pipeline.source.options import Assigned, Matching, ReadOptions, Subscribed
+from korvet.pipeline.source.ranges import OffsetRange, Sealed
 
+if TYPE_CHECKING:
+    from korvet.pipeline.source.tier import Tier
+
+_FRESH_S: Final = 60.0
+"""The age of a snapshot of the tier at which a stream looks for a newer one."""
 _log: Final = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
@@ -42,6 +48,7 @@ class Cluster:
         self._options = options
         self._broker: Broker | None = None
         self._was_there = False
+        self._tier = tier_of(options.tier_url, options.tier_namespace)
 
     def __getstate__(self) -> tuple[ReadOptions]:
         return (self._options,)
@@ -83,6 +90,19 @@ class Cluster:
         :raises PipelineError: if the limit names other partitions, or no record is that late.
         """
         return self._query(lambda broker: self._resolve(broker, limit))
+
+    def sealed(self, ranges: Iterable[OffsetRange]) -> dict[Partition, Sealed]:
+        """What segments hold of the ranges' partitions.
+
+        :raises TierUnreachable:
+        """
+        tier = self._tier
+        if tier is None:
+            return {}
+        try:
+            return self._query(lambda broker: tier.sealed(broker, self._options.client, ranges))
+        except UnknownTopic:
+            return {}  # A topic that was deleted meanwhile is the tasks' matter.
 
     def _query(self, question: Callable[[Broker], _T]) -> _T:
         deadline = time.monotonic() + (self._options.poll_timeout_s if self._was_there else 0)
@@ -151,6 +171,15 @@ class Cluster:
                 "earlier one, or set startingOffsetsByTimestampStrategy to latest"
             )
         return offsets | dict.fromkeys(late, LATEST)
+
+
+def tier_of(url: str | None, namespace: str) -> Tier | None:
+    """The tier at a directory or URL, if one is named. Other queries do not wait for its library."""
+    if url is None:
+        return None
+    from korvet.pipeline.source.tier import Tier
+
+    return Tier(url, namespace, _FRESH_S)
 
 
 def _offsets(positions: dict[Partition, Position]) -> Offsets:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from korvet.pipeline.broker import Partition
@@ -27,6 +28,7 @@ from korvet.pipeline.source.offsets import (
     partition_names,
 )
 
+DEFAULT_NAMESPACE: Final = "default"
 _CHOICES: Final = ("subscribe", "subscribePattern", "assign")
 _SEE: Final = "see the table of options in docs/pipeline.md"
 _BYTES: Final = "come as bytes; use DataFrame operations to decode them"
@@ -86,6 +88,9 @@ class ReadOptions:
     poll_timeout_s: float
     offset_attempts: int
     offset_retry_s: float
+    tier_url: str | None
+    """Where sealed records are read; None to read all from the brokers."""
+    tier_namespace: str
 
 
 def batch_options(options: Mapping[str, str]) -> ReadOptions:
@@ -196,7 +201,15 @@ def _options(given: _Given, starting: OffsetLimit, ending: OffsetLimit) -> ReadO
         poll_timeout_s=given.duration_s("kafkaConsumer.pollTimeoutMs", 120),
         offset_attempts=given.positive("fetchOffset.numRetries") or 3,
         offset_retry_s=given.duration_s("fetchOffset.retryIntervalMs", 1),
+        tier_url=_tier_url(given),
+        tier_namespace=given.text("tier.namespace") if "tier.namespace" in given else DEFAULT_NAMESPACE,
     )
+
+
+def _tier_url(given: _Given) -> str | None:
+    url = given.text("tier.url") if "tier.url" in given else ""
+    # Executors have a working directory of their own.
+    return url if "://" in url else str(Path(url).absolute()) if url else None
 
 
 def _choice(given: _Given) -> Choice:

@@ -4,23 +4,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
+from korvet.tier.manifest import Member
+
+TASK_BYTES: Final = 64 << 20
+"""About the bytes of segments that one task of a batch query reads, before decompression."""
 REMEDY: Final = "set failOnDataLoss to false"
 """The advice for a query that should continue without lost records: the end of every message about them."""
 
 
+class Sealed(NamedTuple):
+    """The offsets of a partition that segments hold, none of them deleted: from ``start`` up to but without ``end``.
+
+    ``members`` follow each other, and ``folder`` is where their objects are.
+    """
+
+    start: int
+    end: int
+    folder: str
+    members: tuple[Member, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetRange(InputPartition):
-    """Offsets from ``start`` up to but without ``end``; markers and compaction leave fewer records."""
+    """Offsets from ``start`` up to but without ``end``; markers and compaction leave fewer records.
+
+    A task reads from ``sealed`` what that has from ``start`` on, and the rest from the broker.
+    """
 
     topic: str
     partition: int
     start: int
     end: int
+    sealed: Sealed | None = None
 
     @property
     def size(self) -> int:
@@ -63,6 +84,30 @@ def _divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     found, start = [], whole.start
     for part in range(parts):
         end = start + (whole.end - start) // (parts - part)
-        found.append(OffsetRange(whole.topic, whole.partition, start, end))
+        found.append(replace(whole, start=start, end=end))
         start = end
     return found
+
+
+def with_segments(wanted: OffsetRange, sealed: Sealed | None) -> OffsetRange:
+    """The range with the segments that it needs; as it is if segments do not hold its start."""
+    if sealed is None or not sealed.start <= wanted.start < sealed.end:
+        return wanted
+    needed = [one for one in sealed.members if wanted.start < one.next_offset and one.first_offset < wanted.end]
+    return replace(wanted, sealed=sealed._replace(members=tuple(needed)))
+
+
+def by_segments(wanted: OffsetRange, sealed: Sealed | None) -> list[OffsetRange]:
+    """The range in parts of about `TASK_BYTES` of segments, and what is before and after them."""
+    if sealed is None:
+        return [wanted]
+    cuts, size_bytes = {wanted.start, wanted.end, sealed.start, sealed.end}, 0
+    for one in sealed.members:
+        pieces = -(-one.size_bytes // TASK_BYTES)
+        size_bytes += one.size_bytes
+        if size_bytes >= TASK_BYTES:
+            offsets = one.next_offset - one.first_offset
+            cuts |= {one.first_offset + offsets * piece // pieces for piece in range(1, pieces + 1)}
+            size_bytes = 0
+    inside = sorted(cut for cut in cuts if wanted.start <= cut <= wanted.end)
+    return [with_segments(replace(wanted, start=start, end=end), sealed) for start, end in pairwise(inside)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -34,7 +35,7 @@ from korvet.pipeline.source.offsets import (
     to_json,
 )
 from korvet.pipeline.source.options import ReadOptions
-from korvet.pipeline.source.ranges import REMEDY, OffsetRange, split
+from korvet.pipeline.source.ranges import REMEDY, OffsetRange, by_segments, split, with_segments
 from korvet.pipeline.source.rows import RowBuilder
 
 if TYPE_CHECKING:
@@ -57,15 +58,20 @@ class KorvetReader(DataSourceReader):
         cluster = Cluster(options)
         try:
             first, last = cluster.resolve(options.starting), cluster.resolve(options.ending)
+            self._check(first, last)
+            ranges = [OffsetRange(*partition, first[partition], end) for partition, end in sorted(last.items())]
+            sealed = cluster.sealed(ranges)
         finally:
             cluster.close()
+        ranges = [part for each in ranges for part in by_segments(each, sealed.get((each.topic, each.partition)))]
+        return split(ranges, options.min_partitions, options.max_records_per_partition)
+
+    def _check(self, first: Offsets, last: Offsets) -> None:
         if first.keys() != last.keys():
             changed = partition_names(first.keys() ^ last.keys())
             raise PipelineError(f"{changed}: created or deleted meanwhile; start the query again")
-        if isinstance(options.ending, AtOffsets):
+        if isinstance(self._options.ending, AtOffsets):
             _check_order(first, last)
-        ranges = [OffsetRange(*partition, first[partition], end) for partition, end in sorted(last.items())]
-        return split(ranges, options.min_partitions, options.max_records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         return read_range(partition, self._options, skip_unreadable=not self._options.fail_on_data_loss)
@@ -144,7 +150,10 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for partition, offset in sorted(last.items())
             if (begin := first.get(partition, found.get(partition))) is not None
         ]
-        return split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+        # A repeated batch has the same ranges, whatever was sealed meanwhile: a sink relies on it.
+        ranges = split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+        sealed = self._cluster.sealed(ranges)
+        return [with_segments(each, sealed.get((each.topic, each.partition))) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         return read_range(partition, self._options, skip_unreadable=not self._options.fail_on_data_loss)
@@ -204,7 +213,20 @@ def read_range(partition: InputPartition, options: ReadOptions, *, skip_unreadab
         poll_timeout_s=options.poll_timeout_s,
         skip_unreadable=skip_unreadable,
     )
-    for messages in fetch(partition, how):
+    start = partition.start
+    if partition.sealed is not None and options.tier_url is not None:
+        from korvet.pipeline.source.segments import read_sealed
+
+        start = yield from read_sealed(
+            partition,
+            options.tier_url,
+            rows.of,
+            read_committed=options.read_committed,
+            headers=options.include_headers,
+        )
+    if start == partition.end:
+        return
+    for messages in fetch(replace(partition, start=start), how):
         yield rows.build(messages)
 
 

@@ -9,7 +9,8 @@ import codecs
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -49,6 +50,25 @@ def row_schema(*, include_headers: bool) -> StructType:
     return StructType([*_COLUMNS, *([_HEADERS] if include_headers else [])])
 
 
+Header: TypeAlias = tuple[str, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Records of one partition. Timestamps are in milliseconds; their kinds are the client's numbers."""
+
+    keys: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    kinds: list[int] = field(default_factory=list)
+    stamps: list[int] = field(default_factory=list)
+    headers: list[list[Header] | None] = field(default_factory=list)
+
+    def extend(self, more: Columns) -> None:
+        for column in fields(self):
+            getattr(self, column.name).extend(getattr(more, column.name))
+
+
 class RowBuilder:
     """Builds the Arrow batches of one partition."""
 
@@ -60,19 +80,27 @@ class RowBuilder:
 
     def build(self, messages: Sequence[Message]) -> pa.RecordBatch:
         """One row for each of at least one message. In this hot path Python calls nothing message by message."""
-        count = len(messages)
         kinds, stamps = zip(*map(Message.timestamp, messages), strict=True)
+        keys: Any = list(map(Message.key, messages))
+        values: Any = list(map(Message.value, messages))
+        offsets: Any = list(map(Message.offset, messages))
+        headers = headers_of(messages) if self._include_headers else []
+        return self.of(Columns(keys, values, offsets, list(kinds), list(stamps), headers))
+
+    def of(self, records: Columns) -> pa.RecordBatch:
+        """One row for each record."""
+        count = len(records.offsets)
         columns = [
-            pa.array(list(map(Message.key, messages)), pa.binary()),
-            pa.array(list(map(Message.value, messages)), pa.binary()),
+            pa.array(records.keys, pa.binary()),
+            pa.array(records.values, pa.binary()),
             pa.repeat(self._topic, count),
             pa.repeat(self._partition, count),
-            pa.array(list(map(Message.offset, messages)), pa.int64()),
-            _microseconds(pa.array(stamps, pa.int64())).view(self._schema.field("timestamp").type),
-            pc.subtract(pa.array(kinds, pa.int32()), _FIRST_KIND),
+            pa.array(records.offsets, pa.int64()),
+            _microseconds(pa.array(records.stamps, pa.int64())).view(self._schema.field("timestamp").type),
+            pc.subtract(pa.array(records.kinds, pa.int32()), _FIRST_KIND),
         ]
         if self._include_headers:
-            columns.append(self._headers(headers_of(messages)))
+            columns.append(self._headers(records.headers))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _headers(self, headers: Sequence[Any]) -> pa.Array:

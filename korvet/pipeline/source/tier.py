@@ -1,0 +1,202 @@
+"""The tier as the planner of a query sees it: which offsets lie in segments, by the newest snapshots in the bucket.
+
+A snapshot may be some seconds old. So the broker has the last word: where the log starts, and whether it still has the
+history that was sealed. What is in no segment, or in one that is gone meanwhile, comes from the broker.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import anyio
+
+from korvet.errors import KorvetError
+from korvet.pipeline.broker import Broker, Partition
+from korvet.pipeline.errors import Passing, PipelineError
+from korvet.pipeline.plan.proofs import Proven
+from korvet.pipeline.source import history
+from korvet.pipeline.source.ranges import OffsetRange, Sealed
+from korvet.tier.blocks import Blocks, Gets, Stored
+from korvet.tier.manifest import DamagedManifest, Member, folder_of
+from korvet.tier.objects import ObjectMissing, Objects, TierAway, open_objects
+from korvet.tier.segment import DamagedSegment
+from korvet.tier.series import Series
+from korvet.tier.snapshot import DamagedSnapshot, Snapshot
+
+_AT_ONCE: Final = 16
+_DEADLINE_S: Final = 60.0
+_log: Final = logging.getLogger(__name__)
+
+
+class TierUnreachable(Passing):
+    """The bucket does not answer, or refuses."""
+
+
+class _Found(NamedTuple):
+    """The newest snapshot of a partition at a time, and its number; None and 0 if there was none."""
+
+    at: float
+    number: int
+    snapshot: Snapshot | None
+
+
+class Tier:
+    """A tier's snapshots.
+
+    :param url: a directory, or a bucket and prefix.
+    :param namespace: the one of the brokers' listener.
+    :param fresh_s: how long a snapshot counts as the newest one.
+    """
+
+    def __init__(self, url: str, namespace: str, fresh_s: float = 0) -> None:
+        self._url, self._namespace, self._fresh_s = url, namespace, fresh_s
+        self._found: dict[str, _Found] = {}
+
+    def sealed(
+        self, broker: Broker, client: Mapping[str, str], ranges: Iterable[OffsetRange]
+    ) -> dict[Partition, Sealed]:
+        """Of the ranges' partitions, what segments hold.
+
+        :param client: librdkafka's settings.
+        :raises TierUnreachable, BrokerUnreachable, PipelineError:
+        """
+        begins: dict[Partition, int] = {}
+        for one in ranges:
+            at = one.topic, one.partition
+            begins[at] = min(one.start, begins.get(at, one.start))
+        if not begins:
+            return {}
+        ids = {name: _hex(topic.id) for name, topic in broker.topics(sorted({name for name, _ in begins})).items()}
+        folders = {at: folder_of(self._namespace, at[0], ids[at[0]], at[1]) for at in begins}
+        with explained():
+            members = anyio.run(self._read, folders, begins)
+        if not members:
+            return {}
+        starts = {at: found.offset for at, found in broker.earliest(members).items()}
+        ends = self._same_history(broker, client, folders, members)
+        sealed = {}
+        for at, those in members.items():
+            kept = tuple(one for one in those if one.next_offset > starts[at] and one.next_offset <= ends[at])
+            if kept:
+                start = max(starts[at], kept[0].first_offset)
+                sealed[at] = Sealed(start, kept[-1].next_offset, folders[at], kept)
+        return sealed
+
+    def _same_history(
+        self,
+        broker: Broker,
+        client: Mapping[str, str],
+        folders: Mapping[Partition, str],
+        partitions: Iterable[Partition],
+    ) -> dict[Partition, int]:
+        """The offsets up to which the broker has the records that were sealed.
+
+        They are above those of segments, unless Redis came back without its last writes.
+        """
+        found: dict[Partition, int] = {}
+        topics: dict[str, dict[int, Snapshot]] = {}
+        for topic, number in partitions:
+            snapshot = self._found[folders[topic, number]].snapshot
+            assert snapshot is not None
+            topics.setdefault(topic, {})[number] = snapshot
+        for topic, those in topics.items():
+            offsets = {number: one.tier_end for number, one in those.items()}
+            epochs = {number: one.leader_epoch for number, one in those.items()}
+            sealed = Proven(
+                topic=topic, topic_id="", generation=0, batch_id=-1, offsets=offsets, leader_epochs=epochs
+            )  # fmt: skip
+            parted = history.lost(client, broker, sealed, history.latest(broker, topic, tuple(those)))
+            for number, offset in parted.items():
+                _log.warning("%s-%s has another history than its segments from %s on", topic, number, offset)
+            found |= {(topic, number): parted.get(number, offset) for number, offset in offsets.items()}
+        return found
+
+    async def _read(
+        self, folders: Mapping[Partition, str], begins: Mapping[Partition, int]
+    ) -> dict[Partition, tuple[Member, ...]]:
+        """The segments of partitions that end above a begin, where there are some."""
+        objects = open_objects(self._url, is_read_only=True)
+        gets, limit = Gets(objects, deadline_s=_DEADLINE_S), anyio.CapacityLimiter(_AT_ONCE)
+        members: dict[Partition, tuple[Member, ...]] = {}
+
+        async def read(at: Partition) -> None:
+            async with limit:
+                snapshot = await self._newest(objects, folders[at], begins[at])
+                if snapshot is None or snapshot.tier_end <= begins[at]:
+                    return
+                try:
+                    those = [each for one in snapshot.members for each in await _listed(gets, folders[at], one)]
+                except ObjectMissing as missing:
+                    _log.warning("%s: the broker is asked for the records of %s-%s", missing, *at)
+                    return
+                members[at] = tuple(one for one in those if one.next_offset > begins[at])
+
+        async with anyio.create_task_group() as tasks:
+            for at in begins:
+                tasks.start_soon(read, at)
+        return members
+
+    async def _newest(self, objects: Objects, folder: str, begin: int) -> Snapshot | None:
+        """The newest snapshot, with those of its members that end above an offset."""
+        found = self._found.get(folder, _Found(-self._fresh_s, 0, None))
+        if time.monotonic() - found.at >= self._fresh_s:
+            with anyio.move_on_after(_DEADLINE_S) as scope:
+                number, snapshot = await Series(objects, folder, Snapshot.decoded).newest(found.number) or (0, None)
+            if scope.cancelled_caught:
+                raise TierAway(f"{objects.name}/{folder}: no answer within {_DEADLINE_S:g} s")
+            found = _Found(time.monotonic(), number, snapshot)
+        if found.snapshot is not None:
+            # The next query of a stream begins there. All members of many partitions would take much memory.
+            needed = [one for one in found.snapshot.members if one.next_offset > begin]
+            found = found._replace(snapshot=replace(found.snapshot, members=needed))
+        self._found[folder] = found
+        return found.snapshot
+
+
+async def _listed(gets: Gets, folder: str, member: Member) -> Sequence[Member]:
+    """The segments of a member."""
+    if member.kind == "segment":
+        return (member,)
+    return (await Blocks(0).shelf(Stored(gets, member.path(folder), member))).members
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """The tier's errors as the pipeline's, with what to do.
+
+    :raises TierUnreachable, PipelineError:
+    """
+    try:
+        yield
+    except (KorvetError, ExceptionGroup) as error:
+        match first := _first(error):
+            case TierAway():
+                raise TierUnreachable(
+                    f"The tier cannot be read: {first}; see tier.url, and the store's credentials in the environment "
+                    "of Spark's driver and executors"
+                ) from None
+            case DamagedSegment() | DamagedManifest() | DamagedSnapshot():
+                raise PipelineError(
+                    f"The tier cannot be read: {first}; without tier.url all records come from the broker"
+                ) from None
+        raise
+
+
+def _first(error: Exception) -> Exception:
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _hex(topic_id: str) -> str:
+    """A topic's id as the names of objects have it."""
+    return base64.b64decode(topic_id.translate(_URL_SAFE) + "==").hex()
+
+
+_URL_SAFE: Final = str.maketrans("-_", "+/")
