@@ -14,6 +14,7 @@ Source: KafkaApis.handleListOffsetRequest, ReplicaManager.fetchOffset, UnifiedLo
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -87,11 +88,28 @@ async def _answer_all(
     log: Log, readable: Sequence[tuple[Entry, Partition, requests.ListOffsetsPartition]], is_committed: bool
 ) -> None:
     metas = await log.metas([partition for _, partition, _ in readable])
+    in_tier: list[tuple[Entry, Partition, requests.ListOffsetsPartition, Meta]] = []
     for (entry, partition, part), meta in zip(readable, metas, strict=True):
-        try:
-            entry.update(await _answer(log, partition, part, meta, is_committed))
-        except KorvetError as error:
-            entry["error_code"] = read_failure_code(error, "list_offsets")
+        if isinstance(meta, Meta) and meta.start < meta.local_start and part.timestamp >= 0:
+            in_tier.append((entry, partition, part, meta))
+        else:
+            await _answer_one(log, entry, partition, part, meta, is_committed)
+    # A slow tier takes for many partitions as long as for one.
+    await asyncio.gather(*(_answer_one(log, *one, is_committed) for one in in_tier))
+
+
+async def _answer_one(
+    log: Log,
+    entry: Entry,
+    partition: Partition,
+    part: requests.ListOffsetsPartition,
+    meta: Meta | KorvetError | None,
+    is_committed: bool,
+) -> None:
+    try:
+        entry.update(await _answer(log, partition, part, meta, is_committed))
+    except KorvetError as error:
+        entry["error_code"] = read_failure_code(error, "list_offsets")
 
 
 async def _answer(

@@ -38,7 +38,7 @@ from korvet.store.log.partitions import Partitions
 from korvet.store.log.room import FetchRoom, PartitionRead, Want
 from korvet.store.log.source import Timed
 from korvet.store.log.times import found_in_batch
-from korvet.tier.blocks import Blocks, Damaged, Found, Gets, Stored, again
+from korvet.tier.blocks import DEADLINE_S, Blocks, Damaged, Found, Gets, Stored, again
 from korvet.tier.manifest import Manifest, Member, folder_of
 from korvet.tier.objects import ObjectMissing, TierAway
 from korvet.tier.segment import BLOCK_BYTES, INDEX_BYTES, Selected, batches
@@ -52,6 +52,7 @@ FAILED_S: Final = 2.0
 _LISTED_WITHIN_S: Final = 5.0
 _FULL_S: Final = 10.0
 _FIRST_AHEAD_BYTES: Final = 2 * BLOCK_BYTES
+_MOST_SEARCHES: Final = 16
 _MOST_READS: Final = 512
 """Reads that run, or whose outcome nobody has taken yet."""
 _LEFT_S: Final = 5.0
@@ -117,6 +118,8 @@ class ColdReads:
         self.gets, self.blocks = gets, blocks
         self.failures = self.read_bytes = 0
         """Failed reads, and the bytes of the batches in answers."""
+        self.searches = anyio.Semaphore(_MOST_SEARCHES)
+        """The searches for a time, which hold some batches each."""
         self._tasks = tasks
         self._reads: OrderedDict[_Key, _Read] = OrderedDict()
         """The last one that was asked for comes last."""
@@ -198,7 +201,7 @@ class ColdReads:
         except KorvetError as error:
             forget_frames(error)
             read.error = error
-            self._note(partition, key.offset, error)
+            self.note(partition, key.offset, error)
         except Exception as error:
             # A defect in one read must not end the tasks of all others.
             log.exception("a read of the tier failed", topic=partition.topic.name, partition=partition.index)
@@ -230,7 +233,8 @@ class ColdReads:
                 raise found.error
             offset = member.next_offset
 
-    def _note(self, partition: Partition, offset: int, error: KorvetError) -> None:
+    def note(self, partition: Partition, offset: int, error: KorvetError) -> None:
+        """Count a failure, and log it if it is the tier's: once a minute."""
         self.failures += 1
         if not isinstance(error, (TierAway, ObjectMissing, *Damaged)):
             return
@@ -415,17 +419,25 @@ class Source:
     async def offset_for_time(self, partition: Partition, meta: Meta, timestamp: int) -> Timed | None:
         """As `TierSource.offset_for_time`."""
         try:
-            manifest = await self._cold.manifest(self, partition, meta, meta.local_start - 1)
-            for member in await self._cold.from_time(self.folder(partition), manifest, timestamp):
-                if member.first_offset >= meta.local_start:
-                    break
-                found = await self._first_at(partition, meta, member, timestamp)
-                if found is not None:
-                    return found
+            with anyio.fail_after(DEADLINE_S):
+                async with self._cold.searches:
+                    return await self._find_time(partition, meta, timestamp)
+        except TimeoutError:
+            raise StoreUnavailable(f"the tier did not find a time within {DEADLINE_S:g} s") from None
         except TierAway as error:
+            self._cold.note(partition, meta.start, error)
             raise StoreUnavailable(str(error)) from None
         except (ObjectMissing, *Damaged) as error:
             raise DamagedLog(str(error)) from None
+
+    async def _find_time(self, partition: Partition, meta: Meta, timestamp: int) -> Timed | None:
+        manifest = await self._cold.manifest(self, partition, meta, meta.local_start - 1)
+        for member in await self._cold.from_time(self.folder(partition), manifest, timestamp):
+            if member.first_offset >= meta.local_start:
+                break
+            found = await self._first_at(partition, meta, member, timestamp)
+            if found is not None:
+                return found
         return None
 
     async def _first_at(self, partition: Partition, meta: Meta, member: Member, timestamp: int) -> Timed | None:

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import anyio
@@ -173,3 +173,21 @@ def test_metrics_count_what_the_tier_gave(tmp_path: Path) -> None:
         assert total(figures, "korvet_tier_read_bytes_total") == 2 * len(read["records"])
         assert total(figures, "korvet_tier_request_seconds_count") == 2
         assert total(figures, "korvet_tier_blocks_total", source="store") == 2
+
+
+def test_search_for_a_time_in_a_hanging_tier_holds_up_no_other_client(tiered: KorvetServer) -> None:
+    names = [new_topic(tiered) for _ in range(3)]
+    paths = [sealed(tiered, name, [0, 30])[0] for name in names]
+    parts = [{"partition_index": index, "current_leader_epoch": -1, "timestamp": 1} for index in (0, 1)]
+    topics = [{"name": name, "partitions": parts} for name in names]
+    with connected(tiered.port) as consumer:
+        with ExitStack() as stack:
+            for path in paths:
+                stack.enter_context(hanging(path))
+            consumer.send("list_offsets", 10, replica_id=-1, isolation_level=0, topics=topics, timeout=0)
+            assert offsets(fetch(tiered.port, names[0], wanted(0, 1), max_wait=1)[0]) == []
+        answer = consumer.receive()
+    found = {
+        one["name"]: [(part["error_code"], part["offset"]) for part in one["partitions"]] for one in answer["topics"]
+    }
+    assert found == {name: [("NONE", 0), ("NONE", -1)] for name in names}
