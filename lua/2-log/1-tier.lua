@@ -7,11 +7,12 @@
 -- the batches' bytes, and footer_bytes the footer's, or the whole shelf's; max_timestamp is the batches' own; the
 -- running values are those of the last entry's index; crc is the footer's CRC-32C, or the shelf's; name the object's.
 --
--- One more member, the topic id, has the score -1 - log start. So the list alone says whose it is, and which records
--- were deleted. The list exists from the first segment on, and so do two fields of the meta hash: tier, a random text
--- that names this list, and tier_end, the offset after the last segment. A local trim writes the field local_start.
--- Redis holds the offsets from it or from the log start on, whichever is larger. The segments hold those from the log
--- start to tier_end, so both hold what lies between local_start and tier_end.
+-- One more member, the topic id, has the score -1 - log start, and another one, `token` and a random text that names
+-- this list, has -inf. So the list alone says whose it is, and which records were deleted. The list exists from the
+-- first segment on, and so do two fields of the meta hash: tier, the random text, and tier_end, the offset after the
+-- last segment. A local trim writes the field local_start. Redis holds the offsets from it or from the log start on,
+-- whichever is larger. The segments hold those from the log start to tier_end, so both hold what lies between
+-- local_start and tier_end.
 --
 -- A segment below the log start is read no more. It stays in the list until its object is gone, because nothing else
 -- remembers the name.
@@ -66,18 +67,27 @@ function tier.is_whole(tier_key, topic_id, start, tier_end)
   return is_empty or last[2] and tonumber(last[2]) == tonumber(tier_end) or nil
 end
 
+-- Begin a list, or write who it is anew.
+function tier.name_list(tier_key, topic_id, start, token)
+  redis.call('ZADD', tier_key, '-inf', 'token ' .. token, value.integer(-1 - start), topic_id)
+end
+
 -- Note the log start in the list.
 function tier.note_start(tier_key, topic_id, start)
   redis.call('ZADD', tier_key, 'XX', value.integer(-1 - start), topic_id)
 end
 
--- The fields of the meta hash by the list and the first offset that the log holds.
+-- By the list and the first offset that the log holds: offsets in the meta hash, the list's name, and the running
+-- values at the end of the last segment, nil without any.
 function tier.rebuilt(tier_key, start, held_from)
   local first = redis.call('ZRANGEBYSCORE', tier_key, 0, '+inf', 'LIMIT', 0, 1)[1]
-  local tier_end = tonumber(redis.call('ZRANGE', tier_key, -1, -1, 'WITHSCORES')[2])
+  local last, tier_end = unpack(redis.call('ZRANGE', tier_key, -1, -1, 'WITHSCORES'))
+  tier_end = tonumber(tier_end)
   start = math.max(start, first and tier.parsed(first) or held_from)
+  local token = string.match(redis.call('ZRANGE', tier_key, 0, 0)[1] or '', '^token (.*)')
   -- A log may begin within a batch, and a segment may not.
-  return { start = start, local_start = held_from, tier_end = first and tier_end or math.min(start, held_from) }
+  tier_end = first and tier_end or math.min(start, held_from)
+  return { start = start, local_start = held_from, tier_end = tier_end }, token, first and select(4, tier.parsed(last))
 end
 
 -- The offset up to which segments follow each other from an offset on, at most a given one.
@@ -191,7 +201,7 @@ korvet.define({
     return { code.NONE, status, first, count }
   end
   if not meta[6] then
-    redis.call('ZADD', keys[3], value.integer(-1 - meta[2]), meta[1]) -- first write
+    tier.name_list(keys[3], meta[1], meta[2], meta[7] or asked.token) -- first write
   end
   redis.call('ZADD', keys[3], value.integer(asked.next), text)
   redis.call('HSET', keys[2], 'tier_end', value.integer(asked.next), 'tier', meta[7] or asked.token)

@@ -65,7 +65,12 @@ function log.rebuild_meta(keys, topic_id, tier_key)
   local first_open, last_aborted = log.transactions_of(keys)
   redis.call('HLEN', keys[3])
   redis.call('HLEN', keys[6] or keys[3])
-  local tiered = noted_start and tier.rebuilt(tier_key, -1 - noted_start, tonumber(start)) or {}
+  local tiered, token = {}, nil
+  if noted_start then
+    local running
+    tiered, token, running = tier.rebuilt(tier_key, -1 - noted_start, tonumber(start))
+    totals = not last and running and running .. ' 0' or totals
+  end
   redis.call(
     'HSET', meta_key, 'topic_id', topic_id, 'run_id', '', 'replid', server.replid(), 'start', start, 'end', log_end,
     'epoch', epoch, 'epochs', epochs, 'totals', totals
@@ -74,7 +79,7 @@ function log.rebuild_meta(keys, topic_id, tier_key)
     redis.call('HSET', meta_key, field, value.integer(tonumber(offset)))
   end
   for field, offset in pairs(tiered) do
-    redis.call('HSET', meta_key, field, value.integer(offset), 'cleaned', tier.FENCE)
+    redis.call('HSET', meta_key, field, value.integer(offset), 'cleaned', tier.FENCE, 'tier', token or '')
   end
   redis.call('HSETNX', keys[3], '', '0 0 0 0')
   if keys[4] then

@@ -97,7 +97,7 @@ end
 function tier.write_list(keys, asked, held_from, members)
   local tier_key, start = keys[7], redis.call('HGET', keys[2], 'start')
   redis.call('UNLINK', tier_key)
-  redis.call('ZADD', tier_key, value.integer(-1 - start), asked.topic_id)
+  tier.name_list(tier_key, asked.topic_id, start, asked.token)
   for at = 1, #members, tier.AT_ONCE do
     redis.call('ZADD', tier_key, unpack(members, at, math.min(#members, at + tier.AT_ONCE - 1)))
   end
