@@ -16,9 +16,11 @@ import anyio
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from obstore.store import MemoryStore
 from pyspark.sql import SparkSession
 
 from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.source import cluster, tier
 from korvet.pipeline.source.fetch import close_idle
 from korvet.pipeline.source.options import ReadOptions, batch_options, stream_options
 from korvet.pipeline.source.ranges import TASK_BYTES, OffsetRange, Sealed, by_segments, with_segments
@@ -26,13 +28,16 @@ from korvet.pipeline.source.readers import KorvetReader, KorvetStreamReader, rea
 from korvet.pipeline.source.tier import TierUnreachable
 from korvet.pipeline.source.unreadable import Unreadable
 from korvet.tier.manifest import Member
-from korvet.tier.objects import Directory
+from korvet.tier.objects import Directory, Objects, TierAway
+from tests.kafka.test_tier import leave_to_the_tier
+from tests.kafka.waiting import poll_until
 from tests.pipeline.archiving import Scene
 from tests.pipeline.sealing import paths, publish, seal
-from tests.pipeline.sourcing import create, delete, produce, trim
+from tests.pipeline.sourcing import create, delete, produce, transact, trim
 from tests.pipeline.test_source_equal import hashes
 from tests.pipeline.unreadable import batch_of, misplaced, store, undecodable
 from tests.support.broker import KorvetServer, running_broker
+from tests.support.object_store import running_object_store
 from tests.support.scraping import WITHIN_S, scrape, total
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -132,7 +137,7 @@ def settled(server: KorvetServer, least: float) -> float:
         assert time.monotonic() < deadline, (found, least)
 
 
-def planned(server: KorvetServer, topic: str, root: Path, **more: str) -> tuple[list[OffsetRange], ReadOptions]:
+def planned(server: KorvetServer, topic: str, root: Path | str, **more: str) -> tuple[list[OffsetRange], ReadOptions]:
     how = batch_options(options(server, topic, tier__url=str(root), **more))
     return KorvetReader(how).partitions(), how
 
@@ -260,6 +265,67 @@ def test_repeated_batch_of_a_stream_has_the_same_ranges_whatever_was_sealed(
         one.stop()
 
 
+def test_topic_in_a_bucket_of_which_redis_has_only_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_object_store(tmp_path) as store:
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
+        url = f"s3://{store.bucket}/prefix"
+        with running_broker(tier=url, broker={"log.retention.check.interval.ms": "1000"}) as server:
+            poll_until(lambda: tiered(server, "cold"), "the tier")
+            large = random.Random(1).randbytes(5_000)
+            for at in range(20):
+                transact(server, "cold", [large] * 60, commit=at % 3 > 0)
+            local_start = leave_to_the_tier(server, "cold", 0.8)
+            poll_until(lambda: planned(server, "cold", url)[0][0].end >= local_start, "the snapshot")
+            for isolation in ("read_uncommitted", "read_committed"):
+                more = {"kafka__isolation__level": isolation}
+                wanted, how = planned(server, "cold", url, **more)
+                assert [one.sealed is not None for one in wanted] == [True, False]
+                plain = batch_options(options(server, "cold", **more))
+                assert rows(wanted, how) == rows(KorvetReader(plain).partitions(), plain)
+
+
+def tiered(server: KorvetServer, topic: str) -> bool:
+    """Create a topic in the tier; false if the broker has not yet tried that out."""
+    try:
+        create(server, topic, 1, {"remote.storage.enable": "true", "segment.bytes": str(1 << 20)})
+    except PipelineError:
+        return False
+    return True
+
+
+def test_stream_outlives_a_store_that_has_no_newer_snapshot_for_it(
+    server: KorvetServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    create(server, "outlives")
+    produce(server, "outlives", [b"%d" % n for n in range(30)], settings={"batch.num.messages": "5"})
+    root = tmp_path / "tier"
+    seal(server, "outlives", root, 3, left=1)
+    monkeypatch.setattr(cluster, "_FRESH_S", 0.0)
+    stream = KorvetStreamReader(stream_options(options(server, "outlives", tier__url=str(root))))
+    start, end = {"outlives": {"0": 25}}, {"outlives": {"0": 30}}
+    assert [one.sealed for one in stream.partitions(start, end)] == [None]
+    monkeypatch.setattr(tier, "open_objects", lambda *_, **__: Away())
+    monkeypatch.setattr(tier, "_ATTEMPTS", 1)
+    assert [one.sealed for one in stream.partitions(start, end)] == [None]
+    assert "away: no newer snapshot is read" in caplog.text
+    stream.stop()
+    other = KorvetStreamReader(stream_options(options(server, "outlives", tier__url=str(root))))
+    with pytest.raises(TierUnreachable):
+        other.partitions(start, end)
+    other.stop()
+
+
+class Away(Objects):
+    """A store that does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore(), "away")
+
+    async def read(self, path: str, start: int, end: int) -> memoryview:
+        raise TierAway("away")
+
+
 def member(first: int, after: int, size_bytes: int) -> Member:
     return Member("segment", first, after, size_bytes, 1, 0, 0, 0, 0, str(first))
 
@@ -288,16 +354,16 @@ def test_spark_reads_and_archives_a_sealed_topic_as_any_other(
     spark: SparkSession, server: KorvetServer, tmp_path: Path
 ) -> None:
     fill(server, "spark-sealed", 1)
-    tier = tmp_path / "tier"
-    seal(server, "spark-sealed", tier, 5, left=1, shelved=2)
+    root = tmp_path / "tier"
+    seal(server, "spark-sealed", root, 5, left=1, shelved=2)
     plain = options(server, "spark-sealed", kafka__isolation__level="read_committed")
     expected, found = (
-        spark.read.format("korvet").options(**each).load() for each in (plain, {**plain, "tier.url": str(tier)})
+        spark.read.format("korvet").options(**each).load() for each in (plain, {**plain, "tier.url": str(root)})
     )
     assert found.schema == expected.schema
     assert hashes(found) == hashes(expected)
     scene = Scene(spark, server.bootstrap, "spark-sealed", tmp_path)
-    result = scene.archive(tier=str(tier)).topics["spark-sealed"]
+    result = scene.archive(tier=str(root)).topics["spark-sealed"]
     assert result.error is None and result.rows == expected.count()
     raw = spark.read.format("delta").load(scene.lake.raw("spark-sealed")).select(*expected.columns)
     assert hashes(raw) == hashes(expected)

@@ -42,6 +42,17 @@ class ObjectStore:
         return f"s3a://{self.bucket}"
 
     @property
+    def environment(self) -> dict[str, str]:
+        """The environment of a user of obstore."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+        }
+
+    @property
     def settings(self) -> dict[str, str]:
         """Spark's settings for this bucket; those for others stay as they are."""
         own = {

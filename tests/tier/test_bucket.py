@@ -34,11 +34,7 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
 @pytest.fixture
 def environment(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
     """The environment of a user of the bucket."""
-    found = {
-        "AWS_ENDPOINT_URL": object_store.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
-    }  # fmt: skip
-    for name, value in found.items():
+    for name, value in object_store.environment.items():
         monkeypatch.setenv(name, value)
     return object_store
 

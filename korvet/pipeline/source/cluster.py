@@ -29,8 +29,8 @@ from korvet.pipeline.source.ranges import OffsetRange, Sealed
 if TYPE_CHECKING:
     from korvet.pipeline.source.tier import Tier
 
-_FRESH_S: Final = 60.0
-"""The age of a snapshot of the tier at which a stream looks for a newer one."""
+_FRESH_S: Final = 600.0
+"""The age of a snapshot of the tier at which a stream looks for a newer one. It needs none while it keeps up."""
 _log: Final = logging.getLogger(__name__)
 _T = TypeVar("_T")
 

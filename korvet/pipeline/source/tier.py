@@ -29,8 +29,9 @@ from korvet.tier.segment import DamagedSegment
 from korvet.tier.series import Series
 from korvet.tier.snapshot import DamagedSnapshot, Snapshot
 
-_AT_ONCE: Final = 16
-_DEADLINE_S: Final = 60.0
+_AT_ONCE: Final = 32
+_ATTEMPTS: Final = 4
+_DEADLINE_S: Final = 30.0
 _log: Final = logging.getLogger(__name__)
 
 
@@ -144,19 +145,39 @@ class Tier:
 
     async def _newest(self, objects: Objects, folder: str, begin: int) -> Snapshot | None:
         """The newest snapshot, with those of its members that end above an offset."""
-        found = self._found.get(folder, _Found(-self._fresh_s, 0, None))
-        if time.monotonic() - found.at >= self._fresh_s:
-            with anyio.move_on_after(_DEADLINE_S) as scope:
-                number, snapshot = await Series(objects, folder, Snapshot.decoded).newest(found.number) or (0, None)
-            if scope.cancelled_caught:
-                raise TierAway(f"{objects.name}/{folder}: no answer within {_DEADLINE_S:g} s")
-            found = _Found(time.monotonic(), number, snapshot)
+        found = self._found.get(folder)
+        if found is None or time.monotonic() - found.at >= self._fresh_s:
+            try:
+                number, snapshot = await _look(objects, folder, 0 if found is None else found.number)
+                found = _Found(time.monotonic(), number, snapshot)
+            except TierAway as error:
+                if found is None:
+                    raise
+                # A stream that keeps up needs no newer one.
+                _log.warning("%s: no newer snapshot is read", error)
+                found = found._replace(at=time.monotonic())
         if found.snapshot is not None:
             # The next query of a stream begins there. All members of many partitions would take much memory.
             needed = [one for one in found.snapshot.members if one.next_offset > begin]
             found = found._replace(snapshot=replace(found.snapshot, members=needed))
         self._found[folder] = found
         return found.snapshot
+
+
+async def _look(objects: Objects, folder: str, at_least: int) -> tuple[int, Snapshot | None]:
+    """The number of the newest snapshot, and what it holds; 0 and None if there is none.
+
+    :raises TierAway: all tries failed, or took too long.
+    """
+    error = TierAway(f"{objects.name}/{folder}: no answer within {_DEADLINE_S:g} s")
+    with anyio.move_on_after(_DEADLINE_S):
+        for attempt in range(_ATTEMPTS):
+            try:
+                return await Series(objects, folder, Snapshot.decoded).newest(at_least) or (0, None)
+            except TierAway as away:
+                error = away
+                await anyio.sleep(attempt + 1)
+    raise error
 
 
 async def _listed(gets: Gets, folder: str, member: Member) -> Sequence[Member]:
