@@ -147,7 +147,7 @@ async def _verified(
     for (name, number), snapshot in found.partitions.items():
         one = await verify(objects, snapshot)
         rows.append((name, number, one.segments, one.size_bytes, one.problems))
-    return list(found.problems), rows
+    return found.problems, rows
 
 
 @tier.command()
@@ -190,9 +190,9 @@ async def _recovered(
 
     found = await survey(objects, namespace)
     async with open_store(url, connect_timeout_s=5.0) as store:
-        recovery = Recovery(store, Namespace(namespace), found, only_looks=not execute)
+        recovery = Recovery(store, Namespace(namespace), found, objects.name, only_looks=not execute)
         await recovery.open()
-        return list(found.problems), list(await recovery.run())
+        return [], list(await recovery.run())
 
 
 def _bytes(parts: Any) -> int:

@@ -62,8 +62,11 @@ async def create_topic(
 ) -> tuple[ErrorCode, Topic | None]:
     """Create a topic and its partitions' keys. TOPIC_ALREADY_EXISTS, and no topic with it.
 
+    :raises LostTier: the tier has a topic of this name that Redis lost.
     :raises StoreUnavailable, StoreFull, StoreError: the catalog does not have it, or may not.
     """
+    if log.guard is not None:
+        await log.guard.check_name(name)
     code, topic = await catalog.create(name, uuid4(), partitions, configs)
     if topic is not None:
         await _make_partitions(log, topic, 0)

@@ -53,15 +53,16 @@ class Done(NamedTuple):
 class Recovery:
     """The recovery of a namespace in a store.
 
+    :param name: of the tier, as `Objects.name`.
     :param only_looks: says what it would do, and changes nothing.
     """
 
-    def __init__(self, store: Store, namespace: Namespace, survey: Survey, *, only_looks: bool) -> None:
+    def __init__(self, store: Store, namespace: Namespace, survey: Survey, name: str, *, only_looks: bool) -> None:
         wakeups = Wakeups(store)
         self._store, self._namespace, self._survey = store, namespace, survey
         self._catalog = Catalog(namespace, store, wakeups)
         self._log = Log(namespace, store, self._catalog, wakeups)
-        self._only_looks = only_looks
+        self._name, self._only_looks = name, only_looks
         self._went_back = False
 
     async def open(self) -> str:
@@ -85,6 +86,8 @@ class Recovery:
         """
         done: list[Done] = []
         if not self._only_looks:
+            # Only then may topics have remote.storage.enable.
+            await self._catalog.name_tier(await self._catalog.tier(), self._name)
             largest = max((one.max_producer_id for one in self._survey.partitions.values()), default=-1)
             await self._store.call_function(
                 Purpose.COORDINATE, "korvet_producer_id", self._namespace.catalog, above=largest
@@ -99,7 +102,12 @@ class Recovery:
                 text = f"Redis has another topic of this name, {known.id.hex}: delete that one, then recover again"
                 done.append(Done(topic.name, None, "taken", text))
                 continue
-            parts = [await self._restored(one) for one in self._survey.of(topic)]
+            parts = [
+                Done(name, number, "unknown", why)
+                for (name, number), why in self._survey.unreadable.items()
+                if name == topic.name
+            ]
+            parts += [await self._restored(one) for one in self._survey.of(topic)]
             done += parts
             if not any(one.is_refused for one in parts):
                 done += await self._entered(topic, known)

@@ -28,8 +28,13 @@ class Survey:
     topics: Topics
     partitions: Mapping[tuple[str, int], Snapshot]
     """By topic and number; one that never had a segment has no snapshot."""
-    problems: Sequence[str]
-    """Snapshots that cannot be read."""
+    unreadable: Mapping[tuple[str, int], str]
+    """The partitions whose newest snapshot cannot be read, and why."""
+
+    @property
+    def problems(self) -> list[str]:
+        """A line for each unreadable partition."""
+        return [f"{topic}-{number}: {why}" for (topic, number), why in self.unreadable.items()]
 
     def of(self, topic: TieredTopic) -> Sequence[Snapshot]:
         """The snapshots of a topic, by partition."""
@@ -61,7 +66,7 @@ async def survey(objects: Objects, namespace: str, only: str | None = None) -> S
         raise KorvetError(f"{objects.name} has no topic {only!r} of namespace {namespace!r}; see korvet tier list")
     wanted = [(one, number) for one in topics.topics if only in (None, one.name) for number in range(one.partitions)]
     found: dict[tuple[str, int], Snapshot] = {}
-    problems: list[str] = []
+    unreadable: dict[tuple[str, int], str] = {}
     turns = anyio.CapacityLimiter(_AT_ONCE)
 
     async def read(topic: TieredTopic, number: int) -> None:
@@ -70,7 +75,7 @@ async def survey(objects: Objects, namespace: str, only: str | None = None) -> S
             try:
                 newest = await Series(objects, folder, Snapshot.decoded).newest()
             except KorvetError as error:
-                problems.append(f"{topic.name}-{number}: {error}")
+                unreadable[topic.name, number] = str(error)
                 return
         if newest is not None:
             found[topic.name, number] = newest[1]
@@ -78,7 +83,7 @@ async def survey(objects: Objects, namespace: str, only: str | None = None) -> S
     async with anyio.create_task_group() as tasks:
         for one, number in wanted:
             tasks.start_soon(read, one, number)
-    return Survey(topics, dict(sorted(found.items())), sorted(problems))
+    return Survey(topics, dict(sorted(found.items())), dict(sorted(unreadable.items())))
 
 
 @dataclass(slots=True)

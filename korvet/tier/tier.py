@@ -10,7 +10,11 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.keys import Namespace
+from korvet.store.log.partitions import Partitions
 from korvet.tier.blocks import Blocks, Gets
+from korvet.tier.guard import Guard
 from korvet.tier.objects import Objects, TierAway, open_objects
 from korvet.tier.source import ColdReads
 
@@ -38,6 +42,11 @@ class Tier:
         """The bytes of batches that are not in a segment yet, by the logs that this process seals."""
         self.usable = anyio.Event()
         """Set once the store passed its trial. Nothing is written before, and reads need not wait for it."""
+
+    def serve(self, namespace: Namespace, catalog: Catalog, logs: Partitions) -> None:
+        """Let a namespace's logs read segments, and compare them with the store before they go on."""
+        logs.tier = self.cold.of(namespace.name, logs)
+        logs.guard = Guard(self.objects, self.tasks, namespace, catalog, logs)
 
     async def try_out(self) -> None:
         """Try the store out until it passes. One log line says why it does not, and what to do."""

@@ -34,7 +34,7 @@ async def recover(server: Server, objects: Directory, *, only_looks: bool = Fals
     """As ``korvet tier recover``."""
     found = await survey(objects, NAMESPACE.name)
     async with open_store(server.url) as store:
-        recovery = Recovery(store, NAMESPACE, found, only_looks=only_looks)
+        recovery = Recovery(store, NAMESPACE, found, objects.name, only_looks=only_looks)
         await recovery.open()
         return list(await recovery.run())
 
@@ -144,7 +144,7 @@ async def test_recovery_that_ends_after_any_call_is_finished_by_the_next(server:
         empty(server)
         found = await survey(objects, NAMESPACE.name)
         async with open_store(server.url) as store:
-            recovery = Recovery(store, NAMESPACE, found, only_looks=False)
+            recovery = Recovery(store, NAMESPACE, found, objects.name, only_looks=False)
             with _ending(store, calls_before_the_end) as ended:
                 try:
                     await recovery.open()
@@ -193,7 +193,7 @@ async def test_producer_ids_go_on_above_those_in_the_tier(server: Server, object
         largest = 1 << 52
         changed = {name: getattr(snapshot, name) for name in Snapshot.__slots__} | {"max_producer_id": largest}
         found.partitions = {key: Snapshot(**changed)}
-        await Recovery(one.store, NAMESPACE, found, only_looks=False).run()
+        await Recovery(one.store, NAMESPACE, found, objects.name, only_looks=False).run()
         catalog = Namespace(NAMESPACE.name).catalog
         _, producer_id = await one.store.call_function(Purpose.COORDINATE, "korvet_producer_id", catalog)
         assert producer_id == largest + 2

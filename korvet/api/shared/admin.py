@@ -8,7 +8,7 @@ import structlog
 from kio.schema.errors import ErrorCode
 
 from korvet.api.shared.context import Context
-from korvet.errors import KorvetError, StoreError, StoreFull, StoreRefusing, StoreUnavailable
+from korvet.errors import KorvetError, LostTier, StoreError, StoreFull, StoreRefusing, StoreUnavailable
 from korvet.security.acl import OPERATIONS, ResourceType
 
 log = structlog.get_logger()
@@ -47,9 +47,12 @@ def change_failure(ctx: Context, error: KorvetError) -> tuple[ErrorCode, str]:
 
     - nothing was applied: NOT_CONTROLLER, on which admin clients try again themselves
     - the change may have been applied: REQUEST_TIMED_OUT, after which the caller looks
-    - Redis takes no writes: KAFKA_STORAGE_ERROR, without a retry, because it lasts until an operator repairs it
+    - Redis takes no writes, or lost what the tier has: KAFKA_STORAGE_ERROR, without a retry, because it lasts until an
+      operator repairs it
     - anything else is a defect: UNKNOWN_SERVER_ERROR and a line in the log
     """
+    if isinstance(error, LostTier):
+        return ErrorCode.kafka_storage_error, str(error)
     if isinstance(error, StoreError):
         log.error("the store refused a change", api_key=ctx.api_key, reason=str(error))
         return ErrorCode.unknown_server_error, "The store is corrupt or of another version; see the front-end's log."

@@ -60,8 +60,9 @@ def failure_code(error: KorvetError, api: str) -> int:
 
 
 def failure_message(error: KorvetError) -> str | None:
-    """The message for the code: the reason why Redis takes no writes, or not this one; else None."""
-    return str(error) if isinstance(error, StoreRefusing | ValueTooLarge) else None
+    """The message for the code: the reason why Redis takes no writes, or not this one, or why only the tier has the
+    records; else None."""
+    return str(error) if isinstance(error, StoreRefusing | ValueTooLarge | LostTier) else None
 
 
 def read_failure_code(error: KorvetError, api: str) -> int:

@@ -175,7 +175,7 @@ class Process:
         catalog = Catalog(namespace, store, wakeups, broker_settings(self.settings, super_users), activity)
         partitions = Log(namespace, store, catalog, wakeups, shared)
         if self.tier is not None:
-            partitions.tier = self.tier.cold.of(name, partitions)
+            self.tier.serve(namespace, catalog, partitions)
         groups = Groups(namespace, store, catalog, wakeups, self.outages)
         return Frontend(
             namespace=namespace,

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from korvet.errors import KorvetError
 from korvet.redis.client import Argument, Purpose
 from korvet.store.keys import temporary_batch
 from korvet.store.log.entries import INLINE_LIMIT_BYTES
@@ -69,9 +70,15 @@ class AppendCall:
         log, partition, batch, data = self._log, self._partition, self._batch, self._data
         is_large = len(data) >= INLINE_LIMIT_BYTES and self._entries is None
         is_placed = self._is_placed = is_large and not log.store.is_open(partition.keys.log)
+        try:
+            run_id = partition.run_id or log.find_run_id(partition)
+        except KorvetError as error:
+            refused: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            refused.set_exception(error)
+            return refused
         args: tuple[Argument, ...] = (
             partition.topic_id,
-            partition.run_id or log.find_run_id(partition),
+            run_id,
             batch.records,
             len(data),
             batch.max_timestamp,

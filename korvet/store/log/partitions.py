@@ -21,7 +21,7 @@ from korvet.store.log.limits import TopicLimits, keeps_unarchived, limits_of
 from korvet.store.log.partition import Partition
 from korvet.store.log.rules import rules_of
 from korvet.store.log.shared import Shared
-from korvet.store.log.source import RedisSource, TierSource
+from korvet.store.log.source import RedisSource, TierGuard, TierSource
 from korvet.store.memory import ProducerRoom
 from korvet.store.outcomes import settled
 
@@ -55,6 +55,7 @@ class Partitions:
         self.source = RedisSource(store, shared.fair_queues)
         self.tier: TierSource | None = None
         """The segments below the logs' local starts, if this front-end reads a tier."""
+        self.guard: TierGuard | None = None
         self._decoders = shared.decoders
         self.replicas, self.damage = shared.replicas, shared.damage
         self.reserve: ProducerRoom = shared.reserve
@@ -104,7 +105,11 @@ class Partitions:
 
         It is cached with the replication id, unless reads come from another run: a reader would take the former run's
         epoch for the current one.
+
+        :raises LostTier, StoreUnavailable: as `TierGuard.admit`, for the first use at a server.
         """
+        if self.guard is not None and not partition.run_id:
+            self.guard.admit(partition)
         run_id = self.store.run_id(partition.keys.log)
         if self.store.reads_where_it_appends(partition.keys.log):
             partition.run_id, partition.replid = run_id, self.store.replid(partition.keys.log)
@@ -234,7 +239,7 @@ class Partitions:
         self, partition: Partition, run_id: str | None, may_begin: bool
     ) -> asyncio.Future[Sequence[int]]:
         if run_id is None:
-            run_id = self.find_run_id(partition)
+            run_id = self.store.run_id(partition.keys.log)
         keys = partition.transaction_keys
         return self.store.call_function(
             Purpose.APPEND,

@@ -57,6 +57,23 @@ class TierSource(Protocol):
         """
 
 
+class TierGuard(Protocol):
+    """What the tier knows of a namespace that Redis may have lost. It is asked before a log goes on or a topic
+    begins."""
+
+    def admit(self, partition: Partition) -> None:
+        """Let a log go on at this server, if the tier holds no later offsets; without waiting.
+
+        :raises LostTier: it does, or it cannot be asked.
+        :raises StoreUnavailable: that is being found out.
+        """
+
+    async def check_name(self, name: str) -> None:
+        """
+        :raises LostTier: the tier has a topic of this name that Redis does not know, or it cannot be asked.
+        """
+
+
 class RedisSource:
     """The logs of a store. The futures that it returns fail with StoreUnavailable or StoreError."""
 
