@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -81,6 +81,11 @@ class _Cold(NamedTuple):
     found: Found
     offset: int
 
+    def select(self, limit: int) -> Selected | None:
+        """The batches that fit into a limit, at least one; None if the segment has none from the offset on."""
+        footer, start, data, _ = self.found
+        return footer.select(data, start, self.offset, min(limit, MOST_READ_BYTES))
+
 
 @dataclass(slots=True)
 class _Read:
@@ -137,31 +142,33 @@ class ColdReads:
 
     def look(self, source: Source, want: Want, meta: Meta, most_bytes: int) -> _Read | _Cold | None:
         """What memory has at an offset, or the read that looks for it; None if no more can run now."""
-        now, folder = source.logs.now(), source.folder(want.partition)
-        key = _Key(folder, meta.tier, meta.epoch, want.offset)
+        now, key = source.logs.now(), source.key(want, meta)
         read = self._reads.get(key)
         if read is not None and read.error is not None and now - read.asked_at > FAILED_S:
             del self._reads[key]
             read = None
         if read is None:
-            if (cold := self._held(folder, meta, want.offset, most_bytes)) is not None:
+            if (cold := self._held(key.folder, meta, want.offset, most_bytes)) is not None:
                 return cold
-            if not self._has_room(now):
+            if not self._has_room(key.folder, now):
                 return None
             read = self._reads[key] = _Read(now, asyncio.get_running_loop().create_future())
             self._tasks.start_soon(self._run, key, read, source, want.partition, meta, most_bytes)
         elif not read.done.done():
             read.asked_at = now
             self._reads.move_to_end(key)
-        elif read.error is None:
-            # Blocks have it for other readers.
-            del self._reads[key]
         return read
+
+    def took(self, key: _Key) -> None:
+        """Forget what a read found, because a reader has it. The blocks have it for others."""
+        if (read := self._reads.get(key)) is not None and read.cold is not None:
+            del self._reads[key]
 
     def _held(self, folder: str, meta: Meta, offset: int, most_bytes: int) -> _Cold | None:
         member = self._held_member(folder, meta.tier, meta.epoch, offset)
         found = None if member is None else self.blocks.held(self.stored(folder, member), offset, most_bytes)
-        return None if member is None or found is None else _Cold(member, found, offset)
+        cold = None if member is None or found is None else _Cold(member, found, offset)
+        return cold if cold is not None and cold.select(0) is not None else None
 
     def _held_member(self, folder: str, token: bytes, epoch: int, offset: int) -> Member | None:
         """As `member`; None if memory does not have it."""
@@ -174,8 +181,9 @@ class ColdReads:
             member = None if shelf is None else shelf.at(offset)
         return member
 
-    def _has_room(self, now: float) -> bool:
-        """True if one more read may run. Outcomes that nobody took make room, and then reads that nobody waits for."""
+    def _has_room(self, folder: str, now: float) -> bool:
+        """True if a partition may have one more read. Outcomes that nobody took make room, then reads that nobody waits
+        for, then those of the partition that has the most."""
         kept = [key for key, read in self._reads.items() if read.done.done()]
         kept_bytes = sum(len(cold.found.data) for key in kept if (cold := self._reads[key].cold) is not None)
         for key in kept:
@@ -184,12 +192,16 @@ class ColdReads:
             if is_stale or kept_bytes > self.blocks.budget_bytes // 4 or len(self._reads) >= _MOST_READS:
                 del self._reads[key]
                 kept_bytes -= 0 if cold is None else len(cold.found.data)
-        if len(self._reads) >= _MOST_READS:
-            key, read = next(iter(self._reads.items()))
-            if now - read.asked_at <= _LEFT_S:
+        if len(self._reads) < _MOST_READS:
+            return True
+        given_up = next(iter(self._reads))
+        if now - self._reads[given_up].asked_at <= _LEFT_S:
+            counts = Counter(key.folder for key in self._reads)
+            ((largest, most),) = counts.most_common(1)
+            if most <= counts[folder] + 1:
                 return False
-            del self._reads[key]
-            read.scope.cancel()
+            given_up = next(key for key in self._reads if key.folder == largest)
+        self._reads.pop(given_up).scope.cancel()
         return True
 
     async def _run(
@@ -227,8 +239,8 @@ class ColdReads:
                 self._forget(folder)
                 is_fresh = True
                 continue
-            if found.footer.select(found.data, found.start, offset, most_bytes) is not None:
-                return _Cold(member, found, offset)
+            if (cold := _Cold(member, found, offset)).select(0) is not None:
+                return cold
             if found.error is not None:
                 raise found.error
             offset = member.next_offset
@@ -394,23 +406,60 @@ class Source:
         """The path of a partition's objects."""
         return folder_of(self._namespace, partition.topic.name, partition.topic_id, partition.index)
 
+    def key(self, want: Want, meta: Meta) -> _Key:
+        """The place of a read."""
+        return _Key(self.folder(want.partition), meta.tier, meta.epoch, want.offset)
+
     async def read(self, want: Want, meta: Meta, room: FetchRoom) -> PartitionRead:
         """As `TierSource.read`."""
         found = PartitionRead(want.partition.index, 0, meta.end, meta.start, meta.stable)
-        limit = room.limit(want.max_bytes)
-        if limit <= 0 and not room.is_empty:
+        if room.limit(want.max_bytes) <= 0 and not room.is_empty:
             return found
-        looked = self._cold.look(self, want, meta, min(limit, MOST_READ_BYTES))
-        if isinstance(looked, _Read):
-            if not looked.done.done():
-                found.pending = looked.done
+        fitting_bytes = room.covered_bytes
+        while isinstance(looked := self._look(want, meta, room), _Cold):
+            selected = looked.select(room.limit(want.max_bytes))
+            assert selected is not None
+            if selected.first_bytes > room.limit(want.max_bytes) and not room.is_empty:
                 return found
+            if len(selected.batches) <= fitting_bytes:
+                self._take(want, meta, found, looked, selected, room)
+                return found
+            sizes = [selected.first_bytes, len(selected.batches) - selected.first_bytes]
+            # Many readers may wait for room, and the bytes that they wait for must not fill the memory meanwhile.
+            del looked, selected
+            fitting = await room.fit([size for size in sizes if size])
+            if not fitting:
+                return found
+            fitting_bytes = max(sum(sizes[:fitting]), room.covered_bytes)
+        if isinstance(looked, _Read):
             if looked.error is not None:
                 return self._failed(want, looked.error)
-            looked = looked.cold
-        if looked is None:
-            return found
-        return await self._taken(want, found, looked, room)
+            found.pending = looked.done
+        return found
+
+    def _look(self, want: Want, meta: Meta, room: FetchRoom) -> _Read | _Cold | None:
+        looked = self._cold.look(self, want, meta, min(room.limit(want.max_bytes), MOST_READ_BYTES))
+        return looked.cold if isinstance(looked, _Read) and looked.cold is not None else looked
+
+    def _take(
+        self, want: Want, meta: Meta, found: PartitionRead, cold: _Cold, selected: Selected, room: FetchRoom
+    ) -> None:
+        """Put batches into the answer."""
+        # A small part of a block would keep all of it in memory while it is sent.
+        is_small = 2 * len(selected.batches) < len(cold.found.data)
+        found.records.append(bytes(selected.batches) if is_small else selected.batches)
+        found.size_bytes = len(selected.batches)
+        room.take(found.size_bytes)
+        # As in Kafka, a Fetch that has records of a tier does not wait for more.
+        found.is_cut = True
+        if want.is_committed:
+            within = cold.found.footer.aborted_within(want.offset, selected.next_offset)
+            found.aborted = [(one.producer_id, one.first_offset) for one in within]
+        self.logs.reads.tier += 1
+        self._cold.read_bytes += found.size_bytes
+        key = self.key(want, meta)
+        self._cold.took(key)
+        self._cold.read_ahead(self.logs.now(), key.folder, cold.member, want.offset, selected)
 
     async def holds(self, partition: Partition) -> bool:
         """As `TierSource.holds`."""
@@ -476,33 +525,6 @@ class Source:
         if isinstance(error, ObjectMissing):
             return PartitionRead(want.partition.index, UNKNOWN_SERVER_ERROR)
         raise again(error)
-
-    async def _taken(self, want: Want, found: PartitionRead, cold: _Cold, room: FetchRoom) -> PartitionRead:
-        """Put batches into the answer, as many as fit."""
-        footer, start, data, _ = cold.found
-        selected = footer.select(data, start, cold.offset, min(room.limit(want.max_bytes), MOST_READ_BYTES))
-        if selected is None or (selected.first_bytes > room.limit(want.max_bytes) and not room.is_empty):
-            return found
-        sizes = [selected.first_bytes, len(selected.batches) - selected.first_bytes]
-        fitting = await room.fit(sizes if sizes[1] else sizes[:1])
-        if not fitting:
-            return found
-        if fitting == 1 and sizes[1]:
-            selected = footer.select(data, start, cold.offset, max(room.limit(want.max_bytes), sizes[0])) or selected
-        data_out = selected.batches
-        # A small part of a block would keep all of it in memory while it is sent.
-        found.records.append(bytes(data_out) if 2 * len(data_out) < len(data) else data_out)
-        found.size_bytes = len(data_out)
-        room.take(found.size_bytes)
-        # As in Kafka, a Fetch that has records of a tier does not wait for more.
-        found.is_cut = True
-        if want.is_committed:
-            within = footer.aborted_within(want.offset, selected.next_offset)
-            found.aborted = [(one.producer_id, one.first_offset) for one in within]
-        self.logs.reads.tier += 1
-        self._cold.read_bytes += found.size_bytes
-        self._cold.read_ahead(self.logs.now(), self.folder(want.partition), cold.member, want.offset, selected)
-        return found
 
 
 class _Moved(KorvetError):

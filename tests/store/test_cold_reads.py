@@ -11,6 +11,7 @@ import pytest
 from korvet.codes import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, OFFSET_OUT_OF_RANGE, UNKNOWN_SERVER_ERROR
 from korvet.errors import DamagedLog, StoreUnavailable
 from korvet.redis.client import Purpose
+from korvet.store.log.budget import AnswerBudget
 from korvet.store.log.markers import Ending
 from korvet.store.log.partition import Partition
 from korvet.store.log.room import PartitionRead, Want
@@ -238,6 +239,58 @@ async def test_reads_of_clients_that_left_make_room(one: Front, monkeypatch: pyt
         assert late.pending is not None
         store.open.set()
         assert offsets(await ended(one, Want(partition, 15, 1), 1)) == [15]
+
+
+async def test_partition_with_very_many_reads_makes_room_for_another(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "_MOST_READS", 4)
+    (partition, _), (another, _), store = await filled(one), await filled(one), Store()
+    for each in (partition, another):
+        await seal(one, store, each, [0, 48])
+    async with reader(one, store):
+        store.wait()
+        reads = [(await one.log.read([Want(partition, at, 1)], 1))[0] for at in range(0, 12, 3)]
+        for at in (0, 3, 6):
+            (found,) = await one.log.read([Want(another, at, 1)], 1)
+            assert (found.pending is not None) == (at < 6)
+        await anyio.wait_all_tasks_blocked()
+        assert [read.pending is not None and read.pending.done() for read in reads] == [True, True, False, False]
+        store.open.set()
+        assert offsets(await ended(one, Want(partition, 9, 1), 1)) == [9]
+        assert offsets(await ended(one, Want(partition, 0, 1), 1)) == [0]
+
+
+async def test_readers_that_wait_for_room_hold_no_bytes_of_segments(one: Front) -> None:
+    (partition, data), store = await filled(one, 40, 100_000), Store()
+    await seal(one, store, partition, [0, 120])
+    budget = AnswerBudget(2 << 20)
+    one.log.answers = budget
+    async with reader(one, store):
+        found: list[bytes] = []
+        share = budget.share()
+        held = await share.reserve(2 << 20, is_whole=True)
+        assert held == 2 << 20
+
+        async def read() -> None:
+            own = budget.share()
+            while True:
+                (one_read,) = await one.log.read([Want(partition, 0, 4 << 20)], 4 << 20, own)
+                if one_read.pending is None:
+                    break
+                await one_read.pending
+            found.append(joined([one_read]))
+            own.let_go()
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(10):
+                tasks.start_soon(read)
+            await anyio.sleep(0.1)
+            assert found == []
+            share.let_go()
+        assert len(found) == 10
+        assert all(data.startswith(one_found) and len(one_found) >= 300_000 for one_found in found)
+        assert budget.free_bytes == 2 << 20
 
 
 # ---------------------------------------------------------------------- failures
