@@ -6,10 +6,12 @@ went back to an older state: from a backup, or because somebody emptied it. Then
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
+from korvet.configs.types import is_tiered
 from korvet.errors import KorvetError
-from korvet.store.catalog.topic import Topic
+from korvet.store.catalog.catalog import Catalog
 from korvet.store.keys import Namespace
 from korvet.store.log import tier as calls
 from korvet.store.log.log import Log
@@ -18,7 +20,7 @@ from korvet.tier.blocks import Stored
 from korvet.tier.manifest import Manifest, Member, folder_of, parse_member
 from korvet.tier.segment import Footer
 from korvet.tier.series import Series
-from korvet.tier.snapshot import Snapshot, TieredTopic, Topics
+from korvet.tier.snapshot import Snapshot, TieredTopic, Topics, topics_folder
 from korvet.tier.tier import Tier
 
 PERSISTED_WITHIN_S: Final = 20.0
@@ -151,24 +153,50 @@ class Published:
         )
 
 
-async def publish_topics(
-    tier: Tier, namespace: Namespace, cluster_id: str, version: int, topics: list[Topic], former: Topics | None
-) -> Topics:
-    """Put a snapshot of the tiered topics, unless the newest one has the same.
+class PublishedTopics:
+    """The newest snapshot of a namespace's tiered topics."""
 
-    :param former: the one that this front-end put or found last.
-    :raises TierAway, DamagedSnapshot:
-    """
-    rows = [TieredTopic(one.name, one.id.hex, one.partitions, one.configs) for one in topics]
-    now = Topics(cluster_id=cluster_id, namespace=namespace.name, version=version, topics=rows)
-    if former is not None and (former.cluster_id, list(former.topics)) == (cluster_id, rows):
-        return former
-    series = Series(tier.objects, now.folder, Topics.decoded)
-    for _ in range(_TRIES):
-        newest = await series.newest()
-        is_own = newest is not None and newest[1].cluster_id == cluster_id
-        if newest is not None and is_own and (newest[1].version >= version or list(newest[1].topics) == rows):
-            return newest[1]
-        if await series.add(newest[0] if newest else 0, now.encoded()) is not None:
-            return now
-    return now
+    def __init__(self, tier: Tier, namespace: Namespace, catalog: Catalog) -> None:
+        self._namespace, self._catalog = namespace, catalog
+        self._series = Series(tier.objects, topics_folder(namespace.name), Topics.decoded)
+        self._newest: tuple[int, Topics] | None = None
+        self._version = -1
+        """The catalog's, as of which the newest one is right."""
+
+    async def publish(self) -> None:
+        """Put a snapshot of the tiered topics, if the catalog changed. One of an older catalog is not put.
+
+        A topic that Redis does not know stays, unless Redis notes its deletion: it may be lost, and not deleted.
+
+        :raises TierAway, DamagedSnapshot:
+        :raises StoreUnavailable, StoreError:
+        """
+        version, cluster_id = self._catalog.version, self._catalog.cluster_id
+        if version == self._version:
+            return
+        own = {
+            one.name: TieredTopic(one.name, one.id.hex, one.partitions, one.configs)
+            for one in self._catalog.topics()
+            if is_tiered(one.configs)
+        }
+        gone = {one.id for one in await self._catalog.deleted()}
+        for _ in range(_TRIES):
+            self._newest = await self._series.newest(self._newest[0] if self._newest else 0)
+            number, there = self._newest or (0, None)
+            if there is not None and there.cluster_id == cluster_id and there.version > version:
+                return
+            kept = {one.name: one for one in (there.topics if there else ()) if one.id not in gone}
+            topics = list({**own, **{name: one for name, one in kept.items() if _is_lost(one, own)}}.values())
+            now = Topics(cluster_id=cluster_id, namespace=self._namespace.name, version=version, topics=topics)
+            if there is None or (there.cluster_id, list(there.topics)) != (cluster_id, topics):
+                if await self._series.add(number, now.encoded()) is None:
+                    continue
+                self._newest = number + 1, now
+            self._version = version
+            return
+
+
+def _is_lost(there: TieredTopic, own: Mapping[str, TieredTopic]) -> bool:
+    """True if Redis has no topic of this name, or another one under it."""
+    known = own.get(there.name)
+    return known is None or known.id != there.id

@@ -29,7 +29,7 @@ from korvet.tier.blocks import Stored
 from korvet.tier.manifest import Manifest, Member, topic_folder
 from korvet.tier.objects import ObjectMissing
 from korvet.tier.ownership import Ownership
-from korvet.tier.publishing import PERSISTED_WITHIN_S, Published, folder, manifest
+from korvet.tier.publishing import PERSISTED_WITHIN_S, Published, PublishedTopics, folder, manifest
 from korvet.tier.tier import Tier
 
 log = structlog.get_logger()
@@ -44,9 +44,17 @@ _MOST_ROUNDS: Final = 1000
 class Removal:
     """The removal of a namespace's objects by one front-end."""
 
-    def __init__(self, tier: Tier, namespace: Namespace, catalog: Catalog, log: Log, ownership: Ownership) -> None:
+    def __init__(
+        self,
+        tier: Tier,
+        namespace: Namespace,
+        catalog: Catalog,
+        log: Log,
+        ownership: Ownership,
+        topics: PublishedTopics,
+    ) -> None:
         self._tier, self._namespace, self._catalog, self._log = tier, namespace, catalog, log
-        self._ownership = ownership
+        self._ownership, self._topics = ownership, topics
 
     # ------------------------------------------------------------------ doomed objects
 
@@ -91,6 +99,8 @@ class Removal:
         """
         failure: KorvetError | None = None
         await self._catalog.refresh()
+        # A topic in the newest snapshot would be recovered.
+        await self._topics.publish()
         for deleted in await self._catalog.deleted():
             if now_ms - deleted.deleted_ms < GRACE_S * 1000 or self._catalog.topic_by_id(UUID(hex=deleted.id)):
                 continue

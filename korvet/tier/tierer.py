@@ -42,10 +42,9 @@ from korvet.tier.building import Built, Gone, build, first_entry, last_entry
 from korvet.tier.manifest import object_path, shelf
 from korvet.tier.objects import ObjectMissing, TierAway
 from korvet.tier.ownership import LOOK_S, NotOwner, Ownership
-from korvet.tier.publishing import Published, folder, last_footer, manifest, publish_topics
+from korvet.tier.publishing import Published, PublishedTopics, folder, last_footer, manifest
 from korvet.tier.removal import GRACE_S, Removal
 from korvet.tier.segment import DamagedSegment, Footer
-from korvet.tier.snapshot import Topics
 from korvet.tier.tier import Tier
 
 SEGMENT_BYTES: Final = 32 << 20
@@ -105,11 +104,11 @@ class Tierer:
         self._activity, self._reserve = activity, reserve
         self._token = str(ULID())
         self._ownership = Ownership(tier.objects, namespace, catalog, log.store, self._has_segments)
-        self._removal = Removal(tier, namespace, catalog, log, self._ownership)
+        self._topics = PublishedTopics(tier, namespace, catalog)
+        self._removal = Removal(tier, namespace, catalog, log, self._ownership, self._topics)
         self._works: dict[str, _Work] = {}
         self._places = anyio.Semaphore(AT_ONCE)
         self._lines = RateLimitedLog()
-        self._topics: Topics | None = None
         self._is_needed = anyio.Event()
 
     async def run(self) -> None:
@@ -205,10 +204,7 @@ class Tierer:
                 if isinstance(meta, Meta) and (is_due or _values(meta) != work.seen):
                     work.has_turn = True
                     tasks.start_soon(self._turn, one, work)
-        if self._topics is None or self._topics.version != self._catalog.version:
-            self._topics = await publish_topics(
-                self._tier, self._namespace, self._catalog.cluster_id, self._catalog.version, list(topics), self._topics
-            )
+        await self._topics.publish()
 
     def _work(self, partition: Partition) -> _Work:
         work = self._works.get(partition.keys.log)

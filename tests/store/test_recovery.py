@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from korvet.redis.client import Purpose, Store
@@ -14,10 +15,12 @@ from korvet.store.keys import Namespace
 from korvet.store.library import open_store
 from korvet.store.topics import delete_topic
 from korvet.tier.objects import Directory
+from korvet.tier.publishing import PublishedTopics
 from korvet.tier.recovery import Done, Recovery
 from korvet.tier.snapshot import Snapshot
-from korvet.tier.survey import survey, verify
-from tests.store.logs import NAMESPACE, batch, front
+from korvet.tier.survey import newest_topics, survey, verify
+from korvet.tier.tier import Tier
+from tests.store.logs import NAMESPACE, Front, batch, front
 from tests.store.published import publish, tiered
 from tests.store.sealed import seal
 from tests.support.redis import Server
@@ -197,6 +200,49 @@ async def test_producer_ids_go_on_above_those_in_the_tier(server: Server, object
         catalog = Namespace(NAMESPACE.name).catalog
         _, producer_id = await one.store.call_function(Purpose.COORDINATE, "korvet_producer_id", catalog)
         assert producer_id == largest + 2
+
+
+async def _published(one: Front, objects: Directory) -> set[str]:
+    """The names of topics that a tierer publishes."""
+    async with anyio.create_task_group() as tasks:
+        await PublishedTopics(Tier(objects, tasks), NAMESPACE, one.catalog).publish()
+        tasks.cancel_scope.cancel()
+    return {topic.name for topic in (await newest_topics(objects, NAMESPACE.name)).topics}
+
+
+async def test_topic_that_redis_lost_stays_published_and_a_deleted_one_does_not(
+    server: Server, objects: Directory
+) -> None:
+    async with front(server.url) as one:
+        await tiered(one)
+        (doomed,) = await tiered(one, name="doomed")
+        assert await _published(one, objects) == {"orders", "doomed"}
+        await delete_topic(one.catalog, one.log, doomed.topic)
+        assert await _published(one, objects) == {"orders"}
+        with server.client() as client:
+            client.flushall()
+        await one.catalog.refresh()
+        await tiered(one, name="new")
+        assert await _published(one, objects) == {"orders", "new"}
+        await tiered(one)
+        found = await newest_topics(objects, NAMESPACE.name)
+        assert await _published(one, objects) == {"orders", "new"}
+        assert (await newest_topics(objects, NAMESPACE.name)).named("orders") == found.named("orders")
+
+
+async def test_catalog_that_went_back_publishes_nothing(server: Server, objects: Directory) -> None:
+    async with front(server.url) as one:
+        await tiered(one)
+        saved = dump(server)
+        await tiered(one, name="later")
+        await _published(one, objects)
+    empty(server)
+    with server.client() as client:
+        for key, value in saved.items():
+            client.restore(key, 0, value)
+    async with front(server.url) as one:
+        assert await _published(one, objects) == {"orders", "later"}
+        assert (await newest_topics(objects, NAMESPACE.name)).version > one.catalog.version
 
 
 async def test_verify_reads_all_and_names_what_is_damaged(server: Server, objects: Directory, tmp_path: Path) -> None:
