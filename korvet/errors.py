@@ -38,8 +38,8 @@ class DamagedLog(StoreError):
 
 
 class LostTier(DamagedLog):
-    """Only a tier has records of a partition, and this front-end has no tier, or Redis has no whole list of segments.
-    Nothing begins anew there until that is restored."""
+    """Only a tier has records of a partition, and this front-end has no tier, or it is away, or Redis has no whole list
+    of segments. Nothing begins anew there until that is restored."""
 
 
 class StoreUnavailable(KorvetError):

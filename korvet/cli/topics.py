@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from korvet.cli.kafka.offsets import Committed, TopicPartition
     from korvet.cli.kafka.topics import Partition, Setting, Topic
 
+_TIERED = ("remote.storage.enable", "true")
 TOPICS_AT_ONCE = 200
 """The number of topics in one request."""
 
@@ -109,7 +110,9 @@ def describe(names: tuple[str, ...], as_json: bool, cluster: Cluster) -> None:
     """Show partitions, offsets, sizes and settings of the named topics, or of all.
 
     BYTES are those of the record batches; OLDEST is the time of the first record that is kept. If a topic is archived,
-    ARCHIVED is the offset below which retention takes it for archived, and LEFT the number of offsets above.
+    ARCHIVED is the offset below which retention takes it for archived, and LEFT the number of offsets above. If it has
+    remote storage, LOCAL is the first offset that is not only there, TIERED the offset after the last one there, and
+    BYTES are those of the other storage.
 
     \b
     Example:  korvet topics describe orders --json
@@ -136,17 +139,19 @@ def _descriptions(
     client: Client, topics: list[Topic], archived: Mapping[TopicPartition, Committed]
 ) -> list[dict[str, Any]]:
     from korvet.cli.kafka.archived import archived_ends
-    from korvet.cli.kafka.offsets import TopicPartition, log_bytes, log_limits, oldest_times
+    from korvet.cli.kafka.offsets import TopicPartition, log_bytes, log_limits, oldest_times, tier_limits
     from korvet.cli.kafka.topics import describe_settings
 
     partitions = [TopicPartition(topic.name, item.partition) for topic in topics for item in topic.partitions]
     settings = describe_settings(client, [topic.name for topic in topics])
     starts, ends = log_limits(client, partitions)
+    tiered = {name for name, own in settings.items() if any((one.name, one.value) == _TIERED for one in own)}
     facts = _Facts(
         starts=starts,
         ends=ends,
         sizes=log_bytes(client, partitions),
         oldest=oldest_times(client, partitions),
+        tiers=tier_limits(client, [one for one in partitions if one.topic in tiered]),
         archived=archived_ends(client, {each: archived[each] for each in partitions if each in archived}),
     )
     return [_description(topic, settings[topic.name], facts) for topic in topics]
@@ -160,6 +165,8 @@ class _Facts:
     ends: Mapping[TopicPartition, int]
     sizes: Mapping[TopicPartition, int]
     oldest: Mapping[TopicPartition, int]
+    tiers: Mapping[TopicPartition, tuple[int, int]]
+    """The local start, and the offset after the last tiered one."""
     archived: Mapping[TopicPartition, int]
 
 
@@ -177,6 +184,7 @@ def _described_partition(topic: str, item: Partition, facts: _Facts) -> dict[str
     from korvet.cli.kafka.offsets import TopicPartition
 
     partition = TopicPartition(topic, item.partition)
+    local_start, tier_end = facts.tiers.get(partition, (None, None))
     archived, start, end = (of.get(partition) for of in (facts.archived, facts.starts, facts.ends))
     return {
         "partition": item.partition,
@@ -188,6 +196,8 @@ def _described_partition(topic: str, item: Partition, facts: _Facts) -> dict[str
         "end_offset": end,
         "bytes": facts.sizes.get(partition),
         "oldest_timestamp": facts.oldest.get(partition),
+        "local_start_offset": local_start,
+        "tier_end_offset": tier_end,
         "archived_offset": archived,
         "not_archived": _not_archived(archived, start, end),
     }
@@ -203,9 +213,13 @@ def _show_description(topic: dict[str, Any]) -> None:
     configs = ", ".join(f"{name}={value}" for name, value in topic["configs"].items()) or "all at their defaults"
     click.echo(f"Topic {topic['name']}   id {topic['id']}   settings: {configs}")
     partitions = topic["partitions"]
-    is_archived = any(item["archived_offset"] is not None for item in partitions)
+    is_archived, is_tiered = (
+        any(item[name] is not None for item in partitions) for name in ("archived_offset", "local_start_offset")
+    )
     show_table(
-        ["PARTITION", "LEADER", "EPOCH", "START", "END", "BYTES", "OLDEST"]
+        ["PARTITION", "LEADER", "EPOCH", "START"]
+        + (["LOCAL", "TIERED"] if is_tiered else [])
+        + ["END", "BYTES", "OLDEST"]
         + (["ARCHIVED", "LEFT"] if is_archived else []),
         [
             (
@@ -213,6 +227,7 @@ def _show_description(topic: dict[str, Any]) -> None:
                 item["leader"],
                 item["leader_epoch"],
                 item["start_offset"],
+                *((item["local_start_offset"], item["tier_end_offset"]) if is_tiered else ()),
                 item["end_offset"],
                 item["bytes"],
                 _time(item["oldest_timestamp"]),

@@ -29,7 +29,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from korvet.codes import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, UNKNOWN_SERVER_ERROR
-from korvet.errors import DamagedLog, KorvetError, LostTier, StoreUnavailable, forget_frames
+from korvet.errors import DamagedLog, KorvetError, LostTier, forget_frames
 from korvet.rate_limited_log import LineBudget
 from korvet.store.log import tier
 from korvet.store.log.entries import Entry
@@ -472,10 +472,9 @@ class Source:
                 async with self._cold.searches:
                     return await self._find_time(partition, meta, timestamp)
         except TimeoutError:
-            raise StoreUnavailable(f"the tier did not find a time within {DEADLINE_S:g} s") from None
+            raise LostTier(f"{self._cold.gets.objects.name}: no time found within {DEADLINE_S:g} s") from None
         except TierAway as error:
-            self._cold.note(partition, meta.start, error)
-            raise StoreUnavailable(str(error)) from None
+            raise LostTier(str(error)) from None
         except (ObjectMissing, *Damaged) as error:
             raise DamagedLog(str(error)) from None
 

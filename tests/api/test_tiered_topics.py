@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
+from korvet.cli import run
 from tests.api.data import fetch, offsets, produced, records, wanted
 from tests.api.raw import ask, create_topics, created, errors, unique
 from tests.api.rdkafka import until
+from tests.console.conftest import running_console
 from tests.support.broker import KorvetServer, running_broker
 
 OFTEN = {"log.retention.check.interval.ms": "100"}
@@ -96,3 +100,20 @@ def test_bytes_of_the_whole_log_are_kept_while_redis_keeps_fewer(tiered: KorvetS
     assert 40 < start <= 50
     assert 68 <= local_start <= 70
     assert offsets(fetch(tiered.port, name, wanted(start), max_wait=10_000)[0])[0] == start
+
+
+def test_descriptions_of_a_topic_show_both_parts(tiered: KorvetServer, capsys: pytest.CaptureFixture[str]) -> None:
+    name = new_topic(tiered, local_retention_ms="0")
+    produced(tiered.port, name, records(), records())
+    until(lambda: is_trimmed_to(tiered, name, 6))
+    produced(tiered.port, name, records())
+    until(lambda: is_trimmed_to(tiered, name, 9))
+    server = ("--bootstrap-server", tiered.bootstrap)
+    capsys.readouterr()
+    assert run(["topics", "describe", name, *server]) == 0
+    assert [line.split()[3:6] for line in capsys.readouterr().out.splitlines()[1:]] == [
+        ["START", "LOCAL", "TIERED"], ["0", "9", "9"],
+    ]  # fmt: skip
+    with running_console(*server) as url, urlopen(f"{url}/topic?name={name}") as page:
+        cells = re.findall(r'<td class="n">(\d+)</td>', page.read().decode())
+        assert cells[:4] == ["0", "9", "9", "9"]

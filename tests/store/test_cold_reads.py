@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from korvet.codes import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, OFFSET_OUT_OF_RANGE, UNKNOWN_SERVER_ERROR
-from korvet.errors import DamagedLog, StoreUnavailable
+from korvet.errors import DamagedLog, LostTier
 from korvet.redis.client import Purpose
 from korvet.store.log.budget import AnswerBudget
 from korvet.store.log.markers import Ending
@@ -319,7 +319,7 @@ async def test_failure_of_a_segment_concerns_its_range_alone(
             {"away": KAFKA_STORAGE_ERROR, "deleted": UNKNOWN_SERVER_ERROR}.get(kind, CORRUPT_MESSAGE), [],
         )  # fmt: skip
         meta = await one.log.meta(partition)
-        with pytest.raises(StoreUnavailable if kind == "away" else DamagedLog):
+        with pytest.raises(LostTier if kind == "away" else DamagedLog):
             await one.log.offset_for_time(partition, 28_000, meta)
         store.fails = 0
         assert offsets(await ended(one, Want(partition, 57, 1), 1)) == [57]

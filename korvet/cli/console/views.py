@@ -13,6 +13,7 @@ from korvet.cli.console import form_fields
 from korvet.cli.console.archive import archive_rows, archived_topics
 from korvet.cli.console.changes import GOALS
 from korvet.cli.console.cluster import (
+    PartitionRow,
     describe_cluster,
     lag_rows,
     offsets_per_second,
@@ -33,9 +34,9 @@ from korvet.cli.kafka.endings import open_transactions
 from korvet.cli.kafka.errors import BrokerError
 from korvet.cli.kafka.group_rows import MOST_OFFSETS, group_rows
 from korvet.cli.kafka.groups import existing_group, group_facts, list_groups
-from korvet.cli.kafka.offsets import TopicPartition
+from korvet.cli.kafka.offsets import TopicPartition, tier_limits
 from korvet.cli.kafka.reset import parse_time
-from korvet.cli.kafka.topics import broker_settings, describe_settings, list_topics
+from korvet.cli.kafka.topics import Setting, broker_settings, describe_settings, list_topics
 from korvet.cli.kafka.transactions import describe_transaction, list_transactions
 from korvet.cli.kafka.users import KafkaUsers
 from korvet.errors import KorvetError
@@ -84,9 +85,20 @@ def _topic(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
         "id": shown.topic.id,
         "page": page,
         "rates": {partition.partition: rate for partition, rate in rates.items()},
+        "tiers": _tiers(client, name, page.rows, settings or ()),
         "settings": settings,
         "no_settings": no_settings,
     }
+
+
+def _tiers(
+    client: Client, name: str, rows: Sequence[PartitionRow], settings: Sequence[Setting]
+) -> dict[int, tuple[int, int]]:
+    """The local start and the tier's end of partitions; empty if the topic has no remote storage."""
+    if not any((one.name, one.value) == ("remote.storage.enable", "true") for one in settings):
+        return {}
+    limits = tier_limits(client, [TopicPartition(name, row.partition) for row in rows])
+    return {partition.partition: found for partition, found in limits.items()}
 
 
 def _records(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from korvet.cli.kafka.framing import Request, request
 
 LATEST, EARLIEST = -1, -2
 """Timestamps of ListOffsets that stand for the log's end and its start."""
+_EARLIEST_LOCAL, _LATEST_TIERED = -4, -5
+_TIER_SINCE = 9
+"""The first version of ListOffsets with both."""
 NO_OFFSET = -1
 NO_LEADER = -1
 NO_REPLICA = -1
@@ -166,15 +169,20 @@ def offsets_at(client: Client, ends: Mapping[TopicPartition, int], time_ms: int)
 
 @retried
 def log_positions(
-    client: Client, partitions: Collection[TopicPartition], timestamp: int, left_out: Collection[ErrorCode] = ()
+    client: Client,
+    partitions: Collection[TopicPartition],
+    timestamp: int,
+    left_out: Collection[ErrorCode] = (),
+    version: int = 7,
 ) -> dict[TopicPartition, LogPosition]:
     """As `log_offsets`, with the timestamps of the records that were found.
 
     :param left_out: partitions with these codes are not in the result, instead of an error for all.
+    :param version: of ListOffsets.
     """
     say, reader = {"timestamp": timestamp}, {"replica_id": NO_REPLICA, "isolation_level": 0}
     found = {}
-    for answer in ask_leaders(client, partitions, lambda _: say, "list_offsets", 7, **reader):
+    for answer in ask_leaders(client, partitions, lambda _: say, "list_offsets", version, **reader):
         for partition, item in by_partition(answer.topics):
             if item.error_code not in left_out:
                 check(item.error_code, f"offsets of {partition}")
@@ -183,9 +191,19 @@ def log_positions(
 
 
 def oldest_times(client: Client, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """The timestamp of each partition's first record, in ms since 1970; a partition without any is left out."""
-    found = log_positions(client, partitions, 0)
+    """The timestamp of each partition's first record, in ms since 1970; a partition without any is left out, and one
+    whose first record is in a tier that is away."""
+    found = log_positions(client, partitions, 0, (ErrorCode.kafka_storage_error,))
     return {partition: position.timestamp for partition, position in found.items() if position.offset != NO_OFFSET}
+
+
+def tier_limits(client: Client, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    """The first offset that is not only in the tier, and the offset after the last one in it, of partitions of topics
+    with `remote.storage.enable`. They are equal if nothing is in the tier."""
+    local, tiered = (
+        log_positions(client, partitions, at, version=_TIER_SINCE) for at in (_EARLIEST_LOCAL, _LATEST_TIERED)
+    )
+    return {one: (local[one].offset, max(local[one].offset, tiered[one].offset + 1)) for one in local if one in tiered}
 
 
 @retried
