@@ -9,6 +9,7 @@ import click
 
 from korvet.cli.options import as_json, confirmed, redis_target
 from korvet.cli.output import say_note, show_json, show_table
+from korvet.errors import KorvetError
 
 if TYPE_CHECKING:
     from korvet.tier.objects import Objects
@@ -161,28 +162,28 @@ def recover(where: str, namespace: str, url: str, take_over: bool, as_json: bool
     """Restore the topics of a tier into a Redis that was emptied, or that came back without its last writes.
 
     Topic ids, settings, partitions, offsets, log starts and leader epochs are as the last snapshots have them. Deleted
-    topics and records stay deleted. What the tier does not hold is named. Stop all front-ends first. The command may
-    be repeated.
+    topics and records stay deleted. What the tier does not hold is named. The command may be repeated.
+
+    Another Redis may own the tier. If that one runs, nothing is done; with --take-over it only reads from then on.
 
     \b
     Example:  korvet tier recover --tier s3://bucket/prefix --redis redis://127.0.0.1:6379 --execute
     """
     from korvet.tier.recovery import LOST
 
-    problems, done = _run(_recovered, where, namespace, url, take_over, execute)
+    hindrance, done = _run(_recovered, where, namespace, url, take_over, execute)
     if as_json:
-        show_json({"done": [one._asdict() for one in done], "problems": problems, "lost": list(LOST)})
+        show_json({"done": [one._asdict() for one in done], "lost": list(LOST)})
     else:
         show_table(["TOPIC", "PARTITION", "STATUS", "WHAT"], [tuple(one) for one in done])
         say_note("not in the tier, and so not restored: " + "; ".join(LOST))
-    refused = [f"{one.topic}: {one.text}" for one in done if one.is_refused]
-    _fail([*problems, *refused])
-    return None
+    _fail([f"{one.topic}: {one.text}" for one in done if one.is_refused])
+    return hindrance
 
 
 async def _recovered(
     objects: Objects, namespace: str, url: str, take_over: bool, execute: bool
-) -> tuple[list[str], list[Done]]:
+) -> tuple[str | None, list[Done]]:
     from korvet.store.keys import Namespace
     from korvet.store.library import open_store
     from korvet.tier.recovery import Recovery
@@ -192,7 +193,13 @@ async def _recovered(
     async with open_store(url, connect_timeout_s=5.0) as store:
         recovery = Recovery(store, Namespace(namespace), found, objects.name, only_looks=not execute)
         await recovery.open()
-        return [], list(await recovery.run())
+        hindrance = None if take_over else await recovery.hindrance(objects)
+        if execute:
+            if hindrance is not None:
+                raise KorvetError(hindrance)
+            say_note("looking whether another Redis still owns the tier, which takes up to 50 s after a restart")
+            await recovery.own(objects, takes_over=take_over)
+        return hindrance, list(await recovery.run())
 
 
 def _bytes(parts: Any) -> int:

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
+import anyio
+
 from korvet.errors import KorvetError
 from korvet.redis.client import Purpose, Store
 from korvet.redis.wakeup import Wakeups
@@ -22,6 +24,8 @@ from korvet.store.keys import Namespace
 from korvet.store.log.log import Log
 from korvet.store.log.tier_restore import Restored, Wanted, restore
 from korvet.store.topics import delete_topic
+from korvet.tier.objects import Objects
+from korvet.tier.ownership import LOOK_S, WAIT_S, NotOwner, Ownership
 from korvet.tier.snapshot import Snapshot, TieredTopic
 from korvet.tier.survey import Survey
 
@@ -78,6 +82,47 @@ class Recovery:
             await self._catalog.read()
         self._went_back = self._catalog.version < topics.version
         return self._catalog.cluster_id
+
+    async def hindrance(self, objects: Objects) -> str | None:
+        """Why this Redis may not write to the tier without further ado; None if it owns it, or may come to own it.
+
+        :raises TierAway:
+        """
+        owner = await objects.owner(self._namespace.name)
+        own = self._catalog.cluster_id or self._survey.topics.cluster_id
+        if owner is None or owner.cluster_id == own:
+            return None
+        return (
+            f"{objects.name} belongs to the cluster {owner.cluster_id}, and this Redis is {own}: stop that one, and "
+            "give --take-over, or recover into an empty Redis"
+        )
+
+    async def own(self, objects: Objects, *, takes_over: bool) -> None:
+        """Let this Redis own the objects. A former owner is waited for, in case that it still runs.
+
+        :param takes_over: at once, whoever the owner is. That one only reads from then on.
+        :raises KorvetError: another one is the owner, and runs.
+        :raises TierAway, StoreUnavailable, StoreError:
+        """
+        name, run_id = self._namespace.name, self._store.run_id(self._namespace.catalog.meta)
+        owner = await objects.owner(name)
+        if (
+            takes_over
+            and owner is not None
+            and (owner.cluster_id, owner.incarnation) != (self._catalog.cluster_id, run_id)
+        ):
+            await objects.claim(name, self._catalog.cluster_id, run_id, owner)
+        ownership = Ownership(objects, self._namespace, self._catalog, self._store, _lists_none)
+        problem = "unknown"
+        with anyio.move_on_after(WAIT_S + LOOK_S):
+            while not ownership.is_sure:
+                try:
+                    await ownership.look()
+                except NotOwner as error:
+                    problem = str(error)
+                    await anyio.sleep(1.0)
+        if not ownership.is_sure:
+            raise KorvetError(f"the owner of the tier still runs: stop it, or give --take-over ({problem})")
 
     async def run(self) -> Sequence[Done]:
         """Recover all topics.
@@ -168,6 +213,10 @@ class Recovery:
                 await delete_topic(self._catalog, self._log, topic)
             done.append(Done(topic.name, None, "delete", "it was deleted after this state of Redis"))
         return done
+
+
+async def _lists_none() -> bool:
+    return False
 
 
 def _told(one: Snapshot, found: Restored) -> str:

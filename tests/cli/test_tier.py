@@ -83,6 +83,21 @@ def test_recover_shows_first_and_then_does_it(
     assert "consumer groups" in capsys.readouterr().err
 
 
+def test_recover_leaves_a_tier_alone_that_another_redis_owns(
+    where: str, redis_server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "tier", "recover", "--tier", where, "--redis", redis_server.url, *TAIL
+    anyio.run(Directory(Path(where)).claim, NAMESPACE.name, "other", "run", None)
+    assert run([*words, "--dry-run"]) == 0
+    assert "--take-over" in capsys.readouterr().err
+    assert run([*words, "--execute"]) == 1
+    assert "belongs to the cluster other" in capsys.readouterr().err
+    assert run([*words, "--execute", "--take-over"]) == 0
+    owner = anyio.run(Directory(Path(where)).owner, NAMESPACE.name)
+    assert owner is not None
+    assert (owner.cluster_id == "other", owner.generation) == (False, 2)
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [(["list", "--namespace", "other"], "no topics of namespace"), (["describe", "none", *TAIL], "no topic 'none'")],
