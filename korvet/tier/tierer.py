@@ -31,6 +31,7 @@ from korvet.errors import KorvetError
 from korvet.rate_limited_log import RateLimitedLog
 from korvet.redis.client import Purpose
 from korvet.store.activity import Activity
+from korvet.store.background.retention import enforce_settings
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
 from korvet.store.keys import Namespace
@@ -115,7 +116,10 @@ class Tierer:
         """Tier and remove until cancelled. Without a tiered topic the store is asked and told nothing more once it is
         the namespace's."""
         await self._tier.usable.wait()
-        await self._name()
+        while True:
+            if await self.own():
+                break
+            await anyio.sleep(LOOK_S)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._keep_ownership)
             tasks.start_soon(self._keep_removing)
@@ -143,16 +147,16 @@ class Tierer:
                     return True
         return False
 
-    async def _name(self) -> None:
-        """Give the namespace its tier, which its topics may have then. The owner moves it to another address."""
+    async def own(self) -> bool:
+        """Give the namespace this tier, if it owns the objects there, so that its topics may have it; false if not now.
+
+        The owner also moves it to another address."""
         name = self._tier.objects.name
-        while True:
-            with suppress(KorvetError):
-                await self._look()
-                former = await self._catalog.tier()
-                if self._ownership.is_sure and await self._catalog.name_tier(former, name) == name:
-                    return
-            await anyio.sleep(LOOK_S)
+        await self._look()
+        with suppress(KorvetError):
+            former = await self._catalog.tier()
+            return self._ownership.is_sure and await self._catalog.name_tier(former, name) == name
+        return False
 
     async def _keep_ownership(self) -> None:
         await self._is_needed.wait()
@@ -173,12 +177,19 @@ class Tierer:
             # Also for a namespace that has no tiered topic any more.
             await anyio.sleep(GRACE_S / 2)
             try:
-                if await self._removal.is_due():
-                    self._is_needed.set()
-                    if self._ownership.is_sure:
-                        await self._removal.sweep(await self._now_ms())
+                await self.sweep()
             except KorvetError as error:
                 self._report("objects of the tier that nobody needs cannot be deleted yet", error)
+
+    async def sweep(self) -> None:
+        """Delete objects of deleted topics, and those that came to nothing, if this Redis owns them.
+
+        :raises TierAway, StoreUnavailable, StoreError:
+        """
+        if await self._removal.is_due():
+            self._is_needed.set()
+            if self._ownership.is_sure:
+                await self._removal.sweep(await self._now_ms())
 
     def _report(self, event: str, error: KorvetError) -> None:
         if not self._log.store.has_reported(error):
@@ -218,7 +229,7 @@ class Tierer:
     async def _turn(self, partition: Partition, work: _Work) -> None:
         try:
             async with self._places:
-                work.look_at = anyio.current_time() + await self._tend(partition, work)
+                work.look_at = anyio.current_time() + await self.tend(partition)
             work.failures = 0
         except Gone:
             work.look_at = anyio.current_time() + _LOOK_S
@@ -236,11 +247,12 @@ class Tierer:
         finally:
             work.has_turn = False
 
-    async def _tend(self, partition: Partition, work: _Work) -> float:
+    async def tend(self, partition: Partition) -> float:
         """Do what is due for a partition. Returns the seconds until the next look.
 
         :raises Gone, KorvetError:
         """
+        work = self._work(partition)
         if not await self._lease(partition):
             return _BUSY_S
         meta = await self._log.meta(partition)
@@ -257,8 +269,10 @@ class Tierer:
             meta = await self._log.meta(partition)
             if meta is None or meta.epoch != work.checked_epoch:
                 return _LOOK_S
-        if self._is_short(partition) and meta.tier_end > meta.local_start:
-            await calls.trim(self._log, partition, meta.tier_end, meta.epoch)
+        is_short = self._is_short(partition)
+        if sealed or (is_short and meta.local_start < meta.tier_end):
+            where = self._namespace, self._catalog, self._log, partition.topic, partition.index
+            await enforce_settings(*where, await self._now_ms(), is_short=is_short)
         is_published = await work.published.publish(self._catalog.cluster_id, work.footer)
         is_clean = await self._remove(partition, work, meta)
         if sealed == _SEGMENTS_OF_A_TURN or not is_published or not is_clean:
@@ -346,8 +360,8 @@ class Tierer:
         return first, last.running_bytes - (begin.running_bytes - begin.size_bytes), is_old
 
     async def _now_ms(self) -> int:
-        seconds, _ = await self._log.store.call(Purpose.COORDINATE, self._namespace.catalog.meta, "TIME")
-        return int(seconds) * 1000
+        seconds, us = await self._log.store.call(Purpose.COORDINATE, self._namespace.catalog.meta, "TIME")
+        return int(seconds) * 1000 + int(us) // 1000
 
     def _local_ms(self, topic: Topic) -> int:
         """The time that records stay in Redis, -1 for any."""

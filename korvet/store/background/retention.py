@@ -81,10 +81,11 @@ async def time_ms(namespace: Namespace, log: Log) -> int:
 
 
 async def enforce_settings(
-    namespace: Namespace, catalog: Catalog, log: Log, topic: Topic, index: int, now_ms: int
+    namespace: Namespace, catalog: Catalog, log: Log, topic: Topic, index: int, now_ms: int, *, is_short: bool = False
 ) -> None:
     """Trim one partition by its topic's current settings, for which it first reads the catalog.
 
+    :param is_short: as for `enforce`.
     :raises StoreUnavailable, StoreFull, StoreError:
     """
     await catalog.refresh()
@@ -93,16 +94,23 @@ async def enforce_settings(
     if known is None or limits is None:
         return
     archived = await archived_offsets(namespace, log.store, known, [index]) if limits.keeps_unarchived else {}
-    await enforce(log, log.partition(known, index), limits, now_ms, archived.get(index))
+    await enforce(log, log.partition(known, index), limits, now_ms, archived.get(index), is_short=is_short)
 
 
 async def enforce(
-    log: Log, partition: Partition, limits: Retention, now_ms: int, archived: Offset | None = None
+    log: Log,
+    partition: Partition,
+    limits: Retention,
+    now_ms: int,
+    archived: Offset | None = None,
+    *,
+    is_short: bool = False,
 ) -> None:
     """Trim one partition to its topic's limits.
 
     :param now_ms: the time from `time_ms`.
     :param archived: the offset that its archive committed.
+    :param is_short: true if Redis shall keep nothing that segments hold, as while producers must wait for memory.
     :raises StoreUnavailable, StoreFull, StoreError:
     """
     meta = await log.meta(partition)
@@ -117,7 +125,7 @@ async def enforce(
         await log.trim(partition, keep_from, meta.epoch)
     if meta.local_start < meta.tier_end:
         local_from = meta.tier_end
-        if not log.reserve.is_used_up(partition.keys.log):
+        if not is_short and not log.reserve.is_used_up(partition.keys.log):
             local_from = min(local_from, await local_from_of(log, partition, meta, limits, now_ms))
         if min(most, local_from) > max(meta.local_start, keep_from):
             await tier.trim(log, partition, min(most, local_from), meta.epoch)

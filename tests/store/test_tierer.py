@@ -1,0 +1,464 @@
+"""The tierer moves sealed batches into segments, whoever dies, comes twice, or went back, and deletes what is over."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from korvet.redis.client import Purpose
+from korvet.store.activity import Activity
+from korvet.store.log import replicas
+from korvet.store.log import tier as calls
+from korvet.store.log.markers import Ending
+from korvet.store.log.partition import Partition
+from korvet.store.log.room import Want
+from korvet.store.memory import Reserve
+from korvet.store.topics import create_topic, delete_topic
+from korvet.tier import ownership, removal, tierer
+from korvet.tier.building import Gone
+from korvet.tier.manifest import Manifest, folder_of
+from korvet.tier.objects import Objects, TierAway
+from korvet.tier.publishing import WentBack
+from korvet.tier.segment import batches
+from korvet.tier.series import Series
+from korvet.tier.snapshot import Snapshot
+from korvet.tier.tier import Tier
+from korvet.tier.tierer import Tierer
+from tests.store.logs import EVERYTHING, LARGE, NAMESPACE, Front, batch
+from tests.store.test_log_transactions import Coordinator, append, transactional
+from tests.tier.test_blocks import Store
+
+pytestmark = pytest.mark.anyio
+
+TIERED = {"remote.storage.enable": "true", "retention.ms": "-1"}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments are small, and nothing waits for readers."""
+    monkeypatch.setattr(tierer, "SEGMENT_BYTES", 1000)
+    monkeypatch.setattr(replicas, "_AGE_S", 0.0)
+    monkeypatch.setattr(tierer, "_PUT_PAUSES_S", ())
+    for module in (tierer, removal):
+        monkeypatch.setattr(module, "GRACE_S", 0.0)
+
+
+@asynccontextmanager
+async def tiering(one: Front, objects: Objects) -> AsyncIterator[Tierer]:
+    """A front-end's tierer, which owns the namespace's objects, if it may."""
+    async with anyio.create_task_group() as tasks:
+        tier = Tier(objects, tasks)
+        found = Tierer(tier, NAMESPACE, one.catalog, one.log, Activity(), Reserve(one.store))
+        one.log.tier = tier.cold.of(NAMESPACE.name, one.log)
+        await found.own()
+        yield found
+        one.log.tier = None
+        tasks.cancel_scope.cancel()
+
+
+async def tiered(one: Front, configs: Mapping[str, str] = TIERED) -> Partition:
+    """The partition of a new topic in the tier."""
+    _, topic = await create_topic(one.catalog, one.log, f"t-{uuid4().hex[:8]}", 1, configs)
+    assert topic is not None
+    return one.log.partition(topic, 0)
+
+
+async def filled(one: Front, count: int = 20, size: int = 100) -> Partition:
+    """A partition with so many batches of three records; every fifth one is placed beside its entry."""
+    partition = await tiered(one)
+    for number in range(count):
+        assert (await one.append(partition, batch(3, LARGE if number % 5 == 4 else size)))[0] == 0
+    return partition
+
+
+async def read_all(one: Front, partition: Partition, offset: int = 0, *, is_committed: bool = False) -> bytes:
+    """The bytes of all batches from an offset on, as Fetches serve them."""
+    found = b""
+    with anyio.fail_after(30):
+        while True:
+            want = Want(partition, offset, EVERYTHING, is_committed=is_committed)
+            (read,) = await one.log.read([want], EVERYTHING)
+            if read.pending is not None:
+                await read.pending
+                continue
+            assert read.code == 0
+            if not (data := b"".join(map(bytes, read.records))):
+                return found
+            found += data
+            offset = max(each.base_offset + each.last_offset_delta + 1 for each, _ in batches(data))
+
+
+async def listed(one: Front, partition: Partition) -> Manifest:
+    found = await calls.listed(one.log, partition, 0, 512)
+    assert found is not None
+    return Manifest.of_listed(found.segments)
+
+
+async def paths_of(objects: Objects) -> set[str]:
+    """The objects below the namespace, but for snapshots and owners."""
+    return {path for path in await objects.names(NAMESPACE.name) if path.endswith((".segment", ".shelf"))}
+
+
+async def trim_locally(one: Front, partition: Partition) -> None:
+    meta = await one.log.meta(partition)
+    assert meta is not None
+    assert await calls.trim(one.log, partition, meta.tier_end, meta.epoch) == (0, meta.tier_end)
+
+
+# ---------------------------------------------------------------------- sealing
+
+
+async def test_sealed_batches_are_read_as_they_were_before(one: Front) -> None:
+    partition = await filled(one)
+    before = await read_all(one, partition)
+    async with tiering(one, objects := Store()) as tiering_:
+        while (meta := await one.log.meta(partition)) is not None and meta.tier_end < 57:
+            await tiering_.tend(partition)
+        await trim_locally(one, partition)
+        one.log.forget()
+        assert await read_all(one, partition) == before
+    members = (await listed(one, partition)).members
+    assert [one.first_offset for one in members[1:]] == [one.next_offset for one in members[:-1]]
+    assert {one.path(folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, 0)) for one in members} == (
+        await paths_of(objects)
+    )
+
+
+async def test_few_batches_stay_until_they_are_older_than_redis_keeps_them(one: Front) -> None:
+    async with tiering(one, Store()) as tiering_:
+        young = await tiered(one, {**TIERED, "local.retention.ms": "3600000"})
+        old = await tiered(one, {**TIERED, "local.retention.ms": "1"})
+        for partition in (young, old):
+            await one.append(partition, batch(3, timestamp=10**15 if partition is young else 1000))
+            await tiering_.tend(partition)
+        assert (await listed(one, young)).members == ()
+        ((member,)) = (await listed(one, old)).members
+        assert (member.first_offset, member.next_offset) == (0, 3)
+
+
+async def test_open_transactions_stay_and_aborted_ones_are_noted(one: Front) -> None:
+    partition, coordinator = await tiered(one), Coordinator()
+    await append(one, partition, transactional(0, size=800), coordinator)
+    await one.append(partition, batch(3, 800))
+    ending = Ending(7, 5, 1, is_commit=False)
+    assert await one.log.mark(partition, ending) == 0
+    stable = 5
+    async with tiering(one, Store()) as tiering_:
+        await append(one, partition, transactional(1, size=2000), Coordinator(ordinal_=8))
+        before = await read_all(one, partition, is_committed=True)
+        await tiering_.tend(partition)
+        await tiering_.tend(partition)
+        meta = await one.log.meta(partition)
+        assert meta is not None
+        assert meta.tier_end <= meta.stable == stable
+        await trim_locally(one, partition)
+        one.log.forget()
+        assert await read_all(one, partition, is_committed=True) == before
+
+
+# ---------------------------------------------------------------------- deaths
+
+
+class Died(BaseException):
+    """The tierer's process was killed."""
+
+
+class Mortal:
+    """Counts the calls that change something outside, and kills the caller before or after one of them."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.dies_at = -1
+        self.is_after = False
+
+    def wrap(self, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def mortal(*args: Any, **named: Any) -> Any:
+            self.calls += 1
+            is_due = self.calls == self.dies_at
+            if is_due and not self.is_after:
+                raise Died
+            found = await call(*args, **named)
+            if is_due:
+                raise Died
+            return found
+
+        return mortal
+
+
+@pytest.fixture
+def mortal(one: Front, monkeypatch: pytest.MonkeyPatch) -> Mortal:
+    found = Mortal()
+    for name in ("add", "shelve", "forget", "trim"):
+        monkeypatch.setattr(calls, name, found.wrap(getattr(calls, name)))
+    monkeypatch.setattr(removal.Removal, "_doom", found.wrap(removal.Removal._doom))
+    monkeypatch.setattr(Objects, "put", found.wrap(Objects.put))
+    monkeypatch.setattr(Objects, "delete", found.wrap(Objects.delete))
+    return found
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+async def test_tierer_may_die_between_any_two_steps(one: Front, mortal: Mortal, is_after: bool) -> None:
+    mortal.is_after = is_after
+    objects = Store()
+    for step in itertools.count(1):
+        partition = await filled(one, 10, 400)
+        before = await read_all(one, partition)
+        async with tiering(one, objects) as first:
+            mortal.calls, mortal.dies_at = 0, step
+            has_died = False
+            try:
+                await first.tend(partition)
+                await trim_locally(one, partition)
+                await one.log.trim(partition, 6)
+                await first.tend(partition)
+                await first.tend(partition)
+            except Died:
+                has_died = True
+            mortal.dies_at = -1
+        async with tiering(one, objects) as second:
+            second._token = first._token
+            await second.tend(partition)
+            await trim_locally(one, partition)
+            one.log.forget()
+            start = (await one.log.trim(partition, 6))[1]
+            await second.tend(partition)
+            await second.tend(partition)
+            assert await read_all(one, partition, start) == before[-len(await read_all(one, partition, start)) :]
+            assert len(await read_all(one, partition, start)) == sum(
+                len(data) for each, data in batches(before) if each.base_offset + each.last_offset_delta >= start
+            )
+            await _expire_doomed(one)
+            await second.sweep()
+        folder = folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, 0)
+        there = {path for path in await paths_of(objects) if path.startswith(folder)}
+        assert there == {each.path(folder) for each in (await listed(one, partition)).members}
+        if not has_died:
+            break
+    assert step > 10
+
+
+async def _expire_doomed(one: Front) -> None:
+    """Let the quarantine of all doomed objects end."""
+
+    key = NAMESPACE.doomed
+    for text in await one.store.call(Purpose.COORDINATE, key, "ZRANGE", key, 0, -1):
+        await one.store.call(Purpose.COORDINATE, key, "ZADD", key, 1, text)
+
+
+# ---------------------------------------------------------------------- rivals
+
+
+async def test_two_tierers_at_once_list_each_batch_once(one: Front, other: Front) -> None:
+    partition = await filled(one, 20, 400)
+    before = await read_all(one, partition)
+    async with tiering(one, objects := Store()) as first, tiering(other, objects) as second:
+        await other.catalog.refresh()
+        theirs = other.known(partition)
+        # Both believe that they have the lease.
+        second._token = first._token
+
+        async def tend(tiering_: Tierer, mine: Partition) -> None:
+            for _ in range(10):
+                try:
+                    await tiering_.tend(mine)
+                except Gone:
+                    await anyio.lowlevel.checkpoint()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(tend, first, partition)
+            tasks.start_soon(tend, second, theirs)
+        await trim_locally(one, partition)
+        one.log.forget()
+        assert await read_all(one, partition) == before
+        await _expire_doomed(one)
+        await first.sweep()
+        members = (await listed(one, partition)).members
+        folder = folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, 0)
+        assert await paths_of(objects) == {each.path(folder) for each in members}
+
+
+async def test_leased_partition_is_left_to_the_one_who_has_it(one: Front, other: Front) -> None:
+    partition = await filled(one)
+    async with tiering(one, objects := Store()) as first, tiering(other, objects) as second:
+        await other.catalog.refresh()
+        assert await first._lease(partition)
+        await second.tend(other.known(partition))
+        assert (await listed(one, partition)).members == ()
+
+
+async def test_other_redis_only_reads(one: Front) -> None:
+    objects = Store()
+    await objects.claim(NAMESPACE.name, "another cluster", "run", None)
+    partition = await filled(one)
+    async with tiering(one, objects) as tiering_:
+        assert not await tiering_.own()
+        await tiering_.tend(partition)
+        assert await one.catalog.tier() == ""
+    assert await paths_of(objects) == set()
+
+
+async def test_emptied_store_has_no_owner_while_redis_lists_segments(one: Front) -> None:
+    partition = await filled(one)
+    async with tiering(one, Store()) as tiering_:
+        await tiering_.tend(partition)
+    async with tiering(one, Store()) as tiering_:
+        assert not await tiering_.own()
+
+
+async def test_copy_of_a_running_redis_never_becomes_the_owner(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "WAIT_S", 0.05)
+    async with tiering(one, objects := Store()) as owner:
+        copied = await objects.owner(NAMESPACE.name)
+        assert copied is not None
+        # The copy has the same cluster id, and another run.
+        monkeypatch.setattr(one.store, "run_id", lambda _: "copy")
+        async with tiering(one, objects) as copy:
+            assert not await copy.own()
+            monkeypatch.undo()
+            monkeypatch.setattr(ownership, "WAIT_S", 0.05)
+            assert await owner.own()
+            await anyio.sleep(0.1)
+            monkeypatch.setattr(one.store, "run_id", lambda _: "copy")
+            assert not await copy.own()
+        monkeypatch.undo()
+        assert await owner.own()
+
+
+async def test_next_run_of_redis_becomes_the_owner_if_the_former_one_is_silent(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ownership, "WAIT_S", 0.05)
+    objects = Store()
+    async with tiering(one, objects):
+        pass
+    monkeypatch.setattr(one.store, "run_id", lambda _: "next")
+    async with tiering(one, objects) as tiering_:
+        assert not await tiering_.own()
+        await anyio.sleep(0.1)
+        assert await tiering_.own()
+
+
+# ---------------------------------------------------------------------- what goes wrong
+
+
+async def test_redis_that_went_back_behind_a_snapshot_writes_and_deletes_nothing(one: Front) -> None:
+    partition = await filled(one)
+    async with tiering(one, objects := Store()) as tiering_:
+        await tiering_.tend(partition)
+        series = Series(objects, folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, 0), _decoded)
+        newest = await series.newest()
+        assert newest is not None
+        ahead = newest[1]
+
+        last = ahead.members[-1]
+        more = last._replace(first_offset=last.next_offset, next_offset=last.next_offset + 9, name="more")
+        await series.add(newest[0], replace(ahead, tier_end=more.next_offset, members=[*ahead.members, more]).encoded())
+    there = await paths_of(objects)
+    await one.append(partition, batch(3, LARGE))
+    async with tiering(one, objects) as later:
+        later._token = tiering_._token
+        with pytest.raises(WentBack, match="Redis went back to an older state"):
+            await later.tend(partition)
+    assert await paths_of(objects) == there
+
+
+def _decoded(data: bytes | memoryview) -> Snapshot:
+    return Snapshot.decoded(data)
+
+
+async def test_lost_history_is_refused_and_its_object_goes_after_the_quarantine(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = await filled(one, 3, 600)
+    async with tiering(one, objects := Store()) as tiering_:
+        real = calls.add
+
+        async def late(log: Any, at: Partition, upload: calls.Upload, token: str) -> calls.Added | None:
+            # Redis lost the batches, and others were appended.
+            return await real(log, at, upload._replace(first_index=upload.first_index[:-1] + b"0"), token)
+
+        monkeypatch.setattr(calls, "add", late)
+        with pytest.raises(Gone, match="was refused"):
+            await tiering_.tend(partition)
+        assert len(await paths_of(objects)) == 1
+        await tiering_.sweep()
+        assert len(await paths_of(objects)) == 1
+        await _expire_doomed(one)
+        await tiering_.sweep()
+        assert await paths_of(objects) == set()
+
+
+async def test_store_that_refuses_leaves_records_in_redis(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = await filled(one)
+    async with tiering(one, objects := Store()) as tiering_:
+
+        async def refuse(*_: Any) -> None:
+            raise TierAway("memory: AccessDenied")
+
+        with monkeypatch.context() as refusing:
+            refusing.setattr(objects, "put", refuse)
+            with pytest.raises(TierAway, match="AccessDenied"):
+                await tiering_.tend(partition)
+        assert (await listed(one, partition)).members == ()
+        await tiering_.tend(partition)
+        assert (await listed(one, partition)).members != ()
+
+
+async def test_slow_store_delays_only_the_partition_that_waits_for_it(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, quick = await filled(one), await filled(one)
+    monkeypatch.setattr(tierer, "_LOOK_S", 0.01)
+    async with tiering(one, objects := Store()) as tiering_, anyio.create_task_group() as tasks:
+        real = objects.put
+
+        async def put(path: str, parts: Sequence[Any]) -> None:
+            if slow.topic.name in path:
+                await anyio.sleep_forever()
+            await real(path, parts)
+
+        monkeypatch.setattr(objects, "put", put)
+        tiering_._tier.usable.set()
+        tasks.start_soon(tiering_.run)
+        with anyio.fail_after(20):
+            while not (await listed(one, quick)).members:
+                await anyio.sleep(0.01)
+        assert (await listed(one, slow)).members == ()
+        tasks.cancel_scope.cancel()
+
+
+# ---------------------------------------------------------------------- removal
+
+
+async def test_objects_of_a_deleted_topic_go_and_no_others(one: Front) -> None:
+    gone, kept = await filled(one), await filled(one)
+    async with tiering(one, objects := Store()) as tiering_:
+        await tiering_.tend(gone)
+        await tiering_.tend(kept)
+        foreign = f"{NAMESPACE.name}/foreign/{uuid4().hex}/0/x.segment"
+        await objects.put(foreign, [b"x"])
+        before = await paths_of(objects)
+        await delete_topic(one.catalog, one.log, gone.topic)
+        await tiering_.sweep()
+        assert {path for path in before if gone.topic_id not in path} == await paths_of(objects)
+        assert foreign in await paths_of(objects)
+        assert await one.catalog.deleted() == []
+
+
+async def test_nothing_is_deleted_once_the_owner_is_not_certain(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = await filled(one)
+    async with tiering(one, objects := Store()) as tiering_:
+        await tiering_.tend(partition)
+        before = await paths_of(objects)
+        await delete_topic(one.catalog, one.log, partition.topic)
+        monkeypatch.setattr(tiering_._ownership, "_sure_until", 0.0)
+        await tiering_.sweep()
+    assert await paths_of(objects) == before
