@@ -153,6 +153,10 @@ def test_error_in_the_file_is_named(tmp_path: Path, text: str, sentence: str) ->
             ["archive", "--lake", "x", "--topic", "y", "--every", "1s", "--expire-after", "9d"],
             "option '--expire-after' needs '--maintain-every'",
         ),
+        (
+            ["archive", "--lake", "x", "--topic", "y", "--tier", "z", "--source", "kafka"],
+            "option '--tier' needs '--source korvet'",
+        ),
         (["archive", "--lake", "x", "--topic", "y", "--metrics", "9465"], "--metrics: '9465' is not HOST:PORT"),
         (["archiv"], "no such command 'archiv'"),
     ],

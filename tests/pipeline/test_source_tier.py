@@ -226,6 +226,7 @@ def test_broker_serves_offsets_whose_records_are_others_than_the_sealed_ones(
     produce(server, "parted", [b"new"])
     wanted, _ = planned(server, "parted", tmp_path)
     assert wanted == [OffsetRange("parted", 0, 0, 1)]
+    assert f"{tmp_path} has no segments of parted in the namespace default" in caplog.text
 
 
 def test_batches_that_only_the_client_judges_are_the_brokers(server: KorvetServer, tmp_path: Path) -> None:
@@ -270,16 +271,18 @@ def test_topic_in_a_bucket_of_which_redis_has_only_the_end(tmp_path: Path, monke
         for name, value in store.environment.items():
             monkeypatch.setenv(name, value)
         url = f"s3://{store.bucket}/prefix"
-        with running_broker(tier=url, broker={"log.retention.check.interval.ms": "1000"}) as server:
+        often = {"log.retention.check.interval.ms": "1000"}
+        with running_broker(tier=url, namespace="acme", broker=often) as server:
             poll_until(lambda: tiered(server, "cold"), "the tier")
             large = random.Random(1).randbytes(5_000)
             for at in range(20):
                 transact(server, "cold", [large] * 60, commit=at % 3 > 0)
             local_start = leave_to_the_tier(server, "cold", 0.8)
-            poll_until(lambda: planned(server, "cold", url)[0][0].end >= local_start, "the snapshot")
+            acme = {"tier__namespace": "acme"}
+            poll_until(lambda: planned(server, "cold", url, **acme)[0][0].end >= local_start, "the snapshot")
             for isolation in ("read_uncommitted", "read_committed"):
                 more = {"kafka__isolation__level": isolation}
-                wanted, how = planned(server, "cold", url, **more)
+                wanted, how = planned(server, "cold", url, **more, **acme)
                 assert [one.sealed is not None for one in wanted] == [True, False]
                 plain = batch_options(options(server, "cold", **more))
                 assert rows(wanted, how) == rows(KorvetReader(plain).partitions(), plain)

@@ -27,7 +27,8 @@ class ArchiveConfig:
     :param table: a further table that each topic gets: ``latest`` has the newest record of each key.
     :param schema_registry: URL of the registry with the Avro schemas of values in Confluent's frame.
     :param schemas: topic -> JSON Schema, instead of the topic's setting ``korvet.value.schema``; an empty text: none.
-    :param tier: where sealed records are read, a directory or a bucket's URL; None reads all from the brokers.
+    :param tier: where sealed records are read, a directory or a bucket's URL; None reads all from the brokers,
+        as Spark's own connector does.
     :param tier_namespace: the namespace of the brokers' listener.
     :param client: the Kafka client's settings, by the Java client's names.
     """

@@ -125,6 +125,7 @@ class Tier:
         objects = open_objects(self._url, is_read_only=True)
         gets, limit = Gets(objects, deadline_s=_DEADLINE_S), anyio.CapacityLimiter(_AT_ONCE)
         members: dict[Partition, tuple[Member, ...]] = {}
+        is_first = not self._found
 
         async def read(at: Partition) -> None:
             async with limit:
@@ -141,6 +142,9 @@ class Tier:
         async with anyio.create_task_group() as tasks:
             for at in begins:
                 tasks.start_soon(read, at)
+        if is_first and not any(self._found[folder].snapshot for folder in folders.values()):
+            names = ", ".join(sorted({topic for topic, _ in begins}))
+            _log.warning("%s has no segments of %s in the namespace %s", objects.name, names, self._namespace)
         return members
 
     async def _newest(self, objects: Objects, folder: str, begin: int) -> Snapshot | None:
