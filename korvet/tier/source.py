@@ -213,7 +213,7 @@ class ColdReads:
         except KorvetError as error:
             forget_frames(error)
             read.error = error
-            self.note(partition, key.offset, error)
+            self._note(partition, key, error)
         except Exception as error:
             # A defect in one read must not end the tasks of all others.
             log.exception("a read of the tier failed", topic=partition.topic.name, partition=partition.index)
@@ -245,7 +245,7 @@ class ColdReads:
                 raise found.error
             offset = member.next_offset
 
-    def note(self, partition: Partition, offset: int, error: KorvetError) -> None:
+    def _note(self, partition: Partition, key: _Key, error: KorvetError) -> None:
         """Count a failure, and log it if it is the tier's: once a minute."""
         self.failures += 1
         if not isinstance(error, (TierAway, ObjectMissing, *Damaged)):
@@ -253,8 +253,8 @@ class ColdReads:
         if self._lines.take((partition.topic_id, partition.index, str(error))) is not None:
             log.error(
                 "records of a partition cannot be read from the tier",
-                topic=partition.topic.name, partition=partition.index, offset=offset, reason=str(error),
-                repair=_repair(partition, error),
+                topic=partition.topic.name, partition=partition.index, offset=key.offset, reason=str(error),
+                repair=_repair(partition, error, self._held_member(*key)),
             )  # fmt: skip
 
     # ------------------------------------------------------------------ lists
@@ -530,9 +530,12 @@ class _Moved(KorvetError):
     """Another history began during a read."""
 
 
-def _repair(partition: Partition, error: KorvetError) -> str:
+def _repair(partition: Partition, error: KorvetError, member: Member | None) -> str:
     """What an operator can do."""
     if isinstance(error, TierAway):
-        return "readers try again; see that the store answers"
-    at = f"--topic {partition.topic.name} --partition {partition.index}"
-    return f"restore the object from a copy, or delete the records up to the next segment: korvet tier verify {at}"
+        return "readers try again until the store answers: see its address, credentials and network"
+    copy = "put the object back from a copy of the bucket"
+    if member is None:
+        return copy
+    at = f"{partition.topic.name} --partition {partition.index} --before {member.next_offset} --execute"
+    return f"{copy}, or give up all records before it and in it: korvet topics trim {at}"
