@@ -20,6 +20,7 @@ from redis.exceptions import RedisError, ResponseError
 from korvet.cli.redis import Node, ask, call_at, call_function, keys_of
 from korvet.errors import KorvetError, StoreError
 from korvet.store.catalog.topic import parse_topic
+from korvet.store.contract import LOST
 from korvet.store.damaged_keys import type_of
 from korvet.store.keys import GROUP_INDEX_SHARDS, TENANTS, Namespace
 
@@ -35,6 +36,9 @@ _PLACED: Final = re.compile(r".*\}:log:\d+")
 _PARTITION: Final = re.compile(r"([^:@]+):(\d+)\}:(log|meta)")
 _GROUP: Final = re.compile(r"@group:(.*)\}:group")
 _ID: Final = re.compile(r"@txn:\d\d\}:id:(.*)")
+
+
+RECOVER: Final = "korvet tier recover"
 
 
 class Damage(NamedTuple):
@@ -54,6 +58,8 @@ class _Keys:
     logs: set[tuple[str, int]] = field(default_factory=set)
     metas: dict[tuple[str, int], list[bytes | None]] = field(default_factory=dict)
     """The topic id, start and end of each partition that has them."""
+    tiered: set[tuple[str, int]] = field(default_factory=set)
+    """Those with segments in a tier."""
     groups: set[str] = field(default_factory=set)
     ids: set[str] = field(default_factory=set)
 
@@ -77,6 +83,7 @@ def find_damage(nodes: Sequence[Node], namespace: Namespace) -> Iterator[Damage]
         yield from _topics(nodes, namespace, found)
         yield from _groups(nodes, namespace, found)
     yield from _logs(nodes, namespace, found)
+    yield from _tiers(nodes, namespace, found)
     yield from _ids(nodes, namespace, found)
 
 
@@ -109,10 +116,12 @@ def _look(node: Node, namespace: Namespace, page: Sequence[bytes], found: _Keys)
             found.groups.add(unquote(match[1]))
         elif match := _ID.fullmatch(name):
             found.ids.add(unquote(match[1]))
-    commands = [("HMGET", key, "topic_id", "start", "end") for _, key in metas]
-    for (partition, _), fields in zip(metas, _pipelined(node, commands), strict=True):
+    commands = [("HMGET", key, "topic_id", "start", "end", "tier_end") for _, key in metas]
+    for (partition, _), (*fields, tier_end) in zip(metas, _pipelined(node, commands), strict=True):
         if fields[0] is not None:
             found.metas[partition] = fields
+            if tier_end is not None:
+                found.tiered.add(partition)
 
 
 def _judge(key: str, kind: Any, found: _Keys) -> bool:
@@ -248,8 +257,22 @@ def _logs(nodes: Sequence[Node], namespace: Namespace, found: _Keys) -> Iterator
         is_there = call_at(nodes, "EXISTS", namespace.partition(name, index).log)
         if not is_there and _are_there(nodes, namespace, name, {index: topic_id or b""}):
             at = f"--partition {index} --before {(end or b'').decode()}"
+            if (name, index) in found.tiered:
+                meta = namespace.partition(name, index).meta
+                text = f"the log of partition {index} of topic {name} is gone, and the tier has its sealed records"
+                yield Damage(f"{text}: redis-cli DEL '{meta}', then {RECOVER}")
+                continue
             text = f"the log of partition {index} of topic {name} is gone, with all records"
             yield Damage(f"{text}: korvet topics trim '{name}' {at} --execute")
+
+
+def _tiers(nodes: Sequence[Node], namespace: Namespace, found: _Keys) -> Iterator[Damage]:
+    for name, index in sorted(found.tiered):
+        topic_id = (found.metas[name, index][0] or b"").decode()
+        keys = namespace.tier(name, index)
+        code, *_ = call_function(nodes, "korvet_tier_list", (keys.meta, keys.tier), topic_id=topic_id, offset=0, most=1)
+        if code == LOST:
+            yield Damage(f"the list of segments of partition {index} of topic {name} is not whole: {RECOVER}")
 
 
 # ---------------------------------------------------------------------- groups and transactional ids

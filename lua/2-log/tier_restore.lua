@@ -30,19 +30,32 @@ function tier.later_epoch(epochs, epoch)
   return nil
 end
 
+-- True if a snapshot's list leaves no hole in the place of one that somebody deleted: segments that the snapshot does
+-- not know may have been all that there was of their records.
+function tier.may_replace(meta, past, log_end)
+  return tier.held_from(meta[2], meta[4]) <= past and past <= log_end
+end
+
 -- What a partition needs. create: all of it. move: its log ends below the tier, so it goes on behind that. list: only
 -- the list of segments. whole: nothing. conflict: it is of another history, or since it went back somebody has written
 -- other records to offsets that the segments hold.
-function tier.need(meta, asked)
+function tier.need(keys, meta, asked)
   local log_end, tier_end = tonumber(meta[3] or 0), tonumber(meta[5] or -1)
   local past = math.max(asked.tier_end, asked.log_start)
   if not meta[1] then
     return 'create'
   elseif meta[6] and meta[6] ~= asked.token then
     return 'conflict'
+  elseif not tier.is_whole(keys[7], meta[1], meta[2], meta[5]) then
+    return tier.may_replace(meta, past, log_end) and 'list' or 'conflict'
   elseif tier_end > asked.tier_end or tier_end == asked.tier_end and log_end >= past then
     return 'whole'
   end
+  return tier.missing(meta, asked, log_end, past)
+end
+
+-- What a log needs that knows less than the snapshot.
+function tier.missing(meta, asked, log_end, past)
   local later = tier.later_epoch(meta[8], asked.leader_epoch)
   if later and later < math.min(log_end, past) then
     return 'conflict'
@@ -142,7 +155,7 @@ korvet.define({
   if refusal then
     return { refusal, '', -1, -1, 0 }
   end
-  local status = tier.need(meta, asked)
+  local status = tier.need(keys, meta, asked)
   local held_from = tier.held_from(meta[2] or 0, meta[4])
   local reply = { code.NONE, status, tonumber(meta[2] or -1), tonumber(meta[3] or -1), 0 }
   if asked.step == 'look' or status == 'conflict' then

@@ -98,6 +98,31 @@ def test_recover_leaves_a_tier_alone_that_another_redis_owns(
     assert (owner.cluster_id == "other", owner.generation) == (False, 2)
 
 
+def test_doctor_names_what_only_the_tier_has_and_recover_restores_it(
+    where: str, redis_server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "tier", "recover", "--tier", where, "--redis", redis_server.url, *TAIL, "--execute"
+    assert run(words) == 0
+    first, second = (NAMESPACE.tier("orders", number) for number in range(2))
+    with redis_server.client() as client:
+        client.delete(first.tier)
+        # Somebody deleted a log that has records above the tier's end.
+        client.hset(second.meta, "end", 15)
+        client.delete(second.log)
+
+    def found() -> str:
+        capsys.readouterr()
+        run(["doctor", "--redis", redis_server.url, *TAIL])
+        return capsys.readouterr().out
+
+    assert "the list of segments of partition 0 of topic orders is not whole: korvet tier recover" in found()
+    assert f"redis-cli DEL '{second.meta}', then korvet tier recover" in found()
+    with redis_server.client() as client:
+        client.delete(second.meta)
+    assert run(words) == 0
+    assert "none is damaged" in found()
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [(["list", "--namespace", "other"], "no topics of namespace"), (["describe", "none", *TAIL], "no topic 'none'")],

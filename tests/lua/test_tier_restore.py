@@ -110,6 +110,28 @@ def test_log_that_reaches_the_tiers_end_keeps_its_own_part(log: Tiered) -> None:
     assert restore(log, of)[1] == b"whole"
 
 
+def test_lost_list_of_segments_comes_back_from_the_snapshot(log: Tiered) -> None:
+    log.seal(0, 30)
+    of = facts(log)
+    log.drop(30)
+    log.server.delete(log.tier)
+    assert log.listed().code == LOST
+    assert restore(log, of) == [0, b"list", 0, 100, 0]
+    assert log.listed()[3:6] == (0, 30, 30)
+    log.seal(30, 70)
+
+
+def test_list_that_lost_segments_which_the_snapshot_lacks_is_not_replaced_by_a_hole(log: Tiered) -> None:
+    log.seal(0, 30)
+    of = facts(log)
+    log.seal(30, 70)
+    log.drop(50)
+    log.server.delete(log.tier)
+    before = log.dump()
+    assert restore(log, of)[1] == b"conflict"
+    assert log.dump() == before
+
+
 def test_records_that_were_written_since_redis_went_back_are_not_dropped(log: Tiered) -> None:
     saved = log.saved()
     log.put("lost")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from korvet.configs.types import is_tiered
 from korvet.errors import DamagedLog, KorvetError, StoreError
 from korvet.rate_limited_log import LineBudget
 from korvet.redis.client import Purpose, Store
@@ -59,7 +60,8 @@ class Damage:
             return entry, f"redis-cli FCALL korvet_log_repair 2 '{keys.log}' '{keys.meta}' {entry}"
         if repair := repair_of(str(error)):
             return "", repair
-        if lost := _LOST.search(str(error)):
+        if (lost := _LOST.search(str(error))) and not is_tiered(partition.topic.configs):
+            # Of a tiered topic a trim would delete the segments, too.
             at = f"--partition {partition.index} --before {lost[1]}"
             return "", f"korvet topics trim '{partition.topic.name}' {at} --execute"
         if "WRONGTYPE" in str(error):
