@@ -12,10 +12,17 @@ from typing import NamedTuple
 import redis
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tests.lua.log import GONE
-from tests.lua.tier import Tiered, Upload
+from tests.lua.tier import SIZE, Tiered, Upload
 
 Batches = tuple[tuple[int, int, str], ...]
 """First offset, offset after it, index."""
@@ -58,11 +65,11 @@ class TierMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------ the log
 
-    @rule(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6))
-    def append(self, sizes: list[int]) -> None:
+    @rule(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6), timestamp=st.integers(1000, 1005))
+    def append(self, sizes: list[int], timestamp: int) -> None:
         """Contents repeat, so that a lost history may look like the one that took its place."""
         for size in sizes:
-            base = self.real.put(f"content {size}", records=size)
+            base = self.real.put(f"content {size}", records=size, timestamp=timestamp)
             assert base == self.end
             self.batches += ((base, base + size, self.real.index_at(base + size)),)
 
@@ -81,6 +88,8 @@ class TierMachine(RuleBasedStateMachine):
     def save(self) -> None:
         self.saved = self._state()
 
+    # Steps that begin anew come seldom, so that others find something to do.
+    @precondition(lambda self: len(self.saved.batches) > 2)
     @rule()
     def lose_the_last_writes(self) -> None:
         self.real.come_back(self.saved.keys)
@@ -107,6 +116,12 @@ class TierMachine(RuleBasedStateMachine):
         self.objects[one.name] = tuple(held)
         self.seen.append(one)
         return one
+
+    @initialize(sizes=st.lists(st.integers(1, 4), min_size=6, max_size=12), batches=st.integers(1, 6))
+    def begin(self, sizes: list[int], batches: int) -> None:
+        for at, size in enumerate(sizes):
+            self.append([size], 1000 + at % 4)
+        self.seal(batches)
 
     @rule(batches=st.integers(1, 6))
     def seal(self, batches: int) -> None:
@@ -154,6 +169,23 @@ class TierMachine(RuleBasedStateMachine):
         else:
             assert [code, local_start, more] == [0, max(listed.local_start, offset), 0]
 
+    @rule(oldest=st.integers(999, 1006), batches=st.integers(-1, 20))
+    def look_for_what_limits_keep(self, oldest: int, batches: int) -> None:
+        """Whole segments with records that Redis no longer holds, oldest first."""
+        listed, expected, keep = self.real.listed(), self.start, batches * SIZE if batches >= 0 else -1
+        if listed.tier_end < 0:
+            return
+        total = int(self.real.meta_fields()["totals"].split()[1])
+        for next_offset, text in listed.segments:
+            held = self.objects[text.decode().split()[-1]] if next_offset > self.start else ()
+            if held and expected < listed.local_start:
+                is_old = all(int(index.split()[2]) < oldest for _, _, index in held)
+                is_beyond = keep >= 0 and total - int(held[-1][2].split()[4]) >= keep
+                if not is_old and not is_beyond:
+                    break
+                expected = next_offset
+        assert self.real.kept(oldest, keep) == [0, self.real.listed().epoch, expected]
+
     @rule(number=st.integers(2, 4), kind=st.sampled_from(["shelf", "segment"]))
     def shelve(self, number: int, kind: str) -> None:
         live = self.real.listed(self.start).segments
@@ -176,6 +208,7 @@ class TierMachine(RuleBasedStateMachine):
                 self.objects.pop(text.decode().split()[-1], None)
             assert self.real.forget(below) == [0, len(below)]
 
+    @precondition(lambda self: len(self.seen) > 5)
     @rule()
     def recreate(self) -> None:
         late = [self.real.upload(*self.batches[0][:2])] if self.batches else []
@@ -198,6 +231,9 @@ class TierMachine(RuleBasedStateMachine):
     def every_offset_has_its_batch(self) -> None:
         listed = self.real.listed()
         assert (listed.code, listed.start, listed.more) == (0, self.start, 0)
+        meta = self.real.meta_fields()
+        # Front-ends without segments must not read a log that Redis holds only the end of.
+        assert (meta.get("cleaned") == "tier") == ("local_start" in meta)
         past: int | None = None
         tiered: dict[int, tuple[int, int, str]] = {}
         for next_offset, text in listed.segments:
@@ -224,7 +260,7 @@ def test_tier_agrees_with_a_list_of_batches(server: redis.Redis) -> None:
     run_state_machine_as_test(
         TierMachine,
         settings=settings(
-            max_examples=40, stateful_step_count=40, deadline=None, database=None,
+            max_examples=60, stateful_step_count=40, deadline=None, database=None,
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip

@@ -98,6 +98,12 @@ class Tiered(TransactionLog):
         *head, flat, more = reply
         return Listed._make((*head, list(zip(flat[::2], flat[1::2], strict=True)), more))
 
+    def kept(self, oldest: int, keep_bytes: int) -> list[int]:
+        """Code, leader epoch, and the offset below which whole segments may go."""
+        args = (self.topic_id, oldest, keep_bytes)
+        reply: Any = self.server.fcall_ro("korvet_tier_kept", 2, self.meta, self.tier, *args)
+        return list(reply)
+
     def shelve(self, texts: list[bytes], name: str = "shelf", kind: str = "shelf") -> list[Any]:
         """Code, status, number of segments."""
         args: list[str | int | bytes] = [self.topic_id, name, kind, 88, 55, *texts]
