@@ -274,7 +274,8 @@ class Tierer:
             where = self._namespace, self._catalog, self._log, partition.topic, partition.index
             await enforce_settings(*where, await self._now_ms(), is_short=is_short)
         is_published = await work.published.publish(self._catalog.cluster_id, work.footer)
-        is_clean = await self._remove(partition, work, meta)
+        # A snapshot that lists an object whose records were not deleted yet would be recovered without it.
+        is_clean = is_published and await self._remove(partition, work, meta)
         if sealed == _SEGMENTS_OF_A_TURN or not is_published or not is_clean:
             return _LOOK_S
         work.seen = _values(meta)

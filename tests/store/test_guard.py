@@ -1,0 +1,141 @@
+"""The comparison of Redis with the tier, before a log goes on or a topic begins: `korvet.tier.guard`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import anyio
+import pytest
+
+from korvet.errors import LostTier, StoreUnavailable
+from korvet.redis.client import Purpose
+from korvet.store.log.partition import Partition
+from korvet.store.topics import create_topic
+from korvet.tier import guard
+from korvet.tier.objects import Directory, TierAway
+from korvet.tier.tier import Tier
+from tests.store.logs import NAMESPACE, Front, batch
+from tests.store.published import publish, tiered
+from tests.store.sealed import seal
+
+pytestmark = pytest.mark.anyio
+
+
+class Counted(Directory):
+    """A directory that may be away, and counts reads."""
+
+    reads = 0
+    is_away = False
+
+    async def read(self, path: str, start: int, end: int) -> memoryview:
+        self.reads += 1
+        if self.is_away:
+            raise TierAway("no answer")
+        return await super().read(path, start, end)
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> Counted:
+    return Counted(tmp_path / "tier")
+
+
+@asynccontextmanager
+async def guarded(one: Front, objects: Counted) -> AsyncIterator[None]:
+    """Let the front-end compare its Redis with a directory, as if it had just started."""
+    async with anyio.create_task_group() as tasks:
+        Tier(objects, tasks).serve(NAMESPACE, one.catalog, one.log)
+        one.log.forget()
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def begin_history(one: Front, partition: Partition) -> None:
+    """As if the server had been another one when the partition's leader epoch began."""
+    meta = partition.keys.meta
+    await one.store.call(Purpose.APPEND, meta, "HSET", meta, "run_id", "0" * 40)
+
+
+async def append(one: Front, partition: Partition) -> tuple[int, int]:
+    """Append three records as soon as that is allowed."""
+    while True:
+        try:
+            return await one.append(partition, batch(3))
+        except StoreUnavailable:
+            await anyio.sleep(0.01)
+
+
+async def test_log_that_the_tier_does_not_exceed_goes_on_in_a_new_history(one: Front, objects: Counted) -> None:
+    (partition,) = await tiered(one)
+    await seal(one, objects, partition, [0, 6])
+    await publish(one, objects, partition)
+    await begin_history(one, partition)
+    async with guarded(one, objects):
+        before = objects.reads
+        assert await append(one, partition) == (0, 15)
+        assert objects.reads > before
+        read, before = await one.read(partition, 6), objects.reads
+        assert read.code == 0
+        assert await append(one, partition) == (0, 18)
+        assert objects.reads == before
+
+
+async def test_tier_is_not_asked_in_the_same_history_or_for_other_topics(one: Front, objects: Counted) -> None:
+    (partition,), other = await tiered(one), await one.partition()
+    await begin_history(one, other)
+    async with guarded(one, objects):
+        assert await append(one, partition) == (0, 15)
+        assert await one.append(other, batch(3)) == (0, 0)
+        assert objects.reads == 0
+
+
+async def test_log_behind_the_tier_refuses_readers_and_producers(one: Front, objects: Counted) -> None:
+    (partition,) = await tiered(one)
+    meta = partition.keys.meta
+    saved = await one.store.call(Purpose.APPEND, meta, "DUMP", meta)
+    await seal(one, objects, partition, [0, 15])
+    await publish(one, objects, partition)
+    await one.store.call(Purpose.APPEND, meta, "RESTORE", meta, 0, saved, "REPLACE")
+    await one.store.call(Purpose.APPEND, meta, "HSET", meta, "end", 9)
+    await begin_history(one, partition)
+    async with guarded(one, objects):
+        with pytest.raises(LostTier, match="offsets 0 to 9, and the tier has 0 to 15"):
+            await append(one, partition)
+        with pytest.raises(LostTier):
+            await one.log.meta(partition)
+
+
+async def test_store_that_is_away_is_asked_again(one: Front, objects: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "_AGAIN_S", 0.0)
+    (partition,) = await tiered(one)
+    await begin_history(one, partition)
+    objects.is_away = True
+    async with guarded(one, objects):
+        with pytest.raises(LostTier, match="no answer"):
+            await append(one, partition)
+        with pytest.raises(LostTier, match="no answer"):
+            await create_topic(one.catalog, one.log, "new", 1, {})
+        assert one.catalog.topic("new") is None
+        objects.is_away = False
+        with anyio.fail_after(10):
+            while True:
+                with suppress(LostTier):
+                    assert await append(one, partition) == (0, 15)
+                    break
+                await anyio.sleep(0.01)
+        _, topic = await create_topic(one.catalog, one.log, "new", 1, {})
+        assert topic is not None
+
+
+async def test_name_of_a_lost_topic_is_not_given_away(one: Front, objects: Counted) -> None:
+    (partition,) = await tiered(one)
+    await seal(one, objects, partition, [0, 6])
+    await publish(one, objects, partition)
+    await one.store.call(Purpose.APPEND, partition.keys.meta, "FLUSHALL")
+    await one.catalog.refresh()
+    async with guarded(one, objects):
+        with pytest.raises(LostTier, match="does not know: korvet tier recover"):
+            await create_topic(one.catalog, one.log, "orders", 1, {})
+        _, topic = await create_topic(one.catalog, one.log, "other", 1, {})
+        assert topic is not None
