@@ -212,7 +212,7 @@ class Tierer:
             for one, meta in zip(some, await self._log.metas(some), strict=True):
                 work = self._work(one)
                 is_due = work.again_at <= now or self._is_short(one)
-                if isinstance(meta, Meta) and (is_due or _values(meta) != work.seen):
+                if isinstance(meta, Meta) and (is_due or self._values(meta) != work.seen):
                     work.has_turn = True
                     tasks.start_soon(self._turn, one, work)
         await self._topics.publish()
@@ -278,9 +278,12 @@ class Tierer:
         is_clean = is_published and await self._remove(partition, work, meta)
         if sealed == _SEGMENTS_OF_A_TURN or not is_published or not is_clean:
             return _LOOK_S
-        work.seen = _values(meta)
+        work.seen = self._values(meta)
         work.again_at = anyio.current_time() + _AGAIN_S if self._tier.waiting_bytes.get(partition.keys.log) else inf
         return _LOOK_S
+
+    def _values(self, meta: Meta) -> tuple[int, ...]:
+        return self._catalog.version, meta.epoch, meta.start, meta.stable, meta.tier_end
 
     async def _lease(self, partition: Partition, lease_ms: int = LEASE_MS) -> bool:
         code, status = await self._log.store.call_function(
@@ -444,7 +447,3 @@ class Tierer:
 
 _AS_RETENTION: Final = -2
 """local.retention.ms and .bytes: as retention.ms and .bytes."""
-
-
-def _values(meta: Meta) -> tuple[int, ...]:
-    return meta.epoch, meta.start, meta.stable, meta.tier_end
