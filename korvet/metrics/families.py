@@ -169,6 +169,19 @@ _TIER = "kafka.server:type=BrokerTopicMetrics,name="
 
 TIER = _table(
     _counter(
+        "tier_written_bytes", "Bytes of batches that became segments.", jmx=f"{_TIER}RemoteCopyBytesPerSec"
+    ),
+    _counter("tier_written_segments", "Segments that were put into the tier and listed."),
+    _counter(
+        "tier_write_failures", "Attempts to move a partition's batches, or to own the tier, that failed.",
+        jmx=f"{_TIER}RemoteCopyErrorsPerSec",
+    ),
+    _gauge(
+        "tier_waiting_bytes", "Bytes of batches below the last stable offset that are in no segment yet, of the "
+        "partitions that this process moves.", jmx=f"{_TIER}RemoteCopyLagBytes",
+    ),
+    _counter("tier_deleted_objects", "Objects that were deleted from the tier."),
+    _counter(
         "tier_read_bytes", "Bytes of batches that readers got from the tier.", jmx=f"{_TIER}RemoteFetchBytesPerSec"
     ),
     _counter(

@@ -36,7 +36,7 @@ class Tier:
         self.gets = Gets(objects)
         self.blocks = Blocks(cache_bytes)
         self.cold = ColdReads(self.gets, self.blocks, tasks)
-        self.sealed_segments = self.sealed_bytes = self.deleted_objects = self.failures = 0
+        self.written_segments = self.written_bytes = self.deleted_objects = self.write_failures = 0
         """What this process put and deleted, and how often a partition's turn failed."""
         self.waiting_bytes: dict[str, int] = {}
         """The bytes of batches that are not in a segment yet, by the logs that this process seals."""

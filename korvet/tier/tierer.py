@@ -168,8 +168,10 @@ class Tierer:
         try:
             await self._ownership.look()
         except NotOwner as error:
+            self._tier.write_failures += 1
             self._lines.write("error", "this korvet only reads the tier", reason=str(error))
         except KorvetError as error:
+            self._tier.write_failures += 1
             self._report("the tier cannot be reached", error)
 
     async def _keep_removing(self) -> None:
@@ -234,7 +236,7 @@ class Tierer:
         except Gone:
             work.look_at = anyio.current_time() + _LOOK_S
         except KorvetError as error:
-            self._tier.failures += 1
+            self._tier.write_failures += 1
             work.failures += 1
             work.footer, work.checked_epoch, work.seen = None, -1, ()
             backoff_s = min(_MOST_BACKOFF_S, _FIRST_BACKOFF_S * 2 ** min(work.failures - 1, 10))
@@ -254,6 +256,7 @@ class Tierer:
         """
         work = self._work(partition)
         if not await self._lease(partition):
+            self._tier.waiting_bytes.pop(partition.keys.log, None)
             return _BUSY_S
         meta = await self._log.meta(partition)
         if meta is None:
@@ -342,8 +345,8 @@ class Tierer:
             work.checked_epoch = -1
             raise Gone(f"the segment of {partition.keys.log} from {first} on was refused: {added}")
         work.footer, work.sealed_at = built.footer, anyio.current_time()
-        self._tier.sealed_segments += 1
-        self._tier.sealed_bytes += built.footer.size_bytes
+        self._tier.written_segments += 1
+        self._tier.written_bytes += built.footer.size_bytes
         self._tier.waiting_bytes[partition.keys.log] = max(0, waiting_bytes - built.footer.size_bytes)
         return True
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from korvet.store.keys import Namespace
 from tests.server.choosing import eventually
-from tests.support.broker import BrokerFailed, running_broker
+from tests.support.broker import BrokerFailed, KorvetServer, running_broker
+from tests.support.object_store import running_object_store
+from tests.support.redis import running_server
 
 
 def test_front_end_tries_its_tier_out_at_the_start(tmp_path: Path) -> None:
@@ -25,3 +33,70 @@ def test_tier_that_is_no_store_is_refused_in_one_line(where: str) -> None:
     with pytest.raises(BrokerFailed) as refused, running_broker(tier=where):
         pass
     assert where in str(refused.value)
+
+
+@pytest.mark.all
+def test_records_move_to_a_bucket_while_front_ends_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ExitStack() as stack:
+        bucket = stack.enter_context(running_object_store(tmp_path))
+        for name, value in {
+            "AWS_ENDPOINT_URL": bucket.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
+        }.items():  # fmt: skip
+            monkeypatch.setenv(name, value)
+        redis = stack.enter_context(running_server("valkey"))
+        tier = f"s3://{bucket.bucket}/prefix"
+        brokers = [stack.enter_context(running_broker(redis_url=redis.url, tier=tier)) for _ in range(2)]
+        servers = ",".join(one.bootstrap for one in brokers)
+        create_tiered("t", brokers[0])
+        producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 5})
+        for number in range(RECORDS):
+            producer.produce("t", b"%d " % number + os.urandom(VALUE_BYTES), partition=0)
+            if number % (RECORDS // 8) == 0:
+                # The other one goes on.
+                dying = brokers[number // (RECORDS // 8) % 2]
+                dying.kill()
+                dying.start()
+            producer.poll(0)
+        assert producer.flush(120) == 0
+        meta = Namespace("default").partition("t", 0).meta
+        with redis.client() as client:
+            eventually(lambda: int(client.hget(meta, "local_start") or 0) > RECORDS * 0.8)
+        assert consumed("t", servers) == list(range(RECORDS))
+
+
+RECORDS = 4000
+VALUE_BYTES = 5000
+
+
+def create_tiered(topic: str, broker: KorvetServer) -> None:
+    """A topic in the tier with small segments, as soon as topics may have that."""
+    configs = {"remote.storage.enable": "true", "segment.bytes": "1048576", "local.retention.bytes": "1048576"}
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+
+    def is_made() -> bool:
+        with suppress(KafkaException):
+            admin.create_topics([NewTopic(topic, 1, 1, config=configs)])[topic].result()
+            return True
+        return False
+
+    eventually(is_made)
+
+
+def consumed(topic: str, servers: str) -> list[int]:
+    """The numbers at the beginning of all values of partition 0, from its begin to its end."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "g", "enable.auto.commit": False})
+    try:
+        partition = TopicPartition(topic, 0, 0)
+        _, end = consumer.get_watermark_offsets(partition, timeout=60)
+        consumer.assign([partition])
+        found: list[int] = []
+        deadline = time.monotonic() + 120
+        while len(found) < end and time.monotonic() < deadline:
+            for message in consumer.consume(1000, timeout=1):
+                assert message.error() is None, message.error()
+                assert message.offset() == len(found)
+                found.append(int((message.value() or b"").split(b" ", 1)[0]))
+        return found
+    finally:
+        consumer.close()

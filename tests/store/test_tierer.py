@@ -26,15 +26,17 @@ from korvet.tier import ownership, removal, tierer
 from korvet.tier.building import Gone
 from korvet.tier.manifest import Manifest, folder_of
 from korvet.tier.objects import Objects, TierAway
-from korvet.tier.publishing import WentBack
+from korvet.tier.publishing import WentBack, manifest
 from korvet.tier.segment import batches
 from korvet.tier.series import Series
 from korvet.tier.snapshot import Snapshot
 from korvet.tier.tier import Tier
 from korvet.tier.tierer import Tierer
+from korvet.wire.record_entries import arguments, split
 from tests.store.logs import EVERYTHING, LARGE, NAMESPACE, Front, batch
 from tests.store.test_log_transactions import Coordinator, append, transactional
 from tests.tier.test_blocks import Store
+from tests.wire.whole import Whole, built, read
 
 pytestmark = pytest.mark.anyio
 
@@ -97,9 +99,9 @@ async def read_all(one: Front, partition: Partition, offset: int = 0, *, is_comm
 
 
 async def listed(one: Front, partition: Partition) -> Manifest:
-    found = await calls.listed(one.log, partition, 0, 512)
+    found = await manifest(one.log, partition)
     assert found is not None
-    return Manifest.of_listed(found.segments)
+    return found[1]
 
 
 async def paths_of(objects: Objects) -> set[str]:
@@ -162,6 +164,52 @@ async def test_open_transactions_stay_and_aborted_ones_are_noted(one: Front) -> 
         await trim_locally(one, partition)
         one.log.forget()
         assert await read_all(one, partition, is_committed=True) == before
+
+
+async def test_single_records_become_the_batches_that_readers_get(one: Front) -> None:
+    partition = await tiered(one, {**TIERED, "korvet.storage": "record"})
+    for number in range(40):
+        sent = [Whole(key=b"%d" % number, value=b"v" * (number * 20), headers=(("h", b"x"),)) for _ in range(3)]
+        data_of, data = built(*sent)
+        entries = arguments(data_of, split(data_of, data, is_json=False))
+        assert (await one.log.append(partition, data_of, data, None, entries)).code == 0
+    before = read(await read_all(one, partition))
+    async with tiering(one, Store()) as tiering_:
+        meta = await one.log.meta(partition)
+        while meta is not None and meta.tier_end < 100:
+            await tiering_.tend(partition)
+            meta = await one.log.meta(partition)
+        await trim_locally(one, partition)
+        one.log.forget()
+        sealed = await read_all(one, partition)
+        assert read(sealed) == before
+        # Whoever begins anywhere gets the same batches now.
+        one.log.forget()
+        assert (await read_all(one, partition, 50)) in sealed
+
+
+async def test_oldest_segments_of_a_long_list_are_shelved_and_go_with_their_shelf(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tierer, "SEGMENT_BYTES", 1)
+    monkeypatch.setattr(tierer, "_SEGMENTS_OF_A_TURN", 2000)
+    partition = await tiered(one)
+    for _ in range(1030):
+        await one.append(partition, batch(1))
+    before = await read_all(one, partition)
+    async with tiering(one, objects := Store()) as tiering_:
+        await tiering_.tend(partition)
+        members = (await listed(one, partition)).members
+        assert [members[0].kind, members[0].next_offset, len(members)] == ["shelf", 512, 519]
+        await trim_locally(one, partition)
+        one.log.forget()
+        assert await read_all(one, partition) == before
+        await one.log.trim(partition, 1025)
+        while (await listed(one, partition)).members[0].next_offset <= 1025:
+            await tiering_.tend(partition)
+        folder = folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, 0)
+        assert await paths_of(objects) == {each.path(folder) for each in (await listed(one, partition)).members}
+        assert await read_all(one, partition, 1025) in before
 
 
 # ---------------------------------------------------------------------- deaths

@@ -248,6 +248,11 @@ def _of_store(process: Process) -> Iterator[_Figure]:
 
 
 def _of_tier(tier: Tier) -> Iterator[_Figure]:
+    yield "tier_written_bytes_total", (), tier.written_bytes
+    yield "tier_written_segments_total", (), tier.written_segments
+    yield "tier_write_failures_total", (), tier.write_failures
+    yield "tier_waiting_bytes", (), sum(tier.waiting_bytes.values())
+    yield "tier_deleted_objects_total", (), tier.deleted_objects
     yield "tier_read_bytes_total", (), tier.cold.read_bytes
     yield "tier_read_failures_total", (), tier.cold.failures
     yield "tier_request_seconds", (), [*tier.gets.waits.buckets, tier.gets.waits.seconds]

@@ -328,6 +328,14 @@ REDIS: Final = Dashboard(
                 unit="cps",
             ),
             Panel(
+                title="Records to the tier",
+                queries=[
+                    (f"sum ({rate('korvet_tier_written_bytes_total')})", "written per second"),
+                    ("sum (korvet_tier_waiting_bytes)", "waiting"),
+                ],
+                unit="bytes",
+            ),
+            Panel(
                 title="Reads by what answered them",
                 queries=[(f"sum by (source) ({rate('korvet_reads_total')})", "{{source}}")],
                 unit="cps",
