@@ -129,6 +129,14 @@ TOPIC_CONFIGS: Final = table(
             "only archived ones. Archived records are below the offset that the group korvet.archive committed.",
         ),
         Config(
+            name="korvet.lake.tables",
+            kind=Kind.LIST,
+            default="",
+            check=one_of("raw", "typed", "latest"),
+            documentation="The tables that `korvet pipeline archive` keeps of the topic, if it is started without "
+            "topics; empty is none. There is always raw beside the others.",
+        ),
+        Config(
             name="korvet.acks.fsync",
             kind=Kind.BOOLEAN,
             default="false",

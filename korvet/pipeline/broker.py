@@ -157,8 +157,30 @@ class Broker:
 
         :raises UnknownTopic, BrokerUnreachable, PipelineError:
         """
-        resource = ConfigResource(ResourceType.TOPIC, name)
-        (future,) = self._admin.describe_configs([resource], request_timeout=TIMEOUT_S).values()
+        ((_, future),) = self._describe([name]).items()
+        return self._entries(name, future)
+
+    def topics_settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """As `topic_settings`, of the topics that exist and whose settings this client may read.
+
+        :raises BrokerUnreachable:
+        """
+        found = {}
+        for name, future in self._describe(names).items():
+            try:
+                found[name] = self._entries(name, future)
+            except BrokerUnreachable:
+                raise
+            except PipelineError:
+                pass
+        return found
+
+    def _describe(self, names: Iterable[str]) -> dict[str, Future[Any]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        futures = self._admin.describe_configs(resources, request_timeout=TIMEOUT_S) if resources else {}
+        return {resource.name: future for resource, future in futures.items()}
+
+    def _entries(self, name: str, future: Future[Any]) -> dict[str, str]:
         entries: Mapping[str, Any] = self._result(future, f"settings of topic {name}")
         return {key: entry.value for key, entry in entries.items() if entry.value is not None}
 

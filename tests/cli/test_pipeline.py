@@ -132,7 +132,6 @@ def test_error_in_the_file_is_named(tmp_path: Path, text: str, sentence: str) ->
     ("flags", "sentence"),
     [
         (["archive", "--topic", "x"], "missing option '--lake'; see korvet pipeline archive --help"),
-        (["archive", "--lake", "x"], "missing option '--topic' or '--pattern'; see korvet pipeline archive --help"),
         (["archive", "--lake", "x", "--every", "often"], "invalid value for '--every': 'often' is no duration"),
         (["archive", "--lake", "x", "--conf", "y"], "invalid value for '--conf': 'y' is not of the form NAME=VALUE"),
         (["replay", "--lake", "x", "--topic", "y", "--from-offset", "z"], "invalid value for '--from-offset': 'z' is"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS
 from korvet.pipeline.plan.losses import Loss
 from korvet.pipeline.source.frame import read_ranges
 from korvet.pipeline.source.ranges import OffsetRange
-from tests.pipeline.archiving import Scene, Source, numbered, until
-from tests.support.broker import running_broker
+from tests.pipeline.archiving import Scene, Source, numbered, schema_of, until
+from tests.support.broker import KorvetServer, running_broker
 
 
 def test_small_ranges_of_many_partitions_share_tasks(spark: SparkSession) -> None:
@@ -215,6 +216,42 @@ def test_new_topics_of_a_pattern_join_and_a_stop_ends_all(scene: Scene, monkeypa
     }  # fmt: skip
 
 
+def test_topics_whose_setting_asks_for_tables_are_found_and_get_these(
+    broker: KorvetServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_LOOKED_AT", 2)
+    config = ArchiveConfig(bootstrap_servers=broker.bootstrap, lake="lake", schema_registry="http://a")
+    topics = run._Topics(config)
+    with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
+        for number in range(5):
+            admin.create_topic(f"asks-{number}", 1, {run.LAKE_TABLES: "typed, raw"} if number % 2 else {})
+        off = replace(config, schema_registry=None)
+        assert topics.new(admin) == [("asks-1", config), ("asks-3", config)]
+        admin.create_topic("asks-5", 1, {run.LAKE_TABLES: "raw,latest"})
+        # A look takes some of the others, in turns.
+        found = [each for _ in range(len(admin.topic_names())) for each in topics.new(admin)]
+        assert found == [("asks-5", replace(off, schemas={"asks-5": ""}, table="latest"))]
+        with pytest.raises(PipelineError, match="raw, typed, latest"):
+            admin.create_topic("asks-6", 1, {run.LAKE_TABLES: "cooked"})
+
+
+def test_archive_without_topics_keeps_the_tables_that_settings_ask_for(scene: Scene) -> None:
+    plain = Scene(scene.spark, scene.bootstrap, f"{scene.topic}.plain", scene.directory)
+    schema = {"korvet.value.schema": schema_of(n={"type": "integer"})}
+    scene.create(1, **{run.LAKE_TABLES: "raw,typed,latest", **schema})
+    plain.create(1, **{run.LAKE_TABLES: "raw", **schema})
+    for each in (scene, plain):
+        each.produce([b'{"n": 1}'])
+    names = {scene.topic, plain.topic}
+    assert {
+        name: done.rows for name, done in scene.archive(topics=()).topics.items() if name in names
+    } == dict.fromkeys(names, 1)
+    tables = {
+        each: sorted(table.name for table in Path(scene.lake.location, each.topic).iterdir()) for each in (scene, plain)
+    }
+    assert tables == {scene: ["latest", "raw", "typed"], plain: ["raw"]}
+
+
 def test_running_archive_compacts_its_tables(scene: Scene) -> None:
     scene.create(1)
     with scene.running(maintain_every_s=8, expire_hours=24) as results:
@@ -245,7 +282,5 @@ def test_failing_topic_does_not_end_the_others(scene: Scene) -> None:
 def test_missing_topic_is_an_error_at_once(scene: Scene) -> None:
     with pytest.raises(UnknownTopic, match=scene.topic):
         scene.archive()
-    with pytest.raises(PipelineError, match="no topics to archive"):
-        scene.archive(topics=())
     with pytest.raises(PipelineError, match="no regular expression"):
         scene.archive(topics=(), pattern="(")

@@ -114,13 +114,12 @@ def archive(
 ) -> None:
     """Write topics to Delta tables, each record once, whatever is killed meanwhile.
 
-    When it is run again, it goes on where it was. Ctrl-C ends it after the running batches.
+    Without --topic and --pattern these are the topics with the setting korvet.lake.tables. When it is run again, it
+    goes on where it was. Ctrl-C ends it after the running batches.
 
     \b
     Example:  korvet pipeline archive --topic orders --lake lake --every 10s
     """
-    if not topics and pattern is None:
-        raise click.UsageError("Missing option '--topic' or '--pattern'.")
     if maintain_every is not None and every is None:
         raise click.UsageError("Option '--maintain-every' needs '--every'.")
     if others["tier"] is not None and others["source"] != "korvet":

@@ -15,7 +15,8 @@ from korvet.pipeline.source.options import DEFAULT_NAMESPACE
 class ArchiveConfig:
     """Topics to archive, and the lake that gets them.
 
-    :param topics: by name; ``pattern`` is a regular expression for others, whose new topics join while it runs.
+    :param topics: by name; ``pattern`` is a regular expression for others, whose new topics join while it runs. Without
+        both, the topics with the setting ``korvet.lake.tables`` are archived, and others join once they have it.
     :param source: korvet's reader, or Spark's own Kafka connector, whose jars Spark must have.
     :param every_s: seconds between batches; None archives the records that are there now, and ends.
     :param maintain_every_s: seconds between maintenance of the tables beside the archive; None leaves it to `maintain`.
@@ -52,6 +53,11 @@ class ArchiveConfig:
     tier: str | None = None
     tier_namespace: str = DEFAULT_NAMESPACE
     client: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def may_grow(self) -> bool:
+        """True if topics may join while it runs."""
+        return self.pattern is not None or not self.topics
 
     @property
     def kafka_options(self) -> dict[str, str]:

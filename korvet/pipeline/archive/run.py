@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Final
 
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
+from korvet.configs.types import split
 from korvet.pipeline.archive import figures
 from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress, ArchiveResult
 from korvet.pipeline.archive.schedule import Schedule
@@ -25,6 +27,9 @@ from korvet.pipeline.broker import Broker
 from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
 
+LAKE_TABLES: Final = "korvet.lake.tables"
+"""The setting of a topic with the tables that it asks for."""
+_LOOKED_AT: Final = 500
 _NEW_TOPICS_EVERY_S: Final = 30.0
 # A group's offsets expire if no client commits: by default after a week, and hardly sooner than this.
 _REPORT_EVERY_S: Final = 1800.0
@@ -59,12 +64,14 @@ def archive(
     ):
         while True:
             if clock.is_due("topics", _NEW_TOPICS_EVERY_S):
-                for name in found.new(broker):
-                    schedule.add(TopicArchive(spark, config, name, broker, progress))
+                for name, its_config in found.new(broker):
+                    schedule.add(TopicArchive(spark, its_config, name, broker, progress))
             if not found.known and config.every_s is None:
-                raise PipelineError(f"no topic matches the pattern {config.pattern!r}")
+                if config.pattern is not None:
+                    raise PipelineError(f"no topic matches the pattern {config.pattern!r}")
+                raise PipelineError(f"no topics to archive: name some, give a pattern, or set {LAKE_TABLES} of topics")
             schedule.go_on()
-            if schedule.is_over and (stop.is_set() or config.every_s is None or config.pattern is None):
+            if schedule.is_over and (stop.is_set() or config.every_s is None or not config.may_grow):
                 return schedule.result
             upkeep.poll(found.known)
             if clock.is_due("report", _REPORT_EVERY_S):
@@ -72,36 +79,60 @@ def archive(
 
 
 class _Topics:
-    """The topics to archive; a pattern may bring new ones."""
+    """The topics to archive; a pattern or the topics' settings may bring new ones."""
 
     def __init__(self, config: ArchiveConfig) -> None:
-        if not config.topics and config.pattern is None:
-            raise PipelineError("no topics to archive: name some, or give a pattern")
         try:
             self._pattern = None if config.pattern is None else re.compile(config.pattern)
         except re.error as error:
             raise PipelineError(f"pattern {config.pattern!r}: it is no regular expression: {error}") from None
-        self._named = config.topics
+        self._config, self._named = config, config.topics
+        self._has_looked = False
+        self._last = ""
         self.known: set[str] = set()
 
-    def new(self, broker: Broker) -> list[str]:
-        """Topics that the last call did not have.
+    def new(self, broker: Broker) -> list[tuple[str, ArchiveConfig]]:
+        """Topics that no call has returned yet, each with its configuration.
 
         :raises UnknownTopic, BrokerUnreachable: by the first call; a later one returns none instead.
         """
-        if self.known and self._pattern is None:
+        if self._has_looked and not self._config.may_grow:
             return []
         try:
-            broker.topics(self._named if not self.known else ())
-            names = broker.topic_names() if self._pattern is not None else []
+            broker.topics(() if self._has_looked else self._named)
+            names = broker.topic_names() if self._config.may_grow else []
+            if self._pattern is None and not self._named:
+                found = self._asking(broker, [name for name in names if name not in self.known])
+            else:
+                matching = [name for name in names if self._pattern is not None and self._pattern.fullmatch(name)]
+                fresh = [name for name in dict.fromkeys((*self._named, *matching)) if name not in self.known]
+                found = [(name, self._config) for name in fresh]
         except BrokerUnreachable:
-            if not self.known:
+            if not self._has_looked:
                 raise
             return []
-        matching = [name for name in names if self._pattern is not None and self._pattern.fullmatch(name)]
-        fresh = [name for name in dict.fromkeys((*self._named, *matching)) if name not in self.known]
-        self.known.update(fresh)
-        return fresh
+        self._has_looked = True
+        self.known.update(name for name, _ in found)
+        return found
+
+    def _asking(self, broker: Broker, names: Sequence[str]) -> list[tuple[str, ArchiveConfig]]:
+        """The topics whose setting asks for tables. After the first call a call looks at some, in turns."""
+        found = []
+        while True:
+            some = [name for name in names if name > self._last][:_LOOKED_AT]
+            for name, settings in broker.topics_settings(some).items():
+                if tables := settings.get(LAKE_TABLES):
+                    found.append((name, _asked(self._config, name, split(tables))))
+            self._last = some[-1] if len(some) == _LOOKED_AT else ""
+            if self._has_looked or not self._last:
+                return found
+
+
+def _asked(config: ArchiveConfig, topic: str, tables: Sequence[str]) -> ArchiveConfig:
+    """The configuration of a topic by its setting."""
+    if "typed" not in tables:
+        config = replace(config, schemas={**config.schemas, topic: ""}, schema_registry=None)
+    return replace(config, table="latest") if "latest" in tables else config
 
 
 class _Clock:

@@ -58,7 +58,7 @@ class Schedule:
         """Ask for new records if it is time, begin batches, and wait a little for the end of one."""
         if not self._stop.is_set():
             self._fetch_ends()
-            others_go_on = self._config.pattern is not None or not self.is_over
+            others_go_on = self._config.may_grow or not self.is_over
             for lane in self._lanes.values():
                 lane.begin(self._pool, others_go_on=others_go_on)
         running = [lane.running for lane in self._lanes.values() if lane.running is not None]
