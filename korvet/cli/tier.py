@@ -191,14 +191,14 @@ async def _recovered(
 
     found = await survey(objects, namespace)
     async with open_store(url, connect_timeout_s=5.0) as store:
-        recovery = Recovery(store, Namespace(namespace), found, objects.name, only_looks=not execute)
+        recovery = Recovery(store, Namespace(namespace), found, objects, only_looks=not execute)
         await recovery.open()
-        hindrance = None if take_over else await recovery.hindrance(objects)
+        hindrance = None if take_over else await recovery.hindrance()
         if execute:
             if hindrance is not None:
                 raise KorvetError(hindrance)
             say_note("looking whether another Redis still owns the tier, which takes up to 50 s after a restart")
-            await recovery.own(objects, takes_over=take_over)
+            await recovery.own(takes_over=take_over)
         return hindrance, list(await recovery.run())
 
 

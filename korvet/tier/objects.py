@@ -150,6 +150,19 @@ class Objects:
                 return [one["path"] for one in some]
         return ()
 
+    async def beginning(self, folder: str, begin: str) -> Sequence[tuple[str, int]]:
+        """The objects in a folder whose names begin so, by their paths and sizes, as far as a listing has them.
+
+        :raises TierAway:
+        """
+        _check_path(folder)
+        found: list[tuple[str, int]] = []
+        start = f"{folder}/{begin}"
+        with self._named(folder):
+            async for some in obstore.list(self._store, prefix=folder, offset=start, chunk_size=_LISTED):
+                found += [(one["path"], one["size"]) for one in some if one["path"].startswith(start)]
+        return found
+
     async def owner(self, namespace: str, known: Owner | None = None) -> Owner | None:
         """The owner of a namespace's objects; None if they never had one.
 

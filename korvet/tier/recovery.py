@@ -8,7 +8,7 @@ what it has, but for entries that went back below the tier's end, and for topics
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -24,6 +24,7 @@ from korvet.store.keys import Namespace
 from korvet.store.log.log import Log
 from korvet.store.log.tier_restore import Restored, Wanted, restore
 from korvet.store.topics import delete_topic
+from korvet.tier.adoption import adopted
 from korvet.tier.objects import Objects
 from korvet.tier.ownership import LOOK_S, WAIT_S, NotOwner, Ownership
 from korvet.tier.snapshot import Snapshot, TieredTopic
@@ -57,16 +58,17 @@ class Done(NamedTuple):
 class Recovery:
     """The recovery of a namespace in a store.
 
-    :param name: of the tier, as `Objects.name`.
     :param only_looks: says what it would do, and changes nothing.
     """
 
-    def __init__(self, store: Store, namespace: Namespace, survey: Survey, name: str, *, only_looks: bool) -> None:
+    def __init__(
+        self, store: Store, namespace: Namespace, survey: Survey, objects: Objects, *, only_looks: bool
+    ) -> None:
         wakeups = Wakeups(store)
         self._store, self._namespace, self._survey = store, namespace, survey
         self._catalog = Catalog(namespace, store, wakeups)
         self._log = Log(namespace, store, self._catalog, wakeups)
-        self._name, self._only_looks = name, only_looks
+        self._objects, self._only_looks = objects, only_looks
         self._went_back = False
 
     async def open(self) -> str:
@@ -83,28 +85,29 @@ class Recovery:
         self._went_back = self._catalog.version < topics.version
         return self._catalog.cluster_id
 
-    async def hindrance(self, objects: Objects) -> str | None:
+    async def hindrance(self) -> str | None:
         """Why this Redis may not write to the tier without further ado; None if it owns it, or may come to own it.
 
         :raises TierAway:
         """
-        owner = await objects.owner(self._namespace.name)
+        owner = await self._objects.owner(self._namespace.name)
         own = self._catalog.cluster_id or self._survey.topics.cluster_id
         if owner is None or owner.cluster_id == own:
             return None
         return (
-            f"{objects.name} belongs to the cluster {owner.cluster_id}, and this Redis is {own}: stop that one, and "
-            "give --take-over, or recover into an empty Redis"
+            f"{self._objects.name} belongs to the cluster {owner.cluster_id}, and this Redis is {own}: stop that one, "
+            "and give --take-over, or recover into an empty Redis"
         )
 
-    async def own(self, objects: Objects, *, takes_over: bool) -> None:
+    async def own(self, *, takes_over: bool) -> None:
         """Let this Redis own the objects. A former owner is waited for, in case that it still runs.
 
         :param takes_over: at once, whoever the owner is. That one only reads from then on.
         :raises KorvetError: another one is the owner, and runs.
         :raises TierAway, StoreUnavailable, StoreError:
         """
-        name, run_id = self._namespace.name, self._store.run_id(self._namespace.catalog.meta)
+        objects, name = self._objects, self._namespace.name
+        run_id = self._store.run_id(self._namespace.catalog.meta)
         owner = await objects.owner(name)
         if (
             takes_over
@@ -132,7 +135,7 @@ class Recovery:
         done: list[Done] = []
         if not self._only_looks:
             # Only then may topics have remote.storage.enable.
-            await self._catalog.name_tier(await self._catalog.tier(), self._name)
+            await self._catalog.name_tier(await self._catalog.tier(), self._objects.name)
             largest = max((one.max_producer_id for one in self._survey.partitions.values()), default=-1)
             await self._store.call_function(
                 Purpose.COORDINATE, "korvet_producer_id", self._namespace.catalog, above=largest
@@ -159,15 +162,23 @@ class Recovery:
         return [*done, *await self._deleted()]
 
     async def _restored(self, one: Snapshot) -> Done:
+        try:
+            found = await self._restore(one, only_looks=True)
+            if found.status in ("create", "move"):
+                one = await adopted(self._objects, one)
+                found = await self._restore(one, only_looks=True)
+            if not self._only_looks:
+                found = await self._restore(one, only_looks=False)
+        except KorvetError as error:
+            return Done(one.topic, one.partition, "unknown", str(error))
+        return Done(one.topic, one.partition, found.status, _told(one, found))
+
+    def _restore(self, one: Snapshot, *, only_looks: bool) -> Awaitable[Restored]:
         wanted = Wanted(
             one.topic, one.topic_id, one.partition, one.token, one.leader_epoch, one.epochs, one.log_start,
             one.tier_end, [(member.next_offset, member.text()) for member in one.members],
         )  # fmt: skip
-        try:
-            found = await restore(self._store, self._namespace, wanted, only_looks=self._only_looks)
-        except KorvetError as error:
-            return Done(one.topic, one.partition, "unknown", str(error))
-        return Done(one.topic, one.partition, found.status, _told(one, found))
+        return restore(self._store, self._namespace, wanted, only_looks=only_looks)
 
     async def _entered(self, topic: TieredTopic, known: Topic | None) -> Sequence[Done]:
         """Enter a topic in the catalog, or bring an entry that went back up to date."""

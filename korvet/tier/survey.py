@@ -129,7 +129,7 @@ async def verify(objects: Objects, snapshot: Snapshot) -> Verified:
             chain = None
         reached = member.next_offset
         try:
-            footer = await _verify_segment(gets, snapshot, path, member, chain)
+            footer = await check_segment(gets, snapshot, path, member, chain)
         except KorvetError as error:
             text = str(error)
             found.problems.append(text if path in text else f"{path}: {text}")
@@ -145,7 +145,13 @@ async def verify(objects: Objects, snapshot: Snapshot) -> Verified:
     return found
 
 
-async def _verify_segment(gets: Gets, snapshot: Snapshot, path: str, member: Member, chain: int | None) -> Footer:
+async def check_segment(gets: Gets, snapshot: Snapshot, path: str, member: Member, chain: int | None) -> Footer:
+    """Read a segment and check each byte.
+
+    :param chain: of the segments before it; None if that is unknown.
+    :raises DamagedSegment, ObjectMissing, TierAway:
+    """
+
     def checked(data: memoryview) -> Footer:
         if len(data) != member.footer_bytes:
             raise DamagedSegment("it is shorter or longer than it was")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import anyio
 import pytest
@@ -14,9 +16,12 @@ from korvet.store.catalog.settings import ConfigChange
 from korvet.store.keys import Namespace
 from korvet.store.library import open_store
 from korvet.store.topics import delete_topic
+from korvet.tier.adoption import adopted
 from korvet.tier.objects import Directory
 from korvet.tier.publishing import PublishedTopics
 from korvet.tier.recovery import Done, Recovery
+from korvet.tier.segment import Footer, Writer, read_footer
+from korvet.tier.series import Series
 from korvet.tier.snapshot import Snapshot
 from korvet.tier.survey import newest_topics, survey, verify
 from korvet.tier.tier import Tier
@@ -24,6 +29,7 @@ from tests.store.logs import NAMESPACE, Front, batch, front
 from tests.store.published import publish, tiered
 from tests.store.sealed import seal
 from tests.support.redis import Server
+from tests.tier.segments import batch as segment_batch
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +43,7 @@ async def recover(server: Server, objects: Directory, *, only_looks: bool = Fals
     """As ``korvet tier recover``."""
     found = await survey(objects, NAMESPACE.name)
     async with open_store(server.url) as store:
-        recovery = Recovery(store, NAMESPACE, found, objects.name, only_looks=only_looks)
+        recovery = Recovery(store, NAMESPACE, found, objects, only_looks=only_looks)
         await recovery.open()
         return list(await recovery.run())
 
@@ -147,7 +153,7 @@ async def test_recovery_that_ends_after_any_call_is_finished_by_the_next(server:
         empty(server)
         found = await survey(objects, NAMESPACE.name)
         async with open_store(server.url) as store:
-            recovery = Recovery(store, NAMESPACE, found, objects.name, only_looks=False)
+            recovery = Recovery(store, NAMESPACE, found, objects, only_looks=False)
             with _ending(store, calls_before_the_end) as ended:
                 try:
                     await recovery.open()
@@ -196,10 +202,70 @@ async def test_producer_ids_go_on_above_those_in_the_tier(server: Server, object
         largest = 1 << 52
         changed = {name: getattr(snapshot, name) for name in Snapshot.__slots__} | {"max_producer_id": largest}
         found.partitions = {key: Snapshot(**changed)}
-        await Recovery(one.store, NAMESPACE, found, objects.name, only_looks=False).run()
+        await Recovery(one.store, NAMESPACE, found, objects, only_looks=False).run()
         catalog = Namespace(NAMESPACE.name).catalog
         _, producer_id = await one.store.call_function(Purpose.COORDINATE, "korvet_producer_id", catalog)
         assert producer_id == largest + 2
+
+
+async def _publish_less(objects: Directory, count: int) -> Snapshot:
+    """A newer snapshot with the first segments only, as if Redis had been lost before the next one."""
+    whole = (await survey(objects, NAMESPACE.name)).partitions["orders", 0]
+    last = whole.members[count - 1]
+    end = await objects.read(last.path(whole.folder), last.size_bytes, last.object_bytes)
+    chain = read_footer(bytes(end)).chain
+    less = replace(whole, members=whole.members[:count], tier_end=last.next_offset, chain=chain)
+    assert await Series(objects, whole.folder, Snapshot.decoded).add(1, less.encoded()) == 2
+    return less
+
+
+async def test_segments_that_no_snapshot_lists_are_adopted_if_they_follow(
+    server: Server, objects: Directory, tmp_path: Path
+) -> None:
+    async with front(server.url) as one:
+        (partition,) = await tiered(one)
+        paths = await seal(one, objects, partition, [0, 6, 9, 15])
+        await publish(one, objects, partition)
+    less = await _publish_less(objects, 1)
+    found = await adopted(objects, less)
+    assert (found.tier_end, len(found.members)) == (15, 3)
+    assert (await verify(objects, found)).problems == []
+    assert found.members == (await adopted(objects, less)).members
+    # A later leader epoch began within it, so it is of a history that was lost before.
+    assert (await adopted(objects, replace(less, epochs="0:0,5:12"))).tier_end == 9
+    assert (await adopted(objects, replace(less, chain=less.chain + 1))).tier_end == 6
+    empty(server)
+    (done, _) = await recover(server, objects)
+    assert done.text == "offsets 0 to 15 are in the tier; the log goes on at 15"
+    assert [one.status for one in await recover(server, objects)] == ["whole"]
+    whole = tmp_path / "tier" / paths[2]
+    whole.write_bytes(whole.read_bytes()[:5] + b"x" + whole.read_bytes()[6:])
+    assert (await adopted(objects, less)).tier_end == 9
+    (tmp_path / "tier" / paths[1]).write_bytes(b"")
+    assert await adopted(objects, less) == less
+
+
+async def test_longer_segment_of_the_latest_history_is_adopted(server: Server, objects: Directory) -> None:
+    async with front(server.url) as one:
+        (partition,) = await tiered(one)
+        await seal(one, objects, partition, [0, 6, 9])
+        await publish(one, objects, partition)
+    less = await _publish_less(objects, 1)
+    writers = [_follower(less, 9, epoch=0), _follower(less, 12, epoch=3), _follower(less, 15, epoch=3)]
+    for number, (parts, _) in enumerate(writers):
+        await objects.put(f"{less.folder}/{6:020d}-other{number}.segment", parts)
+    await objects.put(f"{less.folder}/{6:020d}-other.shelf", [b"x"])
+    found = await adopted(objects, less)
+    assert (found.tier_end, found.leader_epoch, found.epochs) == (15, 3, "0:0,3:6")
+    assert found.members[-1].name == "other2"
+
+
+def _follower(after: Snapshot, end: int, *, epoch: int) -> tuple[list[bytes | memoryview], Footer]:
+    """A segment from a snapshot's end on."""
+    writer = Writer(UUID(hex=after.topic_id), after.partition, after.tier_end, chain=after.chain)
+    for offset in range(after.tier_end, end, 3):
+        writer.add([segment_batch(offset, 3, 50, epoch=epoch)], 0)
+    return writer.finish([])
 
 
 async def _published(one: Front, objects: Directory) -> set[str]:
