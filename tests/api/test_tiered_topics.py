@@ -14,6 +14,7 @@ from korvet.cli import run
 from tests.api.data import fetch, offsets, produced, records, wanted
 from tests.api.raw import ask, create_topics, created, errors, unique
 from tests.api.rdkafka import until
+from tests.api.test_archived_retention import altered
 from tests.console.conftest import running_console
 from tests.support.broker import KorvetServer, running_broker
 
@@ -29,10 +30,11 @@ def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KorvetServer]:
 
 
 def new_topic(broker: KorvetServer, **configs: str) -> str:
-    """A topic in the tier, as soon as the front-end has one."""
+    """A topic in the tier, as soon as the front-end has one, and has compared the partition with it."""
     pairs = [{"name": name.replace("_", "."), "value": value} for name, value in configs.items()]
     topic = {"name": unique(), "configs": [{"name": "remote.storage.enable", "value": "true"}, *pairs]}
     until(lambda: create_topics(broker.port, topic)[0]["error_code"] == "NONE")
+    until(lambda: listed(broker, str(topic["name"]), EARLIEST)[0][0] == "NONE")
     return str(topic["name"])
 
 
@@ -60,10 +62,11 @@ def test_topic_is_refused_while_the_namespace_has_no_tier(tmp_path: Path) -> Non
 
 
 def test_topic_has_both_parts_and_deletes_from_both(tiered: KorvetServer) -> None:
-    name = new_topic(tiered, local_retention_ms="0")
+    name = new_topic(tiered)
     now = int(time.time() * 1000)
     produced(tiered.port, name, *(records(3, timestamp=now + 100 * at) for at in range(10)))
     (before,) = fetch(tiered.port, name, wanted(0))
+    assert altered(tiered.port, name, local_retention_ms="0") == ("NONE", None)
     until(lambda: is_trimmed_to(tiered, name, 30))
     assert listed(tiered, name, EARLIEST, LATEST_TIERED, LATEST) == [("NONE", 0, 0), ("NONE", 29, 0), ("NONE", 30, 0)]
     assert listed(tiered, name, 0, now + 450, now + 1000) == [("NONE", 0, 0), ("NONE", 15, 0), ("NONE", -1, -1)]
@@ -103,10 +106,9 @@ def test_bytes_of_the_whole_log_are_kept_while_redis_keeps_fewer(tiered: KorvetS
 
 
 def test_descriptions_of_a_topic_show_both_parts(tiered: KorvetServer, capsys: pytest.CaptureFixture[str]) -> None:
-    name = new_topic(tiered, local_retention_ms="0")
-    produced(tiered.port, name, records(), records())
-    until(lambda: is_trimmed_to(tiered, name, 6))
-    produced(tiered.port, name, records())
+    name = new_topic(tiered)
+    produced(tiered.port, name, records(), records(), records())
+    assert altered(tiered.port, name, local_retention_ms="0") == ("NONE", None)
     until(lambda: is_trimmed_to(tiered, name, 9))
     server = ("--bootstrap-server", tiered.bootstrap)
     capsys.readouterr()
