@@ -32,6 +32,10 @@ MAX_ADVERTISED = 20
 @click.option("--redis", metavar="URL", help="The Redis or Valkey for all state.  [default: an embedded Valkey]")
 @click.option("--data-dir", metavar="DIR", help="The embedded Valkey's directory.  [default: ./data]")
 @click.option("--tier", metavar="URL", help="A bucket or directory for the oldest records of topics.  [default: none]")
+@click.option("--tier-cache", metavar="DIR", help="A directory for what readers get from the tier.  [default: none]")
+@click.option(
+    "--tier-cache-bytes", type=click.IntRange(64 << 20), metavar="N", help="Its most bytes.  [default: 10737418240]"
+)
 @click.option("--workers", type=click.IntRange(1, 256), metavar="N", help="Processes on the port.  [default: 1]")
 @click.option("--metrics", metavar="HOST:PORT", help="The HTTP port for metrics and health.  [default: none]")
 @click.option("--console", type=click.Choice(CONSOLES), help="Whether that port has the console, too.  [default: off]")
@@ -116,6 +120,7 @@ def make_settings(flags: Mapping[str, Any], config: ConfigFile, shown: Mapping[s
         check_listeners,
         check_sasl,
         check_tenants,
+        check_tier,
         limits_of,
     )
     from korvet.settings.schema import LISTENER_NAMES
@@ -143,8 +148,8 @@ def make_settings(flags: Mapping[str, Any], config: ConfigFile, shown: Mapping[s
                 _check_redis(value, shown[name])
             case "metrics":
                 values["metrics"] = parse_address(value, shown[name])
-            case "data-dir":
-                values["data_dir"] = Path(value).expanduser()
+            case "data-dir" | "tier-cache":
+                values[name.replace("-", "_")] = Path(value).expanduser()
             case "tenant-redis-passwords":
                 values["tenant_redis_passwords"] = Path(value)
             case "console-config":
@@ -155,6 +160,7 @@ def make_settings(flags: Mapping[str, Any], config: ConfigFile, shown: Mapping[s
                 values[name.replace("-", "_")] = value
     settings = ServeSettings(**values)
     check_tenants(settings)
+    check_tier(settings)
     if settings.console != "off":
         from korvet.cli.console.beside import check_console
 

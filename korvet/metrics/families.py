@@ -190,7 +190,7 @@ TIER = _table(
     ),
     _histogram("tier_request_seconds", "Time of a request to the tier's store, failed ones too.", WAIT_BOUNDS_S),
     _counter("tier_request_failures", "Requests to the tier's store that failed or had no answer in time."),
-    _counter("tier_blocks", "Blocks that reads needed, by where they were: memory, or store.", "source"),
+    _counter("tier_blocks", "Blocks and footers for reads, by where they were: memory, disk or store.", "source"),
     _gauge("tier_cache_bytes", "Blocks and footers of segments in memory."),
 )  # fmt: skip
 

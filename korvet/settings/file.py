@@ -110,8 +110,9 @@ def _broker_problems(values: Mapping[str, str]) -> list[str]:
 def as_config(content: Mapping[str, Any], path: Path) -> ConfigFile:
     """What was read from ``path``, when nothing is wrong with it."""
     serve = _with_files(content.get("serve", {}), path.parent)
-    if "data-dir" in serve:
-        serve["data-dir"] = str(path.parent / Path(serve["data-dir"]).expanduser())
+    for name in ("data-dir", "tier-cache"):
+        if name in serve:
+            serve[name] = str(path.parent / Path(serve[name]).expanduser())
     if "tier" in serve and "://" not in serve["tier"]:
         serve["tier"] = str(path.parent / Path(serve["tier"]).expanduser())
     return ConfigFile(

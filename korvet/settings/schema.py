@@ -97,6 +97,8 @@ _SERVE = {
     "tenant-redis-passwords": {"type": "string", "description": "a directory", "minLength": 1},
     "data-dir": {"type": "string", "description": "a directory", "minLength": 1, "default": "data"},
     "tier": {"type": "string", "description": "a directory or the URL of a bucket", "minLength": 1},
+    "tier-cache": {"type": "string", "description": "a directory", "minLength": 1},
+    "tier-cache-bytes": {"type": "integer", "minimum": 64 << 20, "default": 10 << 30},
     "workers": {"type": "integer", "minimum": 1, "maximum": 256, "default": 1},
     "metrics": _ADDRESS,
     "console": {"enum": list(CONSOLES), "default": CONSOLES[0]},

@@ -25,6 +25,7 @@ import anyio
 from korvet.errors import KorvetError
 from korvet.redis.resp import Waits
 from korvet.store.threads import Rotation
+from korvet.tier.disk import Disk
 from korvet.tier.manifest import DamagedManifest, Manifest, Member, read_shelf
 from korvet.tier.objects import ObjectMissing, Objects, TierAway
 from korvet.tier.segment import BLOCK_BYTES, DamagedSegment, Footer, check_block, read_footer
@@ -180,9 +181,11 @@ class Blocks:
     """The footers and blocks of one process.
 
     :param budget_bytes: the most bytes in memory that no reader waits for.
+    :param disk: where blocks and footers are beside the memory.
     """
 
-    def __init__(self, budget_bytes: int) -> None:
+    def __init__(self, budget_bytes: int, disk: Disk | None = None) -> None:
+        self.disk = disk
         self.size_bytes = 0
         self.hits = self.misses = 0
         """Footers, shelves and blocks that were in memory or already requested, or not."""
@@ -283,10 +286,13 @@ class Blocks:
                 own.append(number)
                 self._requested[key] = asyncio.get_running_loop().create_future()
         self.hits += len(missing) - len(own)
-        self.misses += len(own)
         try:
-            if own:
-                await self._request(stored, footer, own, found)
+            if own and self.disk is not None:
+                await self._read_disk(self.disk, stored, footer, own, found)
+            left = [number for number in own if number not in found]
+            self.misses += len(left)
+            if left:
+                await self._request(stored, footer, left, found)
         finally:
             for number in own:
                 self._requested.pop((stored.gets, stored.path, number)).set_result(found.get(number))
@@ -294,6 +300,21 @@ class Blocks:
             await asyncio.wait([requested])
             if (result := requested.result()) is not None:
                 found[number] = result
+
+    async def _read_disk(
+        self, disk: Disk, stored: Stored, footer: Footer, own: Sequence[int], found: dict[int, Any]
+    ) -> None:
+        """Find blocks on the disk."""
+        names = {_name(stored, number): number for number in own}
+        for name, block in (await disk.read(list(names))).items():
+            number = names[name]
+            try:
+                check_block(footer, number, block)
+            except DamagedSegment:
+                disk.drop(name)
+            else:
+                found[number] = block
+                self._keep((stored.gets, stored.path, number), block, len(block))
 
     async def _request(self, stored: Stored, footer: Footer, own: Sequence[int], found: dict[int, Any]) -> None:
         """Request blocks, in ranges of neighbours and a few at a time, so that no range waits for its turn for long."""
@@ -336,6 +357,7 @@ class Blocks:
         for number, block in blocks.items():
             if isinstance(block, bytes):
                 self._keep((stored.gets, stored.path, number), block, len(block))
+                self._keep_on_disk(stored, number, block)
         return blocks
 
     async def _tail(self, stored: Stored, read: Callable[[memoryview], Any]) -> Any:
@@ -345,7 +367,6 @@ class Blocks:
                 self.hits += 1
                 return kept
             if (requested := self._requested.get(key)) is None:
-                self.misses += 1
                 return await self._get_tail(stored, read, key)
             self.hits += 1
             await asyncio.wait([requested])
@@ -360,7 +381,13 @@ class Blocks:
         self._requested[key] = asyncio.get_running_loop().create_future()
         start, end = member.object_bytes - member.footer_bytes, member.object_bytes
         try:
-            outcome = await stored.gets.get(_owner(stored.path), stored.path, start, end, lambda data: read(_own(data)))
+            outcome = await self._disk_tail(stored, read)
+            if outcome is None:
+                self.misses += 1
+                data, outcome = await stored.gets.get(
+                    _owner(stored.path), stored.path, start, end, lambda data: (own := _own(data), read(own))
+                )
+                self._keep_on_disk(stored, _TAIL, bytes(data))
             self._keep(key, outcome, member.footer_bytes)
             return outcome
         except Damaged as error:
@@ -371,6 +398,18 @@ class Blocks:
             raise
         finally:
             self._requested.pop(key).set_result(outcome)
+
+    async def _disk_tail(self, stored: Stored, read: Callable[[memoryview], Any]) -> Any:
+        """What a footer or shelf on the disk says; None if there is none."""
+        name = _name(stored, _TAIL)
+        data = None if self.disk is None else (await self.disk.read([name])).get(name)
+        if self.disk is None or data is None:
+            return None
+        try:
+            return read(memoryview(data))
+        except Damaged:
+            self.disk.drop(name)
+            return None
 
     def _look_up(self, key: _Key) -> Any:
         kept = self._kept.get(key)
@@ -386,6 +425,10 @@ class Blocks:
         while self.size_bytes > self.budget_bytes:
             _, (_, freed_bytes) = self._kept.popitem(last=False)
             self.size_bytes -= freed_bytes
+
+    def _keep_on_disk(self, stored: Stored, number: int, data: bytes) -> None:
+        if self.disk is not None:
+            self.disk.add(_name(stored, number), data)
 
 
 def _numbers(start: int, end: int) -> range:
@@ -411,6 +454,11 @@ def _joined(
 def again(error: KorvetError) -> KorvetError:
     """An equal error for another reader. An exception that is raised twice collects the frames of both."""
     return type(error)(*error.args)
+
+
+def _name(stored: Stored, number: int) -> str:
+    """The name of a block or footer on the disk."""
+    return f"{stored.gets.objects.name} {stored.path} {number}"
 
 
 def _own(data: memoryview) -> memoryview:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -14,6 +15,7 @@ from korvet.store.catalog.catalog import Catalog
 from korvet.store.keys import Namespace
 from korvet.store.log.partitions import Partitions
 from korvet.tier.blocks import Blocks, Gets
+from korvet.tier.disk import Disk
 from korvet.tier.guard import Guard
 from korvet.tier.objects import Objects, TierAway, open_objects
 from korvet.tier.source import ColdReads
@@ -28,13 +30,16 @@ class Tier:
     """The store, the requests to it, and its blocks in memory. ``tasks`` run until the process ends.
 
     :param cache_bytes: the most bytes of blocks and footers in memory.
+    :param disk: where they are beside the memory.
     """
 
-    def __init__(self, objects: Objects, tasks: TaskGroup, cache_bytes: int = DEFAULT_CACHE_BYTES) -> None:
+    def __init__(
+        self, objects: Objects, tasks: TaskGroup, cache_bytes: int = DEFAULT_CACHE_BYTES, disk: Disk | None = None
+    ) -> None:
         self.objects = objects
         self.tasks = tasks
         self.gets = Gets(objects)
-        self.blocks = Blocks(cache_bytes)
+        self.blocks = Blocks(cache_bytes, disk)
         self.cold = ColdReads(self.gets, self.blocks, tasks)
         self.written_segments = self.written_bytes = self.deleted_objects = self.write_failures = 0
         """What this process put and deleted, and how often a partition's turn failed."""
@@ -70,14 +75,19 @@ class Tier:
 
 
 @asynccontextmanager
-async def open_tier(where: str, cache_bytes: int = DEFAULT_CACHE_BYTES) -> AsyncIterator[Tier]:
+async def open_tier(where: str, cache: Path | None = None, cache_bytes: int = 0) -> AsyncIterator[Tier]:
     """The tier at a directory or URL, for the time of the block; see `korvet.tier.objects.open_objects`.
 
+    :param cache: the directory of `korvet.tier.disk`, with its most bytes.
     :raises TierAway: a directory that cannot be used, or a URL that is none of a store.
+    :raises ConfigError: the cache cannot be used.
     """
     objects = open_objects(where)
+    disk = None if cache is None else Disk(cache, cache_bytes)
     async with anyio.create_task_group() as tasks:
-        tier = Tier(objects, tasks, cache_bytes)
+        tier = Tier(objects, tasks, disk=disk)
         tasks.start_soon(tier.try_out)
         yield tier
         tasks.cancel_scope.cancel()
+    if disk is not None:
+        disk.close()

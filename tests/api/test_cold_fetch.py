@@ -16,6 +16,7 @@ from korvet.store.keys import Namespace
 from korvet.tier.objects import open_objects
 from tests.api.data import connected, epoch_end, fetch, fetch_request, offsets, partitions_of, produced, records, wanted
 from tests.api.raw import create_topics, unique
+from tests.api.rdkafka import until
 from tests.store.logs import front
 from tests.store.sealed import seal
 from tests.support.broker import KorvetServer, running_broker
@@ -191,3 +192,23 @@ def test_search_for_a_time_in_a_hanging_tier_holds_up_no_other_client(tiered: Ko
         one["name"]: [(part["error_code"], part["offset"]) for part in one["partitions"]] for one in answer["topics"]
     }
     assert found == {name: [("NONE", 0), ("NONE", -1)] for name in names}
+
+
+def test_cache_on_a_disk_outlives_a_killed_front_end(tmp_path: Path) -> None:
+    with running_broker(tier=str(tmp_path / "tier"), tier_cache=tmp_path / "cache", has_metrics=True) as broker:
+        name = new_topic(broker)
+        sealed(broker, name, [0, 30])
+        (before,) = fetch(broker.port, name, wanted(0), max_wait=LONG_MS)
+        assert before["records"]
+        until(lambda: sum(path.is_file() and not path.name.startswith("new-") for path in cached(tmp_path)) == 2)
+        broker.restart(crash=True)
+        (after,) = fetch(broker.port, name, wanted(0), max_wait=LONG_MS)
+        assert after["records"] == before["records"]
+        figures = scrape_until(
+            broker.metrics_port, lambda found: total(found, "korvet_tier_blocks_total", source="disk") == 2, "the disk"
+        )
+        assert total(figures, "korvet_tier_request_seconds_count") == 0
+
+
+def cached(directory: Path) -> Sequence[Path]:
+    return list((directory / "cache").rglob("*"))

@@ -11,6 +11,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from korvet.cli.serve import make_settings
+from korvet.errors import ConfigError
+from korvet.settings.file import ConfigFile
 from korvet.store.keys import Namespace
 from tests.server.choosing import eventually
 from tests.support.broker import BrokerFailed, KorvetServer, running_broker
@@ -100,3 +103,8 @@ def consumed(topic: str, servers: str) -> list[int]:
         return found
     finally:
         consumer.close()
+
+
+def test_cache_without_a_tier_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no tier"):
+        make_settings({"tier_cache": str(tmp_path)}, ConfigFile())

@@ -73,7 +73,7 @@ class KorvetServer:
     :param has_metrics: whether it has the HTTP port, at ``metrics_port``.
     :param console: the console on that port.
     :param tenant_redis_passwords: the directory with the passwords of tenants' Redis users.
-    :param tier: the directory or URL of the tier.
+    :param tier: the directory or URL of the tier, with ``tier_cache`` as a cache on the disk.
     :param root: the directory of the clone that holds the code.
     """
 
@@ -93,6 +93,7 @@ class KorvetServer:
         console: str = "off",
         tenant_redis_passwords: Path | None = None,
         tier: str | None = None,
+        tier_cache: Path | None = None,
         root: Path = ROOT,
     ) -> None:
         self.directory = directory
@@ -104,7 +105,7 @@ class KorvetServer:
         self.metrics_port = free_port() if has_metrics else 0
         self.console = console
         self.tenant_redis_passwords = tenant_redis_passwords
-        self.tier = tier
+        self.tier, self.tier_cache = tier, tier_cache
         self.root = root
         host, advertised_port, last_port = (*advertised, None)[:3] if advertised else (None, None, None)
         self.listeners = tuple(listeners) or (
@@ -175,6 +176,7 @@ class KorvetServer:
             redis_url=self.redis_url,
             tenant_redis_passwords=self.tenant_redis_passwords,
             tier=self.tier,
+            tier_cache=self.tier_cache,
             data_dir=self.data_dir,
             workers=self.workers,
             metrics=("127.0.0.1", self.metrics_port) if self.metrics_port else None,
@@ -342,6 +344,7 @@ def running_broker(
     console: str = "off",
     tenant_redis_passwords: Path | None = None,
     tier: str | None = None,
+    tier_cache: Path | None = None,
     directory: Path | None = None,
 ) -> Iterator[KorvetServer]:
     """Run a broker until the block ends; it is ready at the start."""
@@ -361,6 +364,7 @@ def running_broker(
             console=console,
             tenant_redis_passwords=tenant_redis_passwords,
             tier=tier,
+            tier_cache=tier_cache,
         )
         try:
             yield server.start()

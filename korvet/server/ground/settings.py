@@ -121,7 +121,8 @@ class ServeSettings:
     ``tenant_redis_passwords`` is a directory with the password of each tenant's Redis user; None if all tenants are
     served through the user of ``redis_url``.
 
-    ``tier`` is the directory or URL of the store for segments, None for no tier.
+    ``tier`` is the directory or URL of the store for segments, None for no tier. ``tier_cache`` is a directory for at
+    most ``tier_cache_bytes`` of what readers get from there.
     """
 
     listeners: tuple[ListenerSettings, ...] = (ListenerSettings(),)
@@ -129,6 +130,8 @@ class ServeSettings:
     tenant_redis_passwords: Path | None = None
     data_dir: Path = Path("data")
     tier: str | None = None
+    tier_cache: Path | None = None
+    tier_cache_bytes: int = 10 << 30
     workers: int = 1
     metrics: tuple[str, int] | None = None
     console: str = "off"
@@ -148,6 +151,7 @@ class ServeSettings:
         """The settings as JSON, for a worker process."""
         paths = {
             "data_dir": str(self.data_dir),
+            "tier_cache": _text(self.tier_cache),
             "console_config": _text(self.console_config),
             "tenant_redis_passwords": _text(self.tenant_redis_passwords),
         }
@@ -162,6 +166,7 @@ class ServeSettings:
             "listeners": listeners,
             "data_dir": Path(values["data_dir"]),
             "metrics": metrics,
+            "tier_cache": _path(values["tier_cache"]),
             "console_config": _path(values["console_config"]),
             "tenant_redis_passwords": _path(values["tenant_redis_passwords"]),
             "console_hostnames": tuple(values["console_hostnames"]),
@@ -309,6 +314,15 @@ def check_listener_configs(listeners: Sequence[ListenerSettings], broker: Mappin
         found = listener_config(name)
         if found is not None and found.listener not in map(str.lower, names):
             raise ConfigError(f"{name}: no listener has this name; there are: {', '.join(names)}")
+
+
+def check_tier(settings: ServeSettings) -> None:
+    """Refuse a cache of no tier.
+
+    :raises ConfigError:
+    """
+    if settings.tier is None and settings.tier_cache is not None:
+        raise ConfigError("tier-cache: there is no tier; name one with tier")
 
 
 def check_tenants(settings: ServeSettings) -> None:

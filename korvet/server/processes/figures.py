@@ -259,6 +259,8 @@ def _of_tier(tier: Tier) -> Iterator[_Figure]:
     yield "tier_request_failures_total", (), tier.gets.all_failures
     yield "tier_blocks_total", ("memory",), tier.blocks.hits
     yield "tier_blocks_total", ("store",), tier.blocks.misses
+    if tier.blocks.disk is not None:
+        yield "tier_blocks_total", ("disk",), tier.blocks.disk.hits
     yield "tier_cache_bytes", (), tier.blocks.size_bytes
 
 

@@ -83,7 +83,7 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
     """
     async with (
         open_store(redis_url, counts_waits=settings.metrics is not None) as store,
-        _opened_tier(settings.tier) as tier,
+        _opened_tier(settings) as tier,
     ):
         process = Process(settings, store, tier)
         with_users = {one.namespace for one in settings.listeners if one.sasl and one.namespace_from is None}
@@ -115,14 +115,14 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
 
 
 @asynccontextmanager
-async def _opened_tier(where: str | None) -> AsyncIterator[Tier | None]:
+async def _opened_tier(settings: ServeSettings) -> AsyncIterator[Tier | None]:
     """As `open_tier`; None without one. Its library costs a tenth of a second and 8 MB."""
-    if where is None:
+    if settings.tier is None:
         yield None
         return
     from korvet.tier.tier import open_tier
 
-    async with open_tier(where) as tier:
+    async with open_tier(settings.tier, settings.tier_cache, settings.tier_cache_bytes) as tier:
         yield tier
 
 

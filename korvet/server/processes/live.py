@@ -21,7 +21,8 @@ Read = Callable[[], ServeSettings | None]
 Subscriber = Callable[[ServeSettings], Awaitable[None]]
 _AT_START: Final = {
     "listeners": "listeners", "redis_url": "redis", "tenant_redis_passwords": "tenant-redis-passwords",
-    "data_dir": "data-dir", "tier": "tier", "workers": "workers", "metrics": "metrics",
+    "data_dir": "data-dir", "tier": "tier", "tier_cache": "tier-cache",
+    "tier_cache_bytes": "tier-cache-bytes", "workers": "workers", "metrics": "metrics",
     "console": "console", "console_config": "console-config", "console_hostnames": "console-hostnames",
     "metrics_hostnames": "metrics-hostnames",
 }  # fmt: skip
