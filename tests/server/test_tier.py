@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -108,3 +109,45 @@ def consumed(topic: str, servers: str) -> list[int]:
 def test_cache_without_a_tier_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no tier"):
         make_settings({"tier_cache": str(tmp_path)}, ConfigFile())
+
+
+@pytest.mark.all
+def test_tier_goes_on_after_redis_lost_its_last_writes(tmp_path: Path) -> None:
+    options = {"appendonly": "yes", "appendfsync": "everysec", "save": ""}
+    with (
+        running_server("valkey", options=options) as redis,
+        running_broker(redis_url=redis.url, tier=str(tmp_path / "tier")) as broker,
+    ):
+        create_tiered("t", broker)
+        keys = Namespace("default").partition("t", 0)
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5})
+
+        def produce(numbers: range) -> None:
+            for number in numbers:
+                producer.produce("t", b"%d " % number + os.urandom(VALUE_BYTES), partition=0)
+                producer.poll(0)
+            assert producer.flush(120) == 0
+
+        def field(name: str) -> int:
+            with redis.client() as client:
+                return int(client.hget(keys.meta, name) or 0)
+
+        produce(range(1000))
+        eventually(lambda: field("local_start") > 700)
+        # A snapshot of what is sealed is there, so the rest alone can be lost.
+        eventually(lambda: any(tmp_path.rglob(f"{keys.log.split(':')[2]}/*/0/*.snapshot")))
+        tier_end = field("tier_end")
+        produce(range(1000, 1100))
+        redis.kill()
+        (log,) = (redis.directory / "appendonlydir").glob("*.incr.aof")
+        with log.open("r+b") as file:
+            file.truncate(log.stat().st_size - random.randrange(1, 50 * VALUE_BYTES))
+        redis.start()
+        produce(range(2000, 3000))
+        found = consumed("t", broker.bootstrap)
+        assert found[:tier_end] == list(range(tier_end))
+        assert found == sorted(set(found))
+        assert found[-1000:] == list(range(2000, 3000))
+        # The next run of Redis becomes the owner, and goes on where the segments end.
+        eventually(lambda: field("local_start") > tier_end + 500)
+        assert consumed("t", broker.bootstrap) == found
