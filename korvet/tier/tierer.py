@@ -9,7 +9,8 @@ A partition's turn has these steps. Anyone may repeat them after a crash between
 5. publish a snapshot of what is durable in Redis
 6. delete the segments below the log start
 
-The batches stay in Redis until retention trims them locally, or at once if memory is short.
+The last two steps wait for Redis's disk, so the next segment is built beside them. Sealed batches stay in Redis until
+retention trims them locally, or until memory is short.
 
 A partition whose turn fails waits longer each time, and no other one waits for it but for a place among `AT_ONCE`.
 """
@@ -65,8 +66,8 @@ _MOST_BACKOFF_S: Final = 60.0
 _PUT_WITHIN_S: Final = 120.0
 _PUT_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
 _SEGMENTS_OF_A_TURN: Final = 8
-_SHORT: Final = 1 / 8
-"""The share of a server's memory below which the tier hurries: twice what is closed to producers."""
+_SHORT: Final = 1 / 4
+"""The share of a server's memory below which the tier hurries: four times what is closed to producers."""
 _METAS: Final = 200
 
 
@@ -83,7 +84,11 @@ class _Work:
     """The values at the last turn that left nothing to do, but batches that are too few or too young."""
     again_at: float = inf
     """The time from which these may be old enough."""
+    is_settling: bool = False
+    settled: tuple[int, ...] = ()
+    """The values when all was published and deleted."""
     checked_epoch: int = -1
+    """The leader epoch in which Redis was compared with the newest snapshot, under the lease."""
     footer: Footer | None = None
     """The last segment's."""
     start: int = -1
@@ -213,10 +218,15 @@ class Tierer:
             some = due[begin : begin + _METAS]
             for one, meta in zip(some, await self._log.metas(some), strict=True):
                 work = self._work(one)
-                is_due = work.again_at <= now or self._is_short(one)
-                if isinstance(meta, Meta) and (is_due or self._values(meta) != work.seen):
+                if not isinstance(meta, Meta):
+                    continue
+                values, is_due = self._values(meta), work.again_at <= now or self._is_short(one)
+                if is_due or values != work.seen:
                     work.has_turn = True
                     tasks.start_soon(self._turn, one, work)
+                if values != work.settled and work.checked_epoch == meta.epoch and not work.is_settling:
+                    work.is_settling = True
+                    tasks.start_soon(self._settle_beside, one, work)
         await self._topics.publish()
 
     def _work(self, partition: Partition) -> _Work:
@@ -231,59 +241,96 @@ class Tierer:
     async def _turn(self, partition: Partition, work: _Work) -> None:
         try:
             async with self._places:
-                work.look_at = anyio.current_time() + await self.tend(partition)
-            work.failures = 0
-        except Gone:
-            work.look_at = anyio.current_time() + _LOOK_S
+                work.look_at = anyio.current_time() + await self._move(partition, work)
         except KorvetError as error:
-            self._tier.write_failures += 1
-            work.failures += 1
-            work.footer, work.checked_epoch, work.seen = None, -1, ()
-            backoff_s = min(_MOST_BACKOFF_S, _FIRST_BACKOFF_S * 2 ** min(work.failures - 1, 10))
-            work.look_at = anyio.current_time() + backoff_s
-            if not self._log.store.has_reported(error):
-                name = f"{partition.topic.name}-{partition.index}"
-                self._lines.write(
-                    "warning", "a partition's records stay in redis for now", partition=name, reason=str(error)
-                )
+            self._failed(partition, work, error)
         finally:
             work.has_turn = False
 
-    async def tend(self, partition: Partition) -> float:
-        """Do what is due for a partition. Returns the seconds until the next look.
+    async def _settle_beside(self, partition: Partition, work: _Work) -> None:
+        """Settle while the partition's next segments are built: Redis's disk takes a second."""
+        try:
+            await self._settle(partition, work)
+        except KorvetError as error:
+            self._failed(partition, work, error)
+        finally:
+            work.is_settling = False
+
+    def _failed(self, partition: Partition, work: _Work, error: KorvetError) -> None:
+        work.footer, work.checked_epoch, work.seen = None, -1, ()
+        if isinstance(error, Gone):
+            work.look_at = anyio.current_time() + _LOOK_S
+            return
+        self._tier.write_failures += 1
+        work.failures += 1
+        backoff_s = min(_MOST_BACKOFF_S, _FIRST_BACKOFF_S * 2 ** min(work.failures - 1, 10))
+        work.look_at = anyio.current_time() + backoff_s
+        if not self._log.store.has_reported(error):
+            name = f"{partition.topic.name}-{partition.index}"
+            self._lines.write(
+                "warning", "a partition's records stay in redis for now", partition=name, reason=str(error)
+            )
+
+    async def tend(self, partition: Partition) -> None:
+        """Do once all that is due for a partition.
 
         :raises Gone, KorvetError:
         """
         work = self._work(partition)
+        await self._move(partition, work)
+        await self._settle(partition, work)
+
+    async def _move(self, partition: Partition, work: _Work) -> float:
+        """Seal what is due. Returns the seconds until the next look.
+
+        :raises Gone, KorvetError:
+        """
         if not await self._lease(partition):
             self._tier.waiting_bytes.pop(partition.keys.log, None)
+            work.checked_epoch = -1
             return _BUSY_S
         meta = await self._log.meta(partition)
         if meta is None:
             return _BUSY_S
         if work.checked_epoch != meta.epoch:
             await work.published.check(self._catalog.cluster_id)
+        if work.checked_epoch != meta.epoch or meta.tier_end != (work.footer.next_offset if work.footer else -1):
             work.footer = await self._last_footer(partition, meta)
             work.checked_epoch = meta.epoch
-        sealed = 0
         is_on = not self._catalog.boolean(partition.topic, "remote.log.copy.disable")
-        while is_on and sealed < _SEGMENTS_OF_A_TURN and await self._seal(partition, work, meta):
-            sealed += 1
-            meta = await self._log.meta(partition)
-            if meta is None or meta.epoch != work.checked_epoch:
+        for _ in range(_SEGMENTS_OF_A_TURN):
+            has_sealed = is_on and await self._seal(partition, work, meta)
+            is_short = self._is_short(partition)
+            if has_sealed or (is_short and meta.local_start < meta.tier_end):
+                where = self._namespace, self._catalog, self._log, partition.topic, partition.index
+                await enforce_settings(*where, await self._now_ms(), is_short=is_short)
+            if not has_sealed:
+                work.seen, work.failures = self._values(meta), 0
+                has_waiting = self._tier.waiting_bytes.get(partition.keys.log)
+                work.again_at = anyio.current_time() + _AGAIN_S if has_waiting else inf
                 return _LOOK_S
-        is_short = self._is_short(partition)
-        if sealed or (is_short and meta.local_start < meta.tier_end):
-            where = self._namespace, self._catalog, self._log, partition.topic, partition.index
-            await enforce_settings(*where, await self._now_ms(), is_short=is_short)
-        is_published = await work.published.publish(self._catalog.cluster_id, work.footer)
+            now = await self._log.meta(partition)
+            if now is None or now.epoch != work.checked_epoch:
+                return _LOOK_S
+            meta = now
+        return 0.0
+
+    async def _settle(self, partition: Partition, work: _Work) -> None:
+        """Publish what is durable, and delete what is below the log start.
+
+        :raises KorvetError:
+        """
+        meta = await self._log.meta(partition)
+        # Else another tierer has the lease, or Redis was not compared with the newest snapshot yet.
+        if meta is None or work.checked_epoch != meta.epoch:
+            return
+        last = work.footer if work.footer and work.footer.next_offset == meta.tier_end else None
+        if last is None:
+            last = await self._last_footer(partition, meta)
+        is_published = await work.published.publish(self._catalog.cluster_id, last)
         # A snapshot that lists an object whose records were not deleted yet would be recovered without it.
-        is_clean = is_published and await self._remove(partition, work, meta)
-        if sealed == _SEGMENTS_OF_A_TURN or not is_published or not is_clean:
-            return _LOOK_S
-        work.seen = self._values(meta)
-        work.again_at = anyio.current_time() + _AGAIN_S if self._tier.waiting_bytes.get(partition.keys.log) else inf
-        return _LOOK_S
+        if is_published and await self._remove(partition, work, meta):
+            work.settled = self._values(meta)
 
     def _values(self, meta: Meta) -> tuple[int, ...]:
         return self._catalog.version, meta.epoch, meta.start, meta.stable, meta.tier_end
