@@ -119,8 +119,9 @@ def describe(topic: str, where: str, namespace: str, as_json: bool) -> None:
 @click.argument("topic", required=False)
 @_where
 @_namespace
+@click.option("--redis", "redis_url", metavar="URL", help="Also check that this Redis has all that the tier has.")
 @as_json
-def verify(topic: str | None, where: str, namespace: str, as_json: bool) -> None:
+def verify(topic: str | None, where: str, namespace: str, redis_url: str | None, as_json: bool) -> None:
     """Read all of a tier, or of one topic, and check every byte, and that segments follow each other.
 
     It reads as many bytes as the tier holds: a bucket elsewhere may charge for them. The exit code is 1 if something
@@ -129,7 +130,7 @@ def verify(topic: str | None, where: str, namespace: str, as_json: bool) -> None
     \b
     Example:  korvet tier verify orders --tier s3://bucket/prefix
     """
-    problems, rows = _run(_verified, where, namespace, topic)
+    problems, rows = _run(_verified, where, namespace, topic, redis_url)
     if as_json:
         names = ("topic", "partition", "segments", "bytes", "problems")
         show_json([dict(zip(names, row, strict=True)) for row in rows])
@@ -140,15 +141,23 @@ def verify(topic: str | None, where: str, namespace: str, as_json: bool) -> None
 
 
 async def _verified(
-    objects: Objects, namespace: str, topic: str | None
+    objects: Objects, namespace: str, topic: str | None, redis_url: str | None
 ) -> tuple[list[str], list[tuple[str, int, int, int, list[str]]]]:
-    from korvet.tier.survey import survey, verify
+    from korvet.tier.survey import survey, verify_newest
 
     found, rows = await survey(objects, namespace, topic), []
     for (name, number), snapshot in found.partitions.items():
-        one = await verify(objects, snapshot)
+        one = await verify_newest(objects, snapshot)
         rows.append((name, number, one.segments, one.size_bytes, one.problems))
-    return found.problems, rows
+    lost = []
+    if redis_url is not None:
+        _, done = await _recovered(objects, namespace, redis_url, take_over=False, execute=False)
+        lost = [
+            f"{one.topic}: Redis lacks something: {one.text}; see korvet tier recover"
+            for one in done
+            if one.status != "whole" and topic in (None, one.topic)
+        ]
+    return [*found.problems, *lost], rows
 
 
 @tier.command()

@@ -19,6 +19,7 @@ from korvet.tier.series import Series
 from korvet.tier.snapshot import Snapshot, TieredTopic, Topics, topics_folder
 
 _AT_ONCE: Final = 16
+_TRIES: Final = 4
 
 
 @dataclass(slots=True)
@@ -117,6 +118,23 @@ async def segments(gets: Gets, snapshot: Snapshot, problems: list[str]) -> Async
         for listed in shelf.members:
             if listed.next_offset > snapshot.log_start:
                 yield _Stored(listed.path(snapshot.folder), listed)
+
+
+async def verify_newest(objects: Objects, snapshot: Snapshot) -> Verified:
+    """As `verify`, and once more by the newest snapshot while that changes: retention deletes objects meanwhile.
+
+    :raises TierAway, DamagedSnapshot:
+    """
+    found = await verify(objects, snapshot)
+    for _ in range(_TRIES):
+        if not found.problems:
+            break
+        newest = await Series(objects, snapshot.folder, Snapshot.decoded).newest()
+        if newest is None or newest[1] == snapshot:
+            break
+        snapshot = newest[1]
+        found = await verify(objects, snapshot)
+    return found
 
 
 async def verify(objects: Objects, snapshot: Snapshot) -> Verified:

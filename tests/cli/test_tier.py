@@ -74,11 +74,15 @@ def test_recover_shows_first_and_then_does_it(
     def statuses(found: Any) -> Sequence[str]:
         return [one["status"] for one in found["done"]]
 
+    compared = "tier", "verify", "--tier", where, *TAIL, "--redis", redis_server.url
+    assert run(compared) == 1
+    assert capsys.readouterr().err.count("Redis lacks something") == 3
     assert statuses(shown(capsys, *words, code=1)) == ["create", "create", "enter"]
     with redis_server.client() as client:
         assert client.keys("*") == []
     assert statuses(shown(capsys, *words, "--execute")) == ["create", "create", "enter"]
     assert statuses(shown(capsys, *words, "--execute")) == ["whole", "whole"]
+    assert run(compared) == 0
     assert run(["tier", *words, *TAIL, "--dry-run"]) == 0
     assert "consumer groups" in capsys.readouterr().err
 

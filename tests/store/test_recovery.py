@@ -23,7 +23,7 @@ from korvet.tier.recovery import Done, Recovery
 from korvet.tier.segment import Footer, Writer, read_footer
 from korvet.tier.series import Series
 from korvet.tier.snapshot import Snapshot
-from korvet.tier.survey import newest_topics, survey, verify
+from korvet.tier.survey import newest_topics, survey, verify, verify_newest
 from korvet.tier.tier import Tier
 from tests.store.logs import NAMESPACE, Front, batch, front
 from tests.store.published import publish, tiered
@@ -334,4 +334,9 @@ async def test_verify_reads_all_and_names_what_is_damaged(server: Server, object
         assert found.segments == 2
         assert [paths[1] in problem for problem in found.problems] == [True]
     file.unlink()
-    assert [paths[1] in problem for problem in (await verify(objects, snapshot)).problems] == [True]
+    assert [paths[1] in problem for problem in (await verify_newest(objects, snapshot)).problems] == [True]
+    # Retention deleted it meanwhile.
+    less = replace(snapshot, log_start=12, members=snapshot.members[2:])
+    assert await Series(objects, snapshot.folder, Snapshot.decoded).add(1, less.encoded()) == 2
+    found = await verify_newest(objects, snapshot)
+    assert (found.segments, found.problems) == (1, [])

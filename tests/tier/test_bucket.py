@@ -16,6 +16,7 @@ pytestmark = pytest.mark.anyio
 RULES: list[Callable[[Objects], Awaitable[None]]] = [
     rules.test_store_that_keeps_the_rules_passes_its_trial,
     rules.test_ranges_of_an_object_are_read,
+    rules.test_objects_are_listed_by_the_begin_of_their_names,
     rules.test_put_may_be_repeated_but_replaces_nothing,
     rules.test_one_of_many_puts_at_once_wins,
     rules.test_deleted_object_is_missing_and_may_be_deleted_again,

@@ -33,6 +33,14 @@ async def test_ranges_of_an_object_are_read(objects: Objects) -> None:
         assert bytes(await objects.read(PATH, start, start + 1)) == b""
 
 
+async def test_objects_are_listed_by_the_begin_of_their_names(objects: Objects) -> None:
+    for name in ("05-a.segment", "05-b.segment", "06-a.segment", "050.snapshot"):
+        await objects.put(f"a/0/{name}", PARTS)
+    await objects.put("a/05/05-c.segment", PARTS)
+    assert sorted(await objects.beginning("a/0", "05-")) == [("a/0/05-a.segment", 13), ("a/0/05-b.segment", 13)]
+    assert await objects.beginning("a/1", "05-") == []
+
+
 async def test_put_may_be_repeated_but_replaces_nothing(objects: Objects) -> None:
     for _ in range(2):
         await objects.put(PATH, PARTS)
