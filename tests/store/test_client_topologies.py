@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,10 @@ from korvet.redis.wakeup import Wakeups
 from korvet.store import library
 from korvet.store.keys import Namespace
 from korvet.store.library import open_store
+from korvet.store.log import tier
+from korvet.store.log.tier import Upload
 from tests.store.logs import LARGE, batch, front, header
+from tests.store.sealed import index_at
 from tests.support.topologies import Cluster, running_cluster, running_sentinel
 
 pytestmark = pytest.mark.anyio
@@ -399,3 +403,27 @@ async def test_cancelled_reading_of_slots_leaves_no_connection() -> None:
                 while client.info("clients")["connected_clients"] > before:
                     await anyio.sleep(0.01)
         assert client.info()["total_connections_received"] > received + 10
+
+
+async def test_partition_with_segments_moves_while_it_is_trimmed(cluster: Cluster) -> None:
+    """Its list of segments moves first, and one trim does not name that key."""
+    async with front(cluster.url) as one:
+        partition = await one.partition()
+        for _ in range(4):
+            await one.append(partition, batch(3))
+        indexes = [await index_at(one, partition, at) for at in (3, 9)]
+        assert await tier.add(one.log, partition, Upload("segment", 0, 9, 300, 77, 99, 1000, *indexes), "token")
+        key, list_key = partition.keys.log, one.log.tier_keys(partition).tier
+        slot = slot_of(key)
+        source = next(node for node in cluster.nodes if node.port == _port_of(one.store.run_id(key), cluster))
+        target = next(node for node in cluster.nodes if node is not source)
+        with cluster.open_slot(slot, source, target):
+            cluster.ask(source, "MIGRATE", "127.0.0.1", target.port, list_key, 0, 60_000)
+            moving = [one.log.trim(partition, 4), tier.trim(one.log, partition, 6, partition.epoch)]
+            trims = [asyncio.ensure_future(trim) for trim in moving]
+            await anyio.sleep(0.1)
+            cluster.move_keys(slot, source, target)
+        assert [await trim for trim in trims] == [(0, 4), (0, 6)]
+        meta = await one.log.meta(partition)
+        assert meta is not None
+        assert (meta.start, meta.local_start, meta.tier_end, meta.tier) == (4, 6, 9, b"token")
