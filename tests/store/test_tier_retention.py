@@ -85,7 +85,7 @@ async def test_local_limits_remove_only_what_segments_hold(
     one: Front, local_ms: int, local_bytes: int, local_start: int
 ) -> None:
     partition = await _sealed(one)
-    limits = Retention(ms=-1, bytes=-1, local_ms=local_ms, local_bytes=local_bytes, is_tiered=True)
+    limits = Retention(ms=-1, bytes=-1, local_ms=local_ms, local_bytes=local_bytes)
     for _ in range(2):
         await enforce(one.log, partition, limits, 999)
         assert await _starts(one, partition) == (0, local_start)
@@ -94,7 +94,7 @@ async def test_local_limits_remove_only_what_segments_hold(
 async def test_local_limits_without_segments_remove_nothing(one: Front) -> None:
     partition = await one.partition()
     await one.append(partition, batch())
-    await enforce(one.log, partition, Retention(ms=-1, bytes=-1, local_ms=0, local_bytes=0, is_tiered=True), 5000)
+    await enforce(one.log, partition, Retention(ms=-1, bytes=-1, local_ms=0, local_bytes=0), 5000)
     assert await _starts(one, partition) == (0, 0)
 
 
@@ -104,7 +104,7 @@ async def test_local_limits_keep_what_is_not_archived(
 ) -> None:
     partition = await _sealed(one)
     committed = None if archived is None else Offset(archived, 0, partition.topic.id, "")
-    limits = Retention(ms=-1, bytes=-1, keeps_unarchived=True, local_ms=0, local_bytes=0, is_tiered=True)
+    limits = Retention(ms=-1, bytes=-1, keeps_unarchived=True, local_ms=0, local_bytes=0)
     await enforce(one.log, partition, limits, 999, committed)
     assert await _starts(one, partition) == starts
 
@@ -113,7 +113,7 @@ async def test_redis_keeps_nothing_that_segments_hold_while_memory_is_short(
     one: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partition = await _sealed(one)
-    limits = Retention(ms=-1, bytes=-1, is_tiered=True)
+    limits = Retention(ms=-1, bytes=-1)
     await enforce(one.log, partition, limits, 999)
     assert await _starts(one, partition) == (0, 0)
     monkeypatch.setattr(one.log.reserve, "is_used_up", lambda key: True)
@@ -128,7 +128,9 @@ async def test_limits_of_a_topic_in_the_tier_follow_its_configs(one: Front) -> N
 
     tiered = {"remote_storage_enable": " True", "retention_ms": "-1"}
     assert limits(retention_ms="-1", local_retention_ms="5") is None
-    assert limits(**tiered) == Retention(ms=-1, bytes=-1, is_tiered=True)
+    # The policy of the cluster may be another one by now.
+    assert limits(remote_storage_enable="true", cleanup_policy="compact") == Retention(ms=-1, bytes=-1)
+    assert limits(**tiered) == Retention(ms=-1, bytes=-1)
     assert limits(**tiered, retention_bytes="9", local_retention_ms="5") == Retention(
-        ms=-1, bytes=9, local_ms=5, local_bytes=9, is_tiered=True
+        ms=-1, bytes=9, local_ms=5, local_bytes=9
     )

@@ -49,14 +49,14 @@ class Retention:
     keeps_unarchived: bool = False
     local_ms: int = -1
     local_bytes: int = -1
-    is_tiered: bool = False
 
 
 def retention_of(catalog: Catalog, topic: Topic) -> Retention | None:
     """A topic's limits, or None if it keeps everything where it is."""
+    is_on = "delete" in split(catalog.setting(topic, "cleanup.policy"))
     limits = Retention(
-        ms=catalog.integer(topic, "retention.ms"),
-        bytes=catalog.integer(topic, "retention.bytes"),
+        ms=catalog.integer(topic, "retention.ms") if is_on else -1,
+        bytes=catalog.integer(topic, "retention.bytes") if is_on else -1,
         keeps_unarchived=keeps_unarchived(catalog, topic),
     )
     if is_tiered(topic.configs):
@@ -65,10 +65,8 @@ def retention_of(catalog: Catalog, topic: Topic) -> Retention | None:
             limits,
             local_ms=limits.ms if local_ms == _AS_WHOLE else local_ms,
             local_bytes=limits.bytes if local_bytes == _AS_WHOLE else local_bytes,
-            is_tiered=True,
         )
-    is_on = "delete" in split(catalog.setting(topic, "cleanup.policy"))
-    return limits if is_on and (limits.ms >= 0 or limits.bytes >= 0) else None
+    return limits if limits.ms >= 0 or limits.bytes >= 0 else None
 
 
 async def time_ms(namespace: Namespace, log: Log) -> int:
