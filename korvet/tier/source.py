@@ -45,7 +45,7 @@ from korvet.tier.segment import BLOCK_BYTES, INDEX_BYTES, Selected, batches
 
 log = structlog.get_logger()
 
-MOST_READ_BYTES: Final = 4 * BLOCK_BYTES
+MOST_READ_BYTES: Final = 2 * BLOCK_BYTES
 """The most bytes that one answer takes of a partition's segments, beside a first batch that is larger."""
 MOST_AHEAD_BYTES: Final = 16 * BLOCK_BYTES
 FAILED_S: Final = 2.0
@@ -53,8 +53,11 @@ _LISTED_WITHIN_S: Final = 5.0
 _FULL_S: Final = 10.0
 _FIRST_AHEAD_BYTES: Final = 2 * BLOCK_BYTES
 _MOST_SEARCHES: Final = 16
-_MOST_READS: Final = 512
+_MOST_LARGE: Final = 2
+_MOST_READS: Final = 128
 """Reads that run, or whose outcome nobody has taken yet."""
+_TAKEN_WITHIN_S: Final = 2.0
+"""The seconds for which what a read found is kept for its readers. Later ones look into the blocks."""
 _LEFT_S: Final = 5.0
 """The seconds after which a running read that nobody asks for any more makes room."""
 _AHEAD_S: Final = 10.0
@@ -125,6 +128,7 @@ class ColdReads:
         """Failed reads, and the bytes of the batches in answers."""
         self.searches = anyio.Semaphore(_MOST_SEARCHES)
         """The searches for a time, which hold some batches each."""
+        self._large = anyio.Semaphore(_MOST_LARGE)
         self._tasks = tasks
         self._reads: OrderedDict[_Key, _Read] = OrderedDict()
         """The last one that was asked for comes last."""
@@ -144,9 +148,6 @@ class ColdReads:
         """What memory has at an offset, or the read that looks for it; None if no more can run now."""
         now, key = source.logs.now(), source.key(want, meta)
         read = self._reads.get(key)
-        if read is not None and read.error is not None and now - read.asked_at > FAILED_S:
-            del self._reads[key]
-            read = None
         if read is None:
             if (cold := self._held(key.folder, meta, want.offset, most_bytes)) is not None:
                 return cold
@@ -184,14 +185,10 @@ class ColdReads:
     def _has_room(self, folder: str, now: float) -> bool:
         """True if a partition may have one more read. Outcomes that nobody took make room, then reads that nobody waits
         for, then those of the partition that has the most."""
-        kept = [key for key, read in self._reads.items() if read.done.done()]
-        kept_bytes = sum(len(cold.found.data) for key in kept if (cold := self._reads[key].cold) is not None)
-        for key in kept:
-            cold, error = self._reads[key].cold, self._reads[key].error
-            is_stale = now - self._reads[key].asked_at > (FAILED_S if error is not None else _LEFT_S)
-            if is_stale or kept_bytes > self.blocks.budget_bytes // 4 or len(self._reads) >= _MOST_READS:
-                del self._reads[key]
-                kept_bytes -= 0 if cold is None else len(cold.found.data)
+        if len(self._reads) < _MOST_READS:
+            return True
+        for key in [key for key, read in self._reads.items() if read.done.done()]:
+            del self._reads[key]
         if len(self._reads) < _MOST_READS:
             return True
         given_up = next(iter(self._reads))
@@ -219,9 +216,13 @@ class ColdReads:
             log.exception("a read of the tier failed", topic=partition.topic.name, partition=partition.index)
             read.error = KorvetError(str(error))
         finally:
-            read.asked_at = source.logs.now()
-            read.done.set_result(None)
-        if read.scope.cancelled_caught and self._reads.get(key) is read:
+            if not read.done.done():
+                read.done.set_result(None)
+            kept_s = FAILED_S if read.error is not None else _TAKEN_WITHIN_S if read.cold is not None else 0.0
+            asyncio.get_running_loop().call_later(kept_s, self._drop, key, read)
+
+    def _drop(self, key: _Key, read: _Read) -> None:
+        if self._reads.get(key) is read:
             del self._reads[key]
 
     async def _find(self, source: Source, partition: Partition, meta: Meta, offset: int, most_bytes: int) -> _Cold:
@@ -230,8 +231,7 @@ class ColdReads:
         while True:
             try:
                 member = await self.member(source, partition, meta, offset)
-                stored = self.stored(folder, member)
-                found = await self.blocks.find(stored, offset, most_bytes)
+                found = await self._find_in(self.stored(folder, member), offset, most_bytes)
             except ObjectMissing:
                 # Perhaps it was merged with others, and is gone since.
                 if is_fresh:
@@ -244,6 +244,14 @@ class ColdReads:
             if found.error is not None:
                 raise found.error
             offset = member.next_offset
+
+    async def _find_in(self, stored: Stored, offset: int, most_bytes: int) -> Found:
+        start, end = (await self.blocks.footer(stored)).span(offset, most_bytes)
+        if end - start <= 2 * MOST_READ_BYTES:
+            return await self.blocks.find(stored, offset, most_bytes)
+        # A batch that is very large.
+        async with self._large:
+            return await self.blocks.find(stored, offset, most_bytes)
 
     def _note(self, partition: Partition, key: _Key, error: KorvetError) -> None:
         """Count a failure, and log it if it is the tier's: once a minute."""
