@@ -8,8 +8,9 @@ A partition's turn has these steps. Anyone may repeat them after a crash between
 4. shelve the oldest segments of a long list
 5. publish a snapshot of what is durable in Redis
 6. delete the segments below the log start
+7. merge small neighbours (`merging`)
 
-The last two steps wait for Redis's disk, so the next segment is built beside them. Sealed batches stay in Redis until
+The last three steps wait for Redis's disk, so the next segment is built beside them. Sealed batches stay in Redis until
 retention trims them locally, or until memory is short.
 
 A partition whose turn fails waits longer each time, and no other one waits for it but for a place among `AT_ONCE`.
@@ -42,11 +43,12 @@ from korvet.store.log.partition import Meta, Partition
 from korvet.store.memory import Reserve
 from korvet.tier.building import Built, Gone, build, first_entry, last_entry
 from korvet.tier.manifest import object_path, shelf
+from korvet.tier.merging import merged
 from korvet.tier.objects import ObjectMissing, TierAway
 from korvet.tier.ownership import LOOK_S, NotOwner, Ownership
 from korvet.tier.publishing import Published, PublishedTopics, folder, last_footer, manifest
 from korvet.tier.removal import GRACE_S, Removal
-from korvet.tier.segment import DamagedSegment, Footer
+from korvet.tier.segment import Bytes, DamagedSegment, Footer, FooterTooLarge
 from korvet.tier.tier import Tier
 
 SEGMENT_BYTES: Final = 32 << 20
@@ -54,13 +56,14 @@ SEGMENT_BYTES: Final = 32 << 20
 LEAST_BYTES: Final = 1 << 20
 AT_ONCE: Final = 4
 """The partitions that have a turn at once, each with a segment in memory."""
-LEASE_MS: Final = 60_000
+LEASE_MS: Final = 30_000
 _LOOK_S: Final = 1.0
 _IDLE_LOOK_S: Final = 30.0
 _AGAIN_S: Final = 30.0
 """The time after which a partition without changes is looked at again: batches grow old."""
-_BUSY_S: Final = 15.0
+_BUSY_S: Final = 5.0
 _LEAST_AGE_S: Final = 10.0
+_MERGE_EVERY_S: Final = 60.0
 _FIRST_BACKOFF_S: Final = 1.0
 _MOST_BACKOFF_S: Final = 60.0
 _PUT_WITHIN_S: Final = 120.0
@@ -85,6 +88,7 @@ class _Work:
     again_at: float = inf
     """The time from which these may be old enough."""
     is_settling: bool = False
+    merge_at: float = -inf
     settled: tuple[int, ...] = ()
     """The values when all was published and deleted."""
     checked_epoch: int = -1
@@ -299,6 +303,8 @@ class Tierer:
             work.checked_epoch = meta.epoch
         is_on = not self._catalog.boolean(partition.topic, "remote.log.copy.disable")
         for _ in range(_SEGMENTS_OF_A_TURN):
+            if not await self._lease(partition):
+                return _BUSY_S
             has_sealed = is_on and await self._seal(partition, work, meta)
             is_short = self._is_short(partition)
             if has_sealed or (is_short and meta.local_start < meta.tier_end):
@@ -329,7 +335,7 @@ class Tierer:
             last = await self._last_footer(partition, meta)
         is_published = await work.published.publish(self._catalog.cluster_id, last)
         # A snapshot that lists an object whose records were not deleted yet would be recovered without it.
-        if is_published and await self._remove(partition, work, meta):
+        if is_published and await self._remove(partition, work, meta) and not await self._merge(partition, work):
             work.settled = self._values(meta)
 
     def _values(self, meta: Meta) -> tuple[int, ...]:
@@ -371,6 +377,37 @@ class Tierer:
     def _is_short(self, partition: Partition) -> bool:
         """True if the partition's server has little memory left."""
         return self._reserve.is_low(partition.keys.log, _SHORT)
+
+    async def _merge(self, partition: Partition, work: _Work) -> bool:
+        """Merge some small segments, now and then; true if it did, so that the next snapshot lists the merged one.
+
+        :raises TierAway, LostTier, StoreUnavailable, StoreError, DamagedManifest:
+        """
+        if anyio.current_time() < work.merge_at or not self._ownership.is_sure:
+            return False
+        work.merge_at = anyio.current_time() + _MERGE_EVERY_S
+        try:
+            target_bytes = self._target_bytes(partition.topic)
+            one = await merged(self._tier, self._namespace, self._log, partition, target_bytes)
+        except (ObjectMissing, DamagedSegment, FooterTooLarge) as error:
+            self._lines.write(
+                "error", "segments cannot be merged; run korvet tier verify",
+                partition=f"{partition.topic.name}-{partition.index}", reason=str(error),
+            )  # fmt: skip
+            return False
+        if one is None:
+            return False
+        where, name = folder(self._namespace, partition), str(ULID())
+        path = object_path(where, "segment", one.footer.first_offset, name)
+        await self._removal.doom(partition, [path, *(member.path(where) for member in one.members)])
+        await self._put(path, one.parts)
+        texts = [member.text().encode() for member in one.members]
+        footer = one.footer
+        if await calls.shelve(self._log, partition, texts, name, footer.footer_bytes, footer.crc, "segment"):
+            await self._removal.spare(partition, [path])
+            if work.footer is not None and work.footer.next_offset == footer.next_offset:
+                work.footer = footer
+        return True
 
     # ------------------------------------------------------------------ sealing
 
@@ -437,7 +474,7 @@ class Tierer:
         footer, name = built.footer, str(ULID())
         path = object_path(folder(self._namespace, partition), "segment", footer.first_offset, name)
         await self._removal.doom(partition, [path])
-        await self._put(path, built)
+        await self._put(path, built.parts)
         upload = calls.Upload(
             name=name,
             first=footer.first_offset,
@@ -458,7 +495,7 @@ class Tierer:
             await self._removal.spare(partition, [path])
         return added
 
-    async def _put(self, path: str, built: Built) -> None:
+    async def _put(self, path: str, parts: Sequence[Bytes]) -> None:
         """Put a segment, again and again for some seconds.
 
         :raises TierAway: it may be there nevertheless.
@@ -466,13 +503,10 @@ class Tierer:
         for pause_s in (*_PUT_PAUSES_S, inf):
             try:
                 with anyio.fail_after(_PUT_WITHIN_S):
-                    await self._tier.objects.put(path, built.parts)
+                    await self._tier.objects.put(path, parts)
                 return
             except TimeoutError:
-                raise TierAway(
-                    f"{self._tier.objects.name}/{path}: {built.footer.size_bytes} bytes took more than "
-                    f"{_PUT_WITHIN_S:g} s"
-                ) from None
+                raise TierAway(f"{self._tier.objects.name}/{path}: no answer within {_PUT_WITHIN_S:g} s") from None
             except TierAway:
                 if pause_s == inf:
                     raise

@@ -23,6 +23,7 @@ from korvet.store.log.room import Want
 from korvet.store.memory import Reserve
 from korvet.store.topics import create_topic, delete_topic
 from korvet.tier import ownership, removal, tierer
+from korvet.tier.blocks import Stored
 from korvet.tier.building import Gone
 from korvet.tier.manifest import Manifest, folder_of
 from korvet.tier.objects import Objects, TierAway
@@ -210,6 +211,43 @@ async def test_oldest_segments_of_a_long_list_are_shelved_and_go_with_their_shel
         folder = folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, 0)
         assert await paths_of(objects) == {each.path(folder) for each in (await listed(one, partition)).members}
         assert await read_all(one, partition, 1025) in before
+
+
+async def test_small_segments_are_merged_and_their_objects_go_after_the_quarantine(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = await filled(one, 12, 400)
+    before = await read_all(one, partition)
+    async with tiering(one, objects := Store()) as tiering_:
+        await tiering_.tend(partition)
+        await tiering_.tend(partition)
+        small = (await listed(one, partition)).members
+        monkeypatch.setattr(tierer, "SEGMENT_BYTES", 200_000)
+        monkeypatch.setattr(tierer, "_MERGE_EVERY_S", 0.0)
+        for work in tiering_._works.values():
+            work.merge_at = 0.0
+        await tiering_.tend(partition)
+        members = (await listed(one, partition)).members
+        assert len(members) == 1 < len(small)
+        assert len(await paths_of(objects)) == len(small) + 1
+        await trim_locally(one, partition)
+        one.log.forget()
+        assert await read_all(one, partition) == before
+        await _expire_doomed(one)
+        await tiering_.sweep()
+        folder = folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, 0)
+        assert await paths_of(objects) == {members[0].path(folder)}
+        # The next segment follows the merged one.
+        monkeypatch.setattr(tierer, "SEGMENT_BYTES", 1)
+        await one.append(partition, batch(3, LARGE))
+        await tiering_.tend(partition)
+        first, second = (await listed(one, partition)).members
+        where = (
+            Stored(tiering_._tier.gets, first.path(folder), first),
+            Stored(tiering_._tier.gets, second.path(folder), second),
+        )
+        footers = [await tiering_._tier.blocks.footer(each) for each in where]
+        assert footers[1].chain_before == footers[0].chain != 0
 
 
 # ---------------------------------------------------------------------- deaths
