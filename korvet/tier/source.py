@@ -258,11 +258,14 @@ class ColdReads:
         self.failures += 1
         if not isinstance(error, (TierAway, ObjectMissing, *Damaged)):
             return
-        if self._lines.take((partition.topic_id, partition.index, str(error))) is not None:
+        # A store that is away fails the reads of all partitions.
+        kind = () if isinstance(error, TierAway) else (partition.topic_id, partition.index, str(error))
+        if (left_out := self._lines.take(kind)) is not None:
             log.error(
                 "records of a partition cannot be read from the tier",
                 topic=partition.topic.name, partition=partition.index, offset=key.offset, reason=str(error),
                 repair=_repair(partition, error, self._held_member(*key)),
+                **({"left_out": left_out} if left_out else {}),
             )  # fmt: skip
 
     # ------------------------------------------------------------------ lists

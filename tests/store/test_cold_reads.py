@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+import structlog
 
 from korvet.codes import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, OFFSET_OUT_OF_RANGE, UNKNOWN_SERVER_ERROR
 from korvet.errors import DamagedLog, LostTier
@@ -357,14 +358,27 @@ async def test_failure_of_a_segment_concerns_its_range_alone(
         assert offsets(await ended(one, Want(partition, 90, 1), 1)) == [90]
 
 
-async def test_log_names_object_range_and_remedy_once(one: Front, caplog: pytest.LogCaptureFixture) -> None:
-    (partition, _), store = await filled(one), Store()
-    (path,) = await seal(one, store, partition, [0, 48])
-    await store.delete(path)
+async def test_log_has_one_line_for_a_store_that_is_away_and_one_for_each_damage(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "_FIRST_BACKOFF_S", 0.0)
+    (partition, _), store = await filled(one, 40, 100_000), Store()
+    paths = await seal(one, store, partition, [0, 60, 120])
     async with reader(one, store) as cold:
-        for offset in (0, 3, 6):
-            assert (await ended(one, Want(partition, offset, 1))).code == UNKNOWN_SERVER_ERROR
-        assert cold.failures == 3
+        with structlog.testing.capture_logs() as lines:
+            store.fails = 1000
+            for offset in (0, 3, 60):
+                assert (await ended(one, Want(partition, offset, 1))).code == KAFKA_STORAGE_ERROR
+        assert [line["repair"].split(":")[0] for line in lines] == ["readers try again until the store answers"]
+        store.fails = 0
+        for path in paths:
+            await store.delete(path)
+        with structlog.testing.capture_logs() as lines:
+            for offset in (6, 9, 63, 66):
+                assert (await ended(one, Want(partition, offset, 1))).code == UNKNOWN_SERVER_ERROR
+        assert [path in line["reason"] for path, line in zip(paths, lines, strict=True)] == [True, True]
+        assert [f"--before {end} " in line["repair"] for end, line in zip((60, 120), lines, strict=True)] == [True] * 2
+        assert cold.failures == 7
 
 
 # ---------------------------------------------------------------------- changes while somebody reads
