@@ -92,6 +92,23 @@ def test_error_names_the_environment_variable_that_the_value_came_from(
     assert shown.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "variables"),
+    [
+        (["serve"], ["LISTEN", "REDIS", "CONFIG", "CONSOLE_CONFIG", "TLS_KEY", "LOG_FORMAT"]),
+        (["topics", "list"], ["BOOTSTRAP_SERVER", "CLIENT_CONFIG"]),
+        (["console"], ["CONSOLE_LISTEN", "REDIS"]),
+        (["users", "list"], ["BOOTSTRAP_SERVER", "REDIS", "DATA_DIR"]),
+    ],
+)
+def test_help_names_the_environment_variables(
+    words: list[str], variables: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*words, "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert [name for name in variables if f"[env var: KORVET_{name}" not in shown] == []
+
+
 def test_unknown_environment_variable_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
