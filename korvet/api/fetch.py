@@ -43,7 +43,7 @@ from korvet.codes import (
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 from korvet.store.log.log import Log
-from korvet.store.log.room import PartitionRead, Want
+from korvet.store.log.memory.room import PartitionRead, Want
 from korvet.wire import requests
 from korvet.wire.writer import Fields
 

@@ -23,7 +23,7 @@ from korvet.redis.lone_node import has_all_slots, wanted_url
 from korvet.store.catalog.topic import parse_topic
 from korvet.store.keys import LOBBY, Namespace
 from korvet.store.library import QUESTION, State, judge, library_version
-from korvet.store.log.replicas import SILENT_S
+from korvet.store.log.partitions.replicas import SILENT_S
 from korvet.store.memory import RESERVED
 from korvet.store.rights import missing_text, throw_away_key
 

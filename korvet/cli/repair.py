@@ -15,7 +15,7 @@ from korvet.cli.kafka.records import Undecodable
 from korvet.cli.redis import Node, call_at, open_nodes, refuse_lone_node
 from korvet.errors import KorvetError
 from korvet.store.keys import Namespace, placed_batch
-from korvet.store.log.entries import parsed_entries
+from korvet.store.log.state.entries import parsed_entries
 
 
 class Damage(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from korvet.store.background.maintenance import enforce_retention
-from korvet.store.log.room import Want
+from korvet.store.log.memory.room import Want
 from korvet.store.topics import create_topic
 from tests.lua.log_scenes import NOW_MS, Scene, bases
 from tests.lua.partition import Loop

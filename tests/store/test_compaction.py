@@ -12,7 +12,7 @@ from korvet.redis.client import Purpose
 from korvet.store.background.compaction.due import Compaction
 from korvet.store.background.compaction.run import compact
 from korvet.store.background.retention import Retention, enforce
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from korvet.wire.batch import ZSTD
 from korvet.wire.compacted import delete_horizon_ms
 from korvet.wire.records import first_at_or_after

@@ -15,7 +15,7 @@ from korvet.redis.client import Purpose
 from korvet.store.background.compaction.due import Compaction
 from korvet.store.background.compaction.headroom import NoRoom
 from korvet.store.background.compaction.run import compact
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from tests.store.keyed import keyed
 from tests.store.logs import Front, header
 from tests.store.test_compaction_races import left_over

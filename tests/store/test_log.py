@@ -13,12 +13,12 @@ from korvet.codes import OUT_OF_ORDER_SEQUENCE_NUMBER
 from korvet.errors import SlotMoving, StoreUnavailable
 from korvet.redis.client import Argument, Buffer, Purpose
 from korvet.store.contract import GONE
-from korvet.store.log.append import Appending
-from korvet.store.log.entries import INLINE_LIMIT_BYTES
+from korvet.store.log.appending.append import Appending
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Partition
-from korvet.store.log.room import Want
-from korvet.store.log.times import MAX_TIMESTAMP, NOTHING
+from korvet.store.log.memory.room import Want
+from korvet.store.log.reading.times import MAX_TIMESTAMP, NOTHING
+from korvet.store.log.state.entries import INLINE_LIMIT_BYTES
+from korvet.store.log.state.partition import Partition
 from korvet.store.topics import create_topic, delete_topic
 from tests.store.logs import (
     EVERYTHING,

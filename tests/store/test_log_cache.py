@@ -13,11 +13,12 @@ from korvet.codes import OFFSET_OUT_OF_RANGE
 from korvet.redis.client import Argument, Purpose
 from korvet.store.catalog.topic import Topic
 from korvet.store.keys import Namespace
-from korvet.store.log import cache, read
-from korvet.store.log.cache import BatchCache
-from korvet.store.log.entries import Entry
-from korvet.store.log.partition import Meta, Partition
-from korvet.store.log.room import PartitionRead, Want
+from korvet.store.log.memory import cache
+from korvet.store.log.memory.cache import BatchCache
+from korvet.store.log.memory.room import PartitionRead, Want
+from korvet.store.log.reading import read
+from korvet.store.log.state.entries import Entry
+from korvet.store.log.state.partition import Meta, Partition
 from tests.store.logs import EVERYTHING, LARGE, Front, batch, header, messages_held, offsets, split, stored, until
 
 pytestmark = pytest.mark.anyio

@@ -17,9 +17,9 @@ from korvet.store.background.compaction.run import compact
 from korvet.store.background.maintenance import compact_all, enforce_retention
 from korvet.store.background.retention import Retention, enforce
 from korvet.store.capacity import log_bytes
-from korvet.store.log.partition import Meta, Partition
-from korvet.store.log.room import Want
-from korvet.store.log.times import MAX_TIMESTAMP
+from korvet.store.log.memory.room import Want
+from korvet.store.log.reading.times import MAX_TIMESTAMP
+from korvet.store.log.state.partition import Meta, Partition
 from tests.store.keyed import keyed
 from tests.store.logs import EVERYTHING, LARGE, NAMESPACE, Front, batch, codes, header, offsets
 from tests.store.test_record_storage import append, partition_of

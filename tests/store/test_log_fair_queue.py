@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from korvet.redis.client import Argument, Purpose
-from korvet.store.log.budget import AnswerBudget
-from korvet.store.log.fair_queue import WINDOW_BYTES
-from korvet.store.log.room import Want
+from korvet.store.log.memory.budget import AnswerBudget
+from korvet.store.log.memory.fair_queue import WINDOW_BYTES
+from korvet.store.log.memory.room import Want
 from tests.store.logs import EVERYTHING, Front, batch, offsets, until
 
 pytestmark = pytest.mark.anyio

@@ -12,11 +12,11 @@ from korvet.errors import StoreUnavailable
 from korvet.redis.resp import fail
 from korvet.store.catalog.topic import Topic
 from korvet.store.keys import Namespace
-from korvet.store.log.budget import AnswerBudget, Share
-from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, epoch_of_offset, parse_epochs
-from korvet.store.log.fair_queue import FairQueue
-from korvet.store.log.in_flight import SEQUENCES, InFlight
-from korvet.store.log.partition import Partition
+from korvet.store.log.memory.budget import AnswerBudget, Share
+from korvet.store.log.memory.fair_queue import FairQueue
+from korvet.store.log.state.epochs import check_leader_epoch, end_of_epoch, epoch_of_offset, parse_epochs
+from korvet.store.log.state.in_flight import SEQUENCES, InFlight
+from korvet.store.log.state.partition import Partition
 from korvet.wire.batch import HEADER, Batch
 from tests.oracle.batches import Batch as Script
 from tests.oracle.batches import encode

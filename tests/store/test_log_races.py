@@ -18,7 +18,7 @@ from korvet.redis.client import Purpose
 from korvet.store import library
 from korvet.store.catalog.topic import Topic
 from korvet.store.contract import GONE
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from korvet.store.topics import create_topic, delete_topic, grow_topic
 from tests.store.logs import LARGE, Front, batch, front, header, offsets, until
 from tests.support.redis import Server

@@ -15,15 +15,15 @@ from korvet.codes import OFFSET_OUT_OF_RANGE, OUT_OF_ORDER_SEQUENCE_NUMBER, TRAN
 from korvet.errors import StoreError, StoreUnavailable
 from korvet.redis.client import Purpose
 from korvet.store.groups.groups import Groups
-from korvet.store.log import markers
-from korvet.store.log.aborted import aborted_within
+from korvet.store.log.appending import markers
+from korvet.store.log.appending.markers import Ending
+from korvet.store.log.appending.membership import Membership
+from korvet.store.log.appending.verification import verify_together
 from korvet.store.log.log import Log
-from korvet.store.log.markers import Ending
-from korvet.store.log.membership import Membership
-from korvet.store.log.partition import Partition
-from korvet.store.log.partitions import Partitions
-from korvet.store.log.room import PartitionRead, Want
-from korvet.store.log.verification import verify_together
+from korvet.store.log.memory.room import PartitionRead, Want
+from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.log.reading.aborted import aborted_within
+from korvet.store.log.state.partition import Partition
 from korvet.store.outages import Outages
 from korvet.store.transactions.transactions import Member, Transactions
 from tests.api.data import records
@@ -169,7 +169,7 @@ async def test_failed_abort_holds_up_the_batches_behind_it(one: Front, monkeypat
             raise failures.pop()
         await abort(log, partition, than)
 
-    monkeypatch.setattr("korvet.store.log.append.abort_older", fail_once)
+    monkeypatch.setattr("korvet.store.log.appending.append.abort_older", fail_once)
     first, second = transactional(0, epoch=1), transactional(1, epoch=1)
     appends = [one.log.append(partition, header(data), data, Coordinator(9)) for data in (first, second)]
     with pytest.raises(StoreUnavailable):
@@ -294,7 +294,7 @@ async def test_records_whose_abort_is_trimmed_meanwhile_are_not_given_out(
     one: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partition = await one.partition()
-    read = importlib.import_module("korvet.store.log.read")
+    read = importlib.import_module("korvet.store.log.reading.read")
     ask = read.aborted_within
     assert await append(one, partition, transactional(0), Coordinator(7)) == (0, 0)
     assert await one.log.mark(partition, Ending(7, 5, 1, is_commit=False)) == 0
@@ -342,7 +342,7 @@ async def test_transaction_whose_first_batches_are_lost_does_not_go_on(one: Fron
 async def test_fetch_asks_once_for_aborted_transactions_under_an_open_one(
     one: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("korvet.store.log.aborted.AT_ONCE", 5)
+    monkeypatch.setattr("korvet.store.log.reading.aborted.AT_ONCE", 5)
     partition = await one.partition()
     name = partition.transaction_keys.aborted
     await one.append(partition, batch(100))

@@ -14,7 +14,7 @@ from korvet.redis.client import Purpose
 from korvet.store.catalog.topic import Topic
 from korvet.store.groups.groups import Groups
 from korvet.store.groups.types import CommitRequest, Offset
-from korvet.store.log.partition import Meta
+from korvet.store.log.state.partition import Meta
 from korvet.store.outages import Outages
 from korvet.store.topics import delete_topic
 from korvet.store.transactions.transactions import Transactions

@@ -15,9 +15,9 @@ from korvet.store.background.compaction.run import compact
 from korvet.store.background.record_inlets import RecordInlets
 from korvet.store.background.retention import Retention, enforce
 from korvet.store.catalog.settings import ConfigChange
-from korvet.store.log.budget import SLICE_BYTES
-from korvet.store.log.markers import Ending
-from korvet.store.log.partition import Partition
+from korvet.store.log.appending.markers import Ending
+from korvet.store.log.memory.budget import SLICE_BYTES
+from korvet.store.log.state.partition import Partition
 from korvet.store.topics import create_topic
 from korvet.wire.record_entries import arguments, split
 from tests.store.logs import NAMESPACE, Front

@@ -14,7 +14,7 @@ from anyio.abc import ByteStream
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from korvet.errors import StoreError, StoreUnavailable
-from korvet.store.log.replicas import Disk, UnconfirmedAppend, read_replication
+from korvet.store.log.partitions.replicas import Disk, UnconfirmedAppend, read_replication
 from tests.store.logs import batch, front, header
 from tests.store.test_log_transactions import Coordinator
 from tests.support.redis import Kind, Server, running_server

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from korvet.store.catalog.catalog import Catalog
     from korvet.store.groups.groups import Groups
     from korvet.store.keys import Namespace
-    from korvet.store.log.budget import Share
     from korvet.store.log.log import Log
-    from korvet.store.log.partition import Partition
+    from korvet.store.log.memory.budget import Share
+    from korvet.store.log.state.partition import Partition
     from korvet.store.outages import Outages
     from korvet.store.security.users import Users
     from korvet.store.transactions.transactions import Transactions

@@ -27,10 +27,10 @@ from korvet.errors import Disconnect, KorvetError, StoreFull
 from korvet.redis.reply import in_task
 from korvet.store.catalog.topic import Topic
 from korvet.store.contract import GONE, RESEND, VERIFY
-from korvet.store.log.append import Appending
-from korvet.store.log.partition import Partition
-from korvet.store.log.replicas import UnconfirmedAppend
-from korvet.store.log.verification import verify_together
+from korvet.store.log.appending.append import Appending
+from korvet.store.log.appending.verification import verify_together
+from korvet.store.log.partitions.replicas import UnconfirmedAppend
+from korvet.store.log.state.partition import Partition
 from korvet.wire import requests
 from korvet.wire.batch import Refusal
 from korvet.wire.writer import Fields

@@ -30,7 +30,7 @@ from korvet.server.bounds.stalled_requests import Queueing, StalledRequests
 from korvet.server.bounds.unread import Answered, Unread
 from korvet.server.ground.settings import ServerLimits
 from korvet.server.ground.tracing import Tracing
-from korvet.store.log.budget import AnswerBudget
+from korvet.store.log.memory.budget import AnswerBudget
 from korvet.wire.frames import SCRATCH_BYTES
 
 log = structlog.get_logger()

@@ -25,7 +25,7 @@ from korvet.server.conversation import unserved
 from korvet.server.conversation.metering import Metering
 from korvet.server.conversation.notes import Notes
 from korvet.server.ground.tracing import Trace
-from korvet.store.log.budget import Share
+from korvet.store.log.memory.budget import Share
 from korvet.wire.codec import RequestHeader, decode_header, decode_request
 from korvet.wire.requests import Entity
 from korvet.wire.schema import API_VERSIONS_KEY, has_top_level_error, is_known

@@ -24,10 +24,10 @@ from korvet.store.catalog.topic import Topic
 from korvet.store.groups.archived import archived_end, archived_offsets
 from korvet.store.groups.types import Offset
 from korvet.store.keys import Namespace
-from korvet.store.log.entries import Index, index_of
-from korvet.store.log.limits import keeps_unarchived
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.entries import Index, index_of
+from korvet.store.log.state.limits import keeps_unarchived
+from korvet.store.log.state.partition import Partition
 
 _MAX_SEARCH_STEPS = 64
 _MAX_CALLS = 1000

@@ -17,8 +17,8 @@ from korvet.store.groups.redis_mirror_calls import RedisGroupCalls
 from korvet.store.groups.redis_mirror_portions import AT_ONCE, Portion, replies
 from korvet.store.groups.types import TopicPartition, name_of
 from korvet.store.keys import Namespace
-from korvet.store.log.partition import Partition
-from korvet.store.log.room import Want
+from korvet.store.log.memory.room import Want
+from korvet.store.log.state.partition import Partition
 from korvet.store.outcomes import settled
 
 NOTE_MS: Final = 600_000

@@ -15,9 +15,9 @@ from korvet.redis.client import Purpose
 from korvet.store.background.compaction.plan import MOST_KEYS
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
-from korvet.store.log.entries import index_of
-from korvet.store.log.limits import keeps_unarchived
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.entries import index_of
+from korvet.store.log.state.limits import keeps_unarchived
+from korvet.store.log.state.partition import Partition
 
 if TYPE_CHECKING:
     from korvet.store.log.log import Log

@@ -30,13 +30,13 @@ from korvet.errors import KorvetError, SlotMoving, StoreError
 from korvet.redis.client import Argument
 from korvet.redis.reply import in_task
 from korvet.store.contract import GONE, RESEND, VERIFY
-from korvet.store.log.append_call import AppendCall, Appended, parsed
-from korvet.store.log.ends import tell_end
-from korvet.store.log.entries import Entry
-from korvet.store.log.markers import Ending, abort_older
-from korvet.store.log.membership import Membership
-from korvet.store.log.partition import Partition
-from korvet.store.log.partitions import Partitions
+from korvet.store.log.appending.append_call import AppendCall, Appended, parsed
+from korvet.store.log.appending.markers import Ending, abort_older
+from korvet.store.log.appending.membership import Membership
+from korvet.store.log.partitions.ends import tell_end
+from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.log.state.entries import Entry
+from korvet.store.log.state.partition import Partition
 from korvet.wire.batch import Batch
 
 _ATTEMPTS = 4

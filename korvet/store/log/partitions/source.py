@@ -1,8 +1,8 @@
 """Where a log's entries and batches are read: the partition's stream in Redis, and the keys of placed batches.
 
-`korvet.store.log.read` uses only this for batches that are not in memory, so a further source (older segments
+`korvet.store.log.reading.read` uses only this for batches that are not in memory, so a further source (older segments
 elsewhere) needs these four methods. A partition's offsets and epochs are no part of it: they are always those of Redis
-(`korvet.store.log.meta`).
+(`korvet.store.log.partitions.meta`).
 
 **Single records.** An entry of a batch is small, or its batch is placed and read by itself. An entry of a record holds
 the record, however large, and the mean size of past records says nothing about the next thousand. Each entry's index
@@ -19,9 +19,9 @@ from typing import Any
 from korvet.errors import KorvetError
 from korvet.redis.client import Purpose, Store
 from korvet.store.keys import placed_batch
-from korvet.store.log.entries import CorruptEntry, Entry, index_of
-from korvet.store.log.fair_queue import FairQueue, FairQueues
-from korvet.store.log.partition import Partition
+from korvet.store.log.memory.fair_queue import FairQueue, FairQueues
+from korvet.store.log.state.entries import CorruptEntry, Entry, index_of
+from korvet.store.log.state.partition import Partition
 
 
 class RedisSource:
@@ -36,7 +36,7 @@ class RedisSource:
         return self._queues.at(self._store.link(Purpose.READ, partition.keys.log))
 
     def entries(self, partition: Partition, offset: int, last_id: str, count: int) -> asyncio.Future[Any]:
-        """Queue the read of entries after an offset, for `korvet.store.log.entries.parsed_entries`."""
+        """Queue the read of entries after an offset, for `korvet.store.log.state.entries.parsed_entries`."""
         return self._range(partition, "XRANGE", f"{offset + 1}-0", last_id, count)
 
     def batch(self, partition: Partition, entry: Entry) -> asyncio.Future[Any]:

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from korvet.codes import CONCURRENT_TRANSACTIONS
 from korvet.redis.client import Purpose
 from korvet.store.contract import GONE
-from korvet.store.log.partition import Partition
-from korvet.store.log.partitions import Partitions
+from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.log.state.partition import Partition
 from korvet.wire.markers import marker
 
 _ATTEMPTS: Final = 2

@@ -14,8 +14,8 @@ from korvet.errors import DamagedLog, KorvetError, StoreError
 from korvet.rate_limited_log import LineBudget
 from korvet.redis.client import Purpose, Store
 from korvet.store.damaged_keys import repair_of, type_of
-from korvet.store.log.entries import FOREIGN, CorruptEntry
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.entries import FOREIGN, CorruptEntry
+from korvet.store.log.state.partition import Partition
 
 logger = structlog.get_logger()
 

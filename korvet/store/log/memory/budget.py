@@ -106,7 +106,7 @@ class AnswerBudget:
 class Share:
     """One connection's part of the budget: for its reads, and for answers that its client has not received.
 
-    ``finish`` orders it among the readers (`korvet.store.log.fair_queue`).
+    ``finish`` orders it among the readers (`korvet.store.log.memory.fair_queue`).
     """
 
     __slots__ = ("_budget", "finish", "held_bytes", "leaving_bytes")

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from korvet.redis.client import Buffer, Purpose
-from korvet.store.log.budget import SMALL_BYTES
-from korvet.store.log.cache import Batch
-from korvet.store.log.entries import FOREIGN, CorruptEntry, Entry, in_batches, parsed_entries
-from korvet.store.log.fair_queue import Reader, passed_on
-from korvet.store.log.partition import Partition
-from korvet.store.log.partitions import Partitions
+from korvet.store.log.memory.budget import SMALL_BYTES
+from korvet.store.log.memory.cache import Batch
+from korvet.store.log.memory.fair_queue import Reader, passed_on
+from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.log.state.entries import FOREIGN, CorruptEntry, Entry, in_batches, parsed_entries
+from korvet.store.log.state.partition import Partition
 from korvet.wire.batch import HEADER_BYTES
 
 _PIECE_BYTES = 128 << 10
@@ -21,7 +21,7 @@ _UNJOINABLE = (ValueError, IndexError, OverflowError, struct.error)
 
 
 class _Missing(NamedTuple):
-    """A batch that is not in memory, and its position in `korvet.store.log.cache`."""
+    """A batch that is not in memory, and its position in `korvet.store.log.memory.cache`."""
 
     position: int
     entry: Entry

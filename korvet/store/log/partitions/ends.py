@@ -4,7 +4,7 @@ The partition's channel announces the leader epoch and the end after each append
 message was true a moment ago. Without a message, so is any reply of Redis since the subscription began. The known
 values must be of the announced epoch, and have been read since the subscription began and since the last trim,
 compaction or deletion (`Wakeups.since`): the message of the next append hides theirs. This is the one rule by which a
-front-end answers out of its memory: for a reader at the end, and for entries (`korvet.store.log.cache`).
+front-end answers out of its memory: for a reader at the end, and for entries (`korvet.store.log.memory.cache`).
 
 The reply to an append here often arrives before its message. If the batch directly follows the last announced end,
 nothing came in between. Without a transaction, the batch does not affect the bound of the last stable offset. So the
@@ -13,9 +13,9 @@ message is known to the byte, and readers need not wait for it.
 
 from __future__ import annotations
 
-from korvet.store.log.partition import Ends, Meta, Partition
-from korvet.store.log.partitions import Partitions
-from korvet.store.log.room import Want
+from korvet.store.log.memory.room import Want
+from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.log.state.partition import Ends, Meta, Partition
 
 _UNKNOWN_ENDS = Ends(-1, -1)
 

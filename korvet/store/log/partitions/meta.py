@@ -9,8 +9,8 @@ from typing import Any
 
 from korvet.errors import StoreError, StoreUnavailable
 from korvet.redis.client import Purpose
-from korvet.store.log.partition import Meta, Partition
-from korvet.store.log.partitions import Partitions
+from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.log.state.partition import Meta, Partition
 
 META_FIELDS = (
     "topic_id", "start", "end", "epoch", "epochs", "run_id", "replid", "first_open", "last_aborted", "cleaned",

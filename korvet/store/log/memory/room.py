@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
-from korvet.store.log.budget import SLICE_BYTES, SMALL_BYTES, Share
-from korvet.store.log.epochs import EpochEnd
-from korvet.store.log.partition import Partition
+from korvet.store.log.memory.budget import SLICE_BYTES, SMALL_BYTES, Share
+from korvet.store.log.state.epochs import EpochEnd
+from korvet.store.log.state.partition import Partition
 
 MOST_ENTRIES = 1000
 """The most entries that an answer takes of a partition, because the loop handles them in one go."""

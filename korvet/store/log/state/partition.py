@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from korvet.store.catalog.topic import Topic
 from korvet.store.keys import PartitionKeys, TransactionLogKeys
-from korvet.store.log.in_flight import InFlight
-from korvet.store.log.limits import TopicLimits
+from korvet.store.log.state.in_flight import InFlight
+from korvet.store.log.state.limits import TopicLimits
 
 GUESSED_BATCH_BYTES = 1024
 _MOST_PAGES = 10_000
@@ -40,7 +40,7 @@ class Page(NamedTuple):
 
 class AbortedPages:
     """Consecutive pages of a partition's aborted transactions, from the lowest end, ``since``; see
-    `korvet.store.log.aborted`."""
+    `korvet.store.log.reading.aborted`."""
 
     __slots__ = ("_epoch", "_pages", "_since")
 

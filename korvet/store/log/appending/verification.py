@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from korvet.errors import KorvetError
 from korvet.redis.reply import in_task
-from korvet.store.log.append import Appending
-from korvet.store.log.membership import Membership
+from korvet.store.log.appending.append import Appending
+from korvet.store.log.appending.membership import Membership
 
 
 async def verify_together(appendings: Sequence[Appending]) -> None:

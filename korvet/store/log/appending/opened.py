@@ -16,10 +16,10 @@ from typing import Final, NamedTuple, TypeVar
 from korvet.codes import INVALID_RECORD, MESSAGE_TOO_LARGE
 from korvet.configs.schema_keywords import PATIENCE, OutOfPatience, spend
 from korvet.configs.value_schema import ValueSchema, is_made, value_schema
-from korvet.store.log.judge import MOST_ERRORS, Dated, date, date_at_once, is_short, judge_keys
-from korvet.store.log.limits import TopicLimits
-from korvet.store.log.partition import Partition
-from korvet.store.log.partitions import Partitions
+from korvet.store.log.appending.judge import MOST_ERRORS, Dated, date, date_at_once, is_short, judge_keys
+from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.log.state.limits import TopicLimits
+from korvet.store.log.state.partition import Partition
 from korvet.wire.batch import CODEC_MASK, Batch, Refusal, refusal
 from korvet.wire.recompressed import recompressed
 from korvet.wire.record_entries import SplitRecord, TooManyRecords, split
@@ -69,7 +69,7 @@ async def opened_for(log: Partitions, partition: Partition, batch: Batch, data: 
 
 
 async def dated_for(log: Partitions, batch: Batch, data: bytes | memoryview) -> Dated | Refusal:
-    """As `korvet.store.log.judge.date`, in a thread if it may take long."""
+    """As `korvet.store.log.appending.judge.date`, in a thread if it may take long."""
     found = date_at_once(batch, data) or await log.in_thread(partial(date, batch, data))
     assert found is not None
     return found

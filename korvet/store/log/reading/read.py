@@ -36,18 +36,18 @@ from korvet.codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from korvet.errors import KorvetError, StoreError, StoreFull
-from korvet.store.log.aborted import aborted_within
-from korvet.store.log.batches import Fetched, fetch_until_gap
-from korvet.store.log.budget import SLICE_BYTES, SMALL_BYTES, Share
-from korvet.store.log.cache import Run, is_settled
-from korvet.store.log.ends import known_ends, learn_ends
-from korvet.store.log.entries import FOREIGN, CorruptEntry, Entry, parsed_entries
-from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, parse_epochs
-from korvet.store.log.fair_queue import passed_on
-from korvet.store.log.meta import Unreadable, meta_of, request_meta
-from korvet.store.log.partition import Meta, Partition
-from korvet.store.log.partitions import Partitions
-from korvet.store.log.room import MOST_ENTRIES, Expected, FetchRoom, PartitionRead, Want, expected
+from korvet.store.log.memory.budget import SLICE_BYTES, SMALL_BYTES, Share
+from korvet.store.log.memory.cache import Run, is_settled
+from korvet.store.log.memory.fair_queue import passed_on
+from korvet.store.log.memory.room import MOST_ENTRIES, Expected, FetchRoom, PartitionRead, Want, expected
+from korvet.store.log.partitions.ends import known_ends, learn_ends
+from korvet.store.log.partitions.meta import Unreadable, meta_of, request_meta
+from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.log.reading.aborted import aborted_within
+from korvet.store.log.reading.batches import Fetched, fetch_until_gap
+from korvet.store.log.state.entries import FOREIGN, CorruptEntry, Entry, parsed_entries
+from korvet.store.log.state.epochs import check_leader_epoch, end_of_epoch, parse_epochs
+from korvet.store.log.state.partition import Meta, Partition
 from korvet.wire.batch import TRANSACTIONAL, placed_in_log
 
 _ATTEMPTS = 4

@@ -39,7 +39,7 @@ from korvet.redis.client import Argument, Store
 from korvet.redis.link import Link
 from korvet.redis.resp import fail, pack_command
 from korvet.store.contract import GONE
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 
 _FRESH_S = 1.0
 """The age of knowledge, in seconds, after which a front-end queries again."""

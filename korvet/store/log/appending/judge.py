@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from korvet.codes import INVALID_RECORD, INVALID_TIMESTAMP
-from korvet.store.log.limits import TopicLimits
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.limits import TopicLimits
+from korvet.store.log.state.partition import Partition
 from korvet.wire.batch import CODEC_MASK, LOG_APPEND_TIME, Batch, Refusal, refusal
 from korvet.wire.compacted import keyless
 from korvet.wire.records import NO_TIMESTAMP, TooLong, UndecodableRecords, dated

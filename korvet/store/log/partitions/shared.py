@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from korvet.redis.client import Store
-from korvet.store.log.budget import AnswerBudget
-from korvet.store.log.cache import BatchCache
-from korvet.store.log.damage import Damage
-from korvet.store.log.fair_queue import FairQueues
-from korvet.store.log.replicas import Replicas
+from korvet.store.log.memory.budget import AnswerBudget
+from korvet.store.log.memory.cache import BatchCache
+from korvet.store.log.memory.fair_queue import FairQueues
+from korvet.store.log.partitions.damage import Damage
+from korvet.store.log.partitions.replicas import Replicas
 from korvet.store.memory import Reserve
 from korvet.store.threads import FairThreads
 

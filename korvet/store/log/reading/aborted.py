@@ -11,9 +11,9 @@ Source: TransactionIndex.collectAbortedTxns
 from __future__ import annotations
 
 from korvet.redis.client import Purpose
-from korvet.store.log.meta import meta_in_reply, request_meta
-from korvet.store.log.partition import Meta, Page, Partition
-from korvet.store.log.partitions import Partitions
+from korvet.store.log.partitions.meta import meta_in_reply, request_meta
+from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.log.state.partition import Meta, Page, Partition
 
 AT_ONCE = 1000
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from korvet.redis.client import Argument, Purpose
 from korvet.store.keys import temporary_batch
-from korvet.store.log.entries import INLINE_LIMIT_BYTES
-from korvet.store.log.membership import Membership
-from korvet.store.log.partition import Partition
-from korvet.store.log.partitions import Partitions
+from korvet.store.log.appending.membership import Membership
+from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.log.state.entries import INLINE_LIMIT_BYTES
+from korvet.store.log.state.partition import Partition
 from korvet.wire.batch import Batch
 
 TEMPORARY_MS = 60_000

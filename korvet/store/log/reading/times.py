@@ -8,10 +8,10 @@ from typing import NamedTuple
 from korvet.errors import StoreError
 from korvet.redis.client import Purpose
 from korvet.store.contract import GONE
-from korvet.store.log.batches import read_entry
-from korvet.store.log.entries import Entry
-from korvet.store.log.partition import Partition
-from korvet.store.log.partitions import Partitions
+from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.log.reading.batches import read_entry
+from korvet.store.log.state.entries import Entry
+from korvet.store.log.state.partition import Partition
 from korvet.wire.batch import CODEC_MASK, HEADER, Batch
 from korvet.wire.records import UndecodableRecords, first_at_or_after
 

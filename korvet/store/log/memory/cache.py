@@ -12,8 +12,8 @@ future), or known by its entry alone. It comes here by
 **Trust.** There are two rules, and the log's source stays the authority in both:
 
 - The batch of an entry never changes. So bytes serve every reader that has an equal entry, however it came by that.
-- An entry is as current as the ends of the log (`korvet.store.log.ends`). It serves without a question to the source
-  while the channel has had no message that makes it void (`Wakeups.since`), and the log its leader epoch.
+- An entry is as current as the ends of the log (`korvet.store.log.partitions.ends`). It serves without a question to
+  the source while the channel has had no message that makes it void (`Wakeups.since`), and the log its leader epoch.
 
 **Bounds.** One budget counts all. The least recently used go first, and all that is unused for `KEPT_S`. Reading ahead
 stops at its share of the budget. So too many readers do not evict each other's batches.
@@ -28,10 +28,10 @@ from itertools import islice
 from typing import Any
 
 from korvet.redis.client import Buffer
-from korvet.store.log.entries import Entry
-from korvet.store.log.fair_queue import Reader, passed_on
-from korvet.store.log.partition import Meta, Partition
-from korvet.store.log.room import MOST_ENTRIES
+from korvet.store.log.memory.fair_queue import Reader, passed_on
+from korvet.store.log.memory.room import MOST_ENTRIES
+from korvet.store.log.state.entries import Entry
+from korvet.store.log.state.partition import Meta, Partition
 
 AHEAD_SHARE = 4
 """Batches read ahead and not yet fetched may take one part in so many of the budget."""

@@ -16,11 +16,11 @@ from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
 from korvet.store.contract import GONE
 from korvet.store.keys import Namespace
-from korvet.store.log.limits import TopicLimits, keeps_unarchived, limits_of
-from korvet.store.log.partition import Partition
-from korvet.store.log.rules import rules_of
-from korvet.store.log.shared import Shared
-from korvet.store.log.source import RedisSource
+from korvet.store.log.partitions.shared import Shared
+from korvet.store.log.partitions.source import RedisSource
+from korvet.store.log.state.limits import TopicLimits, keeps_unarchived, limits_of
+from korvet.store.log.state.partition import Partition
+from korvet.store.log.state.rules import rules_of
 from korvet.store.memory import ProducerRoom
 from korvet.store.outcomes import settled
 
@@ -56,7 +56,7 @@ class Partitions:
         self.replicas, self.damage = shared.replicas, shared.damage
         self.reserve: ProducerRoom = shared.reserve
         self.asked: dict[Any, tuple[asyncio.Future[Any] | None, asyncio.Future[Any]]] = {}
-        """The requests under way of `korvet.store.log.read`."""
+        """The requests under way of `korvet.store.log.reading.read`."""
         self.now = asyncio.get_running_loop().time
         self._namespace = namespace
         self._catalog = catalog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 
 
 class Membership(Protocol):
