@@ -9,7 +9,7 @@ Source: KafkaApis.handleOffsetCommitRequest, OffsetMetadataManager.commitOffset
 
 from __future__ import annotations
 
-from korvet.api import IF_ALONE, Answer, api
+from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
@@ -33,7 +33,7 @@ def _check(_ctx: Context, rights: Rights, request: requests.OffsetCommitRequest)
     return needs.refusal(refused_offsets(request, GROUP_AUTHORIZATION_FAILED))
 
 
-@api(8, 2, 9, needs=_check, start=IF_ALONE)
+@api(8, 2, 9, needs=_check)
 async def handle(ctx: Context, request: requests.OffsetCommitRequest) -> Answer:
     """Commit offsets; partitions that do not exist are refused before the call to the group."""
     sorted_ = await sort_offsets(ctx, request, await known_topics(ctx, indexed(request.topics)))

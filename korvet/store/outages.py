@@ -23,7 +23,6 @@ import anyio
 from korvet.errors import KorvetError, StoreRefusing
 from korvet.redis.client import Store
 from korvet.redis.link import Link
-from korvet.redis.reply import in_task
 from korvet.redis.resp import pack_command
 from korvet.store.keys import Namespace
 
@@ -172,7 +171,6 @@ class Outages:
 
         :raises KorvetError: the server does not answer.
         """
-        await in_task()
         link = self._store.coordination(key)
         if link is not None:
             probe = self._probes.get(link.name)

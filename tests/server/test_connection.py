@@ -8,7 +8,7 @@ import socket
 import struct
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -17,7 +17,8 @@ from structlog.testing import capture_logs
 
 from korvet.api import Answer
 from korvet.api.shared.context import Context
-from korvet.errors import MalformedRequest
+from korvet.errors import MalformedRequest, StoreUnavailable
+from korvet.server.conversation.connection import Connection
 from tests.server.script import BEGUN, PLAIN, REPEATED, SILENT, STARTED, Script, named, serving, until
 from tests.support.wire import frame, raw_client, request
 
@@ -136,16 +137,44 @@ async def test_begun_request_that_needs_a_task_goes_on_in_that_of_its_connection
         assert (await client.answer())[0] == ord("a")
 
 
-async def test_handler_that_waits_for_something_else_than_redis_without_a_task_is_a_defect() -> None:
-    class Wrong(Script):
-        async def begin(self, ctx: Context, request: Any) -> Answer:
-            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+@pytest.mark.parametrize("error", [None, StoreUnavailable("lost")], ids=["a result", "an exception"])
+async def test_begun_request_that_waits_for_something_else_than_redis_gets_it_in_the_task(error: Any) -> None:
+    waiting: list[asyncio.Future[None]] = []
+    tasks: list[asyncio.Task[Any] | None] = []
 
-    with capture_logs() as logs:
-        async with serving(Wrong()) as running, raw_client(running.port) as client:
-            client.send(named(BEGUN, "a"))
-            assert int.from_bytes((await client.answer())[1][:2], "big", signed=True) == ErrorCode.unknown_server_error
-    assert ["outside of a task" in str(entry["exc_info"]) for entry in logs] == [True]
+    class Waiting(Script):
+        async def begin(self, ctx: Context, request: Any) -> Answer:
+            tasks.append(asyncio.current_task())
+            waiting.append(asyncio.get_running_loop().create_future())
+            try:
+                await waiting[0]
+            except StoreUnavailable as lost:
+                assert lost is error
+            tasks.append(asyncio.current_task())
+            return NO_ERROR
+
+    async with serving(Waiting()) as running, raw_client(running.port) as client:
+        client.send(named(BEGUN, "a"))
+        await until(lambda: bool(waiting))
+        waiting[0].set_exception(error) if error else waiting[0].set_result(None)
+        assert (await client.answer())[0] == ord("a")
+    assert tasks[0] is None and tasks[1] is not None
+
+
+async def test_next_request_of_a_client_that_does_not_read_begins_once_it_reads() -> None:
+    """Its answer would be memory."""
+    script = Script()
+    async with serving(script) as running, raw_client(running.port) as client:
+        await until(lambda: len(running.server.open_connections) == 1)
+        connection = cast(Connection, next(iter(running.server.open_connections)))
+        connection.pause_writing()
+        client.send(named(BEGUN, "a"))
+        await until(lambda: len(connection.answering.requests) == 1)
+        assert not script.begun
+        connection.resume_writing()
+        await until(lambda: "a" in script.begun)
+        script.begun["a"].set_result(NO_ERROR)
+        assert (await client.answer())[0] == ord("a")
 
 
 async def test_begun_request_is_answered_while_the_connection_drains() -> None:

@@ -12,6 +12,7 @@ import anyio
 from korvet.api.shared.loop_turns import SLICE, LoopTurns
 from korvet.api.shared.telemetry import Peer, Telemetry, shown
 from korvet.configs.client_metrics import Traits
+from korvet.redis.reply import in_task
 from korvet.security.protocol import Security
 from korvet.store.every import Sweeps
 
@@ -130,6 +131,9 @@ class Context:
 
     async def gathered(self, things: Sequence[T], call: Callable[[T], Awaitable[R]]) -> list[R]:
         """The results of a call for each item, some at a time, so that other requests get their turns."""
+        if len(things) == 1:
+            return [await call(things[0])]
+        await in_task()
         found: list[R] = []
         async for some in self.sliced(things, AT_ONCE):
             found += await asyncio.gather(*map(call, some))

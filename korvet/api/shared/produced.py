@@ -154,7 +154,6 @@ async def _settled(ctx: Context, pending: Pending) -> Fields:
     try:
         code, base_offset, log_start, _ = await pending.appending
         if pending.unconfirmed is not None and code == 0:
-            await in_task()
             is_confirmed = await log.replicas.confirmed(pending.unconfirmed, pending.timeout_s)
             code = 0 if is_confirmed else NOT_ENOUGH_REPLICAS_AFTER_APPEND
     except KorvetError as error:

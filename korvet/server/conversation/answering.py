@@ -4,7 +4,7 @@ The API of a request says when its handler begins (`korvet.api.Start`):
 
 - pipelined: when the request arrives, unless one ahead of it holds it back. A request holds back the pipelined ones
   after it from its first step, if that does not send its commands, until it has its answer.
-- if alone: when the request arrives, if no other one is in flight.
+- if alone: when the request arrives, if no other one is in flight, and the connection does not pause.
 - in turn: when the request is the first, so no request that may wait overtakes another.
 
 A handler that begins on arrival is stepped without a task, by each reply of Redis. When it has ended, and its request
@@ -104,11 +104,15 @@ class Answering:
             if self._held_back or not self._begin(request):
                 self._held_back += 1
         elif request.api is not None and request.api.start is IF_ALONE and not (self.requests or request.header):
-            request.begin(self._moved)
+            conversation = self._conversation
+            if conversation.takes and conversation.begins:
+                request.begin(self._moved)
         self.requests.append(request)
         self.charged_bytes += request.charge
         self._connections.charged_bytes += request.charge
-        if request.stage is not CALLING:
+        if request.stage is ENDED:
+            self._moved(request)
+        elif request.stage is not CALLING:
             self.wake()
 
     def _meter(self, request: Request, meters: Meters, size_bytes: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.loop_turns import LoopTurns
 from korvet.api.shared.telemetry import Peer
 from korvet.metrics.requests import RequestFigures
-from korvet.redis.reply import Reply, stepping
+from korvet.redis.reply import Reply
 from korvet.security.principal import ANONYMOUS
 from korvet.security.rights import Rights
 from korvet.security.sasl import Login
@@ -66,7 +67,7 @@ class Request:
     """
 
     __slots__ = (
-        "_moved", "_reply", "_steps", "answer", "answer_frame", "api", "charge", "context", "correlation_id", "error",
+        "_awaited", "_moved", "_steps", "answer", "answer_frame", "api", "charge", "context", "correlation_id", "error",
         "frame", "header", "is_held_back", "metering", "notes", "request", "stage", "writing",
     )  # fmt: skip
     answer: Answer
@@ -78,7 +79,8 @@ class Request:
     frame: bytes | memoryview
     """Its bytes, if it has a header."""
     _steps: Coroutine[Any, Any, Answer]
-    _reply: Reply
+    _awaited: Any
+    """The future that its last step waits for; None if it waits only for its turn in the task."""
     _moved: Callable[[Request], None]
 
     def __init__(self, correlation_id: int, charge: int) -> None:
@@ -120,31 +122,27 @@ class Request:
 
     def _step(self) -> None:
         """Run its handler to its next wait."""
-        steps, was, stepping[0] = self._steps, stepping[0], True
+        steps = self._steps
         try:
-            reply = steps.send(None) if self.metering is None else self.metering.call(steps.send, None)
-            if reply is None:
-                self.stage = IN_TASK
-            elif isinstance(reply, Reply) and reply.then is None:
-                # As a task does, or the reply would refuse to be awaited.
-                reply._asyncio_future_blocking = False
-                reply.then = self._go_on
-                self.stage, self._reply = CALLING, reply
-            else:
-                steps.close()
-                raise RuntimeError(f"{steps} waits for {reply} outside of a task")
+            awaited = steps.send(None) if self.metering is None else self.metering.call(steps.send, None)
+            if awaited is not None:
+                # As a task does, or others could not await it.
+                awaited._asyncio_future_blocking = False
+            self.stage, self._awaited = IN_TASK, awaited
+            if isinstance(awaited, Reply) and awaited.then is None:
+                self.stage, awaited.then = CALLING, self._go_on
         except StopIteration as end:
             self.stage, self.answer = ENDED, end.value
         except asyncio.CancelledError:
             self.fail(RuntimeError("a call of the request was cancelled"))
         except Exception as error:
             self.fail(error)
-        finally:
-            stepping[0] = was
 
     def __await__(self) -> Generator[Any, None, Answer]:
         if self.stage is QUEUED:
             self._begin()
+        elif self._awaited is not None:
+            return _after(self._awaited, self._steps)
         return self._steps.__await__()
 
     def end(self, answer: Answer) -> None:
@@ -159,7 +157,7 @@ class Request:
         """Drop it without an answer."""
         self.error = None
         if self.stage is CALLING:
-            self._reply.then = None
+            self._awaited.then = None
         if self.stage in (CALLING, IN_TASK):
             self._steps.close()
 
@@ -181,6 +179,16 @@ class Request:
     def is_unanswered(self) -> bool:
         """True if its client wants no answer, as for a Produce with acks=0."""
         return getattr(self.request, "acks", None) == 0
+
+
+def _after(awaited: asyncio.Future[Any], steps: Coroutine[Any, Any, Answer]) -> Generator[Any, None, Answer]:
+    """The further steps of a coroutine, in a task, after the future for which it waits."""
+    if not awaited.done():
+        awaited._asyncio_future_blocking = True
+        # The coroutine itself gets the future's exception.
+        with suppress(Exception):
+            yield awaited
+    return (yield from steps.__await__())
 
 
 class Seen(NamedTuple):

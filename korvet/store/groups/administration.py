@@ -11,6 +11,7 @@ import structlog
 from korvet.codes import GROUP_ID_NOT_FOUND
 from korvet.errors import KorvetError, StoreError
 from korvet.redis.client import Purpose, Store
+from korvet.redis.reply import in_task
 from korvet.store.groups import replies
 from korvet.store.groups.call import GroupCalls
 from korvet.store.groups.offsets import Offsets
@@ -117,6 +118,7 @@ class Administration:
             except KorvetError as error:
                 outcomes[at] = error
 
+        await in_task()
         async with anyio.create_task_group() as tasks:
             for at, outcome in enumerate(outcomes):
                 if outcome in (0, GROUP_ID_NOT_FOUND):

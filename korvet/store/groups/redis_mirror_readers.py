@@ -10,6 +10,7 @@ import anyio
 
 from korvet.codes import GROUP_ID_NOT_FOUND
 from korvet.errors import KorvetError
+from korvet.redis.reply import in_task
 from korvet.store.calls import StateRoom
 from korvet.store.groups.call import chunks
 from korvet.store.groups.redis_mirror import INTERVAL_S, PATIENCE_S, RedisMirror
@@ -73,6 +74,7 @@ class Readers:
         keys, names = [self._reader(client_id, client_host)], list(map(name_of, partitions[:_MOST_NOTED]))
         if not self._may_note(keys[0], group_id, names):
             return
+        await in_task()
         try:
             with anyio.fail_after(PATIENCE_S):
                 for some in chunks(names, AT_ONCE):

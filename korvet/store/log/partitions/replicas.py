@@ -37,6 +37,7 @@ from korvet.errors import SlotMoving, StoreError, StoreUnavailable
 from korvet.rate_limited_log import RateLimitedLog
 from korvet.redis.client import Argument, Store
 from korvet.redis.link import Link
+from korvet.redis.reply import in_task
 from korvet.redis.resp import fail, pack_command
 from korvet.store.contract import GONE
 from korvet.store.log.state.partition import Partition
@@ -278,6 +279,7 @@ class Replicas:
             self._join(append)
         assert append.joined_at is not None
         if not append.future.done():
+            await in_task()
             with anyio.move_on_after(max(0.0, append.joined_at + timeout_s - self._now())):
                 await append.future
             if append.future.cancelled():
