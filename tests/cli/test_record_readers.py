@@ -91,7 +91,7 @@ def test_members_of_a_group_share_a_topic(broker: KorvetServer, name: str) -> No
         assert committed_offsets(two, name) == {TopicPartition(name, 0): 1, TopicPartition(name, 1): 1}
 
 
-def test_member_asks_again_for_offsets_that_it_did_not_learn(
+def test_member_reads_offsets_again_that_it_did_not_learn(
     broker: KorvetServer, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created(broker.port, name)

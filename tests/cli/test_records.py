@@ -45,7 +45,7 @@ def test_lines_are_stored_and_shown(korvet: Korvet, send: Produce, topic: str) -
     assert korvet("topics", "consume", topic) == (0, "hello\n\nw\N{LATIN SMALL LETTER O WITH DIAERESIS}rld\n", "")
 
 
-def test_produce_tells_stored_offsets_as_json(send: Produce, topic: str) -> None:
+def test_produce_prints_stored_offsets_as_json(send: Produce, topic: str) -> None:
     send(topic, b"a\n")
     code, out, _ = send(topic, b"b\nc\n", "--json")
     assert (code, json.loads(out)) == (

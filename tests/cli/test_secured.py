@@ -343,7 +343,7 @@ HANDSHAKE = b"\0\0\0\1\0\0\0\0\0\1\0\x0dSCRAM-SHA-512"
         ([frame(HANDSHAKE[:6])], "cannot be decoded"),
     ],
 )
-def test_server_that_cheats_in_a_login_is_told(
+def test_server_that_cheats_in_a_login_is_reported(
     korvet: Callable[..., Shown], tmp_path: Path, answers: list[bytes], complaint: str
 ) -> None:
     file = tmp_path / "client.properties"

@@ -123,7 +123,7 @@ def test_console_without_logins_is_at_the_loopbacks_port_alone(alone: Path) -> N
         assert ask(url, "GET", "/livez?a=/topics")[:2] == (200, "ok\n")
 
 
-def test_process_that_is_away_is_told_and_harms_nothing(tmp_path: Path) -> None:
+def test_process_that_is_away_is_reported_and_harms_nothing(tmp_path: Path) -> None:
     with http_port(Port(), tmp_path / "missing") as url:
         assert ask(url, "GET", "/topics")[:2] == (503, "the console does not answer now; the log says why\n")
         assert ask(url, "GET", "/livez")[0] == 200

@@ -166,7 +166,7 @@ def test_readers_of_committed_records_get_no_record_before_its_abort(log: Scene)
 
 
 @kafka("UnifiedLogTest.testAbortedTransactionSpanningMultipleSegments")
-def test_readers_are_told_of_an_aborted_transaction_of_several_batches(log: Scene) -> None:
+def test_readers_learn_of_an_aborted_transaction_of_several_batches(log: Scene) -> None:
     log.write(137, 1, 2, 3)
     log.write(137, 4, 5, 6)
     assert log.fetch(is_committed=True).last_stable == 0

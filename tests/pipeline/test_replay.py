@@ -235,7 +235,7 @@ def test_only_rows_still_to_write_are_judged(spark: SparkSession) -> None:
 
 
 @pytest.mark.scene
-def test_statistics_of_files_tell_what_reading_the_rows_would(spark: SparkSession, tmp_path: Path) -> None:
+def test_statistics_of_files_say_what_reading_the_rows_would(spark: SparkSession, tmp_path: Path) -> None:
     rows = numbered(spark, COUNT, PARTITIONS, first=1)
     path = write(rows, tmp_path, "told")
     write(numbered(spark, 10, 1, first=COUNT + 1), tmp_path, "told")
@@ -247,7 +247,7 @@ def test_statistics_of_files_tell_what_reading_the_rows_would(spark: SparkSessio
     assert told.records == COUNT + 10
 
 
-def test_statistics_of_files_with_deleted_rows_tell_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_statistics_of_files_with_deleted_rows_do_not_count(spark: SparkSession, tmp_path: Path) -> None:
     path = write(numbered(spark, 30, 1), tmp_path, "silent")
     spark.sql(f"alter table delta.`{path}` set tblproperties ('delta.enableDeletionVectors' = 'true')")
     spark.sql(f"delete from delta.`{path}` where offset = 3")
@@ -263,7 +263,7 @@ def told_of(**changed: object) -> File:
     return File(size_bytes=3000, is_whole=True, statistics=statistics(json.dumps(told)))
 
 
-def test_statistics_of_files_tell_their_rows_if_each_file_tells_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_of_files_count_rows_if_each_file_has_all(monkeypatch: pytest.MonkeyPatch) -> None:
     later = {"partition": 4, "timestamp": "2026-01-03T00:00:00.001Z"}
     found = statistics_of_files([told_of(), told_of(maxValues=later)])
     assert found is not None
@@ -285,7 +285,7 @@ def test_statistics_of_files_tell_their_rows_if_each_file_tells_all(monkeypatch:
     assert statistics_of_files([told_of()]) is not None and statistics_of_files([told_of()] * 2) is None
 
 
-def test_statistics_tell_the_same_if_the_writer_had_another_time_zone(spark: SparkSession, tmp_path: Path) -> None:
+def test_statistics_are_the_same_if_the_writer_had_another_time_zone(spark: SparkSession, tmp_path: Path) -> None:
     session = session_like(spark)
     session.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
     told = statistics_of_files(listed(open_table(spark, write(numbered(session, 30, 1), tmp_path, "zoned"), "zoned")))

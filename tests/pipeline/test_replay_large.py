@@ -180,7 +180,7 @@ def test_topic_that_was_made_anew_before_a_large_row_gets_nothing(
 
 
 @pytest.mark.usefixtures("few_bytes")
-def test_run_does_not_go_on_behind_a_large_row_if_another_run_did(
+def test_run_does_not_go_on_after_a_large_row_if_another_run_did(
     spark: SparkSession, broker: KorvetServer, tmp_path: Path
 ) -> None:
     table_of(spark, tmp_path, (50, 2000))

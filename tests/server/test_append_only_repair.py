@@ -107,7 +107,7 @@ async def test_server_that_does_not_start_names_the_repair_which_says_what_is_lo
     assert await entries(data) == 50
 
 
-async def test_zeros_behind_the_last_command_are_cut_off_alone(data: Path) -> None:
+async def test_zeros_after_the_last_command_are_cut_off_alone(data: Path) -> None:
     """A file system may leave them after a power cut."""
     size = newest(data).stat().st_size
     newest(data).write_bytes(newest(data).read_bytes() + bytes(4096))
@@ -126,7 +126,7 @@ async def test_damaged_transaction_is_cut_off_as_a_whole(data: Path) -> None:
     assert await entries(data) == ENTRIES - 1
 
 
-async def test_files_behind_a_damaged_one_are_lost_and_the_server_starts(data: Path) -> None:
+async def test_files_after_a_damaged_one_are_lost_and_the_server_starts(data: Path) -> None:
     path = newest(data)
     later = path.with_name("appendonly.aof.2.incr.aof")
     shutil.copy(path, later)
@@ -139,7 +139,7 @@ async def test_files_behind_a_damaged_one_are_lost_and_the_server_starts(data: P
     assert await entries(data) == 50
 
 
-async def test_damaged_snapshot_is_told_by_the_start_and_refused_by_the_repair(data: Path) -> None:
+async def test_damaged_snapshot_is_reported_by_the_start_and_refused_by_the_repair(data: Path) -> None:
     flip(newest(data).with_name("appendonly.aof.1.base.rdb"), 20)
     with pytest.raises(BaseException) as failed:
         await entries(data)
@@ -173,7 +173,7 @@ async def test_repair_is_refused_while_the_server_runs(data: Path, capsys: pytes
         assert found.exists()
 
 
-def test_start_tells_how_much_of_the_end_is_missing(data: Path) -> None:
+def test_start_logs_how_much_of_the_end_is_missing(data: Path) -> None:
     path, directory = newest(data), data / "appendonlydir"
     note_size(directory)
     size = path.stat().st_size

@@ -36,7 +36,7 @@ async def test_answers_leave_in_the_order_of_the_requests() -> None:
         assert [(await client.answer())[0] for _ in range(3)] == [ord("a"), ord("b"), ord("c")]
 
 
-async def test_only_requests_with_start_begin_behind_a_parked_request() -> None:
+async def test_only_requests_with_start_begin_after_a_parked_request() -> None:
     script = Script()
     script.gate("a")
     async with serving(script) as running, raw_client(running.port) as client:
@@ -258,7 +258,7 @@ async def test_connection_whose_future_was_cancelled_ends_alone(kind: int) -> No
     assert [entry["log_level"] for entry in logs if "exc_info" in entry] == ["error"]
 
 
-async def test_server_that_ends_unasked_says_so() -> None:
+async def test_server_that_ends_unexpectedly_says_so() -> None:
     """A process that stayed without its listener would serve nobody."""
     with pytest.raises(ExceptionGroup) as raised:
         async with serving(Script()) as running:
@@ -268,7 +268,7 @@ async def test_server_that_ends_unasked_says_so() -> None:
     assert raised.group_contains(RuntimeError, match="the server of connections ended, and nobody stopped it")
 
 
-async def test_request_behind_a_pause_begins_in_doubt() -> None:
+async def test_request_after_a_pause_begins_in_doubt() -> None:
     """Its client may have left meanwhile, which the connection learns only after it has read the request."""
     script = Script()
     script.cannot_begin = {"a", "b"}

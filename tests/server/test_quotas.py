@@ -57,7 +57,7 @@ def in_debt(port: int, topic: str, name: str, size: int) -> None:
 
 
 @kafka("ClientQuotaManagerTest.testQuotaViolation")
-def test_a_produce_over_the_quota_is_stored_and_requests_behind_it_wait(port: int) -> None:
+def test_a_produce_over_the_quota_is_stored_and_requests_after_it_wait(port: int) -> None:
     topic, name = created(port), limited(port, producer_byte_rate=10_000)
     with client(port, name) as one:
         assert spend(one, topic, 5_000) == 0
@@ -157,13 +157,13 @@ def test_a_client_over_its_part_of_time_is_throttled_with_any_request(port: int)
 
 
 @kafka("RequestQuotaTest.testResponseThrottleTimeWhenBothProduceAndRequestQuotasViolated")
-def test_the_longer_of_two_throttle_times_is_told(port: int) -> None:
+def test_the_longer_of_two_throttle_times_is_answered(port: int) -> None:
     topic, name = created(port), limited(port, producer_byte_rate=1_000, request_percentage=0.0001)
     with client(port, name) as one:
         assert spend(one, topic, 5_000) > 1_000
 
 
-def test_requests_behind_a_throttled_one_wait_even_if_they_were_read(port: int) -> None:
+def test_requests_after_a_throttled_one_wait_even_if_they_were_read(port: int) -> None:
     name = limited(port, request_percentage=0.0001)
     with client(port, name) as one:
         one.ask("api_versions", 2)

@@ -173,7 +173,7 @@ async def test_commands_without_a_connection_fail_at_once_with_known_outcome(own
         assert isinstance(await outcome(store.fcall_placed("korvet_version", (KEY,), [b"x"], 1000)), StoreUnavailable)
 
 
-async def test_store_tells_of_a_new_history_before_a_command_reaches_the_server(own_server: Server) -> None:
+async def test_store_announces_a_new_history_before_a_command_reaches_the_server(own_server: Server) -> None:
     async with open_store(own_server.url) as store:
         before, told = store.run_id(KEY), []
         store.on_history_change(lambda: told.append(store.run_id(KEY)))
@@ -359,7 +359,7 @@ async def test_call_with_more_arguments_than_its_bound_is_not_sent(server: Serve
             await store.fcall(Purpose.COORDINATE, "korvet_version", (), "surplus")
 
 
-async def test_server_that_tells_no_limits_costs_one_connection_at_a_time(
+async def test_server_that_hides_its_limits_costs_one_connection_at_a_time(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as one behind a proxy that swallows CONFIG: each try ends its connection before the next one."""

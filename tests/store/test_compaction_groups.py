@@ -152,7 +152,7 @@ async def test_log_with_too_many_groups_is_not_compacted(one: Front) -> None:
     assert len(await command(one, "XINFO", "GROUPS", key)) == 1000
 
 
-async def test_blocked_reader_of_a_compacted_log_is_answered_and_may_ask_again(
+async def test_blocked_reader_of_a_compacted_log_is_answered_and_may_read_again(
     redis_server: Server, one: Front
 ) -> None:
     partition = await filled(one, 12)

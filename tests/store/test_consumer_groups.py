@@ -305,7 +305,7 @@ async def test_consumer_group_whose_members_all_expired_becomes_empty_and_expire
     ]
 
 
-async def test_list_asks_for_the_states_of_wanted_groups_alone(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_list_reads_the_states_of_wanted_groups_alone(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user without rights could make a front-end ask for thousands of groups, and be shown none."""
     ids = sorted(new_group() for _ in range(3))
     for group_id in ids:

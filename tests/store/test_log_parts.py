@@ -183,7 +183,7 @@ def test_known_end_of_a_partition_never_goes_back_within_an_epoch() -> None:
 
 
 @pytest.mark.anyio
-async def test_batch_behind_a_failed_one_waits_until_the_failed_one_returns() -> None:
+async def test_batch_after_a_failed_one_waits_until_the_failed_one_returns() -> None:
     in_flight, loop = InFlight(), asyncio.get_running_loop()
     first, second = loop.create_future(), loop.create_future()
     for sequence, reply in ((0, first), (3, second)):
@@ -212,7 +212,7 @@ async def test_producer_that_begins_anew_does_not_wait() -> None:
 
 
 @pytest.mark.anyio
-async def test_batch_behind_a_failed_one_waits_across_the_wrap_of_sequences() -> None:
+async def test_batch_after_a_failed_one_waits_across_the_wrap_of_sequences() -> None:
     in_flight, reply = InFlight(), asyncio.get_running_loop().create_future()
     in_flight.add(sent(SEQUENCES - 2), reply)
     fail(reply, StoreUnavailable("lost"))

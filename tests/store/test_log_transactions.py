@@ -68,7 +68,7 @@ async def committed(front: Front, partition: Partition, offset: int) -> Partitio
     return found
 
 
-async def test_log_asks_the_coordinator_once_for_each_transaction(one: Front) -> None:
+async def test_log_calls_the_coordinator_once_for_each_transaction(one: Front) -> None:
     partition, coordinator = await one.partition(), Coordinator()
     sizes = [10, LARGE, 10, LARGE, 10]
     sent = [transactional(number, size=size) for number, size in enumerate(sizes)]
@@ -83,7 +83,7 @@ async def test_log_asks_the_coordinator_once_for_each_transaction(one: Front) ->
     assert len(coordinator.asked) == 2
 
 
-async def test_refused_batch_holds_up_the_batches_behind_it(one: Front) -> None:
+async def test_refused_batch_holds_up_the_batches_after_it(one: Front) -> None:
     """Otherwise the log would take the second batch for the producer's first, and the first would come too late."""
     partition, coordinator = await one.partition(), Coordinator(failures=1)
     first, second = transactional(0), transactional(1)
@@ -96,7 +96,7 @@ async def test_refused_batch_holds_up_the_batches_behind_it(one: Front) -> None:
 
 
 @pytest.mark.parametrize("size", [10, LARGE])
-async def test_batch_that_fails_again_when_resent_holds_up_the_batches_behind_it(one: Front, size: int) -> None:
+async def test_batch_that_fails_again_when_resent_holds_up_the_batches_after_it(one: Front, size: int) -> None:
     partition, coordinator = await one.partition(), Coordinator(ordinal_=cast(int, "none"))
     first, second = transactional(0, size=size), transactional(1, size=size)
     appends = [one.log.append(partition, header(data), data, coordinator) for data in (first, second)]
@@ -124,7 +124,7 @@ async def test_batches_sent_together_are_verified_together(one: Front) -> None:
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-async def test_batches_refused_together_hold_up_the_batches_behind_them(one: Front, is_away: bool) -> None:
+async def test_batches_refused_together_hold_up_the_batches_after_them(one: Front, is_away: bool) -> None:
     topic, coordinator = (
         await one.topic(2),
         Coordinator(failures=int(is_away), code=0 if is_away else TRANSACTION_ABORTABLE),
@@ -158,7 +158,7 @@ async def test_transactions_of_older_histories_are_aborted_before_verified_batch
     assert [(await each).base_offset for each in appends] == [2, 2]
 
 
-async def test_failed_abort_holds_up_the_batches_behind_it(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_abort_holds_up_the_batches_after_it(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = await one.partition()
     assert await append(one, partition, transactional(0), Coordinator(7)) == (0, 0)
 
@@ -339,7 +339,7 @@ async def test_transaction_whose_first_batches_are_lost_does_not_go_on(one: Fron
     assert (await append(one, await one.partition(), transactional(3), coordinator))[0] == code
 
 
-async def test_fetch_asks_once_for_aborted_transactions_under_an_open_one(
+async def test_fetch_reads_aborted_transactions_under_an_open_one_once(
     one: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("korvet.store.log.reading.aborted.AT_ONCE", 5)

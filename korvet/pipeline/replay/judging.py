@@ -107,9 +107,9 @@ def statistics(text: str | None) -> _Statistics | None:
 
 def row_bytes(files: Sequence[File]) -> float | None:
     """The files' bytes per row by their statistics; None if these do not say."""
-    told = [(file.size_bytes, file.statistics.num_records) for file in files if file.statistics is not None]
-    rows = sum(records for _, records in told)
-    return sum(size for size, _ in told) / rows if rows else None
+    known = [(file.size_bytes, file.statistics.num_records) for file in files if file.statistics is not None]
+    rows = sum(records for _, records in known)
+    return sum(size for size, _ in known) / rows if rows else None
 
 
 def statistics_of_files(files: Sequence[File]) -> Judged | None:
@@ -120,18 +120,18 @@ def statistics_of_files(files: Sequence[File]) -> Judged | None:
 
     Source: Delta's protocol, per-file statistics. Times in it are cut to ms, as those of records are.
     """
-    told = [file.statistics for file in files if file.is_whole and file.statistics is not None]
-    if not files or len(files) > _MOST_FILES or len(told) < len(files):
+    known = [file.statistics for file in files if file.is_whole and file.statistics is not None]
+    if not files or len(files) > _MOST_FILES or len(known) < len(files):
         return None
-    oldest_ms = min(_ms(file.min_values.timestamp) for file in told)
-    if oldest_ms <= 0 or any(file.null_count != _NO_NULLS for file in told):
+    oldest_ms = min(_ms(file.min_values.timestamp) for file in known)
+    if oldest_ms <= 0 or any(file.null_count != _NO_NULLS for file in known):
         return None
-    first, last = min(file.min_values.partition for file in told), max(file.max_values.partition for file in told)
+    first, last = min(file.min_values.partition for file in known), max(file.max_values.partition for file in known)
     return Judged(
-        records=sum(file.num_records for file in told),
+        records=sum(file.num_records for file in known),
         partitions=range(first, last + 1),
         oldest_ms=oldest_ms,
-        newest_ms=max(_ms(file.max_values.timestamp) for file in told),
+        newest_ms=max(_ms(file.max_values.timestamp) for file in known),
         timeless=0,
         ends={},
     )

@@ -215,8 +215,8 @@ def _looked(
     try:
         files = listed(table) if may_be_small else []
         is_told = may_be_small and config.is_whole and not starts and subject.version == table.newest
-        told = statistics_of_files(files) if is_told else None
-        judged = judge(rows) if told is None else told
+        known = statistics_of_files(files) if is_told else None
+        judged = judge(rows) if known is None else known
     except SPARK_ERRORS as error:
         raise PipelineError(
             f"{table.path} cannot be read ({failure(error)}); restore it, or name another version: the newest is "

@@ -90,10 +90,10 @@ class Administration:
 
         Leaves out unreadable groups, and groups on a failing server, whose failure is added to ``failures``.
         """
-        asked = (self._calls.call("korvet_group_state", group_id) for group_id in group_ids)
+        calls = (self._calls.call("korvet_group_state", group_id) for group_id in group_ids)
         states: dict[str, Mapping[str, Any] | None] = {}
         unreadable: dict[str, StoreError] = {}
-        for group_id, outcome in zip(group_ids, await settled(asked), strict=True):
+        for group_id, outcome in zip(group_ids, await settled(calls), strict=True):
             if isinstance(outcome, StoreError):
                 unreadable[group_id] = outcome
             elif isinstance(outcome, KorvetError):

@@ -140,9 +140,11 @@ class Offsets:
         code, codes = 0, list[int]()
         for some in chunks(partitions, _AT_ONCE) if partitions else [()]:
             names = [name_of(partition) for partition, _ in some]
-            code, told = await self._calls.call("korvet_group_offset_delete", group_id, partitions=names)
-            codes += told
-            await self._mirror.uncommitted(group_id, [one for one, of in zip(some, told, strict=False) if of == 0])
+            code, some_codes = await self._calls.call("korvet_group_offset_delete", group_id, partitions=names)
+            codes += some_codes
+            await self._mirror.uncommitted(
+                group_id, [one for one, of in zip(some, some_codes, strict=False) if of == 0]
+            )
             if code != 0:
                 break
         return code, codes

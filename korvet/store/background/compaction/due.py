@@ -69,14 +69,14 @@ async def due_of(log: Log, partition: Partition, settings: Compaction, now_ms: i
     if await log.meta(partition) is None:
         return None
     name, meta = partition.keys.log, partition.keys.meta
-    asked = log.store.call(
+    reply = log.store.call(
         Purpose.READ, meta, "HMGET", meta, "run_id", "epoch", "start", "end", "first_open", "cleaned"
     )
     ends = [
         log.store.call(Purpose.READ, name, *command, "COUNT", 1)
         for command in (("XRANGE", name, "-", "+"), ("XREVRANGE", name, "+", "-"))
     ]
-    run_id, epoch, start, end, first_open, cleaned = await asked
+    run_id, epoch, start, end, first_open, cleaned = await reply
     (found, last) = [await one for one in ends]
     if run_id is None or not found or not last:
         return None

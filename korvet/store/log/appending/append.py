@@ -33,7 +33,7 @@ from korvet.store.contract import GONE, RESEND, VERIFY
 from korvet.store.log.appending.append_call import AppendCall, Appended, parsed
 from korvet.store.log.appending.markers import Ending, abort_older
 from korvet.store.log.appending.membership import Membership
-from korvet.store.log.partitions.ends import tell_end
+from korvet.store.log.partitions.ends import announce_end
 from korvet.store.log.partitions.partitions import Partitions
 from korvet.store.log.state.entries import Entry
 from korvet.store.log.state.partition import Partition
@@ -163,9 +163,9 @@ class Appending(AppendCall):
         If an earlier batch was sent again meanwhile, the transaction may be open here by now.
         """
         partition = self._partition
-        is_asked = partition.repairs == self._repairs
+        is_due = partition.repairs == self._repairs
         for _ in range(_ATTEMPTS):
-            if is_asked and (code := await self._ask()) != 0:
+            if is_due and (code := await self._ask()) != 0:
                 return Appended(code, -1, -1, -1)
             appended = await self._send_again()
             if appended.code == CONCURRENT_TRANSACTIONS and self._ordinal is not None:
@@ -180,7 +180,7 @@ class Appending(AppendCall):
                 appended = await self._send_again()
             if appended.code != VERIFY:
                 break
-            is_asked = True
+            is_due = True
         if appended.code in (VERIFY, CONCURRENT_TRANSACTIONS):
             self._fail(StoreError("the partition is not in the transaction yet"))
         return appended
@@ -249,7 +249,7 @@ class Appending(AppendCall):
                 partition, appended.base_offset, entry, data, since=partition.since, epoch=epoch, is_settled=is_plain
             )
             if is_plain:
-                tell_end(log, partition, appended.leader_epoch, appended.base_offset, next_offset)
+                announce_end(log, partition, appended.leader_epoch, appended.base_offset, next_offset)
 
 
 def _alone(data: bytes | memoryview) -> bytes | memoryview:

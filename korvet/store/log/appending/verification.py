@@ -30,10 +30,10 @@ async def verify_together(appendings: Sequence[Appending]) -> None:
             asking.setdefault(membership, []).append(one)
     for membership, some in asking.items():
         try:
-            told = await membership.ordinals([one.partition for one in some])
+            ordinals = await membership.ordinals([one.partition for one in some])
         except KorvetError as error:
             for one in some:
                 one.refuse(error, error)
             continue
-        for one, (code, ordinal) in zip(some, told, strict=True):
+        for one, (code, ordinal) in zip(some, ordinals, strict=True):
             one.send_verified(code, ordinal)

@@ -56,7 +56,7 @@ class FairQueue:
         self._window_bytes = window_bytes
         self._under_way_bytes = 0
         self._now = 0
-        self._asked = 0
+        self._count = 0
         self._queue: list[tuple[int, int, int, asyncio.Future[None]]] = []
 
     @property
@@ -79,9 +79,9 @@ class FairQueue:
             self._under_way_bytes += size_bytes
             self._now = max(self._now, start)
             return
-        self._asked += 1
+        self._count += 1
         turn = asyncio.get_running_loop().create_future()
-        heappush(self._queue, (start, self._asked, size_bytes, turn))
+        heappush(self._queue, (start, self._count, size_bytes, turn))
         try:
             await turn
         except BaseException:

@@ -43,7 +43,7 @@ def known_ends(log: Partitions, partition: Partition) -> Ends:
     return ends if epoch == partition.epoch else _UNKNOWN_ENDS
 
 
-def tell_end(log: Partitions, partition: Partition, epoch: int, base: int, end: int) -> None:
+def announce_end(log: Partitions, partition: Partition, epoch: int, base: int, end: int) -> None:
     """Announce a local append without a transaction to readers, before the channel's message."""
     message, before = log.wakeups.latest(partition.channel), b"%d %d" % (epoch, base)
     if message is not None and (message == before or message.startswith(before + b" ")):

@@ -55,7 +55,7 @@ class Partitions:
         self._decoders = shared.decoders
         self.replicas, self.damage = shared.replicas, shared.damage
         self.reserve: ProducerRoom = shared.reserve
-        self.asked: dict[Any, tuple[asyncio.Future[Any] | None, asyncio.Future[Any]]] = {}
+        self.reads_in_flight: dict[Any, tuple[asyncio.Future[Any] | None, asyncio.Future[Any]]] = {}
         """The requests under way of `korvet.store.log.reading.read`."""
         self.now = asyncio.get_running_loop().time
         self._namespace = namespace
@@ -237,8 +237,8 @@ class Partitions:
         """
         failures: list[KorvetError] = []
         for some in _slices(self._all_partitions(topic)):
-            told = await settled(self._ask_to_delete(partition, partition.topic_id) for partition in some)
-            for partition, outcome in zip(some, told, strict=True):
+            outcomes = await settled(self._ask_to_delete(partition, partition.topic_id) for partition in some)
+            for partition, outcome in zip(some, outcomes, strict=True):
                 if not isinstance(outcome, KorvetError) and outcome[1]:
                     (outcome,) = await settled([self._delete(partition, partition.topic_id)])
                 if isinstance(outcome, KorvetError):

@@ -53,7 +53,7 @@ _NO_DISK = (
     "the server cannot tell what is on its disk: korvet.acks.fsync needs Redis 7.2 or Valkey, with appendonly yes"
 )
 _INFO = pack_command(("INFO", "server", "replication", "persistence"))
-_CAN_TELL = pack_command(("WAITAOF", 0, 0, 1))
+_KNOWS_DISK = pack_command(("WAITAOF", 0, 0, 1))
 """It is answered at once, or refused as one that waits would be."""
 _LOOK_S = 0.05
 _FLUSH_MS = 1000
@@ -344,14 +344,14 @@ class _Server:
             self._informed = self._loop.create_future()
             self._informed.add_done_callback(self._note_info)
             if on_disk:
-                can_tell: asyncio.Future[Any] = self._loop.create_future()
-                can_tell.add_done_callback(self._note_refusal)
-                link.send(can_tell, _CAN_TELL)
+                knows: asyncio.Future[Any] = self._loop.create_future()
+                knows.add_done_callback(self._note_refusal)
+                link.send(knows, _KNOWS_DISK)
             link.send(self._informed, _INFO)
         return self._informed
 
-    def _note_refusal(self, can_tell: asyncio.Future[Any]) -> None:
-        error = None if can_tell.cancelled() else can_tell.exception()
+    def _note_refusal(self, knows: asyncio.Future[Any]) -> None:
+        error = None if knows.cancelled() else knows.exception()
         self.no_disk = f"{_NO_DISK} ({error})" if isinstance(error, StoreError) else ""
 
     def _note_info(self, informed: asyncio.Future[bytes]) -> None:

@@ -38,9 +38,9 @@ async def aborted_within(
             at = page.until + 1
             continue
         until = "+inf" if page is None else page.until
-        asked = log.store.call(Purpose.READ, name, "ZRANGE", name, at, until, "BYSCORE", "LIMIT", 0, AT_ONCE)
+        reply = log.store.call(Purpose.READ, name, "ZRANGE", name, at, until, "BYSCORE", "LIMIT", 0, AT_ONCE)
         meta_reply = request_meta(log, partition)
-        members = [tuple(map(int, member.split())) for member in await asked]
+        members = [tuple(map(int, member.split())) for member in await reply]
         now = await meta_in_reply(log, partition, meta_reply)
         if now is None or now.start > offset or (now.epoch, now.cleaned) != (meta.epoch, meta.cleaned):
             return None

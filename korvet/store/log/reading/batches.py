@@ -148,7 +148,7 @@ def _batched(log_key: str, entries: Sequence[Entry], *, may_join: bool) -> Seque
             if at == 0:
                 raise CorruptEntry(log_key, f"{entry.next_offset}-0", FOREIGN) from None
             return in_batches(entries[:at], may_join=may_join)
-    raise CorruptEntry(log_key, f"{entries[0].next_offset}-0", "cannot be joined with the entries behind it")
+    raise CorruptEntry(log_key, f"{entries[0].next_offset}-0", "cannot be joined with the entries after it")
 
 
 async def fetch_batches(

@@ -63,7 +63,7 @@ class _Question(NamedTuple):
     expected: Expected
 
 
-class _Asked(NamedTuple):
+class _Sent(NamedTuple):
     """Requests to the source. Their results are None if another reader made them, and left."""
 
     entries: asyncio.Future[Any] | None
@@ -212,14 +212,14 @@ async def _read_turn(log: Partitions, turn: Sequence[_Question], room: FetchRoom
     log.reads.memory += from_memory
     log.reads.redis += len(questions)
     log.reads.entries += len(turn) - len(questions) - from_memory
-    asked = iter(await _asked(log, questions, room)) if questions else iter(())
+    sent = iter(await _send_all(log, questions, room)) if questions else iter(())
     return [
-        found if isinstance(found, PartitionRead) else await _taken(log, question.want, found or next(asked), room)
+        found if isinstance(found, PartitionRead) else await _taken(log, question.want, found or next(sent), room)
         for question, found in zip(turn, remembered, strict=True)
     ]
 
 
-async def _asked(log: Partitions, questions: Sequence[_Question], room: FetchRoom) -> Sequence[_Asked]:
+async def _send_all(log: Partitions, questions: Sequence[_Question], room: FetchRoom) -> Sequence[_Sent]:
     """The reads in flight to Redis, in a turn if their replies are large."""
     last_ids = await _last_ids(log, questions)
     size_bytes = sum(question.expected.entries_bytes for question in questions)
@@ -227,10 +227,10 @@ async def _asked(log: Partitions, questions: Sequence[_Question], room: FetchRoo
         # The turn belongs to the last read's server, whose reply ends it.
         queue = log.source.queue(questions[-1].want.partition)
         await queue.acquire(room.share, size_bytes)
-    asked = [_ask(log, question, room, last_id) for question, last_id in zip(questions, last_ids, strict=True)]
+    sent = [_send(log, question, room, last_id) for question, last_id in zip(questions, last_ids, strict=True)]
     if size_bytes > SMALL_BYTES:
-        asked[-1] = asked[-1]._replace(meta=queue.under_way(asked[-1].meta, size_bytes))
-    return asked
+        sent[-1] = sent[-1]._replace(meta=queue.under_way(sent[-1].meta, size_bytes))
+    return sent
 
 
 async def _last_ids(log: Partitions, questions: Sequence[_Question]) -> Sequence[str]:
@@ -250,7 +250,7 @@ def _may_be_long(log: Partitions, partition: Partition) -> bool:
     return partition.holds_records or log.limits(partition).is_record
 
 
-def _ask(log: Partitions, question: _Question, room: FetchRoom, last_id: str) -> _Asked:
+def _send(log: Partitions, question: _Question, room: FetchRoom, last_id: str) -> _Sent:
     """The requests of a read; those of another reader, if nothing has been heard of the log since it made the same."""
     (want, some), partition = question, question.want.partition
     message, since = log.wakeups.heard(partition.channel)
@@ -258,25 +258,25 @@ def _ask(log: Partitions, question: _Question, room: FetchRoom, last_id: str) ->
     # What Redis answered this front-end may be newer than the last message.
     known = partition.epoch, partition.start, partition.end, partition.marked_end
     key = partition, want.offset if has_entries else None, last_id, some.entries, message, since, known
-    if (former := log.asked.get(key)) is not None:
+    if (former := log.reads_in_flight.get(key)) is not None:
         entries, meta = former
-        return _Asked(entries and passed_on(entries), passed_on(meta), since, last_id)
+        return _Sent(entries and passed_on(entries), passed_on(meta), since, last_id)
     entries = log.source.entries(partition, want.offset, last_id, some.entries) if has_entries else None
     meta = request_meta(log, partition)
     if message is not None:
-        log.asked[key] = entries, meta
-        meta.add_done_callback(lambda _: log.asked.pop(key))
-    return _Asked(entries, meta, since, last_id)
+        log.reads_in_flight[key] = entries, meta
+        meta.add_done_callback(lambda _: log.reads_in_flight.pop(key))
+    return _Sent(entries, meta, since, last_id)
 
 
-async def _taken(log: Partitions, want: Want, asked: _Asked | _Known, room: FetchRoom) -> PartitionRead:
+async def _taken(log: Partitions, want: Want, sent: _Sent | _Known, room: FetchRoom) -> PartitionRead:
     """As `_take`, with a failure as this partition's code."""
     try:
-        if isinstance(asked, _Known):
-            if (found := await _taken_of_known(log, want, asked, room)) is not None:
+        if isinstance(sent, _Known):
+            if (found := await _taken_of_known(log, want, sent, room)) is not None:
                 return found
-            (asked,) = await _asked(log, [_question(log, want, room)], room)
-        return await _take(log, want, asked, room)
+            (sent,) = await _send_all(log, [_question(log, want, room)], room)
+        return await _take(log, want, sent, room)
     except StoreError as error:
         damaged = await log.damage.report(want.partition, error)
         code = CORRUPT_MESSAGE if isinstance(damaged, CorruptEntry) else UNKNOWN_SERVER_ERROR
@@ -298,31 +298,31 @@ async def _taken_of_known(log: Partitions, want: Want, known: _Known, room: Fetc
     return found if isinstance(found, PartitionRead) else None
 
 
-async def _take(log: Partitions, want: Want, asked: _Asked, room: FetchRoom) -> PartitionRead:
+async def _take(log: Partitions, want: Want, sent: _Sent, room: FetchRoom) -> PartitionRead:
     partition = want.partition
     missing: StoreError | None = None
     is_certain = False
     for _ in range(_ATTEMPTS):
-        reply = await asked.entries if asked.entries is not None else ()
-        meta_reply = await asked.meta
+        reply = await sent.entries if sent.entries is not None else ()
+        meta_reply = await sent.meta
         meta = None if reply is None or meta_reply is None else await meta_of(log, partition, meta_reply)
         if isinstance(meta, Meta) and want.offset > meta.end and not is_certain:
             # The server may have been demoted and promoted a moment ago, before this front-end knows.
             await log.take_over(partition)
             is_certain = True
         elif isinstance(meta, Meta):
-            partition.since = asked.since
-            learn_ends(log, partition, meta, asked.since)
-            found = _judge(want, meta) or _lost(want, meta, asked, reply)
+            partition.since = sent.since
+            learn_ends(log, partition, meta, sent.since)
+            found = _judge(want, meta) or _lost(want, meta, sent, reply)
             if found is None:
                 entries = _readable(want, reply, meta.stable if want.is_committed else meta.end, meta.end)
-                found = await _collect(log, want, _Known(entries, meta, asked.since), room)
+                found = await _collect(log, want, _Known(entries, meta, sent.since), room)
             if isinstance(found, PartitionRead):
                 return found
             missing = found
         elif meta is Unreadable.NO_TOPIC:
             return PartitionRead(partition.index, UNKNOWN_TOPIC_OR_PARTITION)
-        asked = _ask(log, _question(log, want, room), room, asked.last_id)
+        sent = _send(log, _question(log, want, room), room, sent.last_id)
     if missing is not None:
         raise missing
     return PartitionRead(partition.index, KAFKA_STORAGE_ERROR)
@@ -344,9 +344,9 @@ def _judge(want: Want, meta: Meta) -> PartitionRead | None:
     return None
 
 
-def _lost(want: Want, meta: Meta, asked: _Asked, reply: Sequence[Any]) -> StoreError | None:
+def _lost(want: Want, meta: Meta, sent: _Sent, reply: Sequence[Any]) -> StoreError | None:
     """The error if the log has no entry after the offset. A second read excludes an append meanwhile."""
-    if asked.entries is None or asked.last_id != "+" or reply or want.offset >= meta.end:
+    if sent.entries is None or sent.last_id != "+" or reply or want.offset >= meta.end:
         return None
     return StoreError(f"{want.partition.keys.log} has lost its entries from offset {want.offset} to {meta.end}")
 
@@ -423,7 +423,7 @@ def _read_ahead(log: Partitions, want: Want, known: _Known, position: int, rest:
     """Keep entries for the reader's next Fetches, and read their placed batches ahead; true if there were any."""
     if not rest or rest[0].data is not None or rest[0].record is not None:
         return False
-    partition, size_bytes, has_asked = want.partition, 0, False
+    partition, size_bytes, reads_ahead = want.partition, 0, False
     log.wakeups.keep(partition.channel)
     log.cache.learn(partition, position, rest, known.meta, known.since)
     queue = log.source.queue(partition)
@@ -434,13 +434,13 @@ def _read_ahead(log: Partitions, want: Want, known: _Known, position: int, rest:
         if kept.batch is None:
             if not log.cache.may_read_ahead(kept) or not queue.try_acquire(entry.size_bytes):
                 break
-            has_asked = True
+            reads_ahead = True
             batch = log.source.batch(partition, entry)
             queue.end_with(batch, entry.size_bytes)
             log.cache.read_ahead(kept, batch)
         size_bytes += entry.size_bytes
         position = entry.next_offset
-    return has_asked
+    return reads_ahead
 
 
 async def _let_leave() -> None:
