@@ -8,6 +8,7 @@ import socket
 import struct
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import anyio
@@ -15,7 +16,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from structlog.testing import capture_logs
 
-from korvet.api import Answer
+from korvet.api import Answer, Api
 from korvet.api.shared.context import Context
 from korvet.errors import MalformedRequest, StoreUnavailable
 from korvet.server.conversation.connection import Connection
@@ -335,6 +336,32 @@ async def test_malformed_request_of_a_handler_closes_the_connection() -> None:
             client.send(named(STARTED, "a", "b"))
             assert await client.is_closed_by_server()
     assert [line["reason"] for line in lines] == ["acks=0 went wrong"]
+
+
+async def test_client_that_leaves_gets_its_records_appended_if_it_waits_for_no_answer() -> None:
+    """A batch that was sent may have to be sent again."""
+
+    class Produces(Script):
+        def apis(self) -> dict[int, Api]:
+            produce = replace(super().apis()[STARTED], key=0, name="produce", lowest=3, highest=3)
+            return {**super().apis(), 0: produce}
+
+        async def start(self, ctx: Context, request: Any) -> Answer:
+            await super().start(ctx, request)
+            return await self.handle(ctx, request)
+
+    script = Produces()
+    script.gate("0", "1")
+    async with serving(script) as running:
+        for acks in (0, 1):
+            async with raw_client(running.port) as client:
+                body = struct.pack(">hhii", -1, acks, 0, 0)
+                client.send(request(0, 3, 0, str(acks), body))
+                await until(lambda: str(acks) in script.started)  # noqa: B023
+            await until(lambda: not running.server.open_connections)
+            script.open(str(acks))
+        await until(lambda: script.handled == ["0"])
+        assert "1" in script.ended and "1" not in script.handled
 
 
 async def test_client_that_leaves_cancels_its_waiting_requests() -> None:

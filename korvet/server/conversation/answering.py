@@ -321,8 +321,11 @@ class Answering:
 
     @property
     def has_unanswered(self) -> bool:
-        """True if a request without an answer has not sent its commands yet: its client may have left already."""
-        return self._held_back > 0 and any(one.is_held_back and one.is_unanswered for one in self.requests)
+        """True if a request that gets no answer is not done: its client may have left already.
+
+        One whose commands are sent may have to send them again, for example because a slot moves.
+        """
+        return any(one.is_unanswered and one.stage is not ENDED for one in self.requests)
 
     def discard(self) -> None:
         """Drop all requests unanswered, and the reference to the connection, which refers to this object."""
