@@ -139,14 +139,14 @@ class Readers:
         except BaseException:
             # Redis may nevertheless have made them, for groups deleted by now.
             for group_id, want in making:
-                self._mirror.await_mirroring(group_id, _where(want), want.partition.topic_id)
+                self._mirror.committed(group_id, [(_where(want), want.partition.topic_id)])
             raise
         for (group_id, want), (code,) in zip(making, codes, strict=True):
             if code == 0:
                 done.append(want.partition)
                 # The Redis group may be new, or old and at another offset. Its group may be deleted by now.
                 self._mirror.forget(group_id)
-                self._mirror.await_mirroring(group_id, _where(want), want.partition.topic_id)
+                self._mirror.committed(group_id, [(_where(want), want.partition.topic_id)])
         return done
 
 
