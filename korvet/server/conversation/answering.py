@@ -246,11 +246,9 @@ class Answering:
         return metering.throttled(answer)
 
     def _write(self, queued: Request, frame: Buffers) -> None:
-        notes, is_last = queued.notes, len(self.requests) == 1
-        if notes is None:
-            self._answers.write(frame, is_last=is_last)
-        else:
-            notes.sent(self._answers.write(frame, is_last=is_last))
+        size_bytes = self._answers.write(frame, is_last=len(self.requests) == 1)
+        if queued.notes is not None:
+            queued.notes.sent(size_bytes)
 
     def _failed(self, queued: Request, api: Api, context: Context, error: Exception) -> None:
         """Answer a failed request with an error code if its response has a field for one, else close the connection."""

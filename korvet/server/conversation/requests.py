@@ -81,13 +81,14 @@ class Request:
     _steps: Coroutine[Any, Any, Answer]
     _awaited: Any
     """The future that its last step waits for; None if it waits only for its turn in the task."""
-    _moved: Callable[[Request], None]
 
-    def __init__(self, correlation_id: int, charge: int) -> None:
+    def __init__(
+        self, correlation_id: int, charge: int, api: Api | None = None, context: Context | None = None
+    ) -> None:
         self.correlation_id = correlation_id
         self.charge = charge
-        self.api: Api | None = None
-        self.context: Context | None = None
+        self.api = api
+        self.context = context
         self.request: Entity | None = None
         self.header: RequestHeader | None = None
         self.notes: Notes | None = None
@@ -95,19 +96,21 @@ class Request:
         self.metering: Metering | None = None
         """What it uses of its client's quotas; None without quotas."""
         self.stage = QUEUED
-        self.is_held_back = False
+        self.is_held_back = api is not None and api.start is PIPELINED
         """True if it may be pipelined, and has not begun, or goes on in a task since its first step."""
         self.error: Exception | None = None
         """The exception of its failed handler."""
+        self._moved: Callable[[Request], None] | None = None
+        """Called after each step but the first."""
 
     def begin(self, moved: Callable[[Request], None]) -> None:
         """Run its handler to the first wait.
 
         :param moved: is called after each further step. It never raises.
         """
-        self._moved = moved
         self._begin()
         self._step()
+        self._moved = moved
 
     def _begin(self) -> None:
         assert self.api is not None and self.context is not None and self.request is not None
@@ -115,13 +118,8 @@ class Request:
         self._steps = handle(self.context, self.request)
         self.stage = IN_TASK
 
-    def _go_on(self) -> None:
-        """Resume the handler after the reply that it awaited."""
-        self._step()
-        self._moved(self)
-
     def _step(self) -> None:
-        """Run its handler to its next wait."""
+        """Run its handler to its next wait: at first, and after each reply that it awaited."""
         steps = self._steps
         try:
             awaited = steps.send(None) if self.metering is None else self.metering.call(steps.send, None)
@@ -130,13 +128,15 @@ class Request:
                 awaited._asyncio_future_blocking = False
             self.stage, self._awaited = IN_TASK, awaited
             if isinstance(awaited, Reply) and awaited.then is None:
-                self.stage, awaited.then = CALLING, self._go_on
+                self.stage, awaited.then = CALLING, self._step
         except StopIteration as end:
             self.stage, self.answer = ENDED, end.value
         except asyncio.CancelledError:
             self.fail(RuntimeError("a call of the request was cancelled"))
         except Exception as error:
             self.fail(error)
+        if self._moved is not None:
+            self._moved(self)
 
     def __await__(self) -> Generator[Any, None, Answer]:
         if self.stage is QUEUED:
@@ -269,16 +269,13 @@ class Headers:
         seen = self._seen
         if frame[:4] != seen.key_and_version or frame[8 : seen.header.body_at] != seen.client_id_and_tags:
             seen = self._see(frame)
-        request = Request(_read_correlation_id(frame, 4)[0], len(frame) + CHARGE_BYTES)
         api = seen.api
-        if api is None or seen.context is None:
+        request = Request(_read_correlation_id(frame, 4)[0], len(frame) + CHARGE_BYTES, api, seen.context)
+        if api is None:
             request.stage, request.answer_frame = ENDED, self._unserved(request.correlation_id)
             return None if request.answer_frame is None else request
-        request.api = api
-        request.context = seen.context
         if seen.is_noted:
             request.notes = Notes(seen.figures, None if self._connections.tracing is None else Trace())
-        request.is_held_back = api.start is PIPELINED
         if len(frame) > _LARGE_BYTES and not request.is_held_back:
             request.header, request.frame = seen.header, frame
         elif api.is_repeated:
