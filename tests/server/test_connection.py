@@ -338,30 +338,51 @@ async def test_malformed_request_of_a_handler_closes_the_connection() -> None:
     assert [line["reason"] for line in lines] == ["acks=0 went wrong"]
 
 
+class Produces(Script):
+    """Its Produces send something again."""
+
+    def apis(self) -> dict[int, Api]:
+        produce = replace(super().apis()[STARTED], key=0, name="produce", lowest=3, highest=3)
+        return {**super().apis(), 0: produce}
+
+    async def start(self, ctx: Context, request: Any) -> Answer:
+        await super().start(ctx, request)
+        return await self.handle(ctx, request)
+
+
+def produced(name: str, *, acks: int) -> bytes:
+    return request(0, 3, 0, name, struct.pack(">hhii", -1, acks, 0, 0))
+
+
 async def test_client_that_leaves_gets_its_records_appended_if_it_waits_for_no_answer() -> None:
     """A batch that was sent may have to be sent again."""
-
-    class Produces(Script):
-        def apis(self) -> dict[int, Api]:
-            produce = replace(super().apis()[STARTED], key=0, name="produce", lowest=3, highest=3)
-            return {**super().apis(), 0: produce}
-
-        async def start(self, ctx: Context, request: Any) -> Answer:
-            await super().start(ctx, request)
-            return await self.handle(ctx, request)
-
     script = Produces()
-    script.gate("0", "1")
+    script.gate("a", "b")
     async with serving(script) as running:
-        for acks in (0, 1):
-            async with raw_client(running.port) as client:
-                body = struct.pack(">hhii", -1, acks, 0, 0)
-                client.send(request(0, 3, 0, str(acks), body))
-                await until(lambda: str(acks) in script.started)  # noqa: B023
-            await until(lambda: not running.server.open_connections)
-            script.open(str(acks))
-        await until(lambda: script.handled == ["0"])
-        assert "1" in script.ended and "1" not in script.handled
+        async with raw_client(running.port) as one, raw_client(running.port) as other:
+            one.send(produced("a", acks=0))
+            other.send(produced("b", acks=1))
+            await until(lambda: sorted(script.started) == ["a", "b"])
+        await until(lambda: not running.server.open_connections)
+        script.open("a")
+        script.open("b")
+        await until(lambda: script.handled == ["a"])
+    assert sorted(script.ended) == ["a", "a", "b"]
+
+
+async def test_drain_waits_for_records_of_a_client_that_left() -> None:
+    script = Produces()
+    script.gate("a")
+    async with serving(script) as running:
+        async with raw_client(running.port) as client:
+            client.send(produced("a", acks=0))
+            await until(lambda: script.started == ["a"])
+        await until(lambda: not running.server.open_connections)
+        running.stop.set()
+        await until(running.frontend.draining.is_set)
+        await anyio.sleep(0.01)
+        script.open("a")
+    assert script.handled == ["a"]
 
 
 async def test_client_that_leaves_cancels_its_waiting_requests() -> None:

@@ -240,11 +240,20 @@ class Connections:
         self.paused.discard(connection)
         self.unread.discard(connection)
         self.large_frames.leave(connection)
-        if not self.open_connections and self._draining:
+        self._note_empty()
+
+    def _note_empty(self) -> None:
+        if self._draining and self.is_empty:
             self._empty.set()
+
+    @property
+    def is_empty(self) -> bool:
+        """True without connections, and without requests of clients that have left."""
+        return not (self.open_connections or self.charged_bytes)
 
     def let_read(self) -> None:
         """Resume reading from paused connections, if the process is below its bound."""
+        self._note_empty()
         if self.paused and not self.is_overloaded:
             waiting, self.paused = self.paused, set()
             for connection in waiting:
