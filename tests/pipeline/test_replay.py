@@ -20,10 +20,12 @@ from korvet.pipeline import broker as brokers
 from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
 from korvet.pipeline.lake import Lake
+from korvet.pipeline.plan import judged
+from korvet.pipeline.plan.judged import File, Judged, row_bytes, statistics, statistics_of_files
 from korvet.pipeline.plan.positions import Topic
-from korvet.pipeline.replay import ReplayConfig, ReplayProgress, carrying, judging, planning, replay, target
+from korvet.pipeline.replay import ReplayConfig, ReplayProgress, carrying, planning, replay, target
 from korvet.pipeline.replay.handing import by_partition
-from korvet.pipeline.replay.judging import File, Judged, judge, listed, row_bytes, statistics, statistics_of_files
+from korvet.pipeline.replay.judging import judge, listed
 from korvet.pipeline.replay.table import behind, chosen, open_table, read
 from korvet.pipeline.reported import ARCHIVE_GROUP
 from korvet.pipeline.session import session_like
@@ -281,7 +283,7 @@ def test_statistics_of_files_count_rows_if_each_file_has_all(monkeypatch: pytest
     assert [statistics_of_files([told_of(), each]) for each in silent] == [None] * len(silent)
     assert statistics_of_files([]) is None
     assert (row_bytes([told_of(), without]), row_bytes([without])) == (100, None)
-    monkeypatch.setattr(judging, "_MOST_FILES", 1)
+    monkeypatch.setattr(judged, "MOST_FILES", 1)
     assert statistics_of_files([told_of()]) is not None and statistics_of_files([told_of()] * 2) is None
 
 
@@ -408,14 +410,14 @@ def test_rows_that_the_topic_would_refuse_are_refused_before() -> None:
     target.refuse_missing_partitions(Topic(name="t", id="id", partitions=(0, 1, 2)), (0, 2))
     names = [f"message.timestamp.{side}.max.ms" for side in ("before", "after")]
     limits = dict.fromkeys(names, str(HOUR_MS))
-    for judged, told in (
+    for known, told in (
         (aged(2 * HOUR_MS), rf"older than {names[0]}=3600000, and the oldest is \d+ ms old; raise"),
         (aged(0, 2 * HOUR_MS), rf"further ahead than {names[1]}=3600000, and the newest is \d+ ms ahead; raise"),
     ):
         with pytest.raises(PipelineError, match=told):
-            target.refuse_refused("t", limits, judged)
-        target.refuse_refused("t", {**limits, "message.timestamp.type": "LogAppendTime"}, judged)
-        target.refuse_refused("t", dict.fromkeys(names, str(2**63 - 1)), judged)
+            target.refuse_refused("t", limits, known)
+        target.refuse_refused("t", {**limits, "message.timestamp.type": "LogAppendTime"}, known)
+        target.refuse_refused("t", dict.fromkeys(names, str(2**63 - 1)), known)
     target.refuse_refused("t", limits, aged(HOUR_MS // 2, HOUR_MS // 2))
 
 

@@ -189,6 +189,19 @@ async def test_commit_of_a_new_group_enters_it_in_the_index_before_and_after_its
     assert first[4:] == second[4:]
 
 
+@pytest.mark.parametrize(
+    ("begin", "replies"),
+    [(heartbeat, [(BEAT, RETRY), (CATALOG, StoreUnavailable("lost"))]),
+     (commit, [(COMMIT, UNINDEXED), ("korvet_group_admit", StoreUnavailable("lost"))])],
+)  # fmt: skip
+async def test_failed_step_before_a_repeated_call_is_the_outcome_of_the_request(begin: Any, replies: Any) -> None:
+    played = Played(*replies)
+    request = begin(played)
+    for _ in replies:
+        played.link.answer()
+    assert codes(request) == [COORDINATOR_NOT_AVAILABLE]
+
+
 async def test_late_commit_and_one_of_an_unknown_topic_go_on_in_a_task() -> None:
     played = Played((COMMIT, LATE), (CATALOG, [0, 2, b"cluster", [], [], b"0"]), ("korvet_probe", None))
     late, unknown = commit(played), commit(played, "u")

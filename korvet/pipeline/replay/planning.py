@@ -16,11 +16,12 @@ from korvet.pipeline.broker import Broker, Topic
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import Lake
+from korvet.pipeline.plan.judged import Judged, row_bytes, statistics_of_files
 from korvet.pipeline.replay import task
 from korvet.pipeline.replay.carrying import Job, records
 from korvet.pipeline.replay.config import ReplayConfig
 from korvet.pipeline.replay.handing import Batches
-from korvet.pipeline.replay.judging import Judged, judge, listed, row_bytes, statistics_of_files
+from korvet.pipeline.replay.judging import judge, listed
 from korvet.pipeline.replay.positions import Note, Positions, Progress
 from korvet.pipeline.replay.sending import TakenOver, Target
 from korvet.pipeline.replay.table import SPARK_ERRORS, Table, behind, chosen, open_table, read
