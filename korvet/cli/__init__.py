@@ -19,11 +19,11 @@ from korvet.cli.config import config
 from korvet.cli.console import console
 from korvet.cli.doctor import doctor
 from korvet.cli.embedded_repair import repair
-from korvet.cli.environment import unknown_variables, variable_of
 from korvet.cli.functions import functions
+from korvet.cli.ground.environment import unknown_variables, variable_of
+from korvet.cli.ground.options import HELP_NAMES
+from korvet.cli.ground.output import say_error, say_note
 from korvet.cli.groups import groups
-from korvet.cli.options import HELP_NAMES
-from korvet.cli.output import say_error, say_note
 from korvet.cli.pipeline import pipeline
 from korvet.cli.quotas import quotas
 from korvet.cli.serve import serve

@@ -14,7 +14,7 @@ import redis
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from korvet.cli import run
-from korvet.cli.rights import missing_rights
+from korvet.cli.redis.rights import missing_rights
 from korvet.errors import KorvetError
 from korvet.store.keys import Namespace
 from korvet.store.library import library_version, open_store

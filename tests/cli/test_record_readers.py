@@ -14,7 +14,6 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from korvet.cli.consume import _show
 from korvet.cli.kafka import membership
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.consume import Cursor, Item, Reader
@@ -24,6 +23,7 @@ from korvet.cli.kafka.membership import GroupReader
 from korvet.cli.kafka.offsets import TopicPartition, committed_offsets
 from korvet.cli.kafka.produce import Producer
 from korvet.cli.kafka.records import Record, Unsent
+from korvet.cli.records.consume import _show
 from korvet.errors import KorvetError
 from tests.api.raw import created
 from tests.cli.conftest import Korvet, Produce

@@ -10,12 +10,13 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from korvet.cli import lines, run
+from korvet.cli import run
 from korvet.cli.kafka import offsets
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.consume import Cursor, Gone, Reader
 from korvet.cli.kafka.offsets import TopicPartition
 from korvet.cli.kafka.records import CODECS, partition_of
+from korvet.cli.records import lines
 from korvet.errors import KorvetError
 from tests.cli.conftest import Korvet, Produce
 from tests.kafka.waiting import poll_until

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 
 from korvet.cli import run
-from korvet.cli.cluster import named_cluster
+from korvet.cli.ground.cluster import named_cluster
 from korvet.security.protocol import ClientAuth, Security
 from korvet.server.ground.settings import ListenerSettings
 from tests.support.broker import KorvetServer, running_broker

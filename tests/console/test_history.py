@@ -9,10 +9,10 @@ from threading import Thread
 
 import pytest
 
-from korvet.cli.cluster import Cluster
 from korvet.cli.console.history import UNKNOWN, History, lag_history
 from korvet.cli.console.sources import Sources
 from korvet.cli.console.start import Way, start
+from korvet.cli.ground.cluster import Cluster
 from korvet.errors import ConfigError
 
 

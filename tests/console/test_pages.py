@@ -18,9 +18,9 @@ from confluent_kafka.cimpl import NewTopic
 from playwright.sync_api import Browser, Page, Route, expect
 
 from korvet.cli import run
-from korvet.cli.cluster import Cluster
 from korvet.cli.console import cluster
 from korvet.cli.console.history import KNOWN, UNKNOWN
+from korvet.cli.ground.cluster import Cluster
 from korvet.cli.kafka.topics import describe_topics
 from korvet.cli.kafka.users import KafkaUsers
 from korvet.metrics.lags import Lags

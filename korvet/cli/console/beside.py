@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from korvet.cli.cluster import Cluster, named_cluster, read_properties
 from korvet.cli.console.sources import Sources
 from korvet.cli.console.start import LOOPBACK, Way, show
+from korvet.cli.ground.cluster import Cluster, named_cluster, read_properties
 from korvet.cli.kafka.address import Address
 from korvet.errors import ConfigError, KorvetError
 from korvet.security.protocol import Security

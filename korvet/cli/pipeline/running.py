@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 import click
 
-from korvet.cli.output import say_note
+from korvet.cli.ground.output import say_note
 from korvet.cli.pipeline.options import Common
 from korvet.errors import KorvetError
 

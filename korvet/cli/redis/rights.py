@@ -5,7 +5,7 @@ from __future__ import annotations
 import redis
 from redis.exceptions import RedisError
 
-from korvet.cli.redis import ask
+from korvet.cli.redis.connections import ask
 from korvet.store.keys import Namespace
 from korvet.store.rights import Command, Missing, commands, missing, throw_away_key
 

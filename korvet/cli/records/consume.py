@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from korvet.cli.options import cluster_options, isolation_option, partitions_option
-from korvet.cli.output import say_note
-from korvet.cli.stopping import STOPPING, stopped_in_order
-from korvet.cli.times import Time, milliseconds
+from korvet.cli.ground.options import cluster_options, isolation_option, partitions_option
+from korvet.cli.ground.output import say_note
+from korvet.cli.ground.stopping import STOPPING, stopped_in_order
+from korvet.cli.ground.times import Time, milliseconds
 from korvet.errors import KorvetError
 
 if TYPE_CHECKING:
-    from korvet.cli.cluster import Cluster
-    from korvet.cli.formats import Write
+    from korvet.cli.ground.cluster import Cluster
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.consume import Cursor, Item, Reader
     from korvet.cli.kafka.membership import GroupReader
     from korvet.cli.kafka.offsets import TopicPartition
+    from korvet.cli.records.formats import Write
 
 _PIECE_BYTES = 1 << 16
 _STARTS = {"earliest": "earliest", "beginning": "earliest", "latest": "latest", "end": "latest"}
@@ -115,8 +115,8 @@ def consume(
     Examples:  korvet topics consume greetings
                korvet topics consume greetings --offset -10 --follow --format '%p@%o %k: %s\\n'
     """
-    from korvet.cli.formats import JSON, make_format
     from korvet.cli.kafka.consume import Reader
+    from korvet.cli.records.formats import JSON, make_format
 
     if offset is not None and from_time is not None:
         raise click.UsageError("--offset and --from-time exclude each other")
@@ -203,8 +203,8 @@ def _show_to_member(
 
 def _show(reader: Reader | GroupReader, write: Write, is_json: bool, max_records: int | None) -> tuple[int, int]:
     """Write the items that are read; returns the numbers of records and of undecodable gaps."""
-    from korvet.cli.formats import undecodable_as_json
     from korvet.cli.kafka.records import Record, Undecodable
+    from korvet.cli.records.formats import undecodable_as_json
 
     records = failures = 0
     with _Screen(reader) as screen:

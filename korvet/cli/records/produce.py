@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
-from korvet.cli.options import as_json, cluster_options
-from korvet.cli.output import say_note, show_json
+from korvet.cli.ground.options import as_json, cluster_options
+from korvet.cli.ground.output import say_note, show_json
 from korvet.errors import KorvetError
 
 if TYPE_CHECKING:
-    from korvet.cli.cluster import Cluster
+    from korvet.cli.ground.cluster import Cluster
     from korvet.cli.kafka.produce import Producer
-    from korvet.cli.lines import Parse
+    from korvet.cli.records.lines import Parse
 
 _ESCAPE: Final = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|([nrt0]))")
 _MEANT: Final = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
@@ -93,7 +93,7 @@ def produce(
     from korvet.cli.kafka.produce import Producer
     from korvet.cli.kafka.records import CODECS
     from korvet.cli.kafka.topics import chosen_partitions
-    from korvet.cli.lines import line_parser, parse_json
+    from korvet.cli.records.lines import line_parser, parse_json
 
     if key is not None and key_separator is not None:
         raise click.UsageError("--key and --key-separator exclude each other")
@@ -125,7 +125,7 @@ def _send(producer: Producer, descriptor: int, delimiter: bytes, parse: Parse, p
 
     :raises KorvetError: with the number of records that are stored.
     """
-    from korvet.cli.lines import read_lines
+    from korvet.cli.records.lines import read_lines
 
     if os.isatty(descriptor):
         say_note("each line is a record; Ctrl-D ends")

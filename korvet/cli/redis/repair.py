@@ -12,7 +12,7 @@ from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.consume import BROKER_FINDS_CORRUPT, Cursor, Reader
 from korvet.cli.kafka.offsets import TopicPartition
 from korvet.cli.kafka.records import Undecodable
-from korvet.cli.redis import Node, call_at, open_nodes, refuse_lone_node
+from korvet.cli.redis.connections import Node, call_at, open_nodes, refuse_lone_node
 from korvet.errors import KorvetError
 from korvet.store.keys import Namespace, placed_batch
 from korvet.store.log.state.entries import parsed_entries

@@ -55,9 +55,9 @@ class Cluster:
 
         :raises ConfigError: if the clients cannot follow a setting.
         """
+        from korvet.cli.ground.output import say_note
         from korvet.cli.kafka.client import Client
         from korvet.cli.kafka.security import client_security
-        from korvet.cli.output import say_note
 
         try:
             security = client_security(self.settings)

@@ -13,7 +13,7 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from korvet.cli.redis import Node, call_function, keys_of
+from korvet.cli.redis.connections import Node, call_function, keys_of
 from korvet.errors import KorvetError
 from korvet.store.keys import TENANTS
 

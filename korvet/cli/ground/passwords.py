@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from korvet.cli.options import Function
+from korvet.cli.ground.options import Function
 from korvet.errors import KorvetError
 
 

@@ -9,10 +9,10 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from korvet.cli.cluster import named_cluster
-from korvet.cli.environment import variable_of
+from korvet.cli.ground.cluster import named_cluster
+from korvet.cli.ground.environment import variable_of
+from korvet.cli.ground.output import say_note
 from korvet.cli.kafka.address import DEFAULT_BOOTSTRAP, parse_addresses
-from korvet.cli.output import say_note
 from korvet.errors import ConfigError, KorvetError
 
 Function = TypeVar("Function", bound=Callable[..., Any])

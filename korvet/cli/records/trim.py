@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from korvet.cli.options import as_json, cluster_options, confirmed, partitions_option
-from korvet.cli.output import show_json, show_table
-from korvet.cli.times import Time, milliseconds
+from korvet.cli.ground.options import as_json, cluster_options, confirmed, partitions_option
+from korvet.cli.ground.output import show_json, show_table
+from korvet.cli.ground.times import Time, milliseconds
 
 if TYPE_CHECKING:
-    from korvet.cli.cluster import Cluster
+    from korvet.cli.ground.cluster import Cluster
     from korvet.cli.kafka.trim import Goal, Trim
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]i?)?B", re.IGNORECASE)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from korvet.cli.output import say_note
-from korvet.cli.redis import call_function
-from korvet.cli.user_facts import User
+from korvet.cli.ground.output import say_note
+from korvet.cli.kafka.user_facts import User
+from korvet.cli.redis.connections import call_function
 from korvet.errors import KorvetError
 from korvet.quotas import entity as entities
 from korvet.quotas.quotas import parse_settings
@@ -18,7 +18,7 @@ from korvet.store.keys import Namespace
 from korvet.store.security.users import CredentialKey, field_of, text_of
 
 if TYPE_CHECKING:
-    from korvet.cli.redis import Node
+    from korvet.cli.redis.connections import Node
 
 _TOO_MUCH: Final = f"no rule was added: one is longer than 2048 bytes, or there would be more than {MOST_RULES}"
 _ALL: Final = -1

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from redis.exceptions import RedisError, ResponseError
 
-from korvet.cli.redis import Node, ask, call_at, call_function, keys_of
+from korvet.cli.redis.connections import Node, ask, call_at, call_function, keys_of
 from korvet.errors import KorvetError, StoreError
 from korvet.store.catalog.topic import parse_topic
 from korvet.store.damaged_keys import type_of

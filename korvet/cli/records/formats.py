@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import click
 
+from korvet.cli.ground.output import printable, printable_json
 from korvet.cli.kafka.offsets import TopicPartition
 from korvet.cli.kafka.records import Headers, Record, Undecodable
-from korvet.cli.output import printable, printable_json
 
 Write = Callable[[TopicPartition, Record], bytes]
 Show = Callable[[bytes], bytes]

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 import click
 from click.core import ParameterSource
 
-from korvet.cli.cluster import Cluster, named_cluster
-from korvet.cli.options import Function, bootstrap_server, command_config, embedded_url
+from korvet.cli.ground.cluster import Cluster, named_cluster
+from korvet.cli.ground.options import Function, bootstrap_server, command_config, embedded_url
 
 if TYPE_CHECKING:
-    from korvet.cli.user_facts import User
+    from korvet.cli.kafka.user_facts import User
     from korvet.quotas.entity import Entity
     from korvet.security.acl import Acl, AclFilter
     from korvet.store.security.users import CredentialKey
@@ -30,7 +30,7 @@ DEFAULT_NAMESPACE: Final = "default"
 
 
 class Users(Protocol):
-    """The users of a namespace: see `korvet.cli.redis_security.RedisUsers`."""
+    """The users of a namespace: see `korvet.cli.security.in_redis.RedisUsers`."""
 
     def add(self, key: CredentialKey, password: str, iterations: int) -> None: ...
     def find(self) -> list[User]: ...
@@ -38,7 +38,7 @@ class Users(Protocol):
 
 
 class Rules(Protocol):
-    """The access rules of a namespace: see `korvet.cli.redis_security.RedisRules`."""
+    """The access rules of a namespace: see `korvet.cli.security.in_redis.RedisRules`."""
 
     def add(self, rules: Sequence[Acl]) -> None: ...
     def find(self, filters: Sequence[AclFilter]) -> list[Acl]: ...
@@ -87,8 +87,8 @@ class RedisBackend:
     @contextmanager
     def opened(self) -> Iterator[Secured]:
         """Connect, and close the connections at the end of the block."""
-        from korvet.cli.redis import open_nodes, refuse_lone_node
-        from korvet.cli.redis_security import RedisQuotas, RedisRules, RedisUsers
+        from korvet.cli.redis.connections import open_nodes, refuse_lone_node
+        from korvet.cli.security.in_redis import RedisQuotas, RedisRules, RedisUsers
         from korvet.store.keys import Namespace
 
         with open_nodes(self.url) as nodes:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import redis
 from redis.exceptions import RedisError, ResponseError
 
-from korvet.cli.redis import ask
-from korvet.cli.rights import missing_rights
+from korvet.cli.redis.connections import ask
+from korvet.cli.redis.rights import missing_rights
 from korvet.configs.types import Kind, normal
 from korvet.configs.values import BrokerValues
 from korvet.errors import StoreError, StoreRefusing
