@@ -88,7 +88,7 @@ async def sort_offsets(ctx: Context, request: Commit, topics: Mapping[str, Topic
                 entries, code = result.refused, topic
             elif not 0 <= index < topic.partitions:
                 entries, code = result.refused, UNKNOWN_TOPIC_OR_PARTITION
-            elif _utf16_length(metadata) > longest:
+            elif 2 * len(metadata) > longest and _utf16_length(metadata) > longest:
                 code = OFFSET_METADATA_TOO_LARGE
             else:
                 offset = Offset(part.committed_offset, part.committed_leader_epoch, topic.id, metadata)
