@@ -370,6 +370,26 @@ async def test_client_that_leaves_gets_its_records_appended_if_it_waits_for_no_a
     assert sorted(script.ended) == ["a", "a", "b"]
 
 
+async def test_client_that_leaves_cancels_what_a_later_request_waits_for() -> None:
+    waited: list[asyncio.Future[None]] = []
+
+    class Waiting(Script):
+        async def start(self, ctx: Context, request: Any) -> Answer:
+            if ctx.client_id == "b":
+                waited.append(asyncio.get_running_loop().create_future())
+                await waited[0]
+            return await super().start(ctx, request)
+
+    script = Waiting()
+    script.gate("a")
+    async with serving(script) as running:
+        async with raw_client(running.port) as client:
+            client.send(named(STARTED, "a", "b"))
+            await until(lambda: bool(waited))
+        await until(lambda: waited[0].cancelled())
+    assert script.ended == ["a"]
+
+
 async def test_drain_waits_for_records_of_a_client_that_left() -> None:
     script = Produces()
     script.gate("a")

@@ -116,7 +116,7 @@ class Request:
         assert self.api is not None and self.context is not None and self.request is not None
         handle = self.api.handle if self.metering is None else self.metering.handle
         self._steps = handle(self.context, self.request)
-        self.stage = IN_TASK
+        self.stage, self._awaited = IN_TASK, None
 
     def _step(self) -> None:
         """Run its handler to its next wait: at first, and after each reply that it awaited."""
@@ -158,6 +158,9 @@ class Request:
         self.error = None
         if self.stage is CALLING:
             self._awaited.then = None
+        elif self.stage is IN_TASK and self._awaited is not None and not isinstance(self._awaited, Reply):
+            # As the end of a task does.
+            self._awaited.cancel()
         if self.stage in (CALLING, IN_TASK):
             self._steps.close()
 
