@@ -27,7 +27,7 @@ from korvet.store.outages import Outages
 KEPT: Final = {
     "korvet_group_join": ("client_id", "protocols"),
     "korvet_group_sync": ("assignments",),
-    "korvet_group_consume": ("regex", "names"),
+    "korvet_group_consumer_heartbeat": ("regex", "names"),
     "korvet_group_commit": ("offsets",),
     "korvet_group_txn_commit": ("offsets",),
     "korvet_txn_init": ("transactional_id",),
