@@ -134,8 +134,8 @@ clean_head() {
   [ -n "$(git -C "$root" status --porcelain 2>&1)" ] || git -C "$root" rev-parse HEAD
 }
 
-# note_proven COMMIT: every test has passed that began at this commit; .ci/run and scripts/release ask for it. It is not
-# noted if the clone is at another one by now, or if a test was skipped that fails in CI (tests/support/tools.py).
+# note_proven COMMIT: every test has passed that began at this commit; .ci/run and scripts/release read the note. It is
+# not written if the clone is at another one by now, or if a test lacked a program (tests/support/tools.py).
 note_proven() {
   [ -z "$1" ] || [ "$(clean_head)" != "$1" ] || [ -e "$root/.cache/left-out" ] || echo "$1" >"$root/.cache/proven"
 }

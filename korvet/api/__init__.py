@@ -1,12 +1,12 @@
 """One module per Kafka API key. Each registers itself with `api`; ApiVersions is built from this registry.
 
 A module defines ``async def handle(ctx, request) -> Answer``. A connection's requests are answered one after the other,
-as in Kafka. `Start` says when a handler begins: most begin in the connection's task when their request is its first,
-and may wait for whatever they need.
+as in Kafka. `Start` says when a handler begins: most begin when their request arrives.
 
-A handler that begins on arrival runs without a task. It may wait for replies of Redis (`korvet.redis.reply`), and
-resumes as soon as they arrive. Before it waits for anything else, it awaits `in_task`, and so continues in the
-connection's task when its request is the first. Everything before its first wait happens in the order of requests.
+Such a handler runs without a task (`korvet.redis.reply`). It may wait for replies of Redis, and resumes as soon as they
+arrive. When it waits for anything else, it continues in the connection's task once its request is the first. Everything
+before its first wait happens in the order of requests. If the client leaves before that, the coroutine is closed, so
+its ``finally`` must not wait.
 
 Each module declares what its clients need: ``needs`` is a check that runs before the handler, if there is an authorizer
 (`korvet.api.shared.needs`). The handler gets a request without its forbidden parts.
@@ -40,11 +40,12 @@ class Start(Enum):
     """When a handler begins."""
 
     IN_TURN = auto()
-    """In the connection's task, when the request is its first."""
+    """In the connection's task, when the request is its first. Only for APIs that wait for other clients or for time,
+    and for logins, whose answers change what the connection takes."""
     IF_ALONE = auto()
     """When the request arrives, if no earlier one of its connection is in flight; else in its turn."""
     PIPELINED = auto()
-    """When the request arrives. One that awaits `in_task` before any reply holds back those after it until it has its
+    """When the request arrives. One that goes on in the task before any reply holds back later ones until it has its
     answer, so that commands reach Redis in the order of requests."""
 
 
@@ -63,7 +64,7 @@ class Api:
     advertised_lowest: int
     handle: Handle
     needs: Needs
-    start: Start = IN_TURN
+    start: Start = IF_ALONE
     is_repeated: bool = False
     """True if clients send the very same request again and again."""
 
@@ -77,7 +78,7 @@ def api(
     highest: int,
     *,
     needs: Needs,
-    start: Start = IN_TURN,
+    start: Start = IF_ALONE,
     advertised_lowest: int | None = None,
     is_repeated: bool = False,
 ) -> Callable[[Handle], Handle]:

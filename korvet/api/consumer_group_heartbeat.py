@@ -18,13 +18,12 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from korvet.api import IF_ALONE, Answer, api
+from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code, milliseconds
 from korvet.assignors import Assignment
 from korvet.errors import KorvetError
-from korvet.redis.reply import in_task
 from korvet.security.acl import WILDCARD, ResourceType
 from korvet.security.rights import Rights
 from korvet.store.groups.consumer_types import HeartbeatRequest
@@ -80,7 +79,7 @@ def _forbidden(kind: ResourceType) -> needs.Narrowed:
     return needs.refusal(_refused(needs.CODES[kind], None))
 
 
-@api(68, 0, 1, needs=_check, start=IF_ALONE, is_repeated=True)
+@api(68, 0, 1, needs=_check, is_repeated=True)
 async def handle(ctx: Context, request: requests.ConsumerGroupHeartbeatRequest) -> Answer:
     """Let a member join, stay or leave."""
     consumers = ctx.frontend.groups.consumers
@@ -90,7 +89,6 @@ async def handle(ctx: Context, request: requests.ConsumerGroupHeartbeatRequest) 
             group_id, request.member_id, request.member_epoch, request.instance_id
         ):
             return _beaten(ctx, request)
-        await in_task()
         if request.subscribed_topic_regex:
             # An expression may take milliseconds to compile, and every client may send one.
             await ctx.frontend.turns.turn()

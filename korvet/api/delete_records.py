@@ -31,7 +31,7 @@ from korvet.store.catalog.topic import Topic
 from korvet.store.contract import GONE
 from korvet.store.groups.archived import archived_end, archived_offsets
 from korvet.store.groups.types import Offset
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from korvet.wire import requests
 
 log = structlog.get_logger()

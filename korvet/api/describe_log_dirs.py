@@ -23,7 +23,7 @@ from korvet.api.shared.admin import log_directory, read_failure
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
 from korvet.store.capacity import log_bytes, memory_of_primaries
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from korvet.wire import requests
 from korvet.wire.writer import Fields
 

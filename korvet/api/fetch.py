@@ -27,7 +27,7 @@ from uuid import UUID
 
 import anyio
 
-from korvet.api import Answer, api
+from korvet.api import IN_TURN, Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import PASSING_S, read_failure_code
@@ -46,7 +46,7 @@ from korvet.errors import KorvetError
 from korvet.redis.wakeup import Listening
 from korvet.store.catalog.topic import Topic
 from korvet.store.log.log import Log
-from korvet.store.log.room import PartitionRead, Want
+from korvet.store.log.memory.room import PartitionRead, Want
 from korvet.wire import requests
 from korvet.wire.writer import Fields
 
@@ -71,7 +71,7 @@ Merged = dict[str | UUID | None, tuple[requests.FetchTopic, dict[int, requests.F
 """Topic name or id -> the request's first entry for the topic, and partition index -> the entry of the partition."""
 
 
-@api(1, 4, 18, needs=needs.by_handler)
+@api(1, 4, 18, needs=needs.by_handler, start=IN_TURN)
 async def handle(ctx: Context, request: requests.FetchRequest) -> Answer:
     """Read the present records, or wait for ``min_bytes`` until ``max_wait`` is over."""
     if ctx.version >= SESSIONS_SINCE and request.session_epoch not in _FULL_EPOCHS:

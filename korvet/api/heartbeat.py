@@ -7,7 +7,7 @@ Source: KafkaApis.handleHeartbeatRequest, GroupCoordinatorService.heartbeat
 
 from __future__ import annotations
 
-from korvet.api import IF_ALONE, Answer, api
+from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
@@ -20,7 +20,7 @@ def _forbidden(_ctx: Context, _request: object) -> Answer:
     return {"error_code": GROUP_AUTHORIZATION_FAILED}
 
 
-@api(12, 0, 4, needs=needs.group(needs.READ, _forbidden), start=IF_ALONE, is_repeated=True)
+@api(12, 0, 4, needs=needs.group(needs.READ, _forbidden), is_repeated=True)
 async def handle(ctx: Context, request: requests.HeartbeatRequest) -> Answer:
     """The group's code."""
     if not request.group_id:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from korvet.api import Answer, api
+from korvet.api import IN_TURN, Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code, milliseconds
@@ -36,7 +36,7 @@ def _forbidden(ctx: Context, _request: object) -> Answer:
     return _answer(ctx, Joined(code=GROUP_AUTHORIZATION_FAILED, member_id=""))
 
 
-@api(11, 0, 9, needs=needs.group(needs.READ, _forbidden))
+@api(11, 0, 9, needs=needs.group(needs.READ, _forbidden), start=IN_TURN)
 async def handle(ctx: Context, request: requests.JoinGroupRequest) -> Answer:
     """Let a member join, and wait for the next generation."""
     if not request.group_id:

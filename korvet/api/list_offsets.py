@@ -26,11 +26,11 @@ from korvet.api.shared.data_failures import read_failure_code
 from korvet.api.shared.topic_lookup import indexed, known_topics
 from korvet.codes import INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION
 from korvet.errors import KorvetError
-from korvet.store.log.epochs import check_leader_epoch, epoch_of_offset, parse_epochs
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Meta, Partition
-from korvet.store.log.source import Timed
-from korvet.store.log.times import MAX_TIMESTAMP, NOTHING
+from korvet.store.log.partitions.source import Timed
+from korvet.store.log.reading.times import MAX_TIMESTAMP, NOTHING
+from korvet.store.log.state.epochs import check_leader_epoch, epoch_of_offset, parse_epochs
+from korvet.store.log.state.partition import Meta, Partition
 from korvet.wire import requests
 
 LATEST: Final = -1

@@ -9,16 +9,11 @@ Source: KafkaApis.handleOffsetCommitRequest, OffsetMetadataManager.commitOffset
 
 from __future__ import annotations
 
-from korvet.api import IF_ALONE, Answer, api
+from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.api.shared.sorted_offsets import (
-    SortedOffsets,
-    may_commit,
-    refused_offsets,
-    sort_offsets,
-)
+from korvet.api.shared.sorted_offsets import may_commit, refused_offsets, sort_offsets
 from korvet.api.shared.topic_lookup import indexed, known_topics
 from korvet.codes import GROUP_AUTHORIZATION_FAILED
 from korvet.errors import KorvetError
@@ -33,21 +28,13 @@ def _check(_ctx: Context, rights: Rights, request: requests.OffsetCommitRequest)
     return needs.refusal(refused_offsets(request, GROUP_AUTHORIZATION_FAILED))
 
 
-@api(8, 2, 9, needs=_check, start=IF_ALONE)
+@api(8, 2, 9, needs=_check)
 async def handle(ctx: Context, request: requests.OffsetCommitRequest) -> Answer:
     """Commit offsets; partitions that do not exist are refused before the call to the group."""
     sorted_ = await sort_offsets(ctx, request, await known_topics(ctx, indexed(request.topics)))
     if not sorted_.requested:
-        return _answer(sorted_, 0)
-    try:
-        code = await ctx.frontend.groups.offsets.commit(_requested(ctx, request, sorted_))
-    except KorvetError as error:
-        code = failure_code(error, "offset_commit")
-    return _answer(sorted_, code)
-
-
-def _requested(ctx: Context, request: requests.OffsetCommitRequest, sorted_: SortedOffsets) -> CommitRequest:
-    return CommitRequest(
+        return sorted_.answer(0)
+    requested = CommitRequest(
         group_id=request.group_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
@@ -55,12 +42,8 @@ def _requested(ctx: Context, request: requests.OffsetCommitRequest, sorted_: Sor
         version=ctx.version,
         offsets=list(sorted_.offsets.items()),
     )
-
-
-def _answer(sorted_: SortedOffsets, code: int) -> Answer:
-    return {
-        "topics": [
-            {"name": name, "partitions": [{"partition_index": index, "error_code": code} for index, code in entries]}
-            for name, entries in sorted_.answers(code).items()
-        ]
-    }
+    try:
+        code = await ctx.frontend.groups.offsets.commit(requested)
+    except KorvetError as error:
+        code = failure_code(error, "offset_commit")
+    return sorted_.answer(code)

@@ -19,9 +19,9 @@ from korvet.api.shared.topic_lookup import known_topics
 from korvet.codes import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
-from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, parse_epochs
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Meta, Partition
+from korvet.store.log.state.epochs import check_leader_epoch, end_of_epoch, parse_epochs
+from korvet.store.log.state.partition import Meta, Partition
 from korvet.wire import requests
 
 Entry = dict[str, Any]

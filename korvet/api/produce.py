@@ -12,7 +12,8 @@ known to compute it (`korvet.api.shared.telemetry.Peer`), and opens the batches 
 long. A client that lies about its library has only its own records deleted early. No library is trusted if the topic
 bounds the age of records, because a header does not contain the oldest timestamp.
 
-With acks=all and min.insync.replicas above 1 the answer waits for Redis's replicas (`korvet.store.log.replicas`).
+With acks=all and min.insync.replicas above 1 the answer waits for Redis's replicas
+(`korvet.store.log.partitions.replicas`).
 Batches are appended as they arrive. A batch of a topic with message.timestamp.type=LogAppendTime gets a new header.
 
 From version 12 on a transaction's batch adds its partition to the transaction. Before, the client must have sent
@@ -56,10 +57,10 @@ from korvet.errors import KorvetError
 from korvet.redis.reply import in_task
 from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
-from korvet.store.log.judge import date_at_once, is_short, judge, judge_keys
-from korvet.store.log.limits import TopicLimits
-from korvet.store.log.opened import opened_for
-from korvet.store.log.partition import Partition
+from korvet.store.log.appending.judge import date_at_once, is_short, judge, judge_keys
+from korvet.store.log.appending.opened import opened_for
+from korvet.store.log.state.limits import TopicLimits
+from korvet.store.log.state.partition import Partition
 from korvet.store.topics import INTERNAL_TOPICS
 from korvet.store.transactions.transactions import Member
 from korvet.wire import requests

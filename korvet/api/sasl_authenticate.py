@@ -13,7 +13,7 @@ from __future__ import annotations
 import anyio
 from kio.schema.errors import ErrorCode
 
-from korvet.api import api
+from korvet.api import IN_TURN, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.security.sasl import State
@@ -21,7 +21,7 @@ from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 
-@api(36, 0, 2, needs=needs.nothing)
+@api(36, 0, 2, needs=needs.nothing, start=IN_TURN)
 async def handle(ctx: Context, request: requests.SaslAuthenticateRequest) -> Fields:
     login = ctx.login
     if login is None:

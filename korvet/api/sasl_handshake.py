@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from kio.schema.errors import ErrorCode
 
-from korvet.api import api
+from korvet.api import IN_TURN, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 
-@api(17, 1, 1, needs=needs.nothing, advertised_lowest=0)
+@api(17, 1, 1, needs=needs.nothing, start=IN_TURN, advertised_lowest=0)
 async def handle(ctx: Context, request: requests.SaslHandshakeRequest) -> Fields:
     login = ctx.login
     if login is None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from korvet.api import Answer, api
+from korvet.api import IN_TURN, Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
@@ -38,7 +38,7 @@ def _check(ctx: Context, rights: Rights, request: requests.SyncGroupRequest) -> 
     return needs.refusal(_answer(Synced(code=GROUP_AUTHORIZATION_FAILED)))
 
 
-@api(14, 0, 5, needs=_check)
+@api(14, 0, 5, needs=_check, start=IN_TURN)
 async def handle(ctx: Context, request: requests.SyncGroupRequest) -> Answer:
     """Store the leader's assignments, or wait for the member's own."""
     protocol: tuple[str, str] | None = None

@@ -9,7 +9,7 @@ OffsetMetadataManager.commitTransactionalOffset
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from korvet.api import Answer, api
 from korvet.api.shared import needs
@@ -51,8 +51,8 @@ async def handle(ctx: Context, request: requests.TxnOffsetCommitRequest) -> Answ
     """Keep offsets for the transaction; partitions that do not exist are refused before the call to the group."""
     sorted_ = await sort_offsets(ctx, request, await known_topics(ctx, indexed(request.topics)))
     if not sorted_.requested:
-        return _answer(sorted_, 0)
-    return _answer(sorted_, await _hold(ctx, request, sorted_))
+        return sorted_.answer(0)
+    return sorted_.answer(await _hold(ctx, request, sorted_))
 
 
 async def _hold(ctx: Context, request: requests.TxnOffsetCommitRequest, sorted_: SortedOffsets) -> int:
@@ -90,12 +90,3 @@ def _code_for_version(version: int, code: int) -> int:
     if code == CONCURRENT_TRANSACTIONS and version < _JOINS_SINCE:
         return COORDINATOR_LOAD_IN_PROGRESS
     return code
-
-
-def _answer(sorted_: SortedOffsets, code: int) -> dict[str, Any]:
-    return {
-        "topics": [
-            {"name": name, "partitions": [{"partition_index": index, "error_code": one} for index, one in entries]}
-            for name, entries in sorted_.answers(code).items()
-        ]
-    }

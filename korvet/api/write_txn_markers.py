@@ -23,7 +23,7 @@ from korvet.codes import CLUSTER_AUTHORIZATION_FAILED, INVALID_PRODUCER_EPOCH, U
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 from korvet.store.contract import GONE
-from korvet.store.log.markers import Ending
+from korvet.store.log.appending.markers import Ending
 from korvet.wire import requests
 
 

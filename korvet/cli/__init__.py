@@ -19,11 +19,11 @@ from korvet.cli.config import config
 from korvet.cli.console import console
 from korvet.cli.doctor import doctor
 from korvet.cli.embedded_repair import repair
-from korvet.cli.environment import unknown_variables, variable_of
 from korvet.cli.functions import functions
+from korvet.cli.ground.environment import unknown_variables, variable_of
+from korvet.cli.ground.options import HELP_NAMES
+from korvet.cli.ground.output import say_error, say_note
 from korvet.cli.groups import groups
-from korvet.cli.options import HELP_NAMES
-from korvet.cli.output import say_error, say_note
 from korvet.cli.pipeline import pipeline
 from korvet.cli.quotas import quotas
 from korvet.cli.serve import serve
@@ -58,14 +58,20 @@ for command in (
     korvet.add_command(command)
 
 
-def _with_summaries(command: click.Command) -> None:
-    """Give each command below its first sentence as its line in lists of commands, where click would cut it."""
+def _complete_help(command: click.Command) -> None:
+    """Have help name each flag's environment variable, and lists of commands show whole first sentences.
+
+    Click would hide the variables and cut the sentences.
+    """
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            parameter.show_envvar = parameter.name != "help"
     for one in command.commands.values() if isinstance(command, click.Group) else ():
         one.short_help = " ".join((one.help or "").partition("\n\n")[0].split())
-        _with_summaries(one)
+        _complete_help(one)
 
 
-_with_summaries(korvet)
+_complete_help(korvet)
 
 
 def main() -> None:

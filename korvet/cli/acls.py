@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from korvet.cli.options import Function, as_json, confirmed
-from korvet.cli.output import show_json, show_table
-from korvet.cli.security_backend import Backend, security_backend
+from korvet.cli.ground.options import Function, as_json, confirmed
+from korvet.cli.ground.output import show_json, show_table
+from korvet.cli.security.backend import Backend, security_backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from korvet.cli.rules import Words
+    from korvet.cli.security.rules import Words
     from korvet.security.acl import Acl
 
 
@@ -64,7 +64,7 @@ def _subjects(function: Function) -> Function:
     @click.option("--consumer", is_flag=True, help="What a member of a group needs: Read and Describe.")
     @wraps(function)
     def with_words(*args: Any, **given: Any) -> Any:
-        from korvet.cli.rules import Words
+        from korvet.cli.security.rules import Words
 
         words = Words(**{name: given.pop(name) for name in Words.__dataclass_fields__})
         return function(*args, words=words, **given)
@@ -82,7 +82,7 @@ def add(words: Words, backend: Backend) -> None:
     \b
     Example:  korvet acls add --allow-principal User:alice --producer --topic orders
     """
-    from korvet.cli.rules import rules_of
+    from korvet.cli.security.rules import rules_of
 
     rules = rules_of(words)
     with backend.opened() as secured:
@@ -101,7 +101,7 @@ def list_(principals: tuple[str, ...], as_json: bool, backend: Backend, **resour
     \b
     Example:  korvet acls list --topic orders --resource-pattern-type match
     """
-    from korvet.cli.rules import Words, filters_of
+    from korvet.cli.security.rules import Words, filters_of
 
     with backend.opened() as secured:
         rules = secured.rules.find(filters_of(Words(**resources), principals))
@@ -122,7 +122,7 @@ def remove(words: Words, execute: bool, backend: Backend) -> None:
     \b
     Example:  korvet acls remove --topic orders --allow-principal User:alice --execute
     """
-    from korvet.cli.rules import filters_of
+    from korvet.cli.security.rules import filters_of
 
     if not (words.resources or words.allowed or words.denied):
         raise click.UsageError("name resources or principals whose rules are meant")
@@ -133,7 +133,7 @@ def remove(words: Words, execute: bool, backend: Backend) -> None:
 
 
 def _show(rules: Sequence[Acl]) -> None:
-    from korvet.cli.rules import word_of
+    from korvet.cli.security.rules import word_of
 
     show_table(
         ["PRINCIPAL", "PERMISSION", "OPERATION", "RESOURCE", "PATTERN", "NAME", "HOST"],

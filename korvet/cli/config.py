@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from korvet.cli.options import as_json
-from korvet.cli.output import say_error, say_note, show_json, show_table
+from korvet.cli.ground.options import as_json
+from korvet.cli.ground.output import say_error, say_note, show_json, show_table
 
 if TYPE_CHECKING:
     from korvet.settings.file import ConfigFile
@@ -27,7 +27,7 @@ def check(file: Path) -> None:
     \b
     Example:  korvet config check korvet.toml
     """
-    from korvet.cli.security_warnings import security_warnings
+    from korvet.cli.security.warnings import security_warnings
     from korvet.settings.file import as_config, load_config, problems
 
     content = load_config(file)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from korvet.cli.options import as_json, redis_target
-from korvet.cli.output import show_json
+from korvet.cli.ground.options import as_json, redis_target
+from korvet.cli.ground.output import show_json
 
 if TYPE_CHECKING:
-    from korvet.cli.checks import Finding, Wanted
-    from korvet.cli.redis import Node
+    from korvet.cli.redis.checks import Finding, Wanted
+    from korvet.cli.redis.connections import Node
     from korvet.redis.address import RedisUrl
     from korvet.store.keys import Namespace
 
@@ -41,7 +41,7 @@ def doctor(url: str, namespace: str, repair: bool, as_json: bool) -> None:
     Example:  korvet doctor --redis redis://127.0.0.1:6379
               korvet doctor --redis redis://127.0.0.1:6379 --repair
     """
-    from korvet.cli.checks import Verdict
+    from korvet.cli.redis.checks import Verdict
 
     found = examined(url, namespace)
     found["keys"] = _examined_keys(url, namespace, repairs=repair)
@@ -65,8 +65,8 @@ def examined(url: str, namespace: str) -> dict[str, list[Finding]]:
 
     :raises KorvetError: if a server cannot be looked at.
     """
-    from korvet.cli.checks import wanted_of
-    from korvet.cli.redis import open_nodes
+    from korvet.cli.redis.checks import wanted_of
+    from korvet.cli.redis.connections import open_nodes
     from korvet.redis.address import parse_redis_url
     from korvet.store.keys import Namespace
 
@@ -81,9 +81,9 @@ def _examined_keys(url: str, namespace: str, *, repairs: bool) -> list[Finding]:
 
     :raises KorvetError: a server cannot be looked at, or refuses a repair.
     """
-    from korvet.cli.checks import Finding, Verdict
-    from korvet.cli.key_checks import find_damage
-    from korvet.cli.redis import open_nodes, refuse_lone_node
+    from korvet.cli.redis.checks import Finding, Verdict
+    from korvet.cli.redis.connections import open_nodes, refuse_lone_node
+    from korvet.cli.redis.key_checks import find_damage
     from korvet.errors import KorvetError
     from korvet.store.damaged_keys import REPAIR
     from korvet.store.keys import Namespace
@@ -111,7 +111,7 @@ def _examined_keys(url: str, namespace: str, *, repairs: bool) -> list[Finding]:
 def _examine(node: Node, namespace: Namespace, wanted: Wanted, url: RedisUrl) -> list[Finding]:
     from redis.exceptions import RedisError
 
-    from korvet.cli.checks import examine
+    from korvet.cli.redis.checks import examine
     from korvet.errors import KorvetError
 
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from korvet.cli.options import confirmed
+from korvet.cli.ground.options import confirmed
 from korvet.errors import KorvetError
 
 _LOG = re.compile(r"korvet:\{([^:]*):(.*):(\d+)\}:log")

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from korvet.cli.options import as_json, redis_target
-from korvet.cli.output import show_json, show_table
+from korvet.cli.ground.options import as_json, redis_target
+from korvet.cli.ground.output import show_json, show_table
 from korvet.errors import KorvetError
 
 if TYPE_CHECKING:
-    from korvet.cli.redis import Node
+    from korvet.cli.redis.connections import Node
     from korvet.store.library import Found
 
 
@@ -29,7 +29,7 @@ def load(url: str, downgrade: bool) -> None:
     \b
     Example:  korvet functions load --redis redis://127.0.0.1:6379
     """
-    from korvet.cli.redis import open_nodes, refuse_lone_node
+    from korvet.cli.redis.connections import open_nodes, refuse_lone_node
     from korvet.store.library import State, library_version, refuse_newer
 
     with open_nodes(url) as nodes:
@@ -55,7 +55,7 @@ def check(url: str, as_json: bool) -> None:
     \b
     Example:  korvet functions check --redis redis://127.0.0.1:6379
     """
-    from korvet.cli.redis import open_nodes, refuse_lone_node
+    from korvet.cli.redis.connections import open_nodes, refuse_lone_node
     from korvet.store.library import State, library_version
 
     with open_nodes(url) as nodes:
@@ -105,7 +105,7 @@ def reference() -> None:
 def _found(node: Node) -> Found:
     from redis.exceptions import RedisError
 
-    from korvet.cli.redis import ask
+    from korvet.cli.redis.connections import ask
     from korvet.store.library import QUESTION, judge
 
     try:
@@ -117,7 +117,7 @@ def _found(node: Node) -> Found:
 def _load(node: Node) -> None:
     from redis.exceptions import RedisError
 
-    from korvet.cli.redis import ask
+    from korvet.cli.redis.connections import ask
     from korvet.store.library import load_command
 
     try:

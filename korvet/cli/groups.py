@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli.options import as_json, cluster_options, confirmed
-from korvet.cli.output import printable, show_json, show_table
+from korvet.cli.ground.options import as_json, cluster_options, confirmed
+from korvet.cli.ground.output import printable, show_json, show_table
 
 if TYPE_CHECKING:
-    from korvet.cli.cluster import Cluster
+    from korvet.cli.ground.cluster import Cluster
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.groups import Group, Member
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from korvet.cli.options import Function, as_json, confirmed
-from korvet.cli.output import show_json, show_table
-from korvet.cli.security_backend import DEFAULT_NAMESPACE, Backend, RedisBackend, security_backend
+from korvet.cli.ground.options import Function, as_json, confirmed
+from korvet.cli.ground.output import show_json, show_table
+from korvet.cli.security.backend import DEFAULT_NAMESPACE, Backend, RedisBackend, security_backend
 from korvet.errors import KorvetError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli.environment import variable_of
-from korvet.cli.options import HELP_NAMES
+from korvet.cli.ground.environment import variable_of
+from korvet.cli.ground.options import HELP_NAMES
 from korvet.errors import ConfigError
 from korvet.settings.choices import CONSOLES, LOG_FORMATS, LOG_LEVELS
 

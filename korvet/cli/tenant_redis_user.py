@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from korvet.cli.passwords import password_file, read_password
+from korvet.cli.ground.passwords import password_file, read_password
 from korvet.errors import KorvetError
 
 _FRONT_ENDS = "korvet"

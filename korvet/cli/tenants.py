@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from korvet.cli.options import as_json, confirmed, redis_target
-from korvet.cli.output import show_json, show_table
+from korvet.cli.ground.options import as_json, confirmed, redis_target
+from korvet.cli.ground.output import show_json, show_table
 from korvet.cli.tenant_redis_user import redis_user
 from korvet.errors import KorvetError
 
@@ -67,7 +67,7 @@ def create(name: str, limits: Mapping[str, int], url: str, super_users: str | No
     """
     from ulid import ULID
 
-    from korvet.cli.redis import call_at, call_function, open_nodes, refuse_lone_node
+    from korvet.cli.redis.connections import call_at, call_function, open_nodes, refuse_lone_node
     from korvet.store.keys import TENANTS, Namespace
 
     _check_super_users(super_users)
@@ -160,8 +160,8 @@ def delete(name: str, url: str, execute: bool) -> None:
     \b
     Example:  korvet tenants delete acme --redis redis://127.0.0.1:6379 --execute
     """
-    from korvet.cli.redis import open_nodes, refuse_lone_node
-    from korvet.cli.tenant_deletion import count_keys, delete_tenant
+    from korvet.cli.redis.connections import open_nodes, refuse_lone_node
+    from korvet.cli.redis.tenant_deletion import count_keys, delete_tenant
 
     if name not in read_tenants(url):
         _check(name, 91)
@@ -188,7 +188,7 @@ def _check_super_users(super_users: str | None) -> None:
 
 
 def _change(url: str, function: str, /, *, name: str, **named: str | None) -> None:
-    from korvet.cli.redis import call_function, open_nodes, refuse_lone_node
+    from korvet.cli.redis.connections import call_function, open_nodes, refuse_lone_node
     from korvet.store.keys import TENANTS
 
     with open_nodes(url) as nodes:
@@ -207,7 +207,7 @@ def read_tenants(url: str) -> Mapping[str, Tenant]:
 
     :raises KorvetError: if Redis cannot be reached.
     """
-    from korvet.cli.redis import call_function, open_nodes
+    from korvet.cli.redis.connections import call_function, open_nodes
     from korvet.store.keys import TENANTS
     from korvet.store.tenants import parse_tenants
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from korvet.cli.options import as_json, confirmed, redis_target
-from korvet.cli.output import say_note, show_json, show_table
+from korvet.cli.ground.options import as_json, confirmed, redis_target
+from korvet.cli.ground.output import say_note, show_json, show_table
 from korvet.errors import KorvetError
 
 if TYPE_CHECKING:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli.consume import consume
-from korvet.cli.options import as_json, cluster_options, confirmed, settings_option
-from korvet.cli.output import show_json, show_table
-from korvet.cli.produce import produce
-from korvet.cli.trim import trim
+from korvet.cli.ground.options import as_json, cluster_options, confirmed, settings_option
+from korvet.cli.ground.output import show_json, show_table
+from korvet.cli.records.consume import consume
+from korvet.cli.records.produce import produce
+from korvet.cli.records.trim import trim
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from korvet.cli.cluster import Cluster
+    from korvet.cli.ground.cluster import Cluster
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.offsets import Committed, TopicPartition
     from korvet.cli.kafka.topics import Partition, Setting, Topic

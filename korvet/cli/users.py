@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from korvet.cli.options import as_json, confirmed
-from korvet.cli.output import say_note, show_json, show_table
-from korvet.cli.passwords import password_file, read_password
-from korvet.cli.security_backend import Backend, KafkaBackend, security_backend
+from korvet.cli.ground.options import as_json, confirmed
+from korvet.cli.ground.output import say_note, show_json, show_table
+from korvet.cli.ground.passwords import password_file, read_password
+from korvet.cli.security.backend import Backend, KafkaBackend, security_backend
 from korvet.errors import KorvetError
 
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -102,7 +102,7 @@ def behind(end: str | None, latest: str | None) -> dict[str, float]:
 
 def _offsets(text: str | None) -> Mapping[tuple[str, str], int]:
     try:
-        told: Any = json.loads(text or "null")
-        return {(topic, number): int(at) for topic, each in told.items() for number, at in each.items()}
+        offsets: Any = json.loads(text or "null")
+        return {(topic, number): int(at) for topic, each in offsets.items() for number, at in each.items()}
     except (AttributeError, TypeError, ValueError):
         return {}

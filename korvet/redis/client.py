@@ -40,6 +40,11 @@ _CALL_S = 20e-6
 _ARGUMENT_S = 1e-6
 _BYTE_S = 2e-9
 """Redis's seconds for a function call, and for each of its arguments and bytes; estimates from INFO commandstats."""
+_COORDINATE = Purpose.COORDINATE
+_HEADS_KEPT = 10_000
+_LONGEST_HEAD_BYTES = 1024
+_LARGE_BYTES = 64 << 10
+"""Larger arguments are copied as seldom as possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +92,8 @@ class Store:
         """The estimated seconds of Redis for all function calls so far, by their sizes. It only grows."""
         self.histories = 0
         """The number of changes of a server's history or a slot's server."""
+        self._heads: dict[tuple[str, tuple[str, ...], int], bytes] = {}
+        """By function, keys and the number of arguments: the packed beginnings of calls, up to their arguments."""
         self._history_callbacks: list[Callable[[], None]] = []
         self._subscriber_callback: Callable[[Link], None] = lambda _link: None
         self._slots_callback: Callable[[], None] = lambda: None
@@ -124,11 +131,15 @@ class Store:
                 if not key.startswith(prefix):
                     future.set_exception(self._outside(function, keys))
                     return future
-        most = self.library.most_args[function]
-        if len(args) > most:
+        call = function, tuple(keys), len(args)
+        head = self._heads.get(call) or self._head(*call)
+        if not head:
+            most = self.library.most_args[function]
             future.set_exception(StoreError(f"{function} takes {most} arguments, not {len(args)}"))
             return future
-        packed = pack_command((self.library.verbs[function], function, len(keys), *keys, *args))
+        rest = pack_command(args)
+        at = 4 if len(args) < 10 else rest.index(b"\n") + 1
+        packed = head + (rest[at:] if len(rest) < _LARGE_BYTES else memoryview(rest)[at:])
         self.redis_s += _CALL_S + _ARGUMENT_S * len(args) + _BYTE_S * len(packed)
         if len(packed) > LEAST_MOST_VALUE_BYTES and keys and (link := self.link(purpose, keys[0])) is not None:
             largest_bytes = max((len(one) for one in args if not isinstance(one, int | float)), default=0)
@@ -139,6 +150,21 @@ class Store:
         else:
             self._slots.send(purpose, keys[0] if keys else "", future, packed)
         return future
+
+    def _head(self, function: str, keys: tuple[str, ...], args: int) -> bytes:
+        """The packed beginning of a call, up to so many arguments; empty if those are too many.
+
+        It is kept, because most calls differ from an earlier one only in their arguments.
+        """
+        if args > self.library.most_args[function]:
+            return b""
+        packed = pack_command((self.library.verbs[function], function, len(keys), *keys))
+        head = b"*%d\r\n%b" % (3 + len(keys) + args, packed[packed.index(b"\n") + 1 :])
+        if len(head) <= _LONGEST_HEAD_BYTES:
+            if len(self._heads) >= _HEADS_KEPT:
+                self._heads.clear()
+            self._heads[function, keys, args] = head
+        return head
 
     def call_function(self, purpose: Purpose, function: str, keys: Sequence[str], /, **named: Named) -> Reply:
         """Queue a call as `fcall` does, with arguments by their names in the function's contract.
@@ -212,7 +238,7 @@ class Store:
 
     def coordination(self, key: str) -> Link | None:
         """The link for coordination of a key; None while the key's server is unknown."""
-        return self.link(Purpose.COORDINATE, key)
+        return self._links[_COORDINATE] if self._slots is None else self._slots.link(_COORDINATE, key)
 
     def confirmation(self, key: str) -> Link | None:
         """The link for WAIT on a key's server, perhaps not connected yet; None while that server is unknown."""

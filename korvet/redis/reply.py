@@ -1,8 +1,8 @@
 """The replies of Redis, and coroutines that wait for them without a task.
 
 A task costs a turn of the loop for each reply. So the connection of a client steps the coroutine of a short request
-itself (`korvet.server.conversation.requests`). Such a coroutine may wait for a `Reply`, and goes on in the callback
-that brings it. Before it waits for anything else, it awaits `in_task`.
+itself (`korvet.server.conversation.requests`). If such a coroutine waits for a `Reply`, it goes on in the callback that
+brings it. If it waits for anything else, it goes on in the connection's task.
 """
 
 from __future__ import annotations
@@ -40,12 +40,10 @@ class Reply(asyncio.Future[Any]):
         return is_cancelled
 
 
-stepping = [False]
-"""True if a coroutine is being stepped without a task."""
-
-
 @coroutine
 def in_task() -> Generator[None, None, None]:
-    """Go on in a task: in that of the connection, when the request is its first. A task itself goes on at once."""
-    if stepping[0]:
-        yield
+    """Go on in a task: in that of the connection, when the request is its first. In a task this is a turn of the loop.
+
+    What belongs to a task needs this first: anyio's cancel scopes, task groups and locks, and context variables.
+    """
+    yield

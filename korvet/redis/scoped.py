@@ -59,6 +59,10 @@ class ScopedStore(Store):
         self._check(key)
         return super().link(purpose, key)
 
+    def coordination(self, key: str) -> Link | None:
+        self._check(key)
+        return super().coordination(key)
+
     def confirmation(self, key: str) -> Link | None:
         self._check(key)
         return super().confirmation(key)

@@ -26,7 +26,7 @@ class Purpose(IntEnum):
     SUBSCRIBE = 3
     """Subscriptions, for `korvet.redis.wakeup` alone."""
     CONFIRM = 4
-    """WAIT, for `korvet.store.log.replicas` alone: it blocks later commands. Connected at its first use."""
+    """WAIT, for `korvet.store.log.partitions.replicas` alone: it blocks later commands. Connected at its first use."""
 
 
 COMMANDS = (Purpose.APPEND, Purpose.READ, Purpose.COORDINATE)

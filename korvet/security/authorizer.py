@@ -17,6 +17,7 @@ import structlog
 
 from korvet.codes import POLICY_VIOLATION
 from korvet.redis.client import Store
+from korvet.redis.reply import in_task
 from korvet.redis.wakeup import Wakeups
 from korvet.security.acl import Acl, Operation, ResourceType
 from korvet.security.audit import Audit
@@ -98,6 +99,7 @@ class Authorizer(Followed):
 
         :raises StoreUnavailable, StoreError:
         """
+        await in_task()
         async with self._reading:
             await super().refresh()
 

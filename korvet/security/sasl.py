@@ -270,6 +270,6 @@ class Login:
         _, _, self.is_of_user = judge.best(name)
         return judge
 
-    def _failed(self, reason: str, code: ErrorCode, told: str | None = None) -> Outcome:
+    def _failed(self, reason: str, code: ErrorCode, message: str | None = None) -> Outcome:
         self.state, self.reason = State.FAILED, reason
-        return Outcome(code, told or _FAILED.format(self.mechanism))
+        return Outcome(code, message or _FAILED.format(self.mechanism))

@@ -27,7 +27,7 @@ from korvet.store.outages import Outages
 KEPT: Final = {
     "korvet_group_join": ("client_id", "protocols"),
     "korvet_group_sync": ("assignments",),
-    "korvet_group_consume": ("regex", "names"),
+    "korvet_group_consumer_heartbeat": ("regex", "names"),
     "korvet_group_commit": ("offsets",),
     "korvet_group_txn_commit": ("offsets",),
     "korvet_txn_init": ("transactional_id",),
@@ -107,7 +107,9 @@ class Calls:
         :raises StoreFull: the function would exceed the tenant's limit.
         """
         key = keys[0]
-        if is_awaited and self._may_have_paused(key):
+        store, link = self._store, self._store.coordination(key) if is_awaited else None
+        # A steady stream of replies from Redis proves that this process did not pause a moment ago.
+        if is_awaited and (store.doubt.lasts or link is None or not link.is_steady):
             await _some_turns()
         if self._room.is_limited and function in KEPT:
             self._reserve(function, key, named)
@@ -116,7 +118,7 @@ class Calls:
             if gets_outages:
                 outages = self._outages.known_recently(key)
                 named["outages"] = await self._learned(key) if outages is None else outages
-            reply = await self._store.fcall(Purpose.COORDINATE, function, keys, *arguments(function, named))
+            reply = await store.fcall(Purpose.COORDINATE, function, keys, *arguments(function, named))
             code = reply[0] if isinstance(reply, list) and reply else reply
             if not isinstance(code, int) or code >= 0:
                 break
@@ -146,14 +148,6 @@ class Calls:
         with suppress(KorvetError):
             await self._outages.catch_up(key)
         return self._outages.known_at(key)
-
-    def _may_have_paused(self, key: str) -> bool:
-        """True if this process or reading from a client may have paused a moment ago.
-
-        A steady stream of replies from Redis proves that the process did not.
-        """
-        link = self._store.coordination(key)
-        return self._store.doubt.lasts > 0 or link is None or not link.is_steady
 
 
 async def _some_turns() -> None:

@@ -11,8 +11,8 @@ from korvet.store.catalog.catalog import Catalog
 from korvet.store.groups.call import chunks
 from korvet.store.groups.groups import Groups
 from korvet.store.keys import GROUP_INDEX_SHARDS, TRANSACTION_SHARDS, Namespace
-from korvet.store.log.partition import Partition
-from korvet.store.log.partitions import Partitions
+from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.log.state.partition import Partition
 from korvet.store.memory import UNLIMITED, ServerMemory, read_memory, request_memory
 from korvet.store.transactions.listing import ids_of
 

@@ -25,7 +25,7 @@ _TEXT = r"""'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)"|\[(=*)\[\n?(.*?)\]\4\]""
 _FIELD = re.compile(rf"\s*(\w+) = (?:{_TEXT}|\{{(.*?)\}}|true),", re.DOTALL)
 _KEYSETS = re.compile(rb"^korvet\.KEYSETS = \{\n(.*?)^\}$", re.MULTILINE | re.DOTALL)
 _WORD = re.compile(r"(\w+)(?::[\w|]+)?(?:(\??)|[*+]\d*(?:<=(\d+))?)(?: .*)?")
-_FLAG = re.compile(r"'([\w-]+)'")
+_LISTED = re.compile(r"'([\w.-]+)'")
 _NAME_OF_CODE = re.compile(r"\b[A-Z]+(?:_[A-Z]+)*\b")
 _CODE = re.compile(r"^  ([A-Z_]+) = (-?\d+),(?: -- (.*))?$", re.MULTILINE)
 
@@ -37,11 +37,13 @@ class Function:
     A name that ends in ``?`` may be left out, one that ends in ``...`` may be given any number of times. ``flags`` are
     as FUNCTION LIST shows them: no-writes; allow-oom, with which it runs at maxmemory (the reading ones carry it too,
     since Redis ignores maxmemory for no-writes only since 7.0.1); allow-stale. ``bound`` is how many times the repeated
-    argument may be given. ``codes`` are the names that its codes say in capitals. ``texts`` are all texts of its table,
-    ``parameters`` and ``body`` are those of the Lua function after it.
+    argument may be given. ``codes`` are the names that its codes say in capitals. ``was`` is empty, or the former name
+    and the last minor version whose front-ends call it. ``texts`` are all texts of its table, ``parameters`` and
+    ``body`` are those of the Lua function after it.
     """
 
     name: str
+    was: tuple[str, ...]
     file: str
     keys: tuple[str, ...]
     args: tuple[str, ...]
@@ -175,13 +177,14 @@ def functions_in(file: str, text: str) -> Iterator[Function]:
         keys, args = ([_word(name, word) for word in words(raw.get(of, ""))] for of in ("keys", "args"))
         yield Function(
             name=name,
+            was=tuple(_LISTED.findall(fields.get("was", ""))),
             file=file,
             keys=tuple(key for key, _ in keys),
             args=tuple(arg for arg, _ in args),
             by_position="by_position" in fields,
             bound=args[-1][1] if args else None,
             codes=frozenset(_NAME_OF_CODE.findall(fields.get("codes", ""))),
-            flags=frozenset(_FLAG.findall(fields.get("flags", ""))),
+            flags=frozenset(_LISTED.findall(fields.get("flags", ""))),
             texts={**fields, "keys": raw.get("keys", ""), "args": raw.get("args", "")},
             parameters=tuple(definition[2].split(", ")),
             body=definition[3],
@@ -189,7 +192,7 @@ def functions_in(file: str, text: str) -> Iterator[Function]:
 
 
 def _scan(table: str) -> dict[str, str]:
-    """The fields of a table whose values are texts, a list of flags, or true."""
+    """The fields of a table whose values are texts, lists of texts, or true."""
     fields, at = {}, 0
     while found := _FIELD.match(table, at):
         short, quoted, _, long, flags = found.groups()[1:]

@@ -59,9 +59,9 @@ def read_memory(info: bytes) -> ServerMemory:
 
 def request_memory(link: Link) -> asyncio.Future[bytes]:
     """Request the reply that `read_memory` reads."""
-    asked: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    link.send(asked, _MEMORY)
-    return asked
+    reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    link.send(reply, _MEMORY)
+    return reply
 
 
 class ProducerRoom(Protocol):
@@ -97,14 +97,14 @@ class Reserve:
         """The bytes that producers may write before the next reply, for each server with a maxmemory."""
         self._short: set[Link] = set()
         self._shortage = anyio.Event()
-        self._asked: dict[Link, asyncio.Future[bytes]] = {}
+        self._replies: dict[Link, asyncio.Future[bytes]] = {}
         self._now = asyncio.get_running_loop().time
         self.by_server: dict[Link, ServerMemory] = {}
         """The servers' last replies."""
         self._is_used = False
         self._use = anyio.Event()
         self._refused_at = -math.inf
-        self._is_to_tell = False
+        self._is_to_announce = False
         self.is_full = False
         """True if Redis has just refused an append for lack of memory."""
         self.largest: Callable[[], Awaitable[str]] = _nothing
@@ -114,13 +114,13 @@ class Reserve:
         """Note that Redis refused an append for lack of memory, or accepted one. Logs each shortage once."""
         if is_full:
             self._refused_at = self._now()
-            self._is_to_tell = self._is_to_tell or not self.is_full
+            self._is_to_announce = self._is_to_announce or not self.is_full
             self.is_full = True
         elif self.is_full and self._now() - self._refused_at > _CALM_S:
             self.is_full = False
             logger.warning("redis takes appends again")
 
-    async def _tell(self) -> None:
+    async def _announce(self) -> None:
         # The server's last reply may predate its maxmemory.
         for link in self._store.primaries:
             with suppress(KorvetError):
@@ -196,20 +196,20 @@ class Reserve:
                 await anyio.sleep(_INTERVAL_S)
                 with anyio.move_on_after(_QUIET_S - _INTERVAL_S):
                     await self._use.wait()
-                if self._is_to_tell:
-                    self._is_to_tell = False
-                    telling.start_soon(self._tell)
+                if self._is_to_announce:
+                    self._is_to_announce = False
+                    telling.start_soon(self._announce)
 
     def _ask(self, link: Link) -> asyncio.Future[bytes]:
-        asked = self._asked.get(link)
-        if asked is None or asked.done():
-            asked = self._asked[link] = request_memory(link)
-            asked.add_done_callback(partial(self._answered, link))
-        return asked
+        reply = self._replies.get(link)
+        if reply is None or reply.done():
+            reply = self._replies[link] = request_memory(link)
+            reply.add_done_callback(partial(self._answered, link))
+        return reply
 
-    def _answered(self, link: Link, asked: asyncio.Future[bytes]) -> None:
-        is_answered = not asked.cancelled() and asked.exception() is None
-        memory = read_memory(asked.result()) if is_answered else ServerMemory(UNLIMITED, UNLIMITED)
+    def _answered(self, link: Link, reply: asyncio.Future[bytes]) -> None:
+        is_answered = not reply.cancelled() and reply.exception() is None
+        memory = read_memory(reply.result()) if is_answered else ServerMemory(UNLIMITED, UNLIMITED)
         left = memory.for_producers / 2
         if is_answered:
             self.by_server[link] = memory
@@ -226,4 +226,4 @@ class Reserve:
         else:
             # A server that does not answer accepts no appends either. This forgets a server that left a cluster.
             self._left.pop(link, None)
-            self._asked.pop(link, None)
+            self._replies.pop(link, None)

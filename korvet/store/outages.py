@@ -23,7 +23,6 @@ import anyio
 from korvet.errors import KorvetError, StoreRefusing
 from korvet.redis.client import Store
 from korvet.redis.link import Link
-from korvet.redis.reply import in_task
 from korvet.redis.resp import pack_command
 from korvet.store.keys import Namespace
 
@@ -70,7 +69,7 @@ class _Probe:
 
 
 class _Server:
-    """One server, or the primary behind Sentinel, as its answers tell; ``probed_s`` is of the last answered probe."""
+    """One server, or the primary that Sentinel names, by its answers; ``probed_s`` is of the last answered probe."""
 
     __slots__ = ("history", "outages", "probed_s", "served_until_ms", "text")
 
@@ -79,20 +78,20 @@ class _Server:
         self.history = ""
         self.served_until_ms = served_until_ms
         self.outages = tuple(outages)
-        self.text = self.tell(served_until_ms)
+        self.text = self.times(served_until_ms)
 
-    def tell(self, served_until_ms: int) -> str:
+    def times(self, served_until_ms: int) -> str:
         return " ".join([str(served_until_ms), *(f"{outage.start_ms}-{outage.end_ms}" for outage in self.outages)])
 
-    def told_of(self, history: str) -> str:
+    def times_of(self, history: str) -> str:
         """The outages of the server with a history; for another history, some time is taken back."""
         if self.history in ("", history):
             return self.text
-        return self.tell(self.served_until_ms - TAKEN_BACK_MS)
+        return self.times(self.served_until_ms - TAKEN_BACK_MS)
 
     def add(self, outages: Iterable[Outage]) -> None:
         self.outages = _merged([*self.outages, *outages])
-        self.text = self.tell(self.served_until_ms)
+        self.text = self.times(self.served_until_ms)
 
     def served(self, now_ms: int, history: str, others: str) -> int:
         """Note an answer and its time by the server's clock. Returns the milliseconds since the answer before.
@@ -103,8 +102,8 @@ class _Server:
         if self.served_until_ms - now_ms > LIMIT_MS:
             # The clock went back. Outages of its former time would make those to come old.
             self.outages = tuple(outage for outage in self.outages if outage.end_ms <= now_ms)
-        told, *spans = others.split() or ["0"]
-        served_until_ms = max(self.served_until_ms, int(told) if int(told) <= now_ms else 0)
+        last_ms, *spans = others.split() or ["0"]
+        served_until_ms = max(self.served_until_ms, int(last_ms) if int(last_ms) <= now_ms else 0)
         if self.history not in ("", history):
             self.add([_outage(self.served_until_ms - TAKEN_BACK_MS, now_ms)])
         elif now_ms - served_until_ms > LIMIT_MS:
@@ -113,7 +112,7 @@ class _Server:
             self.add(outage for outage in _spans(spans) if outage.end_ms <= now_ms)
         self.history = history
         self.served_until_ms = now_ms
-        self.text = self.tell(now_ms)
+        self.text = self.times(now_ms)
         return now_ms - served_until_ms
 
 
@@ -145,7 +144,7 @@ class Outages:
         """
         link = self._store.coordination(key)
         server = None if link is None else self._servers.get(link.name)
-        return "" if link is None or server is None else server.told_of(link.history)
+        return "" if link is None or server is None else server.times_of(link.history)
 
     def known_recently(self, key: str) -> str | None:
         """As `known_at`; None if that is outdated, because this front-end hung or could not reach Redis.
@@ -156,7 +155,7 @@ class Outages:
         server = None if link is None else self._servers.get(link.name)
         if link is None or server is None:
             return ""
-        return None if self._now() - server.probed_s > LIMIT_MS / 1000 else server.told_of(link.history)
+        return None if self._now() - server.probed_s > LIMIT_MS / 1000 else server.times_of(link.history)
 
     def began(self, text: str) -> None:
         """Note the times without a front-end before this one's start, as outages of all servers.
@@ -172,7 +171,6 @@ class Outages:
 
         :raises KorvetError: the server does not answer.
         """
-        await in_task()
         link = self._store.coordination(key)
         if link is not None:
             probe = self._probes.get(link.name)

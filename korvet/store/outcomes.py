@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, Final
 
 from korvet.errors import KorvetError
+from korvet.redis.reply import in_task
 
 _AT_ONCE: Final = 500
 
@@ -42,6 +43,7 @@ async def settled(calls: Iterable[Awaitable[Any]]) -> list[Any]:
 
     :raises BaseException: any other exception of a call, after every call has ended.
     """
+    await in_task()
     under_way = [asyncio.ensure_future(call) for call in calls]
     if not under_way:
         return []

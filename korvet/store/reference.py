@@ -57,8 +57,9 @@ def _described(function: Function) -> str:
     call = f"{verb} {function.name} {'number-of-keys' if '[' in keys else len(function.keys)} {keys} {args}"
     runs = " Runs at maxmemory." if "allow-oom" in function.flags and not function.read_only else ""
     title = function.description[0].upper() + function.description[1:]
+    was = " Front-ends until {1} call it `korvet_{0}`.".format(*function.was) if function.was else ""
     return (
-        f"\n### {function.name}\n{_wrapped(f'{title} (`lua/{function.file}`).{runs}')}\n\n"
+        f"\n### {function.name}\n{_wrapped(f'{title} (`lua/{function.file}`).{runs}{was}')}\n\n"
         f"```text\n{_wrapped(call, indent='  ')}\n\n{_explained(function)}\n```"
     )
 

@@ -21,7 +21,7 @@ from korvet.store.followed import Followed, read_secret
 from korvet.store.keys import TENANTS
 
 REFRESH_S: Final = 3.0
-"""A deletion waits for front-ends longer than this (`korvet.cli.tenant_deletion`)."""
+"""A deletion waits for front-ends longer than this (`korvet.cli.redis.tenant_deletion`)."""
 
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")

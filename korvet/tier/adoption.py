@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from korvet.errors import KorvetError
-from korvet.store.log.epochs import Epochs, epoch_of_offset, parse_epochs
+from korvet.store.log.state.epochs import Epochs, epoch_of_offset, parse_epochs
 from korvet.tier.blocks import Gets
 from korvet.tier.manifest import MOST_MEMBERS, Member
 from korvet.tier.objects import Objects

@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 
 from korvet.errors import KorvetError
 from korvet.redis.client import Buffer, Purpose
-from korvet.store.log.batches import fetch_until_gap
-from korvet.store.log.entries import CorruptEntry, Entry, Index, index_of, parsed_entries
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Meta, Partition
+from korvet.store.log.reading.batches import fetch_until_gap
+from korvet.store.log.state.entries import CorruptEntry, Entry, Index, index_of, parsed_entries
+from korvet.store.log.state.partition import Meta, Partition
 from korvet.tier.segment import Aborted, Bytes, Footer, FooterTooLarge, Writer
 from korvet.wire.batch import placed_in_log
 

@@ -24,8 +24,8 @@ from korvet.rate_limited_log import RateLimitedLog
 from korvet.redis.client import Purpose
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.keys import Namespace
-from korvet.store.log.partition import Partition
-from korvet.store.log.partitions import Partitions
+from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.log.state.partition import Partition
 from korvet.tier.manifest import folder_of
 from korvet.tier.objects import Objects
 from korvet.tier.series import Series

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from korvet.store.keys import Namespace
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from korvet.tier.manifest import Manifest, Member
 from korvet.tier.objects import TierAway
 from korvet.tier.publishing import folder, footer_of, manifest

@@ -15,7 +15,7 @@ from korvet.store.catalog.catalog import Catalog
 from korvet.store.keys import Namespace
 from korvet.store.log import tier as calls
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from korvet.tier.blocks import Stored
 from korvet.tier.manifest import Manifest, Member, folder_of, parse_member
 from korvet.tier.segment import Footer

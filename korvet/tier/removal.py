@@ -24,7 +24,7 @@ from korvet.store.catalog.catalog import Catalog
 from korvet.store.keys import Namespace
 from korvet.store.log import tier as calls
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from korvet.tier.blocks import Stored
 from korvet.tier.manifest import Manifest, Member, topic_folder
 from korvet.tier.objects import ObjectMissing

@@ -32,12 +32,12 @@ from korvet.codes import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, UNKNOWN_SERVER_ER
 from korvet.errors import DamagedLog, KorvetError, LostTier, forget_frames
 from korvet.rate_limited_log import LineBudget
 from korvet.store.log import tier
-from korvet.store.log.entries import Entry
-from korvet.store.log.partition import Meta, Partition
-from korvet.store.log.partitions import Partitions
-from korvet.store.log.room import FetchRoom, PartitionRead, Want
-from korvet.store.log.source import Timed
-from korvet.store.log.times import found_in_batch
+from korvet.store.log.memory.room import FetchRoom, PartitionRead, Want
+from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.log.partitions.source import Timed
+from korvet.store.log.reading.times import found_in_batch
+from korvet.store.log.state.entries import Entry
+from korvet.store.log.state.partition import Meta, Partition
 from korvet.tier.blocks import DEADLINE_S, Blocks, Damaged, Found, Gets, Stored, again
 from korvet.tier.manifest import Manifest, Member, folder_of
 from korvet.tier.objects import ObjectMissing, TierAway

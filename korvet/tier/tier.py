@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.keys import Namespace
-from korvet.store.log.partitions import Partitions
+from korvet.store.log.partitions.partitions import Partitions
 from korvet.tier.blocks import Blocks, Gets
 from korvet.tier.disk import Disk
 from korvet.tier.guard import Guard

@@ -39,7 +39,7 @@ from korvet.store.catalog.topic import Topic
 from korvet.store.keys import Namespace
 from korvet.store.log import tier as calls
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Meta, Partition
+from korvet.store.log.state.partition import Meta, Partition
 from korvet.store.memory import Reserve
 from korvet.tier.building import Built, Gone, build, first_entry, last_entry
 from korvet.tier.manifest import object_path, shelf

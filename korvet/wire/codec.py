@@ -44,9 +44,9 @@ class RequestHeader(NamedTuple):
 
 
 @cache
-def _request_reader(api_key: int, version: int) -> tuple[Any, Callable[[memoryview, int], tuple[Entity, int]]]:
+def _request_reader(api_key: int, version: int) -> tuple[Any, int, Callable[[memoryview, int], tuple[Entity, int]]]:
     schema = request_schema(api_key, version)
-    return schema, entity_reader(schema)
+    return schema, most_elements(api_key), entity_reader(schema)
 
 
 def decode_header(frame: memoryview) -> RequestHeader:
@@ -125,8 +125,8 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Entity:
     """
     if header.api_key == PRODUCE_KEY and len(frame) >= produce_request.LARGE_BYTES:
         return cast(Entity, produce_request.decode(header.version, frame[header.body_at :]))
-    schema, reader = _request_reader(header.api_key, header.version)
-    check_shape(schema, frame, header.body_at, most_elements(header.api_key))
+    schema, most, reader = _request_reader(header.api_key, header.version)
+    check_shape(schema, frame, header.body_at, most)
     try:
         request, _ = reader(frame[header.body_at :], 0)
     except (DecodeError, ValueError, OverflowError, TypeError) as error:

@@ -65,9 +65,9 @@ def client_tls(header: ProxyHeader) -> ClientTls:
 
     :raises MalformedRequest: these do not fit their lengths, repeat, or hold no text.
     """
-    told = _tlvs(header.tlvs)
-    about = told.get(_TYPE_SSL)
-    authority = _text_of(told, _TYPE_AUTHORITY)
+    values = _tlvs(header.tlvs)
+    about = values.get(_TYPE_SSL)
+    authority = _text_of(values, _TYPE_AUTHORITY)
     if about is None:
         return ClientTls(is_tls=False, is_verified=False, common_name=None, authority=authority)
     if len(about) < _SSL_FIXED_BYTES:

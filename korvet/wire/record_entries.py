@@ -171,18 +171,18 @@ def arguments(batch: Batch, records: Sequence[SplitRecord]) -> list[bytes | memo
     attributes = batch.attributes & ~CODEC_MASK
     producer_id, epoch, sequence = batch.producer_id, batch.producer_epoch, batch.base_sequence
     step = 1 if sequence >= 0 else 0
-    told: list[bytes | memoryview | int] = []
+    words: list[bytes | memoryview | int] = []
     for record in records:
-        told += (
+        words += (
             len(record.fields) + 2,
             record.size_bytes,
             record.timestamp if stamp is None else stamp,
             b"r",
             b"%d %d %d %d%b" % (attributes, producer_id, epoch, sequence, record.notes),
         )
-        told += record.fields
+        words += record.fields
         sequence = (sequence + step) % SEQUENCES if step else sequence
-    return told
+    return words
 
 
 class StoredRecord(NamedTuple):

@@ -1,6 +1,8 @@
 -- The functions that a server lists. `korvet.define(contract, run)` registers one. The contract is the only statement
 -- of what it takes and returns. korvet/store/contract.py reads the same table for callers and for docs/functions.md:
 -- * name, without `korvet_`; description; flags, as Redis knows them.
+-- * was: the former name, and the last minor version whose front-ends call it. The library has both names until the
+--   minor version after that one, and a test fails if it has them longer.
 -- * keys and args: lists of words, each with prose after it. A word begins a line or follows three blanks. A line that
 --   goes on with prose is indented by six. A word is `name`; `name:int` of an integer; `name:one|other` of one of these
 --   words; `name?` of an optional one; or last `names*<=9`: an array of the further ones, at most 9. Those of
@@ -135,7 +137,7 @@ function korvet.define(contract, run)
     definition.count(args, words)
     accepted[counts] = not key_words.rest and not words.rest
   end
-  redis.register_function{
+  local registered = {
     function_name = called,
     flags = contract.flags,
     description = contract.description,
@@ -147,4 +149,9 @@ function korvet.define(contract, run)
       return run(keys, by_position and args or definition.named(args, words))
     end,
   }
+  redis.register_function(registered)
+  if contract.was then
+    registered.function_name = 'korvet_' .. contract.was[1]
+    redis.register_function(registered)
+  end
 end

@@ -19,7 +19,7 @@
 -- ascending, '' for none.
 --
 -- A front-end computes the target from korvet_group_snapshot, and korvet_group_assign installs it. A member's
--- heartbeat, korvet_group_consume, does everything else: it moves the member towards its target.
+-- heartbeat, korvet_group_consumer_heartbeat, does everything else: it moves the member towards its target.
 --
 -- The sessions zset holds the time at which a member is taken out: the end of its session, or an earlier deadline to
 -- give up partitions. A member that is taken out gives up all that it owns, and raises the group epoch.

@@ -30,7 +30,7 @@ korvet.define({
   keys = '@group',
   args = "catalog_version   member_id   member_epoch   instance_id '' if the request has none   session_timeout ms",
   returns = [[1 if there is no news. Returns 0 if the member is not settled, something is due, or the request may be
-    refused: call group_consume]],
+    refused: call group_consumer_heartbeat]],
   source = 'GroupMetadataManager.consumerGroupHeartbeat',
 }, function(keys, args)
   return consumer.beats(keys, unpack(args)) and 1 or 0

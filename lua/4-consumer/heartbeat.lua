@@ -286,7 +286,7 @@ function consumer.stay(g, request)
 end
 
 korvet.define({
-  name = 'group_consume', flags = { 'allow-oom' },
+  name = 'group_consumer_heartbeat', was = { 'group_consume', '0.7' }, flags = { 'allow-oom' },
   description = 'a heartbeat of the consumer protocol: join, stay in, move towards the target, or leave',
   keys = '@group',
   args = [[

@@ -27,7 +27,7 @@ from scripts.benchmark.growth_jobs import FETCH, PRODUCE, fetch_of, produce_of
 from scripts.benchmark.play import Sent, ask, connected
 from scripts.benchmark.processes import OTHER_ROLE, pids_by_role
 from scripts.benchmark.profiles import tool
-from scripts.benchmark.rounds import Spent, Starter, let_rest, told, work
+from scripts.benchmark.rounds import Spent, Starter, let_rest, round_name, work
 from scripts.benchmark.tables import processor_us
 from scripts.benchmark.targets import Target
 from tests.oracle import messages
@@ -177,7 +177,7 @@ def _measured(running: Mapping[str, tuple[Target, Mapping[str, Job]]], rounds: i
     """Line -> broker -> a `Spent` for each round."""
     spent: dict[str, dict[str, list[Spent]]] = {line.name: {name: [] for name in running} for line in LINES}
     for number in range(rounds + 1):
-        say(told(number, rounds))
+        say(round_name(number, rounds))
         for line in LINES:
             for name, (target, jobs) in running.items() if number % 2 else reversed([*running.items()]):
                 let_rest([each for each, _ in running.values()])

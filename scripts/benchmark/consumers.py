@@ -119,9 +119,9 @@ async def _latency_ms(member: Consumer, wire: Wire) -> float:
     """The median of a settled member's heartbeats, one after the other."""
     frame, taken = member.heartbeat(), []
     for _ in range(HEARTBEATS):
-        asked = time.perf_counter()
+        began = time.perf_counter()
         await wire.send(frame)
-        taken.append(time.perf_counter() - asked)
+        taken.append(time.perf_counter() - began)
     return statistics.median(taken) * 1000
 
 

@@ -77,9 +77,10 @@ def _behind(broker: Broker) -> int:
     """The number of records between the archive's committed offsets and the topic's ends."""
     partitions = [(TOPIC, number) for number in range(PARTITIONS)]
     ends = broker.latest(partitions, committed_only=False)
-    told = broker.committed(ARCHIVE_GROUP)
+    committed = broker.committed(ARCHIVE_GROUP)
     return sum(
-        ends[partition].offset - (told[partition].offset if partition in told else 0) for partition in partitions
+        ends[partition].offset - (committed[partition].offset if partition in committed else 0)
+        for partition in partitions
     )
 
 

@@ -75,10 +75,10 @@ def partitions() -> Growth:
     rows = []
     with _korvet() as target:
         for count in PARTITIONS:
-            told = work({"job": "partitions", "count": count}, target)[0]
+            took = work({"job": "partitions", "count": count}, target)[0]
             rows.append((
-                f"{count:,}", f"{told['create_ms']:,.0f}", f"{told['metadata_ms']:.2f}", f"{told['produce_us']:.0f}",
-                f"{told['fetch_ms']:.2f}", f"{told['fetch_end_ms']:.2f}",
+                f"{count:,}", f"{took['create_ms']:,.0f}", f"{took['metadata_ms']:.2f}", f"{took['produce_us']:.0f}",
+                f"{took['fetch_ms']:.2f}", f"{took['fetch_end_ms']:.2f}",
             ))  # fmt: skip
     return Growth(
         title="Partitions of a topic",
@@ -100,10 +100,10 @@ def connections() -> Growth:
     for count in CONNECTIONS:
         with _korvet() as target:
             frontends = pids_by_role(target.pids)["front-end"]
-            told = work({"job": "connections", "count": count, "seconds": SECONDS, "pids": frontends}, target)[0]
+            took = work({"job": "connections", "count": count, "seconds": SECONDS, "pids": frontends}, target)[0]
         rows.append((
-            f"{count:,}", f"{told['idle_kib']:.1f}", f"{told['busy_kib']:.1f}", f"{told['beside_ms']:.3f}",
-            f"{told['requests_per_s']:,.0f}",
+            f"{count:,}", f"{took['idle_kib']:.1f}", f"{took['busy_kib']:.1f}", f"{took['beside_ms']:.3f}",
+            f"{took['requests_per_s']:,.0f}",
         ))  # fmt: skip
     return Growth(
         title="Connections",
@@ -205,9 +205,9 @@ def batches() -> Growth:
         rows = []
         for name, share in (("start", 0.0), ("middle", 0.5), ("end", 0.999)):
             time_ms = int(began_ms + share * (ended_ms - began_ms))
-            told = work({"job": "first_reads", "topic": "batches", "offset": int(share * BATCHES),
+            took = work({"job": "first_reads", "topic": "batches", "offset": int(share * BATCHES),
                          "time_ms": time_ms}, target)[0]  # fmt: skip
-            rows.append((name, f"{told['fetch_ms']:.2f}", f"{told['again_ms']:.2f}", f"{told['by_time_ms']:.2f}"))
+            rows.append((name, f"{took['fetch_ms']:.2f}", f"{took['again_ms']:.2f}", f"{took['by_time_ms']:.2f}"))
     return Growth(
         title=f"A partition of {BATCHES:,} batches",
         headings=("at its", "first Fetch, ms", "the same again, ms", "ListOffsets by time, ms"),

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from ulid import ULID
 
-from korvet.cli.redis import call_function, open_nodes
+from korvet.cli.redis.connections import call_function, open_nodes
 from korvet.store.keys import TENANTS
 from scripts.benchmark.processes import NONE, processor_times, resident_mb, spent
 from scripts.benchmark.targets import korvet_of

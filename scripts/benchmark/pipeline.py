@@ -36,7 +36,7 @@ from korvet.pipeline.session import make_session
 from scripts.benchmark import cold
 from scripts.benchmark.cold import PipelineFailed, session_settings
 from scripts.benchmark.measures import PIPELINE_WAYS, Measure
-from scripts.benchmark.rounds import Values, told
+from scripts.benchmark.rounds import Values, round_name
 from scripts.benchmark.targets import Target
 
 PARTITIONS: Final = 4
@@ -235,7 +235,7 @@ def run(
                 bench.archive(way)
         for number in range(1 - warm_up, rounds + 1):
             counts = number > 0
-            tell(f"{measure.name}: {told(number, rounds, warm_up)}")
+            tell(f"{measure.name}: {round_name(number, rounds, warm_up)}")
             for line, way in product(measure.lines, PIPELINE_WAYS if number % 2 else PIPELINE_WAYS[::-1]):
                 if line.key == "cold" and not counts:
                     # It is never warm.

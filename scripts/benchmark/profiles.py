@@ -75,11 +75,11 @@ def _recording(command: Sequence[str]) -> Iterator[None]:
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            _, told = process.communicate(timeout=_WRITES_WITHIN_S)
+            _, output = process.communicate(timeout=_WRITES_WITHIN_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            told = b"it did not end"
+            output = b"it did not end"
         # perf ends by the signal itself, py-spy with 0.
         if process.returncode not in (0, -signal.SIGINT):
-            click.echo(f"{command[0]} failed: {told.decode(errors='replace').strip()[-500:]}", err=True)
+            click.echo(f"{command[0]} failed: {output.decode(errors='replace').strip()[-500:]}", err=True)

@@ -50,8 +50,8 @@ def run() -> Held:
         began = time.time() + WARM_UP_S
         command = [sys.executable, "-m", "scripts.benchmark.quota", target.address, str(began)]
         running = [subprocess.Popen([*command, topic], stdout=subprocess.PIPE, text=True) for topic in topics]
-        told = [one.communicate()[0].split() for one in running]
-    return Held(sum(int(sent) for sent, _ in told) / MEASURED_S, max(int(throttle) for _, throttle in told))
+        outputs = [one.communicate()[0].split() for one in running]
+    return Held(sum(int(sent) for sent, _ in outputs) / MEASURED_S, max(int(throttle) for _, throttle in outputs))
 
 
 def produce(address: str, began: float, topic: str) -> tuple[int, int]:

@@ -57,9 +57,9 @@ def work(job: Mapping[str, Any], target: Target) -> tuple[dict[str, float], Spen
     times = spent(before, processor_times(target.pids))
     if done.returncode != 0:
         raise click.ClickException(f"{job['job']} against {target.address} failed:\n{done.stderr[-3000:]}")
-    told = json.loads(done.stdout)
-    result: dict[str, float] = told["result"]
-    return result, Spent({CLIENT: ProcessorTime(**told["spent"]), **times}, int(result.pop("count", 0)))
+    report = json.loads(done.stdout)
+    result: dict[str, float] = report["result"]
+    return result, Spent({CLIENT: ProcessorTime(**report["spent"]), **times}, int(result.pop("count", 0)))
 
 
 def _preload(target: Target, measure: Measure) -> None:
@@ -126,7 +126,7 @@ def run(
             due = [m for m in chosen if number <= rounds or (agree is not None and differs(results, m, agree))]
             if not due:
                 break
-            click.echo(told(number, rounds), err=True)
+            click.echo(round_name(number, rounds), err=True)
             for measure in due:
                 for target in running if number % 2 else reversed(running):
                     if _can_measure(target, measure):
@@ -142,7 +142,7 @@ def run(
     return results
 
 
-def told(number: int, rounds: int, warm_up: int = 1) -> str:
+def round_name(number: int, rounds: int, warm_up: int = 1) -> str:
     """A round's name. Those before the first one warm up."""
     return f"round {number} of {rounds}" if number > 0 else f"warming up, {number + warm_up} of {warm_up}"
 

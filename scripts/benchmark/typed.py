@@ -21,7 +21,7 @@ from korvet.pipeline.lake import Lake
 from scripts.benchmark.cold import PipelineFailed
 from scripts.benchmark.measures import TYPED, TYPED_WAYS
 from scripts.benchmark.pipeline import Sender, fill
-from scripts.benchmark.rounds import Values, told
+from scripts.benchmark.rounds import Values, round_name
 from scripts.benchmark.targets import Target
 
 _TYPES: Final[Mapping[str, Any]] = MappingProxyType(
@@ -50,13 +50,13 @@ class JsonSender(Sender):
 
     def value(self, number: int) -> bytes:
         """The value of a record."""
-        told = {
+        row = {
             "id": number, "amount": number / 100, "city": ("Bonn", "Lyon", "Oslo")[number % 3],
             "is_open": number % 2 == 0, "at": f"2026-01-02T03:04:{number % 60:02}.{number % 1000:03}Z",
             "code": f"AB-{number % 1_000_000:06}", "note": "",
         }  # fmt: skip
-        text = json.dumps(told, separators=(",", ":"))
-        return json.dumps({**told, "note": "x" * (TYPED.value_bytes - len(text))}, separators=(",", ":")).encode()
+        text = json.dumps(row, separators=(",", ":"))
+        return json.dumps({**row, "note": "x" * (TYPED.value_bytes - len(text))}, separators=(",", ":")).encode()
 
 
 def run(
@@ -77,7 +77,7 @@ def run(
     fill(target, TYPED.name, JsonSender(target.address, TYPED.name, TYPED.value_bytes), records)
     for number in range(1 - warm_up, rounds + 1):
         counts = number > 0
-        tell(f"{TYPED.name}: {told(number, rounds, warm_up)}")
+        tell(f"{TYPED.name}: {round_name(number, rounds, warm_up)}")
         for line, way in product(TYPED.lines, TYPED_WAYS if number % 2 else TYPED_WAYS[::-1]):
             rate = _archived(spark, target, directory / "typed", records, SCHEMAS[line.key] if way == "typed" else "")
             if counts:

@@ -159,8 +159,8 @@ def _recorded(recorder: _Recorder, frame_sent: Callable[[], None], url: str) -> 
         anyio.from_thread.run_sync(sys.setprofile, None)
         server.echo(_END)
         seen = list(takewhile(lambda each: _END not in each["command"], monitor.listen()))
-    asked = (each["command"].split() for each in seen if each["client_type"] != "lua")
-    commands = [" ".join(words[: 2 if words[0] == "FCALL" else 1]) for words in asked]
+    commands_seen = (each["command"].split() for each in seen if each["client_type"] != "lua")
+    commands = [" ".join(words[: 2 if words[0] == "FCALL" else 1]) for words in commands_seen]
     # What comes after the answer, such as a batch that is read ahead, may come in time or not.
     answered = max(at for at, act in enumerate(recorder.acts) if act.what == _ANSWERS)
     return Walk(tuple(recorder.acts[: answered + 1]), tuple(recorder.called), tuple(commands))

@@ -90,12 +90,12 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 async def _run(job: Job, journal: Journal) -> None:
-    ended, told = stopped(), asyncio.Event()
+    ended, stopping = stopped(), asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         for name in job.names:
-            tasks.create_task(Member(job, name, journal).run(told))
+            tasks.create_task(Member(job, name, journal).run(stopping))
         await asyncio.to_thread(ended.wait)
-        told.set()
+        stopping.set()
 
 
 def main() -> None:

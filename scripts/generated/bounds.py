@@ -121,13 +121,13 @@ def bounds() -> Iterator[Bound]:
 def _documented(path: Path) -> Iterator[tuple[str, str]]:
     """The names of bounds that a module makes, each with the first sentence about it."""
     body = ast.parse(path.read_text()).body
-    for node, behind in zip(body, [*body[1:], None], strict=True):
+    for node, following in zip(body, [*body[1:], None], strict=True):
         target: ast.expr | None = node.target if isinstance(node, ast.AnnAssign) else None
         if isinstance(node, ast.Assign):
             (target, *_) = node.targets
         if isinstance(target, ast.Name) and _NAME.fullmatch(target.id):
-            is_told = isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant)
-            text = str(behind.value.value) if is_told else ""  # type: ignore[union-attr]
+            has_text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+            text = str(following.value.value) if has_text else ""  # type: ignore[union-attr]
             yield target.id, re.split(r"(?<=[a-z`)])\. ", " ".join(text.split()))[0].rstrip(".")
 
 

@@ -43,13 +43,13 @@ def try_out(korvet: Path, directory: Path, version: str) -> None:
     :raises ReleaseError: it has another version, answers wrongly, or does not end well.
     :raises CalledProcessError: a command of it failed.
     """
-    told = _run([str(korvet), "--version"], directory)
-    _expect("korvet --version", f"korvet {version}\n", told)
+    output = _run([str(korvet), "--version"], directory)
+    _expect("korvet --version", f"korvet {version}\n", output)
     with _served(korvet, directory) as address:
         verb = [str(korvet), "topics"]
         at = ["--bootstrap-server", address]
         _run([*verb, "create", "trial", *at], directory)
-        _run([*verb, "produce", "trial", *at], directory, told="\n".join(RECORDS) + "\n")
+        _run([*verb, "produce", "trial", *at], directory, text_in="\n".join(RECORDS) + "\n")
         read = _run([*verb, "consume", "trial", *at], directory)
         _expect("korvet topics consume", RECORDS, read.split())
 
@@ -77,9 +77,9 @@ def _address(output: IO[str]) -> str:
     return str(address)
 
 
-def _run(command: list[str], directory: Path, told: str | None = None, within_s: float = ANSWER_WITHIN_S) -> str:
+def _run(command: list[str], directory: Path, text_in: str | None = None, within_s: float = ANSWER_WITHIN_S) -> str:
     done = subprocess.run(
-        command, cwd=directory, env=_environment(), check=True, capture_output=True, text=True, input=told,
+        command, cwd=directory, env=_environment(), check=True, capture_output=True, text=True, input=text_in,
         timeout=within_s,
     )  # fmt: skip
     return done.stdout

@@ -54,14 +54,14 @@ def contest(store: ObjectStore, directory: str, rounds: int, default_store: bool
     settings |= _DEFAULT_STORE if default_store else {}
     parts = [_start(part, store.url, directory, rounds, settings) for part in (*RIVALS, MAINTAINER)]
     try:
-        told = [part.communicate(timeout=WITHIN_S)[0].splitlines() for part in parts[:-1]]
+        outputs = [part.communicate(timeout=WITHIN_S)[0].splitlines() for part in parts[:-1]]
         parts[-1].terminate()
     finally:
         for part in parts:
             part.kill()
             part.wait()
-    rows = [Acknowledged(**json.loads(line)) for lines in told for line in lines if line.startswith("{")]
-    failed = [line for lines in told for line in lines if not line.startswith("{")]
+    rows = [Acknowledged(**json.loads(line)) for lines in outputs for line in lines if line.startswith("{")]
+    failed = [line for lines in outputs for line in lines if not line.startswith("{")]
     spark = _session("check", directory, settings)
     path = Lake(store.url).raw(TOPIC)
     wrong, joined = differences(spark, path, rows), compactions(spark, path)

@@ -406,7 +406,7 @@ def test_a_transaction_is_shown_with_the_topics_that_the_client_may_describe(
 
 @kafka("AuthorizerIntegrationTest.testTopicIdAuthorization")
 @pytest.mark.parametrize("operations", [[], [DESCRIBE]])
-def test_an_id_tells_of_its_topic_only_to_a_client_that_may_describe_it(
+def test_an_id_shows_its_topic_only_to_a_client_that_may_describe_it(
     broker: KorvetServer, secret_id: UUID, operations: list[Operation]
 ) -> None:
     set_rules(broker, *(rule(TOPIC, SECRET, operation) for operation in operations))

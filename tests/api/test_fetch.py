@@ -73,7 +73,7 @@ def test_two_consumers_of_a_partition_are_both_woken(broker: KorvetServer) -> No
         assert [offsets(partitions_of(consumer.receive())[0]) for consumer in (one, other)] == [[0], [0]]
 
 
-def test_a_fetch_waits_for_as_many_bytes_as_it_asked_for(broker: KorvetServer) -> None:
+def test_a_fetch_waits_for_its_min_bytes(broker: KorvetServer) -> None:
     name, _ = new_topic(broker)
     data = records()
     with connected(broker.port) as consumer:
@@ -147,7 +147,7 @@ def test_a_whole_log_of_many_batches_is_read_in_order(broker: KorvetServer) -> N
     assert sum(lengths) > sum(sizes)
 
 
-def test_clients_of_a_damaged_partition_ask_only_after_a_pause(broker: KorvetServer) -> None:
+def test_clients_of_a_damaged_partition_are_answered_after_a_pause(broker: KorvetServer) -> None:
     name, _ = new_topic(broker, 2)
     produced(broker.port, name, records(3))
     with broker.redis() as server:

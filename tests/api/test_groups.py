@@ -95,7 +95,7 @@ def test_sync_of_more_assignments_than_a_group_holds_is_refused(broker: KorvetSe
 
 
 @pytest.mark.parametrize("kind", [0, 1], ids=["group", "transactional id"])
-def test_coordinator_is_the_front_end_that_is_asked(broker: KorvetServer, kind: int) -> None:
+def test_coordinator_is_the_front_end_that_answers(broker: KorvetServer, kind: int) -> None:
     (found,) = ask(broker.port, "find_coordinator", 6, key_type=kind, coordinator_keys=["g"])["coordinators"]
     assert (found["error_code"], found["host"], found["port"]) == ("NONE", "127.0.0.1", broker.port)
     assert found["node_id"] == ask(broker.port, "metadata", 12, topics=[])["brokers"][0]["node_id"]

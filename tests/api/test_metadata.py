@@ -62,7 +62,7 @@ def test_client_that_deletes_a_topic_first_learns_that_it_is_gone(broker: Korvet
     assert (topic["error_code"], len(topic["partitions"])) == ("NONE", 1)
 
 
-def test_another_front_end_too_first_tells_that_a_deleted_topic_is_gone(broker: KorvetServer) -> None:
+def test_another_front_end_too_first_answers_that_a_deleted_topic_is_gone(broker: KorvetServer) -> None:
     # One with an advertised address takes no lease, so that other tests see one node.
     with running_broker(redis_url=f"unix://{broker.embedded_socket}", advertised=("127.0.0.1", 9599)) as other:
         name = created(broker.port)

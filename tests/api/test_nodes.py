@@ -147,7 +147,7 @@ def test_every_version_of_find_coordinator_names_the_same_node(balanced: KorvetS
         assert (alone["node_id"], alone["port"]) == (batch[0]["node_id"], batch[0]["port"])
 
 
-def test_configs_are_told_of_every_shown_node_and_no_other(balanced: KorvetServer) -> None:
+def test_configs_are_answered_of_every_shown_node_and_no_other(balanced: KorvetServer) -> None:
     def of(name: str) -> tuple[str, str | None]:
         resource = {"resource_type": 4, "resource_name": name, "configuration_keys": ["num.partitions"]}
         (result,) = ask(balanced.port, "describe_configs", 4, resources=[resource])["results"]

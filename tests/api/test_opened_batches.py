@@ -20,10 +20,10 @@ from korvet.codes import INVALID_RECORD
 from korvet.configs.topics import VALUE_SCHEMA
 from korvet.configs.value_schema import ValueSchema
 from korvet.store.keys import Namespace
-from korvet.store.log import opened
+from korvet.store.log.appending import opened
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Partition
-from korvet.store.log.shared import Shared
+from korvet.store.log.partitions.shared import Shared
+from korvet.store.log.state.partition import Partition
 from korvet.store.topics import create_topic
 from korvet.wire.batch import GZIP, LZ4, SNAPPY, ZSTD, Refusal
 from korvet.wire.compacted import MOST_RECORDS

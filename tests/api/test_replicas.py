@@ -171,7 +171,7 @@ def test_cluster_wide_setting_counts_for_a_topic_without_its_own(served: Served)
     until(lambda: code(served.port, topic) == "NONE")
 
 
-def test_the_doctor_tells_whether_there_are_enough_replicas(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_says_whether_there_are_enough_replicas(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     def finding() -> tuple[str, str]:
         url = served.redis.primary.url
         run(["doctor", "--redis", url, "--namespace", "doctor", "--json"])

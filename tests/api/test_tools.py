@@ -111,7 +111,7 @@ def api_versions(broker: KorvetServer, version: int = 4) -> Any:
     return ask(broker.port, "api_versions", version, client_software_name="tools", client_software_version="1")
 
 
-def test_every_api_that_tools_ask_for_is_served(broker: KorvetServer) -> None:
+def test_every_api_that_tools_use_is_served(broker: KorvetServer) -> None:
     served = {entry["api_key"] for entry in api_versions(broker)["api_keys"]}
     assert {name for name in SERVED.split() if API_KEYS[name] not in served} == set()
 
@@ -181,7 +181,7 @@ def values(answer: Any, name: str) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_fields_that_tools_read_are_told(used: KorvetServer, name: str) -> None:
+def test_fields_that_tools_read_are_answered(used: KorvetServer, name: str) -> None:
     version, asked, fields = ASKED[name]
     answer = ask(used.port, name, version, **asked)
     nothing: tuple[Any, ...] = (None, "", b"", [], -1)

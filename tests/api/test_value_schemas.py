@@ -159,7 +159,7 @@ def test_kafka_python_learns_why_the_schema_refuses(broker: KorvetServer, kafka_
         producer.close()
 
 
-def test_java_client_tells_the_reason(broker: KorvetServer) -> None:
+def test_java_client_shows_the_reason(broker: KorvetServer) -> None:
     try:
         jars = fetch_jars()
     except KafkaUnavailable as error:

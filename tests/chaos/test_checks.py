@@ -227,7 +227,7 @@ def test_client_gave_up_only_if_its_error_was_fatal() -> None:
     assert checks.gave_up([error, passing]) == ["a: fenced"]
 
 
-def test_librdkafka_client_tells_its_end_by_code_or_by_flag() -> None:
+def test_librdkafka_client_reports_its_end_by_code_or_by_flag() -> None:
     assert is_fatal(KafkaError(KafkaError._FATAL))
     assert is_fatal(KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced", True))
     assert not is_fatal(KafkaError(KafkaError.UNKNOWN_MEMBER_ID))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from korvet.cli import run
-from korvet.cli.cluster import Cluster, named_cluster, read_properties
+from korvet.cli.ground.cluster import Cluster, named_cluster, read_properties
 from korvet.cli.kafka.security import client_security
 from korvet.errors import ConfigError
 from tests.support.certificates import Authority, Pair

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from korvet.cli import korvet, run
-from korvet.cli.kafka.framing import encode, request
+from korvet.cli.kafka.framing import answer_class, decode, encode, request
 from korvet.errors import KorvetError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,6 +92,23 @@ def test_error_names_the_environment_variable_that_the_value_came_from(
     assert shown.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "variables"),
+    [
+        (["serve"], ["LISTEN", "REDIS", "CONFIG", "CONSOLE_CONFIG", "TLS_KEY", "LOG_FORMAT"]),
+        (["topics", "list"], ["BOOTSTRAP_SERVER", "CLIENT_CONFIG"]),
+        (["console"], ["CONSOLE_LISTEN", "REDIS"]),
+        (["users", "list"], ["BOOTSTRAP_SERVER", "REDIS", "DATA_DIR"]),
+    ],
+)
+def test_help_names_the_environment_variables(
+    words: list[str], variables: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*words, "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert [name for name in variables if f"[env var: KORVET_{name}" not in shown] == []
+
+
 def test_unknown_environment_variable_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +125,14 @@ def test_value_that_no_request_can_hold_is_an_error_in_words(given: dict[str, An
     topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, **given}
     with pytest.raises(KorvetError, match="given does not fit into CreateTopics: "):
         encode(request("create_topics", 4, topics=[topic], timeout=1), 1, "korvet")
+
+
+def test_older_answer_has_the_defaults_of_later_fields() -> None:
+    frame = bytes(11) + b"\x02" + b"\x02g" + b"\x01" + b"\x07Stable" + bytes(2)
+    (found,) = decode(answer_class("list_groups", 4), frame).groups
+    assert (found.group_id, found.group_state, found.group_type) == ("g", "Stable", "")
+    with pytest.raises(AttributeError, match="ListedGroup of list_groups has no typo in any version"):
+        _ = found.typo
 
 
 def test_missing_broker_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -170,7 +170,7 @@ def test_relative_data_dir_is_taken_from_the_files_directory(read: Read, tmp_pat
         ),
     ],
 )
-def test_error_is_told_with_the_allowed_values(read: Read, tmp_path: Path, text: str, sentence: str) -> None:
+def test_error_names_the_allowed_values(read: Read, tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(text)
     assert str(caught.value).startswith(f"{tmp_path / 'korvet.toml'}: {sentence}")

@@ -14,7 +14,7 @@ import redis
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from korvet.cli import run
-from korvet.cli.rights import missing_rights
+from korvet.cli.redis.rights import missing_rights
 from korvet.errors import KorvetError
 from korvet.store.keys import Namespace
 from korvet.store.library import library_version, open_store
@@ -236,7 +236,7 @@ def test_server_without_persistence_must_be_mended(server: Server, capsys: pytes
     assert "mend  durability" in capsys.readouterr().out
 
 
-def test_losses_of_a_crash_are_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_losses_of_a_crash_are_reported_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     with running_server("valkey", options={"appendonly": "yes", "appendfsync": "everysec"}) as server:
         assert run(["doctor", "--redis", server.url]) == 0
         capsys.readouterr()
@@ -271,7 +271,7 @@ def test_settings_that_break_acknowledgments_by_the_disk_must_be_mended(capsys: 
             assert (found[0], text in found[1]) == (verdict, True), found
 
 
-def test_server_without_a_disk_must_be_mended_if_a_topic_asks_for_it(
+def test_server_without_a_disk_must_be_mended_if_a_topic_needs_one(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configs = {"korvet.acks.fsync": "true", "min.insync.replicas": "1"}

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from korvet.cli import run
-from korvet.cli.redis import Node, ask, keys_of
+from korvet.cli.redis.connections import Node, ask, keys_of
 from korvet.store.keys import Namespace
 from tests.support.broker import BrokerFailed, running_broker
 from tests.support.redis import Server
@@ -102,7 +102,7 @@ def test_keys_that_come_and_go_while_the_doctor_looks_are_no_damage(
             yield [key for key in page if key != new.encode()]
         damaged.delete(*group, NAMESPACE.group_index_of("g"), *transaction)
 
-    monkeypatch.setattr("korvet.cli.key_checks.keys_of", scanned)
+    monkeypatch.setattr("korvet.cli.redis.key_checks.keys_of", scanned)
     assert doctor("--repair")[1] == [("ok", "none is damaged")]
     assert damaged.exists(NAMESPACE.group_index_of("g"), *transaction) == 0
 

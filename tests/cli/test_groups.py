@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from korvet.cli import run
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.group_rows import OFFSETS_AT_ONCE, group_rows
-from korvet.cli.kafka.groups import ListedGroup, existing_group
+from korvet.cli.kafka.groups import ListedGroup, existing_group, list_groups
 from korvet.errors import KorvetError
 from tests.api.consumers import Member as RawMember
 from tests.api.groups import entered, join, leave, stable, sync
@@ -215,6 +215,18 @@ def test_description_of_a_consumer_group_shows_epochs_and_targets(
     assert lines[0] == f"Group {group}   type consumer   state Stable   protocol uniform   1 member"
     assert f"group epoch {member['epoch']}   assignment epoch {member['epoch']}" in lines
     assert lines[-1].split()[-2:] == [f"{topic}-0…1"] * 2
+
+
+def test_older_broker_shows_groups_without_their_type(
+    bootstrap: str, group: str, subscriber: confluent_kafka.Consumer
+) -> None:
+    class Older(Client):
+        def serves(self, api: str, version: int) -> bool:
+            return (api, version) == ("consumer_group_describe", 0)
+
+    with Older(bootstrap) as client:
+        types = [one.type for one in list_groups(client) if one.group == group]
+        assert (types, [member.protocol for member in existing_group(client, group).members]) == (["classic"], [None])
 
 
 def test_consumer_group_is_reset_and_deleted_when_its_members_left(

@@ -14,7 +14,6 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from korvet.cli.consume import _show
 from korvet.cli.kafka import membership
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.consume import Cursor, Item, Reader
@@ -24,6 +23,7 @@ from korvet.cli.kafka.membership import GroupReader
 from korvet.cli.kafka.offsets import TopicPartition, committed_offsets
 from korvet.cli.kafka.produce import Producer
 from korvet.cli.kafka.records import Record, Unsent
+from korvet.cli.records.consume import _show
 from korvet.errors import KorvetError
 from tests.api.raw import created
 from tests.cli.conftest import Korvet, Produce
@@ -91,7 +91,7 @@ def test_members_of_a_group_share_a_topic(broker: KorvetServer, name: str) -> No
         assert committed_offsets(two, name) == {TopicPartition(name, 0): 1, TopicPartition(name, 1): 1}
 
 
-def test_member_asks_again_for_offsets_that_it_did_not_learn(
+def test_member_reads_offsets_again_that_it_did_not_learn(
     broker: KorvetServer, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created(broker.port, name)

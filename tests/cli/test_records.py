@@ -10,12 +10,13 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from korvet.cli import lines, run
+from korvet.cli import run
 from korvet.cli.kafka import offsets
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.consume import Cursor, Gone, Reader
 from korvet.cli.kafka.offsets import TopicPartition
 from korvet.cli.kafka.records import CODECS, partition_of
+from korvet.cli.records import lines
 from korvet.errors import KorvetError
 from tests.cli.conftest import Korvet, Produce
 from tests.kafka.waiting import poll_until
@@ -45,7 +46,7 @@ def test_lines_are_stored_and_shown(korvet: Korvet, send: Produce, topic: str) -
     assert korvet("topics", "consume", topic) == (0, "hello\n\nw\N{LATIN SMALL LETTER O WITH DIAERESIS}rld\n", "")
 
 
-def test_produce_tells_stored_offsets_as_json(send: Produce, topic: str) -> None:
+def test_produce_prints_stored_offsets_as_json(send: Produce, topic: str) -> None:
     send(topic, b"a\n")
     code, out, _ = send(topic, b"b\nc\n", "--json")
     assert (code, json.loads(out)) == (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.cli.rules import Words, filters_of, rules_of
+from korvet.cli.security.rules import Words, filters_of, rules_of
 from korvet.errors import ConfigError
 from korvet.security.acl import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 
 from korvet.cli import run
-from korvet.cli.cluster import named_cluster
+from korvet.cli.ground.cluster import named_cluster
 from korvet.security.protocol import ClientAuth, Security
 from korvet.server.ground.settings import ListenerSettings
 from tests.support.broker import KorvetServer, running_broker
@@ -343,7 +343,7 @@ HANDSHAKE = b"\0\0\0\1\0\0\0\0\0\1\0\x0dSCRAM-SHA-512"
         ([frame(HANDSHAKE[:6])], "cannot be decoded"),
     ],
 )
-def test_server_that_cheats_in_a_login_is_told(
+def test_server_that_cheats_in_a_login_is_reported(
     korvet: Callable[..., Shown], tmp_path: Path, answers: list[bytes], complaint: str
 ) -> None:
     file = tmp_path / "client.properties"

@@ -201,7 +201,7 @@ def test_data_directory_that_is_a_file_is_named(directory: Path, capsys: pytest.
     assert capsys.readouterr().err.startswith(f"korvet: data directory {file} is a file; name the directory")
 
 
-def test_reason_not_to_serve_is_told_in_the_form_of_the_log(directory: Path) -> None:
+def test_reason_not_to_serve_is_logged_in_the_form_of_the_log(directory: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         with serving(directory, "--listen", where, "--log-format", "json") as process:

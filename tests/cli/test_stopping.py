@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from korvet.cli import stopping
-from korvet.cli.stopping import STOPPING, stopped_in_order
+from korvet.cli.ground import stopping
+from korvet.cli.ground.stopping import STOPPING, stopped_in_order
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from korvet.cli import run
-from korvet.cli.redis import Node, call_function, open_nodes
-from korvet.cli.tenant_deletion import delete_tenant
+from korvet.cli.redis.connections import Node, call_function, open_nodes
+from korvet.cli.redis.tenant_deletion import delete_tenant
 from korvet.store.keys import TENANTS, Namespace
 from tests.support.redis import Server
 

@@ -40,14 +40,14 @@ def test_table_of_topics_has_a_line_for_each(korvet: Korvet, ask: Ask, name: str
     assert [line.split()[:2] for line in lines if line.startswith(name)] == [[name, "1"], [f"{name}-2", "1"]]
 
 
-def test_creating_a_topic_that_exists_fails_unless_told_otherwise(korvet: Korvet, name: str) -> None:
+def test_creating_a_topic_that_exists_fails_without_if_not_exists(korvet: Korvet, name: str) -> None:
     korvet("topics", "create", name)
     code, _, err = korvet("topics", "create", name)
     assert (code, err.startswith(f"korvet: topic '{name}': TOPIC_ALREADY_EXISTS: ")) == (1, True)
     assert korvet("topics", "create", name, "--if-not-exists") == (0, f"topic {name} exists\n", "")
 
 
-def test_deleting_a_topic_that_does_not_exist_fails_unless_told_otherwise(korvet: Korvet, name: str) -> None:
+def test_deleting_a_topic_that_does_not_exist_fails_without_if_exists(korvet: Korvet, name: str) -> None:
     code, _, err = korvet("topics", "delete", name, "--execute")
     why = "This server does not host this topic-partition; see all topics with: korvet topics list"
     assert (code, err) == (1, f"korvet: topic '{name}': UNKNOWN_TOPIC_OR_PARTITION: {why}\n")

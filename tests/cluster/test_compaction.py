@@ -15,7 +15,7 @@ from korvet.redis.client import Purpose
 from korvet.redis.topology import slot_of
 from korvet.store.background.compaction.due import Compaction
 from korvet.store.background.compaction.run import compact
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from tests.store.keyed import all_values, keyed, records
 from tests.store.logs import LARGE, Front, front
 from tests.support.redis import Kind

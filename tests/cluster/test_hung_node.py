@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from korvet.redis.topology import slot_of
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from tests.store.logs import Front, batch, front, offsets, until
 from tests.support.redis import Kind, Server
 from tests.support.topologies import Cluster, running_cluster

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from korvet.redis.topology import slot_of
 from korvet.store.keys import Namespace
+from tests.api.data import connected, fetch, produce_request, records, wanted
+from tests.api.raw import created
 from tests.cluster.load import SETTINGS, Load, running_load, until
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import KINDS, Kind, Server
@@ -99,3 +102,19 @@ def test_load_goes_on_at_a_new_node_without_the_library(cluster: Cluster, server
         load.go_on()
         load.settle()
     assert "Traceback" not in server.log
+
+
+def test_large_batch_of_a_client_that_left_is_sent_again_in_an_open_slot(
+    cluster: Cluster, server: KorvetServer
+) -> None:
+    """An open slot takes no temporary key. The client waits for no answer."""
+    topic = created(server.port, partitions=4)
+    for index in range(4):
+        slot = slot_of(Namespace().partition(topic, index).log)
+        source, target = owner_and_next(cluster, slot)
+        with cluster.open_slot(slot, source, target):
+            with connected(server.port) as connection:
+                connection.send("produce", 12, **produce_request(topic, records(size=20_000), partition=index, acks=0))
+            read = partial(fetch, server.port, topic, wanted(0, index))
+            until(lambda: read()[0]["high_watermark"] == 3, f"partition {index} has the batch", 20.0)  # noqa: B023
+            cluster.move_keys(slot, source, target)

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, expect, sync_playwright
 
-from korvet.cli.cluster import Cluster
+from korvet.cli.ground.cluster import Cluster
 from korvet.cli.kafka.acls import KafkaRules
 from korvet.cli.kafka.users import KafkaUsers
 from korvet.metrics.clients import Pushed

@@ -81,7 +81,8 @@ def test_page_of_a_broker_without_connections_left_says_so_and_so_does_the_log()
 @pytest.fixture
 def alone(broker: KorvetServer, tmp_path: Path) -> Iterator[Path]:
     """The unix socket of the process that shows a broker without logins at port 1."""
-    path = tmp_path / "s"
+    path = tmp_path / "console" / "s"
+    path.parent.mkdir()
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
@@ -100,8 +101,9 @@ def alone(broker: KorvetServer, tmp_path: Path) -> Iterator[Path]:
             process.stdin.flush()
             yield path
             process.stdin.close()
-            # It ends when its front-end is gone.
+            # It ends when its front-end is gone, which cannot remove the directory any more.
             assert process.wait(60) is not None
+            assert not path.parent.exists()
         finally:
             process.kill()
             process.wait()
@@ -121,7 +123,7 @@ def test_console_without_logins_is_at_the_loopbacks_port_alone(alone: Path) -> N
         assert ask(url, "GET", "/livez?a=/topics")[:2] == (200, "ok\n")
 
 
-def test_process_that_is_away_is_told_and_harms_nothing(tmp_path: Path) -> None:
+def test_process_that_is_away_is_reported_and_harms_nothing(tmp_path: Path) -> None:
     with http_port(Port(), tmp_path / "missing") as url:
         assert ask(url, "GET", "/topics")[:2] == (503, "the console does not answer now; the log says why\n")
         assert ask(url, "GET", "/livez")[0] == 200

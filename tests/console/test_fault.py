@@ -18,7 +18,7 @@ WITHIN_S = WITHIN_MS / 1000
 ALERT = "KorvetRedisAway"
 
 
-def test_killed_redis_is_told_everywhere_until_it_is_started_again(browser: Browser, tmp_path: Path) -> None:
+def test_killed_redis_is_shown_everywhere_until_it_is_started_again(browser: Browser, tmp_path: Path) -> None:
     kept = {"appendonly": "yes", "appendfsync": "always"}
     with (
         running_server("valkey", tcp=True, options=kept) as redis,

@@ -9,10 +9,10 @@ from threading import Thread
 
 import pytest
 
-from korvet.cli.cluster import Cluster
 from korvet.cli.console.history import UNKNOWN, History, lag_history
 from korvet.cli.console.sources import Sources
 from korvet.cli.console.start import Way, start
+from korvet.cli.ground.cluster import Cluster
 from korvet.errors import ConfigError
 
 
@@ -62,7 +62,7 @@ def test_lags_of_a_port_are_taken() -> None:
         '{"times": [1], "topics": {"t": [1e999]}}',
     ],
 )
-def test_answer_that_tells_no_lags_is_none(answer: str) -> None:
+def test_answer_without_lags_is_none(answer: str) -> None:
     assert history_of(answer) == History(note=UNKNOWN)
 
 

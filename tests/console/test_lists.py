@@ -21,7 +21,7 @@ def test_page_that_goes_on_has_the_list_of_the_first_for_a_while() -> None:
     assert asked(lists, "alice", ["new"], may_be_kept=True) == ["new"]
 
 
-def test_page_that_begins_anew_asks_and_those_after_it_have_its_list() -> None:
+def test_page_that_begins_anew_lists_and_those_after_it_have_its_list() -> None:
     lists = Lists(Clock())
     asked(lists, "alice", ["old"], may_be_kept=True)
     assert asked(lists, "alice", ["new"], may_be_kept=False) == ["new"]

@@ -17,9 +17,9 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from korvet.cli import run
-from korvet.cli.cluster import Cluster
 from korvet.cli.console.login import MOST_AT_ONCE
 from korvet.cli.console.start import BOUNDS
+from korvet.cli.ground.cluster import Cluster
 from korvet.cli.kafka.users import KafkaUsers
 from tests.console.conftest import HOSTILE, MECHANISM, PASSWORD, WITHIN_MS, redis_url, running_console, without_login
 from tests.support.broker import KorvetServer

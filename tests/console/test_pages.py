@@ -18,9 +18,9 @@ from confluent_kafka.cimpl import NewTopic
 from playwright.sync_api import Browser, Page, Route, expect
 
 from korvet.cli import run
-from korvet.cli.cluster import Cluster
 from korvet.cli.console import cluster
 from korvet.cli.console.history import KNOWN, UNKNOWN
+from korvet.cli.ground.cluster import Cluster
 from korvet.cli.kafka.topics import describe_topics
 from korvet.cli.kafka.users import KafkaUsers
 from korvet.metrics.lags import Lags
@@ -110,7 +110,7 @@ def test_rates_are_those_of_the_last_minute(broker: KorvetServer, console: str, 
     expect(page.locator("#live tbody td").nth(5)).to_have_text("2.0")
 
 
-def test_rates_of_very_many_partitions_are_not_asked_for(broker: KorvetServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rates_of_very_many_partitions_are_not_computed(broker: KorvetServer, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [topic_with(broker, [b"a"]) for _ in range(2)]
     monkeypatch.setattr(cluster, "MOST_RATED", 1)
     with Cluster(bootstrap=broker.bootstrap).client() as client:

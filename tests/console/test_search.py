@@ -14,11 +14,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from starlette.exceptions import HTTPException
 
-from korvet.cli.cluster import Cluster
 from korvet.cli.console import form_fields, records
 from korvet.cli.console.records import NEWER, OLDER, Found, Wanted, find_records
 from korvet.cli.console.sources import Sources
 from korvet.cli.console.views import PAGES
+from korvet.cli.ground.cluster import Cluster
 from korvet.cli.kafka.client import Client
 from tests.support.broker import KorvetServer
 

@@ -79,12 +79,12 @@ def test_long_word_and_an_unknown_choice_are_refused() -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"intervals": 1}', "[" * 100_000])
-def test_file_that_is_no_report_of_a_lake_is_told(content: str, tmp_path: Path) -> None:
+def test_file_that_is_no_report_of_a_lake_is_named(content: str, tmp_path: Path) -> None:
     (file := tmp_path / "report.json").write_text(content)
     with pytest.raises(KorvetError, match="is no report; make one"):
         read_report(file)
 
 
-def test_missing_report_of_a_lake_is_told(tmp_path: Path) -> None:
+def test_missing_report_of_a_lake_is_named(tmp_path: Path) -> None:
     with pytest.raises(KorvetError, match="no such file"):
         read_report(tmp_path / "report.json")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from korvet.cli.cluster import Cluster
 from korvet.cli.console.cluster import LagRow, total_lag
+from korvet.cli.ground.cluster import Cluster
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.offsets import TopicPartition
 from korvet.cli.kafka.trim import Goal, plan_trim

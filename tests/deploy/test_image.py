@@ -84,7 +84,7 @@ def test_container_serves_with_a_read_only_root_and_keeps_its_data(image: Image,
     until(lambda: not Path(f"/proc/{init}").exists(), "the container ends")
 
 
-def test_health_check_tells_whether_clients_may_come(image: Image, data: Path) -> None:
+def test_health_check_shows_whether_clients_may_come(image: Image, data: Path) -> None:
     kind, *check = image.config["Healthcheck"]["Test"]
     assert kind == "CMD"
     with running_server("valkey", tcp=True) as server, running(image, data, KORVET_REDIS=server.tcp_url) as container:

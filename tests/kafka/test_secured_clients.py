@@ -175,7 +175,7 @@ def test_librdkafka_chooses_its_tenant_by_the_name_of_the_server(fleet: Fleet, h
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.mechanism], ids=str)
-def test_client_tells_that_its_login_was_refused(fleet: Fleet, visitors: Visitors, case: Case) -> None:
+def test_client_reports_that_its_login_was_refused(fleet: Fleet, visitors: Visitors, case: Case) -> None:
     with pytest.raises(ClientError) as caught:
         visitors.visit(case.client, fleet.way(case.kind, case.mechanism, right=False), "refused", ["one"])
     expected = REFUSED[case.client]

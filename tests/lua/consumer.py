@@ -24,7 +24,7 @@ Targets = Mapping[str, str]
 
 
 class Beat(NamedTuple):
-    """The reply of korvet_group_consume; the assignment is None if the reply has none."""
+    """The reply of korvet_group_consumer_heartbeat; the assignment is None if the reply has none."""
 
     code: int
     member: str

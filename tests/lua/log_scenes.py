@@ -11,7 +11,7 @@ import redis
 
 from korvet.store.background.compaction.due import Compaction
 from korvet.store.background.retention import Retention, enforce
-from korvet.store.log.room import PartitionRead, Want
+from korvet.store.log.memory.room import PartitionRead, Want
 from korvet.wire.batch import CONTROL
 from tests.lua.partition import Loop, OnServer
 from tests.lua.partition_model import Kind, Sent

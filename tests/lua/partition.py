@@ -18,9 +18,9 @@ from korvet.store.background.compaction.due import Compaction
 from korvet.store.background.compaction.run import compact
 from korvet.store.catalog.topic import Topic
 from korvet.store.log.log import Log as Reader
-from korvet.store.log.partition import Partition
-from korvet.store.log.room import PartitionRead, Want
-from korvet.store.log.times import NOTHING
+from korvet.store.log.memory.room import PartitionRead, Want
+from korvet.store.log.reading.times import NOTHING
+from korvet.store.log.state.partition import Partition
 from korvet.wire.batch import CONTROL, HEADER, TRANSACTIONAL, Batch
 from korvet.wire.compacted import delete_horizon_ms, opened
 from korvet.wire.markers import is_commit, marker

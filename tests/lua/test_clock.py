@@ -123,7 +123,7 @@ def test_partition_that_joins_a_transaction_does_not_put_its_end_off(app: Transa
     assert app.expire() is not None
 
 
-def test_unfinished_decision_is_told_again_soon(app: Transactional) -> None:
+def test_unfinished_decision_is_due_again_soon(app: Transactional) -> None:
     _, decision = app.decided()
     app.pass_time(-HOUR_S)
     assert app.expire() == decision

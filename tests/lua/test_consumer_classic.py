@@ -31,7 +31,7 @@ def joined(mixed: MixedGroup, rebalance_s: float = 8) -> str:
     return answer.member
 
 
-def test_join_that_asked_for_a_target_may_be_repeated(mixed: MixedGroup) -> None:
+def test_join_that_requested_a_target_may_be_repeated(mixed: MixedGroup) -> None:
     member = mixed.known(protocols=mixed.says())
     for _ in range(2):
         assert mixed.join(member, mixed.says()).status == "target"
@@ -110,7 +110,7 @@ def test_member_that_synced_stays(mixed: MixedGroup) -> None:
         assert mixed.heartbeat(member, 2) == NONE
 
 
-def test_time_to_join_runs_from_the_first_heartbeat_that_asks_for_it(mixed: MixedGroup) -> None:
+def test_time_to_join_runs_from_the_first_heartbeat_that_requests_it(mixed: MixedGroup) -> None:
     member = joined(mixed)
     mixed.enter("another")
     assert mixed.heartbeat(member, 2) == REBALANCE_IN_PROGRESS

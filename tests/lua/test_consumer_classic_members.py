@@ -243,7 +243,7 @@ def test_heartbeats_hold_the_session_of_a_classic_member(mixed: MixedGroup) -> N
 
 
 @kafka("GroupMetadataManagerTest.testClassicGroupHeartbeatToConsumerGroupRebalanceInProgress")
-def test_heartbeat_tells_a_classic_member_to_join_again(mixed: MixedGroup) -> None:
+def test_heartbeat_has_a_classic_member_join_again(mixed: MixedGroup) -> None:
     one, two = with_classic(mixed, {"foo": [0]}, {"foo": [1]})
     generation = mixed.epochs[0]
     assert [mixed.heartbeat(member, generation) for member in (one, two)] == [NONE, NONE]

@@ -1,4 +1,4 @@
-"""korvet_group_consume, _snapshot and _assign."""
+"""korvet_group_consumer_heartbeat, _snapshot and _assign."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ def test_expired_members_come_back_to_a_group_made_classic(
 
 
 @pytest.mark.parametrize(("policy", "instance"), [("downgrade", ""), ("bidirectional", "i")])
-def test_member_that_could_not_rejoin_is_not_told_to_rejoin(shared: SharedGroup, policy: str, instance: str) -> None:
+def test_member_that_could_not_rejoin_does_not_have_to(shared: SharedGroup, policy: str, instance: str) -> None:
     """The policy keeps the group classic, or a classic member has taken the instance id."""
     joined = shared.classic("", instance="i")
     shared.lead(joined.member, 1, {}, instance="i")

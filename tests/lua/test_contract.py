@@ -21,6 +21,7 @@ from korvet.store.contract import (
     LIBRARY,
     MEANINGS,
     ContractError,
+    Function,
     arguments,
     functions_in,
     library_files,
@@ -45,7 +46,7 @@ OPTIONS: Final = {"is_awaited", "has_optional_keys", "on_retry"}
 
 SYNC = """\
 korvet.define({
-  name = 'group_sync', flags = { 'no-writes', 'allow-oom' },
+  name = 'group_sync', was = { 'group_give', '0.7' }, flags = { 'no-writes', 'allow-oom' },
   description = "hand a member its assignment",
   keys = 'group hash state   pending? hash what is held',
   args = [[
@@ -80,7 +81,8 @@ def _listed(server: redis.Redis) -> dict[str, tuple[str, frozenset[str]]]:
 def test_table_says_keys_arguments_reply_bound_and_flags() -> None:
     (function,) = functions_in("3-groups/sync.lua", SYNC)
     assert (function.name, function.description) == ("korvet_group_sync", "hand a member its assignment")
-    assert (function.keys, function.by_position) == (("group", "pending?"), False)
+    assert (function.was, function.by_position) == (("group_give", "0.7"), False)
+    assert function.keys == ("group", "pending?")
     assert function.args == ("member_id", "generation", "mode", "assignments...")
     assert (function.required, function.bound, function.most_args) == (3, 200, 203)
     assert function.codes == {"UNKNOWN_MEMBER_ID"}
@@ -107,11 +109,41 @@ def test_table_that_is_no_contract_is_refused(right: str, wrong: str, reason: st
 def test_parser_reads_every_definition() -> None:
     source = b"".join(library_files().values())
     assert source.count(b"\nkorvet.define(") == len(FUNCTIONS)
-    assert source.count(b"redis.register_function{") == 1
+    assert source.count(b"redis.register_function(") == 2
 
 
 def test_server_lists_the_functions_of_the_contract(server: redis.Redis) -> None:
-    assert _listed(server) == {name: (function.description, function.flags) for name, function in FUNCTIONS.items()}
+    names = {name: one for one in FUNCTIONS.values() for name in (one.name, *(f"korvet_{was}" for was in one.was[:1]))}
+    assert _listed(server) == {name: (function.description, function.flags) for name, function in names.items()}
+
+
+def _may_be_called(last: str, version: str) -> bool:
+    """Whether front-ends of a minor version may run beside a library: those of the same one, and of the one before."""
+    (of_last, minor_of_last), (major, minor) = ([int(part) for part in text.split(".")[:2]] for text in (last, version))
+    return (major, minor) in ((of_last, minor_of_last), (of_last, minor_of_last + 1), (of_last + 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("last", "version", "may_be"),
+    [
+        ("0.7", "0.7.2", True),
+        ("0.7", "0.8.0", True),
+        ("0.7", "0.9.0", False),
+        ("0.9", "1.0.1", True),
+        ("0.9", "1.1.0", False),
+    ],
+)
+def test_former_name_is_listed_only_while_front_ends_may_call_it(last: str, version: str, may_be: bool) -> None:
+    assert _may_be_called(last, version) == may_be
+    assert [
+        one.name for one in FUNCTIONS.values() if one.was and not _may_be_called(one.was[1], korvet.__version__)
+    ] == []
+
+
+@pytest.mark.parametrize("contract", [one for one in FUNCTIONS.values() if one.was], ids=lambda one: one.was[0])
+def test_call_by_a_former_name_runs_the_function(server: redis.Redis, contract: Function) -> None:
+    with pytest.raises(redis.ResponseError, match=f"ARGUMENTS {contract.name} takes the keys"):
+        server.fcall(f"korvet_{contract.was[0]}", 0)
 
 
 def test_function_that_reads_is_allowed_at_maxmemory() -> None:
@@ -255,7 +287,7 @@ def test_only_callers_that_append_batches_pass_arguments_by_position() -> None:
     callers = {
         path.relative_to(ROOT / "korvet") for path in (ROOT / "korvet").rglob("*.py") if ".fcall(" in path.read_text()
     }
-    assert callers == {Path("redis/client.py"), Path("store/calls.py"), Path("store/log/append_call.py")}
+    assert callers == {Path("redis/client.py"), Path("store/calls.py"), Path("store/log/appending/append_call.py")}
 
 
 def _lists(path: str, method: str) -> Iterator[list[str]]:
@@ -276,9 +308,9 @@ def _says(text: str, name: str) -> bool:
 @pytest.mark.parametrize(
     ("function", "first", "path", "method", "before"),
     [
-        ("korvet_log_append", "topic_id", "log/append_call.py", "_call", []),
-        ("korvet_log_append_transactional", "is_next", "log/append_call.py", "_call", ["*args"]),
-        ("korvet_log_append_records", "kind", "log/append_call.py", "_of_records", []),
+        ("korvet_log_append", "topic_id", "log/appending/append_call.py", "_call", []),
+        ("korvet_log_append_transactional", "is_next", "log/appending/append_call.py", "_call", ["*args"]),
+        ("korvet_log_append_records", "kind", "log/appending/append_call.py", "_of_records", []),
     ],
 )
 def test_hot_caller_gives_arguments_in_the_order_of_the_contract(

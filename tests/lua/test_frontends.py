@@ -283,7 +283,7 @@ def test_empty_token_takes_no_turn(registry: Registry) -> None:
     assert registry.has_turn("one")
 
 
-def test_listeners_of_live_front_ends_are_told_to_callers_who_tell_theirs(registry: Registry) -> None:
+def test_listeners_of_live_front_ends_are_returned_to_callers_that_name_theirs(registry: Registry) -> None:
     def told(address: str, listeners: str) -> dict[bytes, bytes]:
         reply: Any = registry.server.fcall("korvet_frontend_renew", 1, KEY, address, "3000", "", "some", listeners)
         return dict(zip(reply[6][::2], reply[6][1::2], strict=True))

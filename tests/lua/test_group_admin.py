@@ -70,7 +70,7 @@ def test_unknown_group_is_not_found(group: Group) -> None:
     assert group.read("state") == [GROUP_ID_NOT_FOUND]
 
 
-def test_state_is_told_without_members(group: Group) -> None:
+def test_state_is_returned_without_members(group: Group) -> None:
     group.stable(2)
     assert group.read("state") == state("Stable", 2, members=2)
 

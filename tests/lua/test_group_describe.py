@@ -114,7 +114,7 @@ def test_description_shows_offsets_as_members_commit_them(group: Group) -> None:
     assert named(group.read_named("describe")["offsets"]) == {"t:0": b"5 7 aa some words", "t:1": b"6 -1 aa "}
 
 
-def test_description_tells_the_lag_of_named_partitions_in_records(group: Group, server: redis.Redis) -> None:
+def test_description_has_the_lag_of_named_partitions_in_records(group: Group, server: redis.Redis) -> None:
     """A partition has no lag if it has no committed offset, its topic was made anew, or it does not exist."""
     log = Log(server)
     assert log.create() == 0

@@ -423,7 +423,7 @@ def test_id_stays_valid_after_a_join_without_protocols(group: Group) -> None:
     "GroupMetadataManagerTest.testJoinGroupReturnsTheProtocolType",
     "GroupCoordinatorTest.testJoinGroupReturnsTheProtocolType",
 )
-def test_leader_and_follower_are_told_the_protocol_type(group: Group) -> None:
+def test_leader_and_follower_get_the_protocol_type(group: Group) -> None:
     assert [one.protocol_type for one in group.gathered(RANGE, RANGE)] == ["consumer", "consumer"]
 
 

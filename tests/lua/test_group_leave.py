@@ -82,7 +82,7 @@ def test_second_leave_of_a_member_in_one_request_is_refused(group: Group) -> Non
     assert group.leave((member, ""), (member, "")) == [NONE, UNKNOWN_MEMBER_ID]
 
 
-def test_parked_member_that_leaves_is_told_that_it_is_unknown(group: Group) -> None:
+def test_parked_member_that_leaves_is_unknown(group: Group) -> None:
     """GroupMetadataManager.removeCurrentMemberFromClassicGroup."""
     group.stable()
     joined = group.entered()

@@ -330,18 +330,3 @@ def test_malformed_outages_raise_an_error_and_change_nothing(group: Group, serve
         with pytest.raises(redis.ResponseError, match="outages are not"):
             client.fcall(f"korvet_group_{function}", len(group.keys), *group.keys, text, *args)
     assert [client.dump(key) for key in group.keys] == before
-
-
-def test_recurring_pauses_of_one_front_end_keep_no_dead_member_while_others_serve(group: Group) -> None:
-    alive, dead = group.stable(2, session_s=10)
-    for _ in range(8):
-        began = group.now
-        group.served_until = None
-        for step in (5, 4):
-            group.pass_time(step)
-            group.heartbeat(alive, 2)
-        group.pass_time(2)
-        group.served_until = began + 8
-        group.heartbeat("nobody", 2)
-    group.served_until = None
-    assert dead not in group.describe().member_ids

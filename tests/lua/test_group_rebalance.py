@@ -200,7 +200,7 @@ def test_generation_grows_by_one_and_never_goes_back(group: Group) -> None:
     assert group.entered().generation == 4
 
 
-def test_parked_join_is_told_when_to_ask_again(group: Group) -> None:
+def test_parked_join_learns_when_to_call_again(group: Group) -> None:
     """The time is the group's next deadline, or a third of the shortest session, which the question holds."""
     (first,) = group.stable(session_s=30, rebalance_s=60)
     second = group.entered(session_s=60, rebalance_s=60)
@@ -253,7 +253,7 @@ def test_group_is_empty_after_all_its_members_expired(group: Group) -> None:
     assert group.describe().generation == 4
 
 
-def test_channel_tells_of_every_change_of_state(server: redis.Redis, group: Group) -> None:
+def test_channel_announces_every_change_of_state(server: redis.Redis, group: Group) -> None:
     """The group's key is the channel; parked members ask again after a message."""
     group.initial_delay_ms = 1000
     with listening(server, group.keys[0]) as heard:
@@ -348,7 +348,7 @@ def test_unused_id_does_not_disturb_a_stable_group(group: Group) -> None:
 
 @kafka("GroupMetadataManagerTest.testHeartbeatDuringRebalanceCausesRebalanceInProgress")
 @kafka("GroupCoordinatorTest.testHeartbeatDuringRebalanceCausesRebalanceInProgress")
-def test_heartbeat_tells_of_a_rebalance_that_a_new_member_began(group: Group) -> None:
+def test_heartbeat_reports_a_rebalance_that_a_new_member_began(group: Group) -> None:
     first = group.entered()
     assert group.join(version=OLD).is_parked
     assert group.heartbeat(first.member, 1) == REBALANCE_IN_PROGRESS

@@ -136,7 +136,7 @@ def test_heartbeat_of_a_settled_member_writes_its_session_and_nothing_else(group
 
 
 @kafka("GroupMetadataManagerTest.testHeartbeatDuringPreparingRebalance")
-def test_heartbeat_in_a_rebalance_is_told_so(group: Group) -> None:
+def test_heartbeat_in_a_rebalance_is_answered_so(group: Group) -> None:
     group.initial_delay_ms = 3000
     member = group.entered().member
     assert group.state == "PreparingRebalance"

@@ -67,7 +67,7 @@ def test_follower_that_restarts_keeps_its_assignment_without_a_rebalance(group: 
     assert group.describe().member_ids == {leader, joined.member}
 
 
-def test_restarted_leader_is_told_to_assign_nothing(group: Group) -> None:
+def test_restarted_leader_has_nothing_to_assign(group: Group) -> None:
     """KIP-814."""
     old, follower = stable(group, "L", "F")
     joined = rejoin(group, "L")
@@ -77,7 +77,7 @@ def test_restarted_leader_is_told_to_assign_nothing(group: Group) -> None:
     assert group.heartbeat(old, 1, "L") == FENCED_INSTANCE_ID
 
 
-def test_restarted_leader_is_told_of_the_old_leader_before_version_9(group: Group) -> None:
+def test_restarted_leader_learns_the_old_leader_before_version_9(group: Group) -> None:
     old, _ = stable(group, "L", "F")
     joined = rejoin(group, "L", version=8)
     assert (joined.leader, joined.members, joined.skips_assignment) == (old, (), False)

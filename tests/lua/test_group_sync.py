@@ -263,7 +263,7 @@ def test_next_generation_waits_for_all_members_again(group: Group) -> None:
 
 
 @kafka("ClassicGroupTest.testCompleteAllSyncFutures")
-def test_members_that_wait_for_an_assignment_are_told_to_rejoin(group: Group) -> None:
+def test_members_that_wait_for_an_assignment_have_to_rejoin(group: Group) -> None:
     _, *followers = [one.member for one in completing(group, 4)]
     assert all(group.sync(member, 1).is_parked for member in followers)
     group.entered()

@@ -172,7 +172,7 @@ def test_marker_of_an_aborted_transaction_outlives_its_records(log: Scene) -> No
 
 
 @kafka("LogCleanerTest.testAbortMarkerRetentionWithEmptyBatch")
-def test_readers_are_told_of_an_aborted_transaction_until_its_marker_goes(log: Scene) -> None:
+def test_readers_learn_of_an_aborted_transaction_until_its_marker_goes(log: Scene) -> None:
     log.write(1, 2, 3)
     log.end(1, "abort")
     for _ in range(2):

@@ -97,7 +97,7 @@ def test_redis_group_follows_a_commit_outside_the_log(filled: Log, offset: int, 
     assert redis_groups(filled) == {"g": (f"{offset}-0", read, 5 - read)}
 
 
-def test_lag_is_right_behind_a_trim_and_in_a_log_that_was_emptied(filled: Log) -> None:
+def test_lag_is_right_after_a_trim_and_in_a_log_that_was_emptied(filled: Log) -> None:
     assert filled.trim(7)[0] == 0
     assert attach(filled, "inside", 8) == 0
     assert redis_groups(filled)["inside"] == ("8-0", 2, 3)
@@ -198,7 +198,7 @@ def test_full_server_makes_moves_and_destroys_redis_groups(filled: Log) -> None:
     assert redis_groups(filled) == {}
 
 
-def test_description_tells_offsets_sizes_and_lags(filled: Log) -> None:
+def test_description_has_offsets_sizes_and_lags(filled: Log) -> None:
     assert attach(filled, "behind", 4) == attach(filled, "done", 15) == 0
     assert attach(filled, "ahead", 99, "move") == attach(filled, "below", 0) == 0
     filled.place(5, batch=b"p" * 100)

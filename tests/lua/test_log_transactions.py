@@ -138,7 +138,7 @@ def test_first_open_offset_is_of_the_oldest_transaction(log: TransactionLog) -> 
     assert (log.first_open(), log.open_transactions()) == (None, {})
 
 
-def test_channel_tells_a_last_stable_offset_below_the_end(log: TransactionLog) -> None:
+def test_channel_announces_a_last_stable_offset_below_the_end(log: TransactionLog) -> None:
     with listening(log.server, log.log) as next_message:
         log.plain(2, (-1, -1, -1))
         log.write(1, (7, 0, 0), FIRST)
@@ -316,7 +316,7 @@ def test_older_partition_gets_the_keys_with_its_first_transaction(log: Transacti
     assert log.server.exists(*log.keys) == len(log.keys)
 
 
-def test_listing_may_tell_only_producers_with_an_open_transaction(log: TransactionLog) -> None:
+def test_listing_may_have_only_producers_with_an_open_transaction(log: TransactionLog) -> None:
     log.plain(2, (5, 1, 8))
     log.write(3, (6, 2, 0), FIRST)
     log.write(1, (7, 0, 0), FIRST + 1)
@@ -327,7 +327,7 @@ def test_listing_may_tell_only_producers_with_an_open_transaction(log: Transacti
 
 
 @kafka("UnifiedLogTest.testActiveProducers")
-def test_listing_tells_the_state_of_producers(log: TransactionLog) -> None:
+def test_listing_has_the_state_of_producers(log: TransactionLog) -> None:
     log.plain(2, (5, 1, 8))
     log.write(3, (6, 2, 0), FIRST)
     log.mark((7, 3), FIRST + 1)

@@ -41,7 +41,7 @@ def test_quotas_are_set_changed_and_deleted(server: redis.Redis) -> None:
     assert read(server) == (version + 1, {ALICE: "2048", "ip=1.1.1.1 connection_creation_rate": "3"})
 
 
-def test_a_change_that_changes_nothing_tells_nobody(server: redis.Redis) -> None:
+def test_a_change_that_changes_nothing_is_not_announced(server: redis.Redis) -> None:
     alter_all(server, {ALICE: "1024"})
     version, _ = read(server)
     assert alter_all(server, {ALICE: "1024", EVERYBODY: ""}) == 0

@@ -48,7 +48,7 @@ def table(server: redis.Redis, request: pytest.FixtureRequest) -> Table:
     return Table(server, request.param)
 
 
-def test_version_and_channel_tell_of_each_change(table: Table) -> None:
+def test_version_and_channel_show_each_change(table: Table) -> None:
     with listening(table.server, table.key) as next_message:
         table.add("a")
         version, fields = table.read()

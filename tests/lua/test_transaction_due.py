@@ -58,7 +58,7 @@ def test_any_front_end_gets_an_unfinished_decision_after_a_second(app: Transacti
     assert (app.due(), app.expire()) == ([], None)
 
 
-def test_unfinished_decision_is_told_at_growing_intervals(app: Transactional) -> None:
+def test_unfinished_decision_is_due_at_growing_intervals(app: Transactional) -> None:
     _, decision = app.decided()
     app.pass_time(1)
     for pause in (1, 1, 1.5, 2.25):

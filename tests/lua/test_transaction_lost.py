@@ -120,7 +120,7 @@ def test_producer_that_aborts_hears_of_the_loss_in_its_next_transaction(
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-def test_refused_batch_of_version_1_does_not_tell_the_producer_of_the_loss(app: Lossy, is_open: bool) -> None:
+def test_refused_batch_of_version_1_does_not_report_the_loss(app: Lossy, is_open: bool) -> None:
     # Its partition was added before the loss, and that may be lost too.
     producer = app.begun("t:0")[0] if is_open else app.ended(version=1)
     app.changes_history()
@@ -273,7 +273,7 @@ def test_partition_with_an_older_open_transaction_does_not_hold_this_one(log: Tr
     assert held(log, replid(log), FIRST + 1) == TRANSACTION_ABORTABLE
 
 
-def test_listing_tells_one_producer_of_many(log: TransactionLog) -> None:
+def test_listing_has_one_producer_of_many(log: TransactionLog) -> None:
     for producer_id in range(200):
         log.write(1, (producer_id, 0, 0), FIRST)
     reply: Any = log.server.fcall_ro("korvet_log_producers", 6, *log.keys, log.topic_id, 0, 150)

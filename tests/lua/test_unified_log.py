@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from korvet.store.background.maintenance import enforce_retention
-from korvet.store.log.room import Want
+from korvet.store.log.memory.room import Want
 from korvet.store.topics import create_topic
 from tests.lua.log_scenes import NOW_MS, Scene, bases
 from tests.lua.partition import Loop
@@ -166,7 +166,7 @@ def test_readers_of_committed_records_get_no_record_before_its_abort(log: Scene)
 
 
 @kafka("UnifiedLogTest.testAbortedTransactionSpanningMultipleSegments")
-def test_readers_are_told_of_an_aborted_transaction_of_several_batches(log: Scene) -> None:
+def test_readers_learn_of_an_aborted_transaction_of_several_batches(log: Scene) -> None:
     log.write(137, 1, 2, 3)
     log.write(137, 4, 5, 6)
     assert log.fetch(is_committed=True).last_stable == 0

@@ -72,7 +72,7 @@ def test_series_of_one_principal_are_not_replaced_by_another() -> None:
     assert values(clients) == {"m": [666]}
 
 
-def test_client_whose_next_push_has_no_room_is_told_by_the_one_before() -> None:
+def test_client_whose_next_push_has_no_room_learns_it_from_the_one_before() -> None:
     clients = Clients(8)
     clients.update(push("a", ("m", {}, 1)))
     clients.update(push("b", ("m", {}, 5)))

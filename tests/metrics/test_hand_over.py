@@ -61,7 +61,7 @@ async def test_directory_whose_path_is_too_long_for_a_socket_is_refused_in_words
     assert not [*long.iterdir()]
 
 
-async def test_process_that_takes_nothing_is_told_once_and_gets_nothing_later(
+async def test_process_that_takes_nothing_is_logged_once_and_gets_nothing_later(
     listening: socket.socket, client: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client has its refusal by then: a change must not be made after it."""

@@ -84,7 +84,7 @@ async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter
             await anyio.sleep(0.01)
 
 
-async def test_a_problem_is_told_with_its_reason() -> None:
+async def test_a_problem_is_answered_with_its_reason() -> None:
     async with serving(ServerStatus(1)) as port:
         answer = await ask(port, LIVEZ)
         assert answer.startswith(b"HTTP/1.1 503 ")
@@ -175,7 +175,7 @@ async def test_a_connection_carries_one_request() -> None:
 
 
 @pytest.mark.parametrize("console", [None, Path("missing")])
-async def test_requests_behind_one_that_is_answered_wait_at_their_client(console: Path | None) -> None:
+async def test_requests_after_one_that_is_answered_wait_at_their_client(console: Path | None) -> None:
     sent, most = 0, 32 << 20
     async with serving(ServerStatus(40_000), console=console) as port:
         reader, writer = await connect(port)
@@ -192,7 +192,7 @@ async def test_requests_behind_one_that_is_answered_wait_at_their_client(console
     assert sent < most
 
 
-async def test_what_is_no_http_behind_a_request_ends_its_answer_without_a_line() -> None:
+async def test_what_is_no_http_after_a_request_ends_its_answer_without_a_line() -> None:
     lines: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: lines.append(context))
     async with serving(ServerStatus(40_000)) as port:

@@ -127,7 +127,7 @@ def test_shortcuts_for_producers_and_consumers_add_the_rules_that_these_need(adm
     assert listed(admin, name) == []
 
 
-def test_mistakes_and_missing_rights_are_told_alike(tools: Tools, admin: Acls, tmp_path: Path, name: str) -> None:
+def test_mistakes_and_missing_rights_are_reported_alike(tools: Tools, admin: Acls, tmp_path: Path, name: str) -> None:
     read = ("--allow-principal", "User:alice", "--operation", "Read")
     admin.same("--add", "--allow-principal", "alice", "--operation", "Read", "--topic", name, code=1)
     admin.same("--add", *read, code=1)

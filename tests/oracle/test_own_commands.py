@@ -113,13 +113,13 @@ def test_quotas_are_set_listed_and_removed(korvet: Korvet) -> None:
         ["quotas", "set", "--user", "a", "producer_byte_rate=1"],
     ],
 )
-def test_client_without_rights_is_told_so(korvet: Korvet, command: list[str]) -> None:
+def test_client_without_rights_is_refused_in_words(korvet: Korvet, command: list[str]) -> None:
     code, out, err = korvet(*command, user=NOBODY)
     assert (code, out) == (1, "")
     assert "CLUSTER_AUTHORIZATION_FAILED" in err and "korvet acls add" in err
 
 
-def test_wrong_password_is_told(korvet: Korvet, broker: Secured) -> None:
+def test_wrong_password_is_refused_in_words(korvet: Korvet, broker: Secured) -> None:
     assert korvet("topics", "list", password="wrong") == (
         1,
         "",

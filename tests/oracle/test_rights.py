@@ -97,7 +97,7 @@ def _committed(port: int, client: Client) -> bool:
     return bool(answer["topics"][0]["partitions"][0]["error_code"] == "NONE")
 
 
-def test_clients_ask_each_api_that_looks_at_rights() -> None:
+def test_clients_call_each_api_that_looks_at_rights() -> None:
     assert {api for api, _ in REQUESTS} == set(ADVERTISED) - {"api_versions", "sasl_handshake", "sasl_authenticate"}
 
 

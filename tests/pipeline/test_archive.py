@@ -82,7 +82,7 @@ def _leave_a_checkpoint(scene: Scene) -> None:
 
 
 @pytest.mark.scene
-def test_archive_begins_at_the_end_if_told_and_fills_a_restored_table_again(scene: Scene) -> None:
+def test_archive_begins_at_the_end_if_set_and_fills_a_restored_table_again(scene: Scene) -> None:
     scene.create(1)
     scene.produce(numbered(0))
     assert scene.archive(starting="latest").topics[scene.topic].rows == 0
@@ -143,7 +143,7 @@ def test_records_trimmed_before_the_archive_are_an_error_or_a_warning(scene: Sce
     assert lost == [(0, "trimmed", 1, 2), (1, "trimmed", 0, 2)]
 
 
-def test_proof_tells_of_records_trimmed_while_a_batch_begins(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proof_has_records_trimmed_while_a_batch_begins(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.create(2)
     scene.produce(numbered(0, 1))
     scene.archive()

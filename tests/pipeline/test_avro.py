@@ -168,7 +168,7 @@ def test_schema_whose_parts_multiply_is_refused_soon() -> None:
     assert json_schemas({1: registered(inner)}) == {}
 
 
-def test_registry_is_asked_once_for_a_schema_and_once_a_minute_for_an_unknown_one(registry: SchemaRegistry) -> None:
+def test_registry_gets_one_request_for_a_schema_and_one_a_minute_for_an_unknown_one(registry: SchemaRegistry) -> None:
     now = [0.0]
     registry.register(1, ORDER)
     registry.register(2, {}, schemaType="JSON", references=[{"name": "a", "subject": "b", "version": 1}])

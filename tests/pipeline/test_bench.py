@@ -85,7 +85,7 @@ def test_day_with_records_lost_or_doubled_fails(
         day.check_once(spark, written(spark, tmp_path / "t", records), sent)
 
 
-def test_summary_of_a_day_tells_memory_early_and_late() -> None:
+def test_summary_of_a_day_has_memory_early_and_late() -> None:
     moments = [
         day.Moment(seconds=n * 10, used_bytes=used * 1_000_000, sent=n, behind=0, in_lake=n)
         for n, used in enumerate([10, 100, 100, 100, 150, 0])

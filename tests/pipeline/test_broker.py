@@ -27,7 +27,7 @@ def topic(broker: KorvetServer) -> Iterator[str]:
     admin.delete_topics([name])[name].result(30)
 
 
-def test_metadata_of_another_client_is_read_with_whatever_lies_behind_it(broker: KorvetServer, topic: str) -> None:
+def test_metadata_of_another_client_is_read_with_whatever_follows_it(broker: KorvetServer, topic: str) -> None:
     """The longer text comes first, so that the client's memory keeps its rest behind the shorter one."""
     longer, shorter = "ü" * 4096, "x" * 4000
     assert commit(broker.port, f"{topic}-longer", topic, 1, 2, metadata=longer) == ["NONE"] * 2

@@ -194,7 +194,7 @@ def test_replay_that_has_to_stop_while_it_waits_for_its_next_try_stops(
     assert read_topic(broker.bootstrap, "dead-stopped") == {0: [record(number) for number in range(90)]}
 
 
-def test_failed_topic_is_tried_again_and_told_of_while_others_go_on(
+def test_failed_topic_is_tried_again_and_reported_while_others_go_on(
     spark: SparkSession, broker: KorvetServer, tmp_path: Path
 ) -> None:
     names: Mapping[str, Mapping[str, str]] = {"dead-beside": {}, "dead-kept": {"korvet.retention": "archived"}}

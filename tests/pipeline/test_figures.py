@@ -47,7 +47,7 @@ def test_figures_follow_each_batch_until_the_archive_ends(
     assert figures.told("figures") == (None, None, None, None)
 
 
-def test_failing_topic_is_told_until_it_goes_on(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
+def test_failing_topic_is_exported_until_it_goes_on(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
     create(broker, "figures-failing")
     produce(broker, "figures-failing", VALUES)
     in_the_way = Path(Lake(str(tmp_path)).raw("figures-failing"))

@@ -294,7 +294,7 @@ def archived(rows: DataFrame, *, days_ago: int) -> DataFrame:
     return rows.withColumn(ARCHIVED, F.lit((datetime.datetime.now(datetime.UTC) - datetime.timedelta(days_ago)).date()))
 
 
-def test_maintenance_tells_the_tables_that_fail(spark: SparkSession, tmp_path: Path) -> None:
+def test_maintenance_reports_the_tables_that_fail(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     with pytest.raises(PipelineError, match="there are no tables of an archive"):
         maintain(spark, MaintainConfig(lake=str(tmp_path / "nowhere")))

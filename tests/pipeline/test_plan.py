@@ -90,7 +90,7 @@ def test_proof_of_a_following_table_goes_no_lower() -> None:
     assert followed(None, raw, "writer").offsets == raw.offsets
 
 
-def test_history_parts_below_a_lower_end_and_an_epoch_that_differs_is_asked_for() -> None:
+def test_history_parts_below_a_lower_end_and_an_epoch_that_differs_is_looked_up() -> None:
     has = proven(4, 4, 4, 4, leader_epochs={0: 1, 1: 1, 3: 1})
     parted, asked = compared(has, {**ends((9, 1), (3, 2), (3, 2)), 4: Position(offset=0, leader_epoch=0)})
     assert (parted, asked) == ({2: 3}, {1: Position(offset=4, leader_epoch=1)})

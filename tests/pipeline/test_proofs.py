@@ -68,7 +68,7 @@ def test_proof_is_that_of_the_newest_commit_and_of_the_version_that_was_restored
     assert list(commits(read, 4)) == [] and len(list(commits(log({}, second), 1))) == 1
 
 
-def test_table_whose_proof_is_gone_tells_how_to_mend_it() -> None:
+def test_error_of_a_table_whose_proof_is_gone_says_how_to_mend_it() -> None:
     def of(last: int | None) -> Snapshot:
         transactions = {"other": 99} if last is None else {"other": 99, f"{APPLICATION}id": last}
         return Snapshot(version=0, kept=KEPT, transactions=transactions)

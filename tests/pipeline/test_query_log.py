@@ -33,9 +33,7 @@ WITHIN_S = 120
         ("{", '{"t": 1}', ()),
     ],
 )
-def test_offsets_behind_are_counted_where_a_source_tells_topics(
-    end: str | None, latest: str, told: tuple[float, ...]
-) -> None:
+def test_lag_is_counted_if_a_source_names_topics(end: str | None, latest: str, told: tuple[float, ...]) -> None:
     assert tuple(behind(end, latest).values()) == told
 
 
@@ -48,7 +46,7 @@ def test_log_names_the_reason_of_a_failed_query_and_not_the_first_line_of_its_st
 
 
 @pytest.mark.scene
-def test_listener_logs_and_counts_each_batch_with_the_offsets_behind_it(
+def test_listener_logs_and_counts_each_batch_with_its_lag(
     spark: SparkSession, broker: KorvetServer, tmp_path: Path
 ) -> None:
     create(broker, "query-log")

@@ -20,10 +20,12 @@ from korvet.pipeline import broker as brokers
 from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
 from korvet.pipeline.lake import Lake
+from korvet.pipeline.plan import judged
+from korvet.pipeline.plan.judged import File, Judged, row_bytes, statistics, statistics_of_files
 from korvet.pipeline.plan.positions import Topic
-from korvet.pipeline.replay import ReplayConfig, ReplayProgress, carrying, judging, planning, replay, target
+from korvet.pipeline.replay import ReplayConfig, ReplayProgress, carrying, planning, replay, target
 from korvet.pipeline.replay.handing import by_partition
-from korvet.pipeline.replay.judging import File, Judged, judge, listed, row_bytes, statistics, statistics_of_files
+from korvet.pipeline.replay.judging import judge, listed
 from korvet.pipeline.replay.table import behind, chosen, open_table, read
 from korvet.pipeline.reported import ARCHIVE_GROUP
 from korvet.pipeline.session import session_like
@@ -235,7 +237,7 @@ def test_only_rows_still_to_write_are_judged(spark: SparkSession) -> None:
 
 
 @pytest.mark.scene
-def test_statistics_of_files_tell_what_reading_the_rows_would(spark: SparkSession, tmp_path: Path) -> None:
+def test_statistics_of_files_say_what_reading_the_rows_would(spark: SparkSession, tmp_path: Path) -> None:
     rows = numbered(spark, COUNT, PARTITIONS, first=1)
     path = write(rows, tmp_path, "told")
     write(numbered(spark, 10, 1, first=COUNT + 1), tmp_path, "told")
@@ -247,7 +249,7 @@ def test_statistics_of_files_tell_what_reading_the_rows_would(spark: SparkSessio
     assert told.records == COUNT + 10
 
 
-def test_statistics_of_files_with_deleted_rows_tell_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_statistics_of_files_with_deleted_rows_do_not_count(spark: SparkSession, tmp_path: Path) -> None:
     path = write(numbered(spark, 30, 1), tmp_path, "silent")
     spark.sql(f"alter table delta.`{path}` set tblproperties ('delta.enableDeletionVectors' = 'true')")
     spark.sql(f"delete from delta.`{path}` where offset = 3")
@@ -263,7 +265,7 @@ def told_of(**changed: object) -> File:
     return File(size_bytes=3000, is_whole=True, statistics=statistics(json.dumps(told)))
 
 
-def test_statistics_of_files_tell_their_rows_if_each_file_tells_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_of_files_count_rows_if_each_file_has_all(monkeypatch: pytest.MonkeyPatch) -> None:
     later = {"partition": 4, "timestamp": "2026-01-03T00:00:00.001Z"}
     found = statistics_of_files([told_of(), told_of(maxValues=later)])
     assert found is not None
@@ -281,11 +283,11 @@ def test_statistics_of_files_tell_their_rows_if_each_file_tells_all(monkeypatch:
     assert [statistics_of_files([told_of(), each]) for each in silent] == [None] * len(silent)
     assert statistics_of_files([]) is None
     assert (row_bytes([told_of(), without]), row_bytes([without])) == (100, None)
-    monkeypatch.setattr(judging, "_MOST_FILES", 1)
+    monkeypatch.setattr(judged, "MOST_FILES", 1)
     assert statistics_of_files([told_of()]) is not None and statistics_of_files([told_of()] * 2) is None
 
 
-def test_statistics_tell_the_same_if_the_writer_had_another_time_zone(spark: SparkSession, tmp_path: Path) -> None:
+def test_statistics_are_the_same_if_the_writer_had_another_time_zone(spark: SparkSession, tmp_path: Path) -> None:
     session = session_like(spark)
     session.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
     told = statistics_of_files(listed(open_table(spark, write(numbered(session, 30, 1), tmp_path, "zoned"), "zoned")))
@@ -408,14 +410,14 @@ def test_rows_that_the_topic_would_refuse_are_refused_before() -> None:
     target.refuse_missing_partitions(Topic(name="t", id="id", partitions=(0, 1, 2)), (0, 2))
     names = [f"message.timestamp.{side}.max.ms" for side in ("before", "after")]
     limits = dict.fromkeys(names, str(HOUR_MS))
-    for judged, told in (
+    for known, told in (
         (aged(2 * HOUR_MS), rf"older than {names[0]}=3600000, and the oldest is \d+ ms old; raise"),
         (aged(0, 2 * HOUR_MS), rf"further ahead than {names[1]}=3600000, and the newest is \d+ ms ahead; raise"),
     ):
         with pytest.raises(PipelineError, match=told):
-            target.refuse_refused("t", limits, judged)
-        target.refuse_refused("t", {**limits, "message.timestamp.type": "LogAppendTime"}, judged)
-        target.refuse_refused("t", dict.fromkeys(names, str(2**63 - 1)), judged)
+            target.refuse_refused("t", limits, known)
+        target.refuse_refused("t", {**limits, "message.timestamp.type": "LogAppendTime"}, known)
+        target.refuse_refused("t", dict.fromkeys(names, str(2**63 - 1)), known)
     target.refuse_refused("t", limits, aged(HOUR_MS // 2, HOUR_MS // 2))
 
 

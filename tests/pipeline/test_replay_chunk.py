@@ -90,6 +90,6 @@ def test_headers_keep_their_order_names_and_null_values() -> None:
 
 
 @pytest.mark.parametrize("text", ['[{"key":"a"},{"value":"YQ=="}]', "[null]"])
-def test_header_without_a_key_is_told(text: str) -> None:
+def test_header_without_a_key_is_reported(text: str) -> None:
     with pytest.raises(PipelineError, match="a header without a key in the table"):
         headers(text)

@@ -15,9 +15,9 @@ from structlog.testing import capture_logs
 
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.plan.judged import File, Judged, statistics_of_files
 from korvet.pipeline.replay import ReplayConfig, ReplayProgress, handing, planning, replay
 from korvet.pipeline.replay.handing import Batches, by_partition
-from korvet.pipeline.replay.judging import File, Judged, statistics_of_files
 from korvet.pipeline.replay.planning import find, plan
 from korvet.pipeline.replay.sending import Sender, TakenOver
 from tests.pipeline.replaying import numbered, read_topic, record, write
@@ -180,7 +180,7 @@ def test_topic_that_was_made_anew_before_a_large_row_gets_nothing(
 
 
 @pytest.mark.usefixtures("few_bytes")
-def test_run_does_not_go_on_behind_a_large_row_if_another_run_did(
+def test_run_does_not_go_on_after_a_large_row_if_another_run_did(
     spark: SparkSession, broker: KorvetServer, tmp_path: Path
 ) -> None:
     table_of(spark, tmp_path, (50, 2000))

@@ -65,7 +65,7 @@ def batch(*offsets: int, large: tuple[int, ...] = ()) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"offset": pa.array(offsets, pa.int64()), "ms": times})
 
 
-def test_next_sender_goes_on_behind_the_last_transaction(broker: KorvetServer) -> None:
+def test_next_sender_goes_on_after_the_last_transaction(broker: KorvetServer) -> None:
     target = new_target(broker)
     with Sender(target, 0, 5) as first:
         first.init_transactions()
@@ -207,7 +207,7 @@ def test_transaction_that_fails_at_once_comes_again_as_large_as_it_was(broker: K
     assert offsets(broker, target) == list(range(1000))
 
 
-def test_transaction_fits_whatever_queue_a_client_asks_for(broker: KorvetServer) -> None:
+def test_transaction_fits_whatever_queue_a_client_sets(broker: KorvetServer) -> None:
     target = new_target(broker)
     settings = {**target.settings, "queue.buffering.max.messages": "5"}
     target = replace(target, settings=settings, producer=_BUFFER)
@@ -275,7 +275,7 @@ def test_fenced_attempt_waits_for_its_successor(broker: KorvetServer) -> None:
         assert not waiting.is_alive()
 
 
-def test_end_of_a_partition_is_behind_rows_that_nobody_took() -> None:
+def test_end_of_a_partition_is_after_rows_that_nobody_took() -> None:
     rows = task.Rows([batch(1, 2), batch(), batch(4), batch(7, 9)])
     for taken in rows:
         if taken.num_rows == 1:
@@ -312,7 +312,7 @@ def test_second_start_of_a_replay_ends_the_first(broker: KorvetServer) -> None:
     assert offsets(broker, target) == list(range(20))
 
 
-def test_run_goes_on_behind_a_last_write_of_an_earlier_run(broker: KorvetServer) -> None:
+def test_run_goes_on_after_a_last_write_of_an_earlier_run(broker: KorvetServer) -> None:
     target = new_target(broker)
     second = replace(target, note=replace(target.note, run="second"))
     with Sender(target, 0, 0) as old, Sender(second, 0, 0) as new:

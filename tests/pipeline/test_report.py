@@ -116,7 +116,7 @@ def test_report_counts_records_bytes_and_files_of_each_day(whole: Report, lake: 
         assert day.bytes == sum(file.stat().st_size for file in files)
 
 
-def test_report_tells_the_losses_in_the_proof(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_has_the_losses_in_the_proof(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     loss = Loss(partition=0, kind="replaced", start=2, end=4)
     proven = Proven(topic="orders", topic_id="id", generation=1, batch_id=0, offsets={0: 5}, losses=(loss,))
@@ -318,7 +318,7 @@ def test_page_stands_alone_and_describes_its_pictures() -> None:
     assert {"orders", "60", "6 kB", "4 kB"} <= set(page.texts)
 
 
-def test_records_that_the_lake_does_not_tell_are_no_zero_on_the_page() -> None:
+def test_records_that_the_lake_does_not_count_are_no_zero_on_the_page() -> None:
     day = replace(MADE.days[0], records=None)
     texts = Page(html_page(replace(MADE, days=(*MADE.days, day)))).texts
     # In the summary, and in the table of sizes.
@@ -341,7 +341,7 @@ def test_page_names_the_groups_that_its_lags_leave_out() -> None:
         assert len(page.pictures) == 2 + bool(lags)
 
 
-def test_page_tells_the_offsets_that_archives_went_on_without() -> None:
+def test_page_shows_the_offsets_that_archives_went_on_without() -> None:
     loss = TopicLoss(topic="<b>", loss=Loss(partition=3, kind="trimmed", start=10, end=12))
     page = Page(html_page(replace(MADE, losses=(loss,))))
     told = "topic <b>, partition 3: offsets 10 up to 12 were removed before they were archived"

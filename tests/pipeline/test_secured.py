@@ -102,7 +102,7 @@ def test_archive_and_reader_see_what_their_tenant_wrote_alone(
             assert [row.value for row in rows] == [tenant.encode()] * number
 
 
-def test_wrong_password_is_told_in_one_sentence_and_not_shown(
+def test_wrong_password_is_reported_in_one_sentence_and_not_shown(
     spark: SparkSession, broker: tuple[KorvetServer, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     wrong = tmp_path / "client.properties"

@@ -65,7 +65,7 @@ def test_second_task_of_a_partition_fences_the_first(broker: KorvetServer) -> No
     assert numbers(broker.bootstrap, topic) == list(range(6))
 
 
-def test_task_fenced_behind_its_last_row_writes_nothing(broker: KorvetServer) -> None:
+def test_task_fenced_after_its_last_row_writes_nothing(broker: KorvetServer) -> None:
     topic = create_topic(broker.bootstrap, "once-late-zombie")
 
     def other() -> None:
@@ -158,7 +158,7 @@ def test_task_of_a_dead_driver_finds_its_rows_at_another(broker: KorvetServer) -
     assert numbers(broker.bootstrap, topic) == [0, 1, 2]
 
 
-def test_task_of_a_dead_driver_writes_nothing_behind_the_next_run(broker: KorvetServer) -> None:
+def test_task_of_a_dead_driver_writes_nothing_after_the_next_run(broker: KorvetServer) -> None:
     """The task's own run began the batch, and no task of its number has fenced it yet."""
     topic = create_topic(broker.bootstrap, "once-begun-outlived")
     write(broker.bootstrap, task(topic), range(10))

@@ -87,7 +87,7 @@ def test_records_start_no_search_for_cycles(broker: KorvetServer) -> None:
         gc.callbacks.remove(count)
 
 
-def test_python_searches_for_cycles_as_before_behind_a_range_however_it_ended(broker: KorvetServer) -> None:
+def test_python_searches_for_cycles_as_before_after_a_range_however_it_ended(broker: KorvetServer) -> None:
     create(broker, "fetch-searches")
     produce(broker, "fetch-searches", [b"%d" % n for n in range(3)])
     before = gc.get_threshold()
@@ -103,7 +103,7 @@ def test_python_searches_for_cycles_as_before_behind_a_range_however_it_ended(br
     assert gc.get_threshold() == before
 
 
-def test_python_told_never_to_search_for_cycles_stays_so(broker: KorvetServer) -> None:
+def test_python_set_never_to_search_for_cycles_stays_so(broker: KorvetServer) -> None:
     create(broker, "fetch-no-cycles")
     produce(broker, "fetch-no-cycles", [b"0", b"1"])
     kept = gc.get_threshold()

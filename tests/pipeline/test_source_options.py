@@ -53,7 +53,7 @@ def test_options_name_the_topics_in_exactly_one_way(parse: Parser, options: dict
         parse(BROKER | options)
 
 
-def test_options_tell_the_partitions_to_read() -> None:
+def test_options_name_the_partitions_to_read() -> None:
     assert batch_options({**BROKER, "subscribe": " b, a ,b,"}).choice == Subscribed(topics=("b", "a"))
     assigned = batch_options({**BROKER, "assign": '{"a":[0,1],"b":[2]}'}).choice
     assert assigned == Assigned(partitions=frozenset({("a", 0), ("a", 1), ("b", 2)}))

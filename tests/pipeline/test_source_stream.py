@@ -116,7 +116,7 @@ def reader(broker: KorvetServer, topic: str, **options: str) -> KorvetStreamRead
     return source.streamReader(source.schema())
 
 
-def test_stream_begins_where_it_is_told(broker: KorvetServer) -> None:
+def test_stream_begins_at_its_starting_offsets(broker: KorvetServer) -> None:
     create(broker, "begins", 2)
     produce(broker, "begins", [b""] * 5, start_ms=1_000_000)
     transact(broker, "begins", [b"x"], commit=True, partition=1)
@@ -179,7 +179,7 @@ def test_stream_of_later_records_loses_nothing_in_its_first_batch(
         ({"minOffsetsPerTrigger": "4", "maxOffsetsPerTrigger": "5"}, ReadMaxRows(5)),
     ],
 )
-def test_source_tells_spark_its_limits(broker: KorvetServer, options: dict[str, str], expected: ReadLimit) -> None:
+def test_source_reports_its_limits_to_spark(broker: KorvetServer, options: dict[str, str], expected: ReadLimit) -> None:
     assert reader(broker, "any", **options).getDefaultReadLimit() == expected
 
 
@@ -261,7 +261,7 @@ def test_topic_deleted_under_the_query_is_an_error(broker: KorvetServer) -> None
     found.stop()
 
 
-def test_source_asks_again_for_an_end_that_went_back_and_not_for_one_that_stays(
+def test_source_reads_an_end_again_that_went_back_and_not_one_that_stays(
     broker: KorvetServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     create(broker, "behind")

@@ -131,7 +131,7 @@ def test_judge_makes_a_row_of_a_value_that_fits(schema: Any, text: str, expected
     ],
     ids=lambda text: str(text)[:40],
 )
-def test_judge_tells_why_a_value_does_not_fit(schema: Any, text: str | bytes, reason: str) -> None:
+def test_judge_says_why_a_value_does_not_fit(schema: Any, text: str | bytes, reason: str) -> None:
     found = member(schema, text)
     assert isinstance(found, ValueError)
     assert str(found).startswith(reason)
@@ -160,7 +160,7 @@ def test_tombstone_has_neither_row_nor_reason() -> None:
     assert judged({"properties": {"it": STRING}}, [None]) == [{"reason": None, "row": None}]
 
 
-def test_schema_without_properties_still_tells_dead_letters() -> None:
+def test_schema_without_properties_still_finds_dead_letters() -> None:
     fits, wrong = judged({"type": "object", "required": ["id"]}, [b'{"id": 1}', b"{}"])
     assert fits == {"reason": None, "row": {}}
     assert wrong["reason"] == "$: 'id' is a required property"

@@ -45,7 +45,7 @@ def exchange(one: Tally, other_connections: int) -> None:
     one.heard(dict.fromkeys(one.changes(100), other_connections))
 
 
-def test_front_end_alone_decides_by_its_own_and_tells_nothing() -> None:
+def test_front_end_alone_decides_by_its_own_and_sends_nothing() -> None:
     one = Tally("ip", lambda _: 2)
     guests = [Visitor(one), Visitor(one)]
     assert one.is_over("a", more=1) and not one.is_over("a")
@@ -73,7 +73,7 @@ def test_newest_connections_beyond_the_limit_are_closed_and_older_ones_stay() ->
     assert one.is_over("a")
 
 
-def test_connection_that_came_while_others_were_asked_closes_no_older_one() -> None:
+def test_connection_that_came_during_a_call_closes_no_older_one() -> None:
     one = tally()
     first = Visitor(one)
     told = one.changes(10)
@@ -96,7 +96,7 @@ def test_lowered_limit_closes_nobody() -> None:
     assert not any(guest.is_closed for guest in guests)
 
 
-def test_refusal_asks_again_and_what_was_heard_is_soon_forgotten() -> None:
+def test_refusal_calls_again_and_what_was_heard_is_soon_forgotten() -> None:
     clock = Clock()
     one = tally(clock=clock)
     Visitor(one)
@@ -110,7 +110,7 @@ def test_refusal_asks_again_and_what_was_heard_is_soon_forgotten() -> None:
     assert not one.is_over("a", more=1)
 
 
-def test_what_was_not_heard_is_told_again_with_the_number_of_then() -> None:
+def test_what_was_not_heard_is_sent_again_with_the_number_of_then() -> None:
     one = tally()
     guest = Visitor(one)
     told = one.changes(10)
@@ -151,7 +151,7 @@ def test_names_are_bounded_while_redis_is_away() -> None:
     assert not stays.is_closed
 
 
-def test_name_that_redis_may_know_is_told_until_it_heard_of_its_end() -> None:
+def test_name_that_redis_may_know_is_sent_until_it_heard_of_its_end() -> None:
     one = tally()
     guest = Visitor(one)
     told = one.changes(10)
@@ -174,7 +174,7 @@ def test_limits_are_divided_while_redis_is_away() -> None:
     assert one.is_over("a", more=1)
 
 
-def test_names_without_a_limit_are_not_told() -> None:
+def test_names_without_a_limit_are_not_sent() -> None:
     one = tally(None)
     Visitor(one).abort()
     assert not one.has_changes and not one.is_over("a", more=10**9)
@@ -202,7 +202,7 @@ def test_names_heard_longest_ago_are_forgotten_for_new_ones() -> None:
     assert [tally.is_over(name, more=1) for name in (names[0], names[1], names[-1])] == [False, True, True]
 
 
-def test_connections_that_leave_after_their_limit_has_ended_are_told() -> None:
+def test_connections_that_leave_after_their_limit_has_ended_are_sent() -> None:
     limits = {"a": 3}
     one = Tally("tenant", limits.get, Clock())
     one.on_change = Signals()

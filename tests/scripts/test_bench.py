@@ -60,7 +60,7 @@ def test_korvet_with_metrics_is_measured_beside_the_one_without(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["korvet", "before", "metrics"])
-def test_each_korvet_is_measured_with_the_workers_that_were_asked_for(name: str, tmp_path: Path) -> None:
+def test_each_korvet_is_measured_with_the_named_number_of_workers(name: str, tmp_path: Path) -> None:
     (start,) = starters([name], before=ROOT, workers=2)
     with start(tmp_path) as target:
         commands = [process.cmdline() for process in psutil.Process(target.pids[0]).children(recursive=True)]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import korvet
+import scripts.releasing.__main__ as releasing
 from scripts.releasing.build import VERSIONS, ReleaseError, agreed_version, is_clean, is_proven
 from scripts.releasing.trial import try_out
 from tests.support.broker import ROOT
@@ -82,6 +83,14 @@ def test_commit_is_proven_if_every_test_passed_at_it(tmp_path: Path) -> None:
     assert not is_proven_by("touch .cache/left-out")
     assert is_proven_by("rm .cache/left-out")
     assert not is_proven_by(commit)
+
+
+def test_commit_that_is_not_proven_is_not_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(releasing, "is_clean", lambda _: True)
+    monkeypatch.setattr(releasing, "is_proven", lambda _: False)
+    with pytest.raises(ReleaseError, match=r"has not passed ./scripts/test all in this clone; run that, or give --unp"):
+        releasing.release(tmp_path, uncommitted=False, unproven=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_wheel_with_another_version_is_refused(tmp_path: Path) -> None:

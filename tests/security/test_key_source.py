@@ -132,7 +132,7 @@ async def test_answer_that_never_ends_is_given_up(server: KeyServer, monkeypatch
     assert "did not come within" in await why_unreadable(server, slow)
 
 
-async def test_server_that_breaks_off_is_told(server: KeyServer) -> None:
+async def test_server_that_breaks_off_is_reported(server: KeyServer) -> None:
     def short(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", "1000")
@@ -187,7 +187,7 @@ async def test_failed_read_keeps_the_keys_and_is_tried_again(server: KeyServer, 
     "RefreshingHttpsJwksTest.testMaybeExpediteRefreshNoDelay",
     "RefreshingHttpsJwksTest.testMaybeExpediteRefreshDelays",
 )
-async def test_unknown_name_asks_for_the_keys_once(server: KeyServer) -> None:
+async def test_unknown_name_fetches_the_keys_once(server: KeyServer) -> None:
     async with following(server.url) as source:
         for _ in range(20):
             assert await source.find("unknown", "ES256") is None
@@ -195,7 +195,7 @@ async def test_unknown_name_asks_for_the_keys_once(server: KeyServer) -> None:
 
 
 @kafka("RefreshingHttpsJwksTest.testLongKey")
-async def test_name_that_is_too_long_asks_for_no_keys(server: KeyServer, issuer: Issuer) -> None:
+async def test_name_that_is_too_long_fetches_no_keys(server: KeyServer, issuer: Issuer) -> None:
     async with following(server.url) as source:
         judge = Tokens(TokenRules(algorithms=("ES256",)), source)
         await judge.verify(issuer.token())

@@ -11,8 +11,9 @@ from uuid import UUID
 import hiredis
 
 from korvet.api import registry
-from korvet.api.shared.context import Context, Frontend
+from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.loop_turns import LoopTurns
+from korvet.api.shared.nodes import FixedNodes, Node
 from korvet.api.shared.telemetry import Peer
 from korvet.redis.address import parse_redis_url
 from korvet.redis.client import Purpose, Store
@@ -25,6 +26,7 @@ from korvet.store.keys import Namespace
 from korvet.store.library import this_library
 from korvet.store.log.log import Log
 from korvet.store.outages import Outages
+from korvet.store.transactions.transactions import Transactions
 from korvet.wire.schema import request_schema
 from tests.oracle.messages import entity
 
@@ -33,7 +35,7 @@ CATALOG: Final = "korvet_catalog_read"
 
 
 class PlayedLink:
-    """A link that notes each call, and gives it the next reply of the list."""
+    """A link that notes each call of a function, or other command, and gives it the next reply of the list."""
 
     def __init__(self, replies: list[tuple[str, Any]]) -> None:
         self.name, self.run_id, self.replid, self.history = "played", "r", "i", "r/i"
@@ -42,17 +44,18 @@ class PlayedLink:
         self.most_value_bytes = 1 << 30
         self.replies = replies
         self.called: list[list[str]] = []
-        """The function and the arguments of each call, without keys."""
+        """The function or command and the arguments of each call, without keys."""
         self.waiting: list[tuple[Reply, Any]] = []
 
     def send(self, future: Reply, packed: bytes, attempts: int = 0) -> None:
         """Note a call. Its reply comes by `answer`."""
         reader = hiredis.Reader()
         reader.feed(packed)
-        _, name, keys, *rest = reader.gets()
+        command, name, *rest = (one.decode(errors="replace") for one in reader.gets())
         function, reply = self.replies.pop(0)
-        assert name.decode() == function
-        self.called.append([function, *(one.decode(errors="replace") for one in rest[int(keys) :])])
+        is_call = command.startswith("FCALL")
+        assert (name if is_call else command) == function
+        self.called.append([function, *(rest[1 + int(rest[0]) :] if is_call else rest)])
         self.waiting.append((future, reply))
 
     def answer(self) -> None:
@@ -77,20 +80,23 @@ class Played:
         self.catalog._replace_topics([b"t", json.dumps(topic).encode()])
         log = Log(namespace, store, self.catalog, wakeups)
         self.groups = Groups(namespace, store, self.catalog, wakeups, outages)
+        transactions = Transactions(namespace, store, self.catalog, log, self.groups)
         self.frontend = cast(
             Frontend,
             SimpleNamespace(
                 store=store, catalog=self.catalog, log=log, groups=self.groups, turns=LoopTurns(), outages=outages,
-                namespace=namespace,
+                namespace=namespace, transactions=transactions, telemetry=SimpleNamespace(receiver=None),
             ),
         )  # fmt: skip
+
+        self.listener = cast(Listener, SimpleNamespace(nodes=FixedNodes([Node(1, "127.0.0.1", 1)])))
 
     def request(self, key: int, version: int, **values: Any) -> Request:
         """A request that has begun."""
         request = Request(1, 0)
         request.api = registry()[key]
         request.context = Context(
-            frontend=self.frontend, listener=cast(Any, None), principal="User:a", client_host="h", client_id="c",
+            frontend=self.frontend, listener=self.listener, principal="User:a", client_host="h", client_id="c",
             api_key=key, version=version, peer=Peer(dates_batches=True),
         )  # fmt: skip
         request.request = entity(request_schema(key, version), values, "")

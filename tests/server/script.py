@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import anyio
 
-from korvet.api import IF_ALONE, PIPELINED, Answer, Api
+from korvet.api import IN_TURN, PIPELINED, Answer, Api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.loop_turns import LoopTurns
@@ -113,10 +113,10 @@ class Script:
             "advertised_lowest": 0,
             "needs": needs.nothing,
         }
-        in_turn = {"handle": self.handle, **common}
+        in_turn = {"handle": self.handle, "start": IN_TURN, **common}
         return {
             STARTED: Api(key=STARTED, name="started", handle=self.start, start=PIPELINED, **common),
-            BEGUN: Api(key=BEGUN, name="begun", handle=self.begin, start=IF_ALONE, **common),
+            BEGUN: Api(key=BEGUN, name="begun", handle=self.begin, **common),
             PLAIN: Api(key=PLAIN, name="plain", **in_turn),
             BULKY: Api(key=BULKY, name="bulky", **in_turn),
             REPEATED: Api(key=REPEATED, name="repeated", is_repeated=True, **in_turn),

@@ -101,7 +101,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await anyio.sleep(LOOK_S)
 
 
-async def test_replaced_files_are_freed_after_the_server_told_that_its_rewrite_has_ended(
+async def test_replaced_files_are_freed_after_the_server_reported_the_end_of_its_rewrite(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(append_only_file, "_ANSWER_S", 0.2)
@@ -126,7 +126,7 @@ async def test_replaced_files_are_freed_after_the_server_told_that_its_rewrite_h
         assert file_bytes(server) < 3 * MIB
 
 
-async def test_rewrites_that_fail_come_less_often_and_are_told_until_one_succeeds() -> None:
+async def test_rewrites_that_fail_come_less_often_and_are_logged_until_one_succeeds() -> None:
     async with rewriting_server() as (server, client):
         directory, aside = server.data_dir / "appendonlydir", server.data_dir / "aside"
         directory.rename(aside)

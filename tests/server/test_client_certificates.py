@@ -50,7 +50,7 @@ def test_wrong_certificate_is_refused(server: KorvetServer, authority: Authority
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_client_whose_certificate_is_refused_is_told_why(
+def test_client_whose_certificate_is_refused_learns_why(
     server: KorvetServer, authority: Authority, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:
     """Under TLS 1.3 it has sent its request before it can know."""

@@ -38,7 +38,7 @@ def _has_n(id: UUID, number: int, figures: Figures) -> bool:
     return of(figures, "kafka_client_n", id) == number
 
 
-def test_pushed_metrics_are_told_with_labels_of_the_client(server: KorvetServer) -> None:
+def test_pushed_metrics_are_exported_with_labels_of_the_client(server: KorvetServer) -> None:
     with subscribed(server, metrics="org.apache.kafka.", interval_ms="200000") as (client, told):
         assert (told["push_interval"], told["telemetry_max_bytes"]) == (200_000, MEGABYTE)
         metrics = summed("org.apache.kafka.producer.record.send.total", point(7, attributes(topic="a")))
@@ -128,7 +128,7 @@ def test_subscriptions_match_clients_by_all_their_patterns(server: KorvetServer)
     client.close()
 
 
-def test_brokers_tell_of_telemetry_only_with_a_port_for_it(server: KorvetServer) -> None:
+def test_brokers_offer_telemetry_only_with_a_port_for_it(server: KorvetServer) -> None:
     """As Kafka does, which tells of it only with a receiver of metrics."""
     keys = {one["api_key"] for one in ask(server.port, "api_versions", 3, client_software_name="a",
                                           client_software_version="1")["api_keys"]}  # fmt: skip

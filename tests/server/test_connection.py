@@ -8,16 +8,18 @@ import socket
 import struct
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import anyio
 import pytest
 from kio.schema.errors import ErrorCode
 from structlog.testing import capture_logs
 
-from korvet.api import Answer
+from korvet.api import Answer, Api
 from korvet.api.shared.context import Context
-from korvet.errors import MalformedRequest
+from korvet.errors import MalformedRequest, StoreUnavailable
+from korvet.server.conversation.connection import Connection
 from tests.server.script import BEGUN, PLAIN, REPEATED, SILENT, STARTED, Script, named, serving, until
 from tests.support.wire import frame, raw_client, request
 
@@ -35,7 +37,7 @@ async def test_answers_leave_in_the_order_of_the_requests() -> None:
         assert [(await client.answer())[0] for _ in range(3)] == [ord("a"), ord("b"), ord("c")]
 
 
-async def test_only_requests_with_start_begin_behind_a_parked_request() -> None:
+async def test_only_requests_with_start_begin_after_a_parked_request() -> None:
     script = Script()
     script.gate("a")
     async with serving(script) as running, raw_client(running.port) as client:
@@ -136,16 +138,44 @@ async def test_begun_request_that_needs_a_task_goes_on_in_that_of_its_connection
         assert (await client.answer())[0] == ord("a")
 
 
-async def test_handler_that_waits_for_something_else_than_redis_without_a_task_is_a_defect() -> None:
-    class Wrong(Script):
-        async def begin(self, ctx: Context, request: Any) -> Answer:
-            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+@pytest.mark.parametrize("error", [None, StoreUnavailable("lost")], ids=["a result", "an exception"])
+async def test_begun_request_that_waits_for_something_else_than_redis_gets_it_in_the_task(error: Any) -> None:
+    waiting: list[asyncio.Future[None]] = []
+    tasks: list[asyncio.Task[Any] | None] = []
 
-    with capture_logs() as logs:
-        async with serving(Wrong()) as running, raw_client(running.port) as client:
-            client.send(named(BEGUN, "a"))
-            assert int.from_bytes((await client.answer())[1][:2], "big", signed=True) == ErrorCode.unknown_server_error
-    assert ["outside of a task" in str(entry["exc_info"]) for entry in logs] == [True]
+    class Waiting(Script):
+        async def begin(self, ctx: Context, request: Any) -> Answer:
+            tasks.append(asyncio.current_task())
+            waiting.append(asyncio.get_running_loop().create_future())
+            try:
+                await waiting[0]
+            except StoreUnavailable as lost:
+                assert lost is error
+            tasks.append(asyncio.current_task())
+            return NO_ERROR
+
+    async with serving(Waiting()) as running, raw_client(running.port) as client:
+        client.send(named(BEGUN, "a"))
+        await until(lambda: bool(waiting))
+        waiting[0].set_exception(error) if error else waiting[0].set_result(None)
+        assert (await client.answer())[0] == ord("a")
+    assert tasks[0] is None and tasks[1] is not None
+
+
+async def test_next_request_of_a_client_that_does_not_read_begins_once_it_reads() -> None:
+    """Its answer would be memory."""
+    script = Script()
+    async with serving(script) as running, raw_client(running.port) as client:
+        await until(lambda: len(running.server.open_connections) == 1)
+        connection = cast(Connection, next(iter(running.server.open_connections)))
+        connection.pause_writing()
+        client.send(named(BEGUN, "a"))
+        await until(lambda: len(connection.answering.requests) == 1)
+        assert not script.begun
+        connection.resume_writing()
+        await until(lambda: "a" in script.begun)
+        script.begun["a"].set_result(NO_ERROR)
+        assert (await client.answer())[0] == ord("a")
 
 
 async def test_begun_request_is_answered_while_the_connection_drains() -> None:
@@ -229,7 +259,7 @@ async def test_connection_whose_future_was_cancelled_ends_alone(kind: int) -> No
     assert [entry["log_level"] for entry in logs if "exc_info" in entry] == ["error"]
 
 
-async def test_server_that_ends_unasked_says_so() -> None:
+async def test_server_that_ends_unexpectedly_says_so() -> None:
     """A process that stayed without its listener would serve nobody."""
     with pytest.raises(ExceptionGroup) as raised:
         async with serving(Script()) as running:
@@ -239,7 +269,7 @@ async def test_server_that_ends_unasked_says_so() -> None:
     assert raised.group_contains(RuntimeError, match="the server of connections ended, and nobody stopped it")
 
 
-async def test_request_behind_a_pause_begins_in_doubt() -> None:
+async def test_request_after_a_pause_begins_in_doubt() -> None:
     """Its client may have left meanwhile, which the connection learns only after it has read the request."""
     script = Script()
     script.cannot_begin = {"a", "b"}
@@ -306,6 +336,73 @@ async def test_malformed_request_of_a_handler_closes_the_connection() -> None:
             client.send(named(STARTED, "a", "b"))
             assert await client.is_closed_by_server()
     assert [line["reason"] for line in lines] == ["acks=0 went wrong"]
+
+
+class Produces(Script):
+    """Its Produces send something again."""
+
+    def apis(self) -> dict[int, Api]:
+        produce = replace(super().apis()[STARTED], key=0, name="produce", lowest=3, highest=3)
+        return {**super().apis(), 0: produce}
+
+    async def start(self, ctx: Context, request: Any) -> Answer:
+        await super().start(ctx, request)
+        return await self.handle(ctx, request)
+
+
+def produced(name: str, *, acks: int) -> bytes:
+    return request(0, 3, 0, name, struct.pack(">hhii", -1, acks, 0, 0))
+
+
+async def test_client_that_leaves_gets_its_records_appended_if_it_waits_for_no_answer() -> None:
+    """A batch that was sent may have to be sent again."""
+    script = Produces()
+    script.gate("a", "b")
+    async with serving(script) as running:
+        async with raw_client(running.port) as one, raw_client(running.port) as other:
+            one.send(produced("a", acks=0))
+            other.send(produced("b", acks=1))
+            await until(lambda: sorted(script.started) == ["a", "b"])
+        await until(lambda: not running.server.open_connections)
+        script.open("a")
+        script.open("b")
+        await until(lambda: script.handled == ["a"])
+    assert sorted(script.ended) == ["a", "a", "b"]
+
+
+async def test_client_that_leaves_cancels_what_a_later_request_waits_for() -> None:
+    waited: list[asyncio.Future[None]] = []
+
+    class Waiting(Script):
+        async def start(self, ctx: Context, request: Any) -> Answer:
+            if ctx.client_id == "b":
+                waited.append(asyncio.get_running_loop().create_future())
+                await waited[0]
+            return await super().start(ctx, request)
+
+    script = Waiting()
+    script.gate("a")
+    async with serving(script) as running:
+        async with raw_client(running.port) as client:
+            client.send(named(STARTED, "a", "b"))
+            await until(lambda: bool(waited))
+        await until(lambda: waited[0].cancelled())
+    assert script.ended == ["a"]
+
+
+async def test_drain_waits_for_records_of_a_client_that_left() -> None:
+    script = Produces()
+    script.gate("a")
+    async with serving(script) as running:
+        async with raw_client(running.port) as client:
+            client.send(produced("a", acks=0))
+            await until(lambda: script.started == ["a"])
+        await until(lambda: not running.server.open_connections)
+        running.stop.set()
+        await until(running.frontend.draining.is_set)
+        await anyio.sleep(0.01)
+        script.open("a")
+    assert script.handled == ["a"]
 
 
 async def test_client_that_leaves_cancels_its_waiting_requests() -> None:

@@ -38,13 +38,13 @@ names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", fullmatch=True)
         (None, None),
     ],
 )
-def test_host_name_tells_a_namespace_and_a_node_or_nothing(host: str | None, found: HostName | None) -> None:
+def test_host_name_means_a_namespace_and_a_node_or_nothing(host: str | None, found: HostName | None) -> None:
     assert WITH_NODE.read(host) == found
 
 
 @pytest.mark.parametrize("pattern", ["b{node}-{namespace}.x", "{namespace}-{node}.x", "{namespace}.x", "x-{namespace}"])
 @given(namespace=names, node=st.integers(0, 999_999_999))
-def test_host_name_of_a_namespace_tells_that_namespace(pattern: str, namespace: str, node: int) -> None:
+def test_host_name_of_a_namespace_means_that_namespace(pattern: str, namespace: str, node: int) -> None:
     made = HostPattern(pattern)
     assert made.read(made.host(namespace, node)) == HostName(namespace, node if made.has_node else None)
 

@@ -59,7 +59,7 @@ def watched(server: Server) -> tuple[Counter[str], float]:
         return counted(client) - before, time.monotonic() - began
 
 
-def test_front_ends_of_an_idle_namespace_ask_for_nothing_of_it(server: Server, ports: list[int]) -> None:
+def test_front_ends_of_an_idle_namespace_read_nothing_of_it(server: Server, ports: list[int]) -> None:
     assert len(ports) == FRONTENDS
     assert_idle(*watched(server))
 

@@ -44,7 +44,7 @@ def told(port: int, count: int) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("name", ["inside", "outside"])
-def test_client_is_told_only_ports_of_its_listeners_name(front_ends: list[KorvetServer], name: str) -> None:
+def test_client_gets_only_ports_of_its_listeners_name(front_ends: list[KorvetServer], name: str) -> None:
     ports = ports_of(front_ends, name)
     assert [set(told(port, 2).values()) for port in ports] == [ports] * 2
 

@@ -78,7 +78,7 @@ def is_good(connect: Connect) -> bool:
     "SaslServerAuthenticatorTest.testLatestApiVersionsRequest",
 )
 @pytest.mark.parametrize("version", [0, 4])
-def test_versions_may_be_asked_for_before_the_login(connect: Connect, version: int) -> None:
+def test_versions_may_be_requested_before_the_login(connect: Connect, version: int) -> None:
     session = connect()
     software = {"client_software_name": "test", "client_software_version": "1"} if version else {}
     answer = session.ask("api_versions", version, **software)
@@ -129,7 +129,7 @@ def test_unserved_version_of_the_handshake_lets_nobody_in(connect: Connect, vers
 
 
 @kafka("SaslAuthenticatorTest.testInvalidSaslPacket", "SaslServerAuthenticatorTest.testInvalidRequestHeader")
-def test_random_bytes_before_and_behind_a_handshake_close_the_connection(connect: Connect) -> None:
+def test_random_bytes_before_and_after_a_handshake_close_the_connection(connect: Connect) -> None:
     chosen = random.Random(16)
     for number in range(60):
         session = connect()
@@ -212,7 +212,7 @@ def test_mechanism_that_is_not_enabled_is_refused_with_the_enabled_ones(connect:
     assert session.is_closed()
 
 
-def test_produce_behind_a_failing_login_writes_nothing(connect: Connect) -> None:
+def test_produce_after_a_failing_login_writes_nothing(connect: Connect) -> None:
     good, topic = connect(), f"t-{uuid4().hex[:8]}"
     good.log_in()
     created = good.ask(
@@ -432,7 +432,7 @@ def test_token_logs_in_and_its_end_ends_the_session(connect: Connect, issuer: Is
     assert expired.is_closed()
 
 
-def test_bad_token_is_told_and_neither_it_nor_a_password_is_in_the_log(
+def test_bad_token_is_refused_with_a_reason_and_is_not_logged(
     connect: Connect, issuer: Issuer, broker: KorvetServer
 ) -> None:
     for token in (issuer.token(aud="others"), issuer.token() + "AB", "a.b.c"):

@@ -152,7 +152,7 @@ def test_malformed_requests_are_counted(server: KorvetServer) -> None:
     )
 
 
-def test_openmetrics_is_told_if_it_is_accepted(server: KorvetServer) -> None:
+def test_openmetrics_is_sent_if_it_is_accepted(server: KorvetServer) -> None:
     accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3"
     status, text, content_type = ask_with_type(server.metrics_port, "/metrics", accept=accept)
     assert (status, content_type.partition(";")[0]) == (200, "application/openmetrics-text")
@@ -293,7 +293,7 @@ def test_a_taken_port_is_one_line() -> None:
         assert ended.stderr == f"korvet: cannot listen on 127.0.0.1:{port}: address already in use\n"
 
 
-def test_one_of_two_brokers_tells_of_topics() -> None:
+def test_one_of_two_brokers_exports_topics() -> None:
     with running_server("valkey") as redis, serving(redis.url) as one, serving(redis.url) as other:
 
         def tellers() -> list[KorvetServer]:

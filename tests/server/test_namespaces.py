@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from korvet.api.shared.context import Frontend, Listener
 from korvet.api.shared.nodes import FixedNodes, Node
-from korvet.cli import tenant_deletion
+from korvet.cli.redis import tenant_deletion
 from korvet.redis.client import Purpose
 from korvet.security.sasl import State
 from korvet.security.scram import LoginRefused, make_credential

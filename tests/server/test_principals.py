@@ -240,7 +240,7 @@ async def test_certificates_are_in_the_audit_log_with_their_outcome(authority: A
 
 
 @pytest.mark.parametrize("subject", ["alice", None])
-async def test_haproxy_that_ends_tls_tells_the_verified_name(
+async def test_haproxy_that_ends_tls_passes_the_verified_name(
     authority: Authority, tmp_path: Path, subject: str | None
 ) -> None:
     pair, script = authority.server(), Script()

@@ -194,7 +194,7 @@ def break_partition(redis: Server, topic: str) -> None:
 # ---------------------------------------------------------------------- what has values
 
 
-def test_every_metric_of_the_table_is_told_under_load(stage: Stage) -> None:
+def test_every_metric_of_the_table_is_exported_under_load(stage: Stage) -> None:
     def untold(figures: Figures) -> set[str]:
         names = {name for name, _ in figures}
         part = {Kind.HISTOGRAM: "_count"}
@@ -250,7 +250,7 @@ def test_promtool_finds_nothing_wrong_with_the_metrics(stage: Stage) -> None:
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
 
-def test_an_alert_tells_that_redis_is_away(stage: Stage) -> None:
+def test_an_alert_fires_if_redis_is_away(stage: Stage) -> None:
     def state(name: str) -> str:
         return next(str(rule["state"]) for rule in stage.prometheus.rules() if rule["name"] == name)
 

@@ -131,7 +131,7 @@ def test_topics_beyond_the_quota_are_not_created_by_requests_for_their_metadata(
         eventually(lambda: code() == "NONE", "it is not created without a quota")
 
 
-def test_debt_of_months_is_told_as_the_longest_time_that_there_is(port: int) -> None:
+def test_debt_of_months_is_answered_as_the_longest_time_that_there_is(port: int) -> None:
     name = limited(port, controller_mutation_rate=1e-9)
     with client(port, name) as one:
         asked = creation(topics(partitions=110), validate_only=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from redis import Redis
 
 from korvet.security.protocol import Security
 from korvet.server.ground.settings import ListenerSettings
@@ -53,11 +54,16 @@ def in_debt(port: int, topic: str, name: str, size: int) -> None:
         assert spend(one, topic, size) > 0
 
 
+def buckets(redis: Redis, name: str) -> list[Any]:
+    """The keys of what Redis knows of a client's produced bytes."""
+    return [key for key in redis.keys("*@quota*") if f"producer_byte_rate%20client-id%3D{name}".encode() in key]
+
+
 # ---------------------------------------------------------------------- bytes
 
 
 @kafka("ClientQuotaManagerTest.testQuotaViolation")
-def test_a_produce_over_the_quota_is_stored_and_requests_behind_it_wait(port: int) -> None:
+def test_a_produce_over_the_quota_is_stored_and_requests_after_it_wait(port: int) -> None:
     topic, name = created(port), limited(port, producer_byte_rate=10_000)
     with client(port, name) as one:
         assert spend(one, topic, 5_000) == 0
@@ -157,13 +163,13 @@ def test_a_client_over_its_part_of_time_is_throttled_with_any_request(port: int)
 
 
 @kafka("RequestQuotaTest.testResponseThrottleTimeWhenBothProduceAndRequestQuotasViolated")
-def test_the_longer_of_two_throttle_times_is_told(port: int) -> None:
+def test_the_longer_of_two_throttle_times_is_answered(port: int) -> None:
     topic, name = created(port), limited(port, producer_byte_rate=1_000, request_percentage=0.0001)
     with client(port, name) as one:
         assert spend(one, topic, 5_000) > 1_000
 
 
-def test_requests_behind_a_throttled_one_wait_even_if_they_were_read(port: int) -> None:
+def test_requests_after_a_throttled_one_wait_even_if_they_were_read(port: int) -> None:
     name = limited(port, request_percentage=0.0001)
     with client(port, name) as one:
         one.ask("api_versions", 2)
@@ -343,8 +349,7 @@ def test_a_front_end_that_dies_takes_no_debt_with_it() -> None:
         topic, name = created(broker.port), limited(broker.port, producer_byte_rate=1_000)
         in_debt(broker.port, topic, name, 600_000)
         with broker.redis() as redis:
-            key = f"producer_byte_rate%20client-id%3D{name}"
-            eventually(lambda: any(key in one.decode() for one in redis.keys("*@quota*")), "no report")
+            eventually(lambda: bool(buckets(redis, name)), "no report")
         broker.restart()
 
         def is_told() -> bool:
@@ -359,9 +364,8 @@ def test_a_lost_report_or_setting_of_redis_stops_nobody(broker: KorvetServer, po
     topic, name = created(port), limited(port, producer_byte_rate=1_000)
     in_debt(port, topic, name, 600_000)
     with broker.redis() as redis:
-        eventually(lambda: bool(redis.keys("*@quota*")), "no report")
-        for key in redis.keys("*@quota*"):
-            redis.delete(key)
+        eventually(lambda: bool(buckets(redis, name)), "no report")
+        redis.delete(*buckets(redis, name))
 
     def is_free() -> bool:
         with client(port, name) as other:

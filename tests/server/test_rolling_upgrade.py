@@ -30,7 +30,7 @@ TOO_OLD = f"holds version {NEWER} of korvet's library, and this is korvet {korve
 
 @pytest.fixture(scope="module")
 def newer() -> Iterator[Path]:
-    """A copy of the code whose package and library have a higher version."""
+    """A copy of the code whose package and library have a higher version, and another name for a function."""
     with tempfile.TemporaryDirectory(prefix="kv") as name:
         root = Path(name)
         for part in ("korvet", "lua"):
@@ -39,6 +39,13 @@ def newer() -> Iterator[Path]:
             text = path.read_text()
             assert text.count(korvet.__version__) == 1
             path.write_text(text.replace(korvet.__version__, NEWER))
+        for file, name, renamed in (
+            ("lua/2-log/append.lua", "'log_append'", "'log_add', was = { 'log_append', '0.7' }"),
+            ("korvet/store/log/appending/append_call.py", '"korvet_log_append"', '"korvet_log_add"'),
+        ):
+            text = (root / file).read_text()
+            assert text.count(name) == 1
+            (root / file).write_text(text.replace(name, renamed))
         yield root
 
 

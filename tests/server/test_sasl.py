@@ -172,7 +172,7 @@ def test_large_frame_is_refused_before_the_login_and_taken_after_it(connect: Con
     assert len(answer["topics"]) == 3000
 
 
-def test_requests_behind_a_login_wait_for_it(connect: Connect) -> None:
+def test_requests_after_a_login_wait_for_it(connect: Connect) -> None:
     for password, is_let_in in ((PASSWORD, True), ("wrong", False)):
         session = connect()
         steps: list[tuple[str, int, dict[str, Any]]] = [

@@ -98,7 +98,7 @@ def test_user_over_tls_may_do_what_a_rule_allows(broker: KorvetServer, authority
         consumer.close()
 
 
-def test_certificate_lets_in_but_the_login_tells_the_user(broker: KorvetServer, authority: Authority) -> None:
+def test_certificate_lets_in_but_the_login_names_the_user(broker: KorvetServer, authority: Authority) -> None:
     client = settings(broker, authority, "admin", "SCRAM-SHA-512", at=1)
     with pytest.raises(KafkaException):
         AdminClient(client).list_topics(timeout=3)

@@ -44,7 +44,7 @@ def next_but_beats(systemd: socket.socket) -> str:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_broker_tells_systemd_that_it_is_ready_alive_and_stopping(
+def test_broker_notifies_systemd_that_it_is_ready_alive_and_stopping(
     systemd: socket.socket, directory: Path, workers: int
 ) -> None:
     with running_broker(directory=directory, workers=workers) as server:
@@ -56,7 +56,7 @@ def test_broker_tells_systemd_that_it_is_ready_alive_and_stopping(
         assert "systemd was not told" not in server.log
 
 
-def test_broker_serves_though_systemd_cannot_be_told(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_serves_though_systemd_cannot_be_notified(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(directory / "nobody"))
     with running_broker(directory=directory) as server:
         assert "systemd was not told" in server.log
@@ -65,7 +65,7 @@ def test_broker_serves_though_systemd_cannot_be_told(directory: Path, monkeypatc
 
 
 @pytest.mark.anyio
-async def test_abstract_socket_is_told() -> None:
+async def test_abstract_socket_gets_the_notices() -> None:
     name = f"korvet-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(f"\0{name}")

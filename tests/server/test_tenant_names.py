@@ -39,7 +39,7 @@ def test_server_name_and_login_must_agree(
         assert client.log_in(name)["error_code"] == error
 
 
-def test_server_name_tells_the_namespace_and_its_clients_are_told_its_host_names(
+def test_server_name_chooses_the_namespace_and_its_clients_get_its_host_names(
     broker: KorvetServer, context: ssl.SSLContext
 ) -> None:
     for namespace, topic in (("acme", "of-acme"), ("globex", "of-globex")):
@@ -51,7 +51,7 @@ def test_server_name_tells_the_namespace_and_its_clients_are_told_its_host_names
             assert hosts == {node: (f"b{node}-{namespace}.kafka.example", 9093) for node in range(1, 7)}
 
 
-def test_group_is_listed_by_the_node_whose_name_was_asked_for(broker: KorvetServer, context: ssl.SSLContext) -> None:
+def test_group_is_listed_by_the_node_whose_name_the_client_used(broker: KorvetServer, context: ssl.SSLContext) -> None:
     port, found = broker.ports[SNI], []
     with connected(port, "b0-acme.kafka.example", context, login="alice") as client:
         topics = [{"name": "orders", "partitions": [{"partition_index": 0, "committed_offset": 0}]}]
@@ -96,7 +96,7 @@ def test_haproxy_that_passes_tls_on_leaves_the_choice_to_the_server_name(
     [(b"b2-acme.kafka.example", "NONE"), (b"b2-nobodys.kafka.example", "SASL_AUTHENTICATION_FAILED"),
      (b"", "SASL_AUTHENTICATION_FAILED")],
 )  # fmt: skip
-def test_load_balancer_where_tls_ended_tells_the_server_name(
+def test_load_balancer_where_tls_ended_passes_the_server_name(
     broker: KorvetServer, server_name: bytes, error: str
 ) -> None:
     over_tls = struct.pack(">BHBI", 0x20, 5, 1, 0)

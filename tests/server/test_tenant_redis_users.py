@@ -274,7 +274,7 @@ async def test_another_history_that_the_front_ends_user_hears_of_counts_for_a_te
         assert frontend.store.history(key) == link.history and link.replid == "f" * 40
 
 
-async def test_password_that_everybody_may_read_is_told_once(users: Users) -> None:
+async def test_password_that_everybody_may_read_is_logged_once(users: Users) -> None:
     for name in NAMES:
         (users.directory / name).chmod(0o644)
     with capture_logs() as lines:

@@ -36,7 +36,7 @@ def test_tokens_are_not_shown_to_the_network_unless_a_setting_says_so() -> None:
 
 
 @pytest.mark.parametrize("name", ["issuer", "audience"])
-def test_issuer_and_audience_have_to_be_told_or_given_up(name: str) -> None:
+def test_issuer_and_audience_have_to_be_named_or_given_up(name: str) -> None:
     """Kafka 4.1 asks for neither; its newest sources do (BrokerJwtValidatorTest.testConfigureFailsWhen…Unset)."""
     without = {key: value for key, value in COMPLETE.items() if not key.endswith(name)}
     with pytest.raises(ConfigError, match=rf"needs sasl\.oauthbearer\.expected\.{name}"):

@@ -91,7 +91,7 @@ def test_fetch_and_refusals_have_traces_of_their_own(server: KorvetServer, recei
     assert values(refused)["messaging.consumer.group.name"] == "g" * 256
 
 
-def test_parent_that_is_not_sampled_or_no_parent_is_not_told(server: KorvetServer, receiving: Receiver) -> None:
+def test_parent_that_is_not_sampled_or_no_parent_is_not_exported(server: KorvetServer, receiving: Receiver) -> None:
     unsampled, wrong = created(server.port), created(server.port)
     produce(server, unsampled, {"traceparent": TRACEPARENT[:-1] + "0"})
     produce(server, wrong, {"traceparent": "00-no-such-thing"})

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import crc32c
 
-from korvet.store.log.room import PartitionRead
+from korvet.store.log.memory.room import PartitionRead
 from korvet.wire.batch import HEADER, HEADER_BYTES, LENGTH_FROM, Batch
 from korvet.wire.compacted import opened
 from korvet.wire.compress import compressed

@@ -17,10 +17,10 @@ from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
 from korvet.store.keys import Namespace
 from korvet.store.library import open_store
-from korvet.store.log.budget import Share
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Partition
-from korvet.store.log.room import PartitionRead, Want
+from korvet.store.log.memory.budget import Share
+from korvet.store.log.memory.room import PartitionRead, Want
+from korvet.store.log.state.partition import Partition
 from korvet.store.topics import create_topic
 from korvet.wire.batch import HEADER, Batch
 from tests.oracle.batches import Batch as Script

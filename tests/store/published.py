@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from korvet.store.log import tier as calls
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from korvet.store.topics import create_topic
 from korvet.tier.manifest import Manifest
 from korvet.tier.objects import Objects

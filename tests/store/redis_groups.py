@@ -9,7 +9,7 @@ from korvet.store.catalog.topic import Topic
 from korvet.store.groups.groups import Groups
 from korvet.store.groups.redis_mirror import RedisMirror
 from korvet.store.groups.types import CommitRequest, Offset
-from korvet.store.log.room import Want
+from korvet.store.log.memory.room import Want
 from tests.store.logs import NAMESPACE, Front, batch
 
 ODD_IDS = ["g r o u p", "{a}:b", "группа", "x" * 200]

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from korvet.redis.client import Purpose
 from korvet.store.log import tier
-from korvet.store.log.partition import Partition
-from korvet.store.log.room import PartitionRead, Want
+from korvet.store.log.memory.room import PartitionRead, Want
+from korvet.store.log.state.partition import Partition
 from korvet.tier.manifest import folder_of, object_path
 from korvet.tier.objects import Objects
 from korvet.tier.segment import Aborted, Footer, Writer, batches

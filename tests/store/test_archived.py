@@ -21,8 +21,8 @@ from korvet.store.catalog.topic import Topic
 from korvet.store.groups.archived import ARCHIVE_GROUP, archived_end
 from korvet.store.groups.groups import Groups
 from korvet.store.groups.types import CommitRequest, Offset
-from korvet.store.log.epochs import parse_epochs
-from korvet.store.log.partition import Meta, Partition
+from korvet.store.log.state.epochs import parse_epochs
+from korvet.store.log.state.partition import Meta, Partition
 from korvet.store.outages import Outages
 from korvet.store.topics import create_topic, delete_topic
 from tests.api.raw import unique

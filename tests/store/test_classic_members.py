@@ -44,7 +44,7 @@ async def synced(groups: Groups, group_id: str, member_id: str, generation: int)
     return answer.assignment
 
 
-async def test_heartbeat_tells_classic_members_of_added_partitions(one: Front, other: Front) -> None:
+async def test_heartbeat_reports_added_partitions_to_classic_members(one: Front, other: Front) -> None:
     """The other front-end's catalog knows of the partitions before this front-end's does."""
     groups = await open_groups(one, Outages(one.store))
     group_id, name = new_group(), await topic(other, 1, f"t-{uuid4().hex[:8]}")

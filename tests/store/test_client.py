@@ -17,9 +17,10 @@ from korvet.errors import SlotMoving, StoreError, StoreFull, StoreUnavailable, U
 from korvet.quotas.entity import REQUEST, Entity
 from korvet.quotas.meters import Meters
 from korvet.quotas.rules import Rules
-from korvet.redis import connecting, link
-from korvet.redis.client import Purpose, Store
+from korvet.redis import client, connecting, link
+from korvet.redis.client import Argument, Purpose, Store
 from korvet.redis.error_replies import as_exception
+from korvet.redis.resp import pack_command
 from korvet.server.conversation.metering import Metering
 from korvet.store import library
 from korvet.store.keys import Namespace
@@ -173,7 +174,7 @@ async def test_commands_without_a_connection_fail_at_once_with_known_outcome(own
         assert isinstance(await outcome(store.fcall_placed("korvet_version", (KEY,), [b"x"], 1000)), StoreUnavailable)
 
 
-async def test_store_tells_of_a_new_history_before_a_command_reaches_the_server(own_server: Server) -> None:
+async def test_store_announces_a_new_history_before_a_command_reaches_the_server(own_server: Server) -> None:
     async with open_store(own_server.url) as store:
         before, told = store.run_id(KEY), []
         store.on_history_change(lambda: told.append(store.run_id(KEY)))
@@ -359,7 +360,23 @@ async def test_call_with_more_arguments_than_its_bound_is_not_sent(server: Serve
             await store.fcall(Purpose.COORDINATE, "korvet_version", (), "surplus")
 
 
-async def test_server_that_tells_no_limits_costs_one_connection_at_a_time(
+async def test_call_with_a_kept_beginning_has_the_same_bytes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_HEADS_KEPT", 9)
+    values: list[Argument] = ["é", 7, b"x" * 100_000, memoryview(b"v"), 1.5, *(["x"] * 96)]
+    sent: list[bytes] = []
+    async with open_store(server.url) as store:
+        coordination = store.coordination(KEY)
+        assert coordination is not None
+        monkeypatch.setattr(coordination, "send", lambda _future, packed: sent.append(packed))
+        for keys in [("k", "l"), ("m", "x" * 2000), ["k", "l"], ("k", "l")]:
+            for count in (0, 1, 9, 10, 11, 99, 100, 101):
+                args = values[:count]
+                store.fcall(Purpose.COORDINATE, "korvet_reader_note", keys, *args)
+                assert sent.pop() == pack_command(("FCALL", "korvet_reader_note", 2, *keys, *args))
+        assert len(store._heads) <= 9
+
+
+async def test_server_that_hides_its_limits_costs_one_connection_at_a_time(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as one behind a proxy that swallows CONFIG: each try ends its connection before the next one."""

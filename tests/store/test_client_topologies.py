@@ -323,7 +323,7 @@ async def test_unknown_service_is_one_error_in_time() -> None:
             pass
 
 
-async def test_links_that_ask_for_the_primary_at_once_share_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_links_that_look_up_the_primary_at_once_share_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[RedisUrl] = []
 
     async def find(url: RedisUrl) -> Address:

@@ -13,11 +13,11 @@ import structlog
 from korvet.codes import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, OFFSET_OUT_OF_RANGE, UNKNOWN_SERVER_ERROR
 from korvet.errors import DamagedLog, LostTier
 from korvet.redis.client import Purpose
-from korvet.store.log.budget import AnswerBudget
-from korvet.store.log.markers import Ending
-from korvet.store.log.partition import Partition
-from korvet.store.log.room import PartitionRead, Want
-from korvet.store.log.times import MAX_TIMESTAMP, NOTHING
+from korvet.store.log.appending.markers import Ending
+from korvet.store.log.memory.budget import AnswerBudget
+from korvet.store.log.memory.room import PartitionRead, Want
+from korvet.store.log.reading.times import MAX_TIMESTAMP, NOTHING
+from korvet.store.log.state.partition import Partition
 from korvet.store.topics import delete_topic
 from korvet.tier import blocks, source
 from korvet.tier.blocks import Blocks, Gets

@@ -12,7 +12,7 @@ from korvet.redis.client import Purpose
 from korvet.store.background.compaction.due import Compaction
 from korvet.store.background.compaction.run import compact
 from korvet.store.background.retention import Retention, enforce
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from korvet.wire.batch import ZSTD
 from korvet.wire.compacted import delete_horizon_ms
 from korvet.wire.records import first_at_or_after
@@ -282,7 +282,7 @@ async def test_unreadable_batch_stays(one: Front) -> None:
     assert b"1" not in data[61:70]
 
 
-async def test_tombstone_stays_behind_an_unreadable_batch(one: Front) -> None:
+async def test_tombstone_stays_after_an_unreadable_batch(one: Front) -> None:
     """The unreadable batch may hold an older value of the key. Clients read batches over korvet's limit of 64 MiB."""
     partition = await one.partition()
     assert await one.append(partition, keyed((b"a", b"kept"), attributes=ZSTD)) == (0, 0)

@@ -15,7 +15,7 @@ from korvet.redis.client import Purpose
 from korvet.store.background.compaction.due import Compaction
 from korvet.store.background.compaction.headroom import NoRoom
 from korvet.store.background.compaction.run import compact
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from tests.store.keyed import keyed
 from tests.store.logs import Front, header
 from tests.store.test_compaction_races import left_over
@@ -152,7 +152,7 @@ async def test_log_with_too_many_groups_is_not_compacted(one: Front) -> None:
     assert len(await command(one, "XINFO", "GROUPS", key)) == 1000
 
 
-async def test_blocked_reader_of_a_compacted_log_is_answered_and_may_ask_again(
+async def test_blocked_reader_of_a_compacted_log_is_answered_and_may_read_again(
     redis_server: Server, one: Front
 ) -> None:
     partition = await filled(one, 12)

@@ -19,8 +19,8 @@ from korvet.store.background.compaction import lease as lease_module
 from korvet.store.background.compaction import run
 from korvet.store.background.compaction.due import Compaction
 from korvet.store.background.compaction.run import clear_leftover, compact
-from korvet.store.log.partition import Partition
-from korvet.store.log.room import PartitionRead
+from korvet.store.log.memory.room import PartitionRead
+from korvet.store.log.state.partition import Partition
 from tests.store.keyed import Read, all_values, keyed, records
 from tests.store.logs import LARGE, Front, front
 from tests.support.redis import KINDS, Kind, Server, running_server

@@ -14,7 +14,7 @@ from korvet.store.background.compaction.due import Compaction
 from korvet.store.background.compaction.headroom import NoRoom
 from korvet.store.background.compaction.run import compact
 from korvet.store.background.maintenance import compact_all
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from korvet.store.topics import create_topic
 from korvet.wire.record_entries import arguments, split
 from tests.api.raw import unique

@@ -12,8 +12,8 @@ from korvet.store.background.compaction import batches as batches_module
 from korvet.store.background.compaction import run
 from korvet.store.background.compaction.due import Compaction
 from korvet.store.background.compaction.run import compact
-from korvet.store.log.partition import Partition
-from korvet.store.log.room import PartitionRead
+from korvet.store.log.memory.room import PartitionRead
+from korvet.store.log.state.partition import Partition
 from korvet.wire.batch import TRANSACTIONAL
 from korvet.wire.markers import marker
 from tests.store.keyed import batches, keyed, records

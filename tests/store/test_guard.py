@@ -11,7 +11,7 @@ import pytest
 
 from korvet.errors import LostTier, StoreUnavailable
 from korvet.redis.client import Purpose
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from korvet.store.topics import create_topic
 from korvet.tier import guard
 from korvet.tier.objects import Directory, TierAway

@@ -13,12 +13,12 @@ from korvet.codes import OUT_OF_ORDER_SEQUENCE_NUMBER
 from korvet.errors import SlotMoving, StoreUnavailable
 from korvet.redis.client import Argument, Buffer, Purpose
 from korvet.store.contract import GONE
-from korvet.store.log.append import Appending
-from korvet.store.log.entries import INLINE_LIMIT_BYTES
+from korvet.store.log.appending.append import Appending
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Partition
-from korvet.store.log.room import Want
-from korvet.store.log.times import MAX_TIMESTAMP, NOTHING
+from korvet.store.log.memory.room import Want
+from korvet.store.log.reading.times import MAX_TIMESTAMP, NOTHING
+from korvet.store.log.state.entries import INLINE_LIMIT_BYTES
+from korvet.store.log.state.partition import Partition
 from korvet.store.topics import create_topic, delete_topic
 from tests.store.logs import (
     EVERYTHING,
@@ -172,7 +172,7 @@ async def test_reader_at_the_end_is_served_without_redis(redis_server: Server, o
     assert offsets(await one.read(partition, 0)) == [0, 2, 4]
 
 
-async def test_reader_of_a_silent_log_asks_redis_once(one: Front, other: Front) -> None:
+async def test_reader_of_a_silent_log_calls_redis_once(one: Front, other: Front) -> None:
     """A consumer of thousands of idle partitions names them all in each Fetch."""
     partition = await one.partition()
     await one.append(partition, batch(2))
@@ -220,7 +220,7 @@ async def test_acknowledged_append_wakes_readers_before_its_message_arrives(one:
         assert offsets(await one.read(partition, 5)) == []
 
 
-async def test_append_behind_one_of_another_front_end_waits_for_its_message(one: Front, other: Front) -> None:
+async def test_append_after_one_of_another_front_end_waits_for_its_message(one: Front, other: Front) -> None:
     partition = await one.partition()
     await other.catalog.refresh()
     with one.wakeups.listen([partition.channel]) as listening:
@@ -238,7 +238,7 @@ async def test_append_behind_one_of_another_front_end_waits_for_its_message(one:
         await until(lambda: one.wakeups.latest(partition.channel) == b"0 4")
 
 
-async def test_duplicate_of_an_append_tells_no_end(one: Front) -> None:
+async def test_duplicate_of_an_append_announces_no_end(one: Front) -> None:
     partition = await one.partition()
     with one.wakeups.listen([partition.channel]) as listening:
         await listening.ready()
@@ -412,7 +412,7 @@ async def settled(appends: list[Appending]) -> list[tuple[int, int]]:
     return [(outcome.code, outcome.base_offset) for outcome in outcomes]
 
 
-async def test_batches_behind_a_lost_one_keep_the_producers_order(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_batches_after_a_lost_one_keep_the_producers_order(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = await one.partition()
     lose_next_temporary_key(one, monkeypatch)
     sizes = [10, LARGE, 10, LARGE, 10]

@@ -13,11 +13,12 @@ from korvet.codes import OFFSET_OUT_OF_RANGE
 from korvet.redis.client import Argument, Purpose
 from korvet.store.catalog.topic import Topic
 from korvet.store.keys import Namespace
-from korvet.store.log import cache, read
-from korvet.store.log.cache import BatchCache
-from korvet.store.log.entries import Entry
-from korvet.store.log.partition import Meta, Partition
-from korvet.store.log.room import PartitionRead, Want
+from korvet.store.log.memory import cache
+from korvet.store.log.memory.cache import BatchCache
+from korvet.store.log.memory.room import PartitionRead, Want
+from korvet.store.log.reading import read
+from korvet.store.log.state.entries import Entry
+from korvet.store.log.state.partition import Meta, Partition
 from tests.store.logs import EVERYTHING, LARGE, Front, batch, header, messages_held, offsets, split, stored, until
 
 pytestmark = pytest.mark.anyio
@@ -189,7 +190,7 @@ async def test_what_no_reader_comes_for_is_forgotten(one: Front, monkeypatch: py
 # ---------------------------------------------------------------------- entries
 
 
-async def test_lagging_reader_seldom_asks_for_entries(one: Front, ranges: list[str]) -> None:
+async def test_lagging_reader_seldom_reads_entries_in_redis(one: Front, ranges: list[str]) -> None:
     partition, appended = await lagging(one, 60)
     for number, data in enumerate(appended):
         found = await one.read(partition, number, max_bytes=LIMIT)
@@ -237,7 +238,7 @@ async def test_lagging_reader_gets_to_the_end_out_of_memory(one: Front, ranges: 
     assert ranges == []
 
 
-async def test_reader_below_the_start_is_told_after_a_trim(one: Front, other: Front, ranges: list[str]) -> None:
+async def test_reader_below_the_start_is_refused_after_a_trim(one: Front, other: Front, ranges: list[str]) -> None:
     partition, _ = await lagging(one, 10)
     await one.read(partition, 0, max_bytes=LIMIT)
     since = one.wakeups.since(partition.channel)
@@ -285,7 +286,7 @@ async def test_append_of_a_lost_history_says_nothing_about_the_end(one: Front) -
     assert not one.log.stands_at_end(Want(partition, 1, LIMIT))
 
 
-async def test_newest_ends_are_told_with_known_entries(one: Front, ranges: list[str]) -> None:
+async def test_newest_ends_are_answered_with_known_entries(one: Front, ranges: list[str]) -> None:
     partition, _ = await lagging(one, 10)
     await one.read(partition, 0, max_bytes=LIMIT)
     ranges.clear()
@@ -295,7 +296,9 @@ async def test_newest_ends_are_told_with_known_entries(one: Front, ranges: list[
     assert ranges == []
 
 
-async def test_committed_reader_asks_redis_where_an_aborted_transaction_may_be(one: Front, ranges: list[str]) -> None:
+async def test_committed_reader_calls_redis_if_an_aborted_transaction_may_be_there(
+    one: Front, ranges: list[str]
+) -> None:
     partition, _ = await lagging(one, 6)
     await one.read(partition, 0, max_bytes=LIMIT)
     ranges.clear()
@@ -409,7 +412,7 @@ async def test_batch_read_ahead_serves_only_its_own_entry(one: Front) -> None:
     assert (offset, epoch, data) == (1, 7, later[16:])
 
 
-async def test_batch_missing_from_a_read_ahead_is_asked_for_again(one: Front) -> None:
+async def test_batch_missing_from_a_read_ahead_is_read_again(one: Front) -> None:
     partition = await one.partition()
     for _ in range(2):
         await one.append(partition, batch(1, LARGE))
@@ -422,7 +425,7 @@ async def test_batch_missing_from_a_read_ahead_is_asked_for_again(one: Front) ->
 
 
 @pytest.mark.parametrize("size", [LARGE, 300_000])
-async def test_readers_of_one_partition_ask_redis_once(one: Front, gets: list[str], size: int) -> None:
+async def test_readers_of_one_partition_call_redis_once(one: Front, gets: list[str], size: int) -> None:
     partition, appended = await lagging(one, 6, size)
 
     async def read_all() -> None:
@@ -458,44 +461,42 @@ async def followers(one: Front, other: Front, count: int) -> tuple[Partition, li
     await until(lambda: one.wakeups.latest(partition.channel) == b"0 1")
     readers = [asyncio.ensure_future(one.read(partition, 0, max_bytes=1)) for _ in range(count)]
     await asyncio.sleep(0)
-    assert one.log.asked
+    assert one.log.reads_in_flight
     return partition, readers
 
 
-async def test_followers_of_another_front_end_ask_redis_once(one: Front, other: Front, ranges: list[str]) -> None:
+async def test_followers_of_another_front_end_call_redis_once(one: Front, other: Front, ranges: list[str]) -> None:
     partition, readers = await followers(one, other, 20)
     assert [offsets(found) for found in await asyncio.gather(*readers)] == [[0]] * 20
     assert ranges == ["1-0", "1-0"]
     assert offsets(await one.read(partition, 0)) == [0]
     assert len(ranges) == 2
-    assert not one.log.asked
+    assert not one.log.reads_in_flight
 
 
-async def test_follower_asks_anew_after_a_message(one: Front, other: Front) -> None:
+async def test_follower_reads_anew_after_a_message(one: Front, other: Front) -> None:
     partition, readers = await followers(one, other, 2)
     subscriber = one.store.subscriber(partition.channel)
     assert subscriber is not None
     subscriber.on_push([b"smessage", partition.channel.encode(), b"0 2"])
     readers.append(asyncio.ensure_future(one.read(partition, 0, max_bytes=1)))
     await asyncio.sleep(0)
-    assert len(one.log.asked) == 2
+    assert len(one.log.reads_in_flight) == 2
     await asyncio.gather(*readers)
 
 
 @pytest.mark.parametrize("attribute", ["start", "end", "marked_end", "epoch"])
-async def test_reader_takes_no_reply_older_than_what_redis_told_this_front_end(
-    one: Front, other: Front, attribute: str
-) -> None:
+async def test_reader_takes_no_reply_older_than_one_to_this_front_end(one: Front, other: Front, attribute: str) -> None:
     """A trim, an append or a marker here was answered; its message has not arrived."""
     partition, readers = await followers(one, other, 2)
     setattr(partition, attribute, getattr(partition, attribute) + 1)
     readers.append(asyncio.ensure_future(one.read(partition, 0)))
     await asyncio.sleep(0)
-    assert len(one.log.asked) == 2
+    assert len(one.log.reads_in_flight) == 2
     await asyncio.gather(*readers)
 
 
-async def test_readers_that_hear_no_messages_ask_one_by_one(one: Front, ranges: list[str]) -> None:
+async def test_readers_that_hear_no_messages_call_one_by_one(one: Front, ranges: list[str]) -> None:
     partition = await one.partition()
     await asyncio.gather(one.read(partition, 0), one.read(partition, 0))
     assert len(ranges) == 2

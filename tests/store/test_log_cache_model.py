@@ -9,9 +9,9 @@ from uuid import uuid4
 import pytest
 
 from korvet.redis.client import Purpose
-from korvet.store.log.markers import Ending
-from korvet.store.log.partition import Meta, Partition
-from korvet.store.log.room import PartitionRead, Want
+from korvet.store.log.appending.markers import Ending
+from korvet.store.log.memory.room import PartitionRead, Want
+from korvet.store.log.state.partition import Meta, Partition
 from korvet.wire.batch import TRANSACTIONAL
 from tests.store.logs import EVERYTHING, LARGE, Front, batch, header, split, until
 from tests.store.test_log_transactions import Coordinator, transactional

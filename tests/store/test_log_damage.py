@@ -17,9 +17,9 @@ from korvet.store.background.compaction.run import compact
 from korvet.store.background.maintenance import compact_all, enforce_retention
 from korvet.store.background.retention import Retention, enforce
 from korvet.store.capacity import log_bytes
-from korvet.store.log.partition import Meta, Partition
-from korvet.store.log.room import Want
-from korvet.store.log.times import MAX_TIMESTAMP
+from korvet.store.log.memory.room import Want
+from korvet.store.log.reading.times import MAX_TIMESTAMP
+from korvet.store.log.state.partition import Meta, Partition
 from tests.store.keyed import keyed
 from tests.store.logs import EVERYTHING, LARGE, NAMESPACE, Front, batch, codes, header, offsets
 from tests.store.test_record_storage import append, partition_of
@@ -43,7 +43,7 @@ async def repair(front: Front, line: Mapping[str, Any]) -> Any:
     return await front.store.call(Purpose.APPEND, keys, *words)
 
 
-async def test_stray_entry_stops_its_partition_alone_behind_its_offset(one: Front) -> None:
+async def test_stray_entry_stops_its_partition_alone_after_its_offset(one: Front) -> None:
     topic = await one.topic(2)
     bad, good = (one.log.partition(topic, index) for index in range(2))
     for partition in (bad, good):
@@ -59,7 +59,7 @@ async def test_stray_entry_stops_its_partition_alone_behind_its_offset(one: Fron
     assert (line["topic"], line["partition"], line["entry"]) == (topic.name, 0, "9-0")
 
 
-async def test_logged_command_lets_appends_go_on_behind_a_stray_entry(one: Front) -> None:
+async def test_logged_command_lets_appends_go_on_after_a_stray_entry(one: Front) -> None:
     partition = await one.partition()
     await one.append(partition, batch(3))
     await command(one, "XADD", partition.keys.log, "9-0", "foo", "bar")
@@ -336,7 +336,7 @@ async def test_placed_batch_that_somebody_cut_is_no_batch(one: Front, size: int)
     assert codes([await one.read(partition, 0)]) == [CORRUPT]
 
 
-async def test_batch_of_a_failed_append_is_freed_when_the_failure_is_told(one: Front) -> None:
+async def test_batch_of_a_failed_append_is_freed_when_the_failure_is_answered(one: Front) -> None:
     """Before, it stayed until a collection of cycles, which seldom comes in a front-end."""
     topic = await one.topic(1)
     partition = one.log.partition(topic, 0)

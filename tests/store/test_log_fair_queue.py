@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from korvet.redis.client import Argument, Purpose
-from korvet.store.log.budget import AnswerBudget
-from korvet.store.log.fair_queue import WINDOW_BYTES
-from korvet.store.log.room import Want
+from korvet.store.log.memory.budget import AnswerBudget
+from korvet.store.log.memory.fair_queue import WINDOW_BYTES
+from korvet.store.log.memory.room import Want
 from tests.store.logs import EVERYTHING, Front, batch, offsets, until
 
 pytestmark = pytest.mark.anyio
@@ -95,7 +95,7 @@ async def test_readers_that_catch_up_get_their_batches_by_turns(one: Front, monk
     assert len(set(order[:9])) == 3
 
 
-async def test_inline_batches_are_asked_for_in_slices(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_inline_batches_are_read_in_slices(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = await one.partition()
     data = batch(1, 7000)
     for _ in range(400):
@@ -107,7 +107,7 @@ async def test_inline_batches_are_asked_for_in_slices(one: Front, monkeypatch: p
     assert found.is_cut
 
 
-async def test_read_reserves_before_it_asks_and_is_cut_short_if_little_is_free(one: Front) -> None:
+async def test_read_reserves_before_it_calls_and_is_cut_short_if_little_is_free(one: Front) -> None:
     budget = AnswerBudget(16 * MIB)
     share, other = budget.share(), budget.share()
     partition = await one.partition()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from korvet.store.log.budget import SMALL_BYTES, AnswerBudget
-from korvet.store.log.room import FetchRoom
+from korvet.store.log.memory.budget import SMALL_BYTES, AnswerBudget
+from korvet.store.log.memory.room import FetchRoom
 from tests.store.logs import Front, batch
 
 pytestmark = pytest.mark.anyio

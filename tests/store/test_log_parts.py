@@ -12,11 +12,11 @@ from korvet.errors import StoreUnavailable
 from korvet.redis.resp import fail
 from korvet.store.catalog.topic import Topic
 from korvet.store.keys import Namespace
-from korvet.store.log.budget import AnswerBudget, Share
-from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, epoch_of_offset, parse_epochs
-from korvet.store.log.fair_queue import FairQueue
-from korvet.store.log.in_flight import SEQUENCES, InFlight
-from korvet.store.log.partition import Partition
+from korvet.store.log.memory.budget import AnswerBudget, Share
+from korvet.store.log.memory.fair_queue import FairQueue
+from korvet.store.log.state.epochs import check_leader_epoch, end_of_epoch, epoch_of_offset, parse_epochs
+from korvet.store.log.state.in_flight import SEQUENCES, InFlight
+from korvet.store.log.state.partition import Partition
 from korvet.wire.batch import HEADER, Batch
 from tests.oracle.batches import Batch as Script
 from tests.oracle.batches import encode
@@ -183,7 +183,7 @@ def test_known_end_of_a_partition_never_goes_back_within_an_epoch() -> None:
 
 
 @pytest.mark.anyio
-async def test_batch_behind_a_failed_one_waits_until_the_failed_one_returns() -> None:
+async def test_batch_after_a_failed_one_waits_until_the_failed_one_returns() -> None:
     in_flight, loop = InFlight(), asyncio.get_running_loop()
     first, second = loop.create_future(), loop.create_future()
     for sequence, reply in ((0, first), (3, second)):
@@ -212,7 +212,7 @@ async def test_producer_that_begins_anew_does_not_wait() -> None:
 
 
 @pytest.mark.anyio
-async def test_batch_behind_a_failed_one_waits_across_the_wrap_of_sequences() -> None:
+async def test_batch_after_a_failed_one_waits_across_the_wrap_of_sequences() -> None:
     in_flight, reply = InFlight(), asyncio.get_running_loop().create_future()
     in_flight.add(sent(SEQUENCES - 2), reply)
     fail(reply, StoreUnavailable("lost"))

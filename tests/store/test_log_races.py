@@ -18,7 +18,7 @@ from korvet.redis.client import Purpose
 from korvet.store import library
 from korvet.store.catalog.topic import Topic
 from korvet.store.contract import GONE
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from korvet.store.topics import create_topic, delete_topic, grow_topic
 from tests.store.logs import LARGE, Front, batch, front, header, offsets, until
 from tests.support.redis import Server
@@ -261,7 +261,7 @@ async def test_producer_that_went_on_elsewhere_may_come_back(
     assert await one.append(partition, batches[4]) == (0, 8)
 
 
-async def test_batch_behind_a_failed_one_stays_refused_after_another_repair(one: Front) -> None:
+async def test_batch_after_a_failed_one_stays_refused_after_another_repair(one: Front) -> None:
     partition = await one.partition()
     first, second = (batch(2, producer=9, sequence=sequence) for sequence in (0, 2))
     partition.in_flight.add(header(first), failed())

@@ -15,15 +15,15 @@ from korvet.codes import OFFSET_OUT_OF_RANGE, OUT_OF_ORDER_SEQUENCE_NUMBER, TRAN
 from korvet.errors import StoreError, StoreUnavailable
 from korvet.redis.client import Purpose
 from korvet.store.groups.groups import Groups
-from korvet.store.log import markers
-from korvet.store.log.aborted import aborted_within
+from korvet.store.log.appending import markers
+from korvet.store.log.appending.markers import Ending
+from korvet.store.log.appending.membership import Membership
+from korvet.store.log.appending.verification import verify_together
 from korvet.store.log.log import Log
-from korvet.store.log.markers import Ending
-from korvet.store.log.membership import Membership
-from korvet.store.log.partition import Partition
-from korvet.store.log.partitions import Partitions
-from korvet.store.log.room import PartitionRead, Want
-from korvet.store.log.verification import verify_together
+from korvet.store.log.memory.room import PartitionRead, Want
+from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.log.reading.aborted import aborted_within
+from korvet.store.log.state.partition import Partition
 from korvet.store.outages import Outages
 from korvet.store.transactions.transactions import Member, Transactions
 from tests.api.data import records
@@ -68,7 +68,7 @@ async def committed(front: Front, partition: Partition, offset: int) -> Partitio
     return found
 
 
-async def test_log_asks_the_coordinator_once_for_each_transaction(one: Front) -> None:
+async def test_log_calls_the_coordinator_once_for_each_transaction(one: Front) -> None:
     partition, coordinator = await one.partition(), Coordinator()
     sizes = [10, LARGE, 10, LARGE, 10]
     sent = [transactional(number, size=size) for number, size in enumerate(sizes)]
@@ -83,7 +83,7 @@ async def test_log_asks_the_coordinator_once_for_each_transaction(one: Front) ->
     assert len(coordinator.asked) == 2
 
 
-async def test_refused_batch_holds_up_the_batches_behind_it(one: Front) -> None:
+async def test_refused_batch_holds_up_the_batches_after_it(one: Front) -> None:
     """Otherwise the log would take the second batch for the producer's first, and the first would come too late."""
     partition, coordinator = await one.partition(), Coordinator(failures=1)
     first, second = transactional(0), transactional(1)
@@ -96,7 +96,7 @@ async def test_refused_batch_holds_up_the_batches_behind_it(one: Front) -> None:
 
 
 @pytest.mark.parametrize("size", [10, LARGE])
-async def test_batch_that_fails_again_when_resent_holds_up_the_batches_behind_it(one: Front, size: int) -> None:
+async def test_batch_that_fails_again_when_resent_holds_up_the_batches_after_it(one: Front, size: int) -> None:
     partition, coordinator = await one.partition(), Coordinator(ordinal_=cast(int, "none"))
     first, second = transactional(0, size=size), transactional(1, size=size)
     appends = [one.log.append(partition, header(data), data, coordinator) for data in (first, second)]
@@ -124,7 +124,7 @@ async def test_batches_sent_together_are_verified_together(one: Front) -> None:
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-async def test_batches_refused_together_hold_up_the_batches_behind_them(one: Front, is_away: bool) -> None:
+async def test_batches_refused_together_hold_up_the_batches_after_them(one: Front, is_away: bool) -> None:
     topic, coordinator = (
         await one.topic(2),
         Coordinator(failures=int(is_away), code=0 if is_away else TRANSACTION_ABORTABLE),
@@ -158,7 +158,7 @@ async def test_transactions_of_older_histories_are_aborted_before_verified_batch
     assert [(await each).base_offset for each in appends] == [2, 2]
 
 
-async def test_failed_abort_holds_up_the_batches_behind_it(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_abort_holds_up_the_batches_after_it(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = await one.partition()
     assert await append(one, partition, transactional(0), Coordinator(7)) == (0, 0)
 
@@ -169,7 +169,7 @@ async def test_failed_abort_holds_up_the_batches_behind_it(one: Front, monkeypat
             raise failures.pop()
         await abort(log, partition, than)
 
-    monkeypatch.setattr("korvet.store.log.append.abort_older", fail_once)
+    monkeypatch.setattr("korvet.store.log.appending.append.abort_older", fail_once)
     first, second = transactional(0, epoch=1), transactional(1, epoch=1)
     appends = [one.log.append(partition, header(data), data, Coordinator(9)) for data in (first, second)]
     with pytest.raises(StoreUnavailable):
@@ -294,7 +294,7 @@ async def test_records_whose_abort_is_trimmed_meanwhile_are_not_given_out(
     one: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partition = await one.partition()
-    read = importlib.import_module("korvet.store.log.read")
+    read = importlib.import_module("korvet.store.log.reading.read")
     ask = read.aborted_within
     assert await append(one, partition, transactional(0), Coordinator(7)) == (0, 0)
     assert await one.log.mark(partition, Ending(7, 5, 1, is_commit=False)) == 0
@@ -339,10 +339,10 @@ async def test_transaction_whose_first_batches_are_lost_does_not_go_on(one: Fron
     assert (await append(one, await one.partition(), transactional(3), coordinator))[0] == code
 
 
-async def test_fetch_asks_once_for_aborted_transactions_under_an_open_one(
+async def test_fetch_reads_aborted_transactions_under_an_open_one_once(
     one: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("korvet.store.log.aborted.AT_ONCE", 5)
+    monkeypatch.setattr("korvet.store.log.reading.aborted.AT_ONCE", 5)
     partition = await one.partition()
     name = partition.transaction_keys.aborted
     await one.append(partition, batch(100))

@@ -17,7 +17,7 @@ from korvet.store.catalog.settings import ConfigChange
 from korvet.store.catalog.topic import Topic
 from korvet.store.every import Steps
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from korvet.store.outcomes import settled
 from korvet.store.topics import create_topic
 from tests.api.raw import unique

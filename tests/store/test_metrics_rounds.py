@@ -14,7 +14,7 @@ from korvet.redis.client import Purpose
 from korvet.store.catalog.topic import Topic
 from korvet.store.groups.groups import Groups
 from korvet.store.groups.types import CommitRequest, Offset
-from korvet.store.log.partition import Meta
+from korvet.store.log.state.partition import Meta
 from korvet.store.outages import Outages
 from korvet.store.topics import delete_topic
 from korvet.store.transactions.transactions import Transactions
@@ -44,7 +44,7 @@ async def commit(groups: Groups, group_id: str, topic: Topic, index: int, offset
     assert await groups.offsets.commit(request) == 0
 
 
-async def test_a_round_tells_offsets_sizes_and_lags(one: Front, groups: Groups) -> None:
+async def test_a_round_exports_offsets_sizes_and_lags(one: Front, groups: Groups) -> None:
     topic = await one.topic(2)
     data = batch(3)
     for _ in range(4):
@@ -86,7 +86,7 @@ async def test_offsets_far_below_zero_hide_no_figures(one: Front, groups: Groups
     assert near is not None and near["topics"] == {topic.name: [0]}
 
 
-async def test_groups_are_told_with_their_states(one: Front, groups: Groups) -> None:
+async def test_groups_are_exported_with_their_states(one: Front, groups: Groups) -> None:
     group_id, _ = await stable(groups)
     topic = await one.topic()
     await commit(groups, "of-nobody", topic, 0, 0)
@@ -106,7 +106,7 @@ async def test_an_offset_of_a_deleted_topic_has_no_lag(one: Front, groups: Group
     assert value(samples, "topics") == 0
 
 
-async def test_what_cannot_be_read_keeps_nothing_else_from_being_told(one: Front, groups: Groups) -> None:
+async def test_what_cannot_be_read_keeps_nothing_else_from_export(one: Front, groups: Groups) -> None:
     broken, odd, whole = await one.topic(), await one.topic(), await one.topic()
     key = one.log.partition(broken, 0).keys.meta
     await one.store.call(Purpose.COORDINATE, key, "DEL", key)
@@ -142,7 +142,7 @@ async def test_transactional_ids_are_counted_by_state(one: Front, groups: Groups
     assert value(samples, "transactional_ids", "Empty") == 30
 
 
-async def test_series_beyond_the_bound_are_told_of_and_not_told(one: Front, groups: Groups) -> None:
+async def test_series_beyond_the_bound_are_logged_and_not_exported(one: Front, groups: Groups) -> None:
     await one.topic(100)
     samples = await sample(watched(one, groups), 50)
     told = sum(len(values) for name, values in samples.values.items() if name.startswith("korvet_partition_"))
@@ -160,7 +160,7 @@ def test_long_names_count_for_several_series() -> None:
     assert (samples.count, samples.dropped["korvet_group_lag"]) == (3, 7)
 
 
-def test_an_open_transaction_is_told_with_the_time_for_which_it_was_seen() -> None:
+def test_an_open_transaction_is_exported_with_the_time_since_it_was_seen() -> None:
     opened, place = OpenTransactions(), ("t", 0)
 
     def told(first_open: int, now: float) -> object:

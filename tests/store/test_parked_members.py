@@ -151,7 +151,7 @@ async def test_failed_call_fails_all_parked_members(one: Front, groups: Groups) 
     assert {"WRONGTYPE" in str(error) for error in members.errors} == {True}
 
 
-async def test_stream_of_new_members_does_not_keep_the_first_from_being_asked_for(one: Front) -> None:
+async def test_stream_of_new_members_does_not_keep_calls_from_the_first(one: Front) -> None:
     """Each question prolongs the first member's session."""
     members, parked = ParkedMembers(one.wakeups, 0), [b"parked", 20]
     asked: list[str] = []

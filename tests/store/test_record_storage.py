@@ -15,9 +15,9 @@ from korvet.store.background.compaction.run import compact
 from korvet.store.background.record_inlets import RecordInlets
 from korvet.store.background.retention import Retention, enforce
 from korvet.store.catalog.settings import ConfigChange
-from korvet.store.log.budget import SLICE_BYTES
-from korvet.store.log.markers import Ending
-from korvet.store.log.partition import Partition
+from korvet.store.log.appending.markers import Ending
+from korvet.store.log.memory.budget import SLICE_BYTES
+from korvet.store.log.state.partition import Partition
 from korvet.store.topics import create_topic
 from korvet.wire.record_entries import arguments, split
 from tests.store.logs import NAMESPACE, Front
@@ -203,7 +203,7 @@ async def test_inlet_that_has_to_wait_holds_up_no_other(one: Front, monkeypatch:
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["known-as-records", "seen-to-be-records"])
-async def test_long_records_behind_short_ones_are_asked_for_a_slice_at_a_time(
+async def test_long_records_after_short_ones_are_read_a_slice_at_a_time(
     one: Front, monkeypatch: pytest.MonkeyPatch, is_known: bool
 ) -> None:
     partition = await partition_of(one, f"long-{is_known}", korvet_storage="record" if is_known else "batch")

@@ -503,7 +503,7 @@ async def test_turn_passes_to_a_front_end_that_reaches_the_holders_missing_node(
             tasks.cancel_scope.cancel()
 
 
-async def test_client_is_told_only_addresses_of_the_listener_that_it_came_through(
+async def test_client_gets_only_addresses_of_the_listener_that_it_came_through(
     one: Front, namespace: Namespace
 ) -> None:
     """The front-end of an older korvet, which tells no names, has one listener called ``default``."""

@@ -14,7 +14,7 @@ from anyio.abc import ByteStream
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from korvet.errors import StoreError, StoreUnavailable
-from korvet.store.log.replicas import Disk, UnconfirmedAppend, read_replication
+from korvet.store.log.partitions.replicas import Disk, UnconfirmedAppend, read_replication
 from tests.store.logs import batch, front, header
 from tests.store.test_log_transactions import Coordinator
 from tests.support.redis import Kind, Server, running_server
@@ -137,7 +137,7 @@ def test_replicas_in_sync_are_read_from_info() -> None:
 
 
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
-async def test_server_that_cannot_tell_of_its_disk_fails_the_wait(kind: Kind) -> None:
+async def test_server_that_does_not_know_its_disk_fails_the_wait(kind: Kind) -> None:
     """Valkey without an append-only file, and Redis 7.0."""
     with running_server(kind, options={"appendonly": "no"}) as server:
         async with front(server.url) as one:

@@ -16,13 +16,13 @@ from korvet.store.background.retention import Retention, enforce
 from korvet.store.capacity import log_bytes
 from korvet.store.contract import GONE
 from korvet.store.log import tier
+from korvet.store.log.appending.markers import Ending
 from korvet.store.log.log import Log
-from korvet.store.log.markers import Ending
-from korvet.store.log.partition import Meta, Partition
-from korvet.store.log.room import FetchRoom, PartitionRead, Want
-from korvet.store.log.source import Timed
+from korvet.store.log.memory.room import FetchRoom, PartitionRead, Want
+from korvet.store.log.partitions.source import Timed
+from korvet.store.log.reading.times import MAX_TIMESTAMP, NOTHING
+from korvet.store.log.state.partition import Meta, Partition
 from korvet.store.log.tier import Upload
-from korvet.store.log.times import MAX_TIMESTAMP, NOTHING
 from korvet.store.topics import create_topic, delete_topic, grow_topic
 from tests.store.logs import EVERYTHING, LARGE, Front, batch, codes, header, messages_held, offsets
 from tests.store.test_log_transactions import Coordinator, append, transactional
@@ -155,7 +155,7 @@ async def test_records_whose_abort_leaves_redis_meanwhile_come_from_the_segments
     one: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partition = await one.partition()
-    module = importlib.import_module("korvet.store.log.read")
+    module = importlib.import_module("korvet.store.log.reading.read")
     ask = module.aborted_within
     assert await append(one, partition, transactional(0), Coordinator(7)) == (0, 0)
     assert await one.log.mark(partition, Ending(7, 5, 1, is_commit=False)) == 0

@@ -11,7 +11,7 @@ from korvet.store.background.retention import Retention, enforce, retention_of
 from korvet.store.catalog.topic import Topic
 from korvet.store.groups.types import Offset
 from korvet.store.log import tier
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from korvet.store.log.tier import Upload
 from tests.store.logs import Front, batch
 from tests.store.sealed import index_at

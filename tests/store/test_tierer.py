@@ -15,11 +15,11 @@ import pytest
 
 from korvet.redis.client import Purpose
 from korvet.store.activity import Activity
-from korvet.store.log import replicas
 from korvet.store.log import tier as calls
-from korvet.store.log.markers import Ending
-from korvet.store.log.partition import Partition
-from korvet.store.log.room import Want
+from korvet.store.log.appending.markers import Ending
+from korvet.store.log.memory.room import Want
+from korvet.store.log.partitions import replicas
+from korvet.store.log.state.partition import Partition
 from korvet.store.memory import Reserve
 from korvet.store.topics import create_topic, delete_topic
 from korvet.tier import ownership, removal, tierer

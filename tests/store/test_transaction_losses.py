@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from korvet.errors import StoreUnavailable
 from korvet.redis.client import Purpose
 from korvet.store.background.transaction_sweep import sweep
-from korvet.store.log.markers import Ending
+from korvet.store.log.appending.markers import Ending
 from korvet.store.topics import delete_topic
 from korvet.store.transactions.transactions import Transactions
 from tests.store.logs import NAMESPACE

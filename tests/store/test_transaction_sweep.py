@@ -18,8 +18,8 @@ from korvet.store.catalog.topic import Topic
 from korvet.store.groups.groups import Groups
 from korvet.store.groups.types import CommitRequest, Offset
 from korvet.store.keys import TRANSACTION_SHARDS
-from korvet.store.log.partition import Meta
-from korvet.store.log.room import Want
+from korvet.store.log.memory.room import Want
+from korvet.store.log.state.partition import Meta
 from korvet.store.outages import Outages
 from korvet.store.transactions import hanging
 from korvet.store.transactions.transactions import Member, Transactions

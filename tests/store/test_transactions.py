@@ -13,8 +13,8 @@ from korvet.redis.client import Purpose
 from korvet.store.background.transaction_sweep import sweep
 from korvet.store.groups.groups import Groups
 from korvet.store.keys import TRANSACTION_SHARDS
-from korvet.store.log.markers import Ending
-from korvet.store.log.partition import Meta
+from korvet.store.log.appending.markers import Ending
+from korvet.store.log.state.partition import Meta
 from korvet.store.outages import Outages
 from korvet.store.topics import create_topic, delete_topic
 from korvet.store.transactions.transactions import Transactions

@@ -69,7 +69,7 @@ async def test_expected_message_wakes_at_once_and_not_again_when_it_comes(redis_
             assert await listening.wait(0) == set()
 
 
-async def test_nothing_is_expected_behind_another_message_than_the_last(redis_server: Server) -> None:
+async def test_nothing_is_expected_after_another_message_than_the_last(redis_server: Server) -> None:
     async with open_store(redis_server.url) as store:
         wakeups = Wakeups(store)
         wakeups.expect(A, b"0 1", b"0 2")

@@ -22,7 +22,7 @@ def header(api_key: int, version: int, client_id: bytes | None = b"me", tail: by
     return memoryview(struct.pack(">hhi", api_key, version, 77) + name + tail)
 
 
-def test_header_of_version_1_ends_behind_the_client_id() -> None:
+def test_header_of_version_1_ends_after_the_client_id() -> None:
     assert decode_header(header(HEARTBEAT, 0)) == RequestHeader(HEARTBEAT, 0, 77, "me", 12)
     assert decode_header(header(HEARTBEAT, 0, None)) == RequestHeader(HEARTBEAT, 0, 77, None, 10)
     assert decode_header(header(HEARTBEAT, 0, b"")).client_id == ""

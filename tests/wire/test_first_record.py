@@ -37,7 +37,7 @@ def test_large_records_are_not_opened() -> None:
         assert first_header(batch(("traceparent", b"x"), value=bytes(1 << 20), codec=codec), NAME) is None
 
 
-def test_headers_behind_a_hundred_others_are_not_looked_at() -> None:
+def test_headers_after_a_hundred_others_are_not_looked_at() -> None:
     others = [("other", b"")] * 100
     assert first_header(batch(*others[1:], ("traceparent", b"x")), NAME) == b"x"
     assert first_header(batch(*others, ("traceparent", b"x")), NAME) is None

@@ -12,6 +12,7 @@ import anyio
 from korvet.api.shared.loop_turns import SLICE, LoopTurns
 from korvet.api.shared.telemetry import Peer, Telemetry, shown
 from korvet.configs.client_metrics import Traits
+from korvet.redis.reply import in_task
 from korvet.security.protocol import Security
 from korvet.store.every import Sweeps
 
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from korvet.store.catalog.catalog import Catalog
     from korvet.store.groups.groups import Groups
     from korvet.store.keys import Namespace
-    from korvet.store.log.budget import Share
     from korvet.store.log.log import Log
-    from korvet.store.log.partition import Partition
+    from korvet.store.log.memory.budget import Share
+    from korvet.store.log.state.partition import Partition
     from korvet.store.outages import Outages
     from korvet.store.security.users import Users
     from korvet.store.transactions.transactions import Transactions
@@ -130,6 +131,9 @@ class Context:
 
     async def gathered(self, things: Sequence[T], call: Callable[[T], Awaitable[R]]) -> list[R]:
         """The results of a call for each item, some at a time, so that other requests get their turns."""
+        if len(things) == 1:
+            return [await call(things[0])]
+        await in_task()
         found: list[R] = []
         async for some in self.sliced(things, AT_ONCE):
             found += await asyncio.gather(*map(call, some))

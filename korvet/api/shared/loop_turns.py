@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Generator, Iterable, Sequence
 from typing import Final, TypeVar
 
-from korvet.redis.reply import in_task
-
 T = TypeVar("T")
 
 MOST_REPEATS: Final = 10
@@ -47,7 +45,6 @@ class LoopTurns:
 
     async def turn(self) -> None:
         """Let the loop do all its other work, and let earlier callers go first."""
-        await in_task()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         self._schedule()

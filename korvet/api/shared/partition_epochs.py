@@ -11,7 +11,7 @@ from korvet.api.shared.admin import read_failure
 from korvet.api.shared.context import Context
 from korvet.errors import DamagedLog, KorvetError
 from korvet.store.catalog.topic import Topic
-from korvet.store.log.partition import Meta, Partition
+from korvet.store.log.state.partition import Meta, Partition
 
 
 class LeaderEpoch(NamedTuple):

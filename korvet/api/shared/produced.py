@@ -27,10 +27,10 @@ from korvet.errors import Disconnect, KorvetError, StoreFull
 from korvet.redis.reply import in_task
 from korvet.store.catalog.topic import Topic
 from korvet.store.contract import GONE, RESEND, VERIFY
-from korvet.store.log.append import Appending
-from korvet.store.log.partition import Partition
-from korvet.store.log.replicas import UnconfirmedAppend
-from korvet.store.log.verification import verify_together
+from korvet.store.log.appending.append import Appending
+from korvet.store.log.appending.verification import verify_together
+from korvet.store.log.partitions.replicas import UnconfirmedAppend
+from korvet.store.log.state.partition import Partition
 from korvet.wire import requests
 from korvet.wire.batch import Refusal
 from korvet.wire.writer import Fields
@@ -154,7 +154,6 @@ async def _settled(ctx: Context, pending: Pending) -> Fields:
     try:
         code, base_offset, log_start, _ = await pending.appending
         if pending.unconfirmed is not None and code == 0:
-            await in_task()
             is_confirmed = await log.replicas.confirmed(pending.unconfirmed, pending.timeout_s)
             code = 0 if is_confirmed else NOT_ENOUGH_REPLICAS_AFTER_APPEND
     except KorvetError as error:

@@ -21,9 +21,8 @@ from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 Commit = requests.OffsetCommitRequest | requests.TxnOffsetCommitRequest
-_Part = requests.OffsetCommitRequestPartition | requests.TxnOffsetCommitRequestPartition
-Entries = dict[str, list[tuple[int, int]]]
-"""Topic -> partitions, each with its code."""
+Entries = dict[str, list[dict[str, int]]]
+"""Topic -> partitions of the answer, each with its code."""
 
 
 def may_commit(rights: Rights, group_id: str) -> bool:
@@ -40,26 +39,24 @@ def may_commit(rights: Rights, group_id: str) -> bool:
 class SortedOffsets:
     """The partitions of a request: refused ones, and ones whose offsets go to the group."""
 
+    __slots__ = ("offsets", "refused", "requested")
+
     def __init__(self) -> None:
         self.refused: Entries = {}
         self.requested: Entries = {}
         self.offsets: dict[TopicPartition, Offset] = {}
 
-    def refuse(self, topic: str, index: int, code: int) -> None:
-        """Refuse a partition; the group does not get it."""
-        self.refused.setdefault(topic, []).append((index, code))
+    def answer(self, code: int) -> Fields:
+        """The answer: refused partitions first, and each topic once, as in Kafka's.
 
-    def answers(self, code: int) -> Entries:
-        """Refused partitions first, and each topic once, as in Kafka's answer.
-
-        ``code`` is the group's. If it is not 0, each partition that went to the group gets it.
+        :param code: the group's. If it is not 0, each partition that went to the group gets it.
         """
-        if code == 0 and not self.refused:
-            return self.requested
-        topics = self.refused
         for name, entries in self.requested.items():
-            topics.setdefault(name, []).extend(entries if code == 0 else [(index, code) for index, _ in entries])
-        return topics
+            if code != 0:
+                for entry in entries:
+                    entry["error_code"] = code
+            self.refused.setdefault(name, []).extend(entries)
+        return {"topics": [{"name": name, "partitions": entries} for name, entries in self.refused.items()]}
 
 
 async def sort_offsets(ctx: Context, request: Commit, topics: Mapping[str, Topic | int]) -> SortedOffsets:
@@ -70,21 +67,34 @@ async def sort_offsets(ctx: Context, request: Commit, topics: Mapping[str, Topic
 
     :param topics: the answer of `known_topics` for the request.
     """
-    longest = _longest(ctx)
+    longest = ctx.frontend.catalog.integer(None, "offset.metadata.max.bytes")
     denied = frozenset[str]() if ctx.rights is None else await _denied(ctx, ctx.rights, request)
     result = SortedOffsets()
     count = 0
     for wanted in request.topics:
+        name = wanted.name
+        topic = topics.get(name, UNKNOWN_TOPIC_OR_PARTITION)
+        if name in denied:
+            topic = TOPIC_AUTHORIZATION_FAILED
+        elif isinstance(topic, int) and name in topics:
+            topic = COORDINATOR_NOT_AVAILABLE
         for part in wanted.partitions:
             count += 1
             if count % SLICE == 0:
                 await ctx.frontend.turns.turn()
-            _sort(result, wanted.name, topics.get(wanted.name), part, longest, denied)
+            index, metadata = part.partition_index, part.committed_metadata or ""
+            entries, code = result.requested, 0
+            if not isinstance(topic, Topic):
+                entries, code = result.refused, topic
+            elif not 0 <= index < topic.partitions:
+                entries, code = result.refused, UNKNOWN_TOPIC_OR_PARTITION
+            elif 2 * len(metadata) > longest and _utf16_length(metadata) > longest:
+                code = OFFSET_METADATA_TOO_LARGE
+            else:
+                offset = Offset(part.committed_offset, part.committed_leader_epoch, topic.id, metadata)
+                result.offsets[name, index] = offset
+            entries.setdefault(name, []).append({"partition_index": index, "error_code": code})
     return result
-
-
-def _longest(ctx: Context) -> int:
-    return ctx.frontend.catalog.integer(None, "offset.metadata.max.bytes")
 
 
 async def _denied(ctx: Context, rights: Rights, request: Commit) -> Set[str]:
@@ -106,25 +116,6 @@ def refused_offsets(request: Commit, code: int) -> Fields:
             for topic in request.topics
         ]
     }
-
-
-def _sort(
-    result: SortedOffsets, name: str, topic: Topic | int | None, part: _Part, longest: int, denied: Set[str]
-) -> None:
-    index = part.partition_index
-    if name in denied:
-        result.refuse(name, index, TOPIC_AUTHORIZATION_FAILED)
-    elif not isinstance(topic, Topic):
-        result.refuse(name, index, UNKNOWN_TOPIC_OR_PARTITION if topic is None else COORDINATOR_NOT_AVAILABLE)
-    elif not 0 <= index < topic.partitions:
-        result.refuse(name, index, UNKNOWN_TOPIC_OR_PARTITION)
-    elif _utf16_length(part.committed_metadata or "") > longest:
-        result.requested.setdefault(name, []).append((index, OFFSET_METADATA_TOO_LARGE))
-    else:
-        result.requested.setdefault(name, []).append((index, 0))
-        result.offsets[name, index] = Offset(
-            part.committed_offset, part.committed_leader_epoch, topic.id, part.committed_metadata or ""
-        )
 
 
 def _utf16_length(text: str) -> int:

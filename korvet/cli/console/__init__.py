@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from korvet.cli.options import cluster_options
-from korvet.cli.times import Duration
+from korvet.cli.ground.options import cluster_options
+from korvet.cli.ground.times import Duration
 
 if TYPE_CHECKING:
-    from korvet.cli.cluster import Cluster
+    from korvet.cli.ground.cluster import Cluster
 
 DEFAULT_LISTEN = "127.0.0.1:9080"
 

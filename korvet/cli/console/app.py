@@ -259,14 +259,14 @@ async def _failed(console: Console, request: Request, error: Exception) -> Respo
         return _error(console, request, str(error), 400)
     if isinstance(error, Busy):
         return _error(console, request, str(error), 503)
-    is_unasked = isinstance(error, BrokerError) and error.code is None
+    is_unreachable = isinstance(error, BrokerError) and error.code is None
     is_away = isinstance(error, BrokerError) and may_pass(error)
-    if is_unasked:
+    if is_unreachable:
         console.complaints.say(
             f"the console's pages show nothing: {error}. If the broker runs, see its own log: it may have no more "
             "connections left"
         )
-    return _error(console, request, str(error), 503 if is_unasked or is_away else 404, is_away=is_away)
+    return _error(console, request, str(error), 503 if is_unreachable or is_away else 404, is_away=is_away)
 
 
 def _error(console: Console, request: Request, problem: str, status: int, *, is_away: bool = False) -> Response:

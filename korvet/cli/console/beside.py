@@ -1,6 +1,7 @@
 """The console on a front-end's HTTP port: ``python -m korvet.cli.console.beside``, which ``korvet serve`` starts.
 
 The first line of its stdin has its settings. It ends on SIGTERM, and when stdin closes because its front-end is gone.
+Then nobody else removes the directory of its socket.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
-from korvet.cli.cluster import Cluster, named_cluster, read_properties
 from korvet.cli.console.sources import Sources
 from korvet.cli.console.start import LOOPBACK, Way, show
+from korvet.cli.ground.cluster import Cluster, named_cluster, read_properties
 from korvet.cli.kafka.address import Address
 from korvet.errors import ConfigError, KorvetError
 from korvet.security.protocol import Security
@@ -105,20 +108,23 @@ def main() -> int:
     order: dict[str, Any] = json.loads(sys.stdin.readline())
     settings = ServeSettings.from_json(order["settings"])
     configure_logging(settings.log_level, settings.log_format)
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
     assert settings.metrics is not None
-    try:
-        way, cluster = _way(settings, order["bootstrap"], order["redis_url"], "console")
-        with socket.socket(fileno=order["descriptor"]) as listening:
+    with socket.socket(fileno=order["descriptor"]) as listening:
+        threading.Thread(target=_end_with_stdin, args=(Path(listening.getsockname()),), daemon=True).start()
+        try:
+            way, cluster = _way(settings, order["bootstrap"], order["redis_url"], "console")
             show(way, cluster, Address(*settings.metrics), listening)
-    except KorvetError as error:
-        sys.stderr.write(f"korvet: the console cannot be shown: {error}\n")
-        return 1
+        except KorvetError as error:
+            sys.stderr.write(f"korvet: the console cannot be shown: {error}\n")
+            return 1
     return 0
 
 
-def _end_with_stdin() -> None:
+def _end_with_stdin(path: Path) -> None:
     sys.stdin.read()
+    with suppress(OSError):
+        path.unlink()
+        path.parent.rmdir()
     os.kill(os.getpid(), signal.SIGTERM)
 
 

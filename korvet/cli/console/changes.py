@@ -19,7 +19,7 @@ from korvet.cli.kafka.endings import abort_open, fence
 from korvet.cli.kafka.groups import chosen_members, delete_group, deletion_hindrance, existing_group, remove_member
 from korvet.cli.kafka.offsets import TopicPartition
 from korvet.cli.kafka.reset import Goal, Reset, execute_reset, parse_time, plan_reset, reset_hindrance
-from korvet.cli.repair import Damage, corrupt_entry, remove_entry
+from korvet.cli.redis.repair import Damage, corrupt_entry, remove_entry
 from korvet.store.keys import Namespace
 
 GOALS: Final = {

@@ -24,7 +24,7 @@ MOST_ROWS: Final = 200_000
 class _Kept(NamedTuple):
     """A list, and the time of its request."""
 
-    asked_at: float
+    listed_at: float
     found: Sequence[Any]
     rows: int
 
@@ -41,7 +41,7 @@ class Lists:
         """A kept list; None if there is none."""
         with self._lock:
             kept = self._kept.get((visitor, kind))
-            return kept.found if kept is not None and self._clock() - kept.asked_at < FRESH_S else None
+            return kept.found if kept is not None and self._clock() - kept.listed_at < FRESH_S else None
 
     def keep(self, visitor: str, kind: str, found: Sequence[Any], rows: int) -> None:
         """Keep a list instead of the oldest ones; one that is too large alone is not kept."""

@@ -19,7 +19,7 @@ from korvet.cli.kafka.consume import BROKER_FINDS_CORRUPT, Cursor, Gone, Item, R
 from korvet.cli.kafka.offsets import TopicPartition, log_limits, offsets_at
 from korvet.cli.kafka.records import Record
 from korvet.cli.kafka.topics import chosen_partitions
-from korvet.cli.repair import Damage
+from korvet.cli.redis.repair import Damage
 from korvet.errors import KorvetError
 
 STARTS: Final = ("end", "start", "offset", "time")

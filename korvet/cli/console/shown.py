@@ -6,10 +6,10 @@ import json
 import re
 from typing import Final, NamedTuple
 
-from korvet.cli.formats import shown_time
+from korvet.cli.ground.output import printable
 from korvet.cli.kafka.offsets import TopicPartition
 from korvet.cli.kafka.records import Headers, Record
-from korvet.cli.output import printable
+from korvet.cli.records.formats import shown_time
 
 LIST_CHARACTERS: Final = 4_000
 """Of a key or a value in a list; the record's own page shows up to `PAGE_CHARACTERS`."""

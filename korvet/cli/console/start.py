@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 import click
 from starlette.types import ASGIApp
 
-from korvet.cli.cluster import Cluster
 from korvet.cli.console.app import make_app
 from korvet.cli.console.clients import ANSWERS_WITHIN_S, Clients
 from korvet.cli.console.guard import loopback_hosts
 from korvet.cli.console.login import Logins, cookie_name
 from korvet.cli.console.sources import Sources
 from korvet.cli.console.visitors import IDLE_S, Sessions, Visitor
+from korvet.cli.ground.cluster import Cluster
 from korvet.cli.kafka.address import Address, parse_addresses
 from korvet.errors import ConfigError, KorvetError
 from korvet.metrics.hosts import public_hosts

@@ -26,7 +26,6 @@ from korvet.cli.console.lake import read_report, shown_age
 from korvet.cli.console.paging import page_of, query
 from korvet.cli.console.records import MOST_PARTITIONS, MOST_SHOWN, STARTS, Found, Wanted, find_records, one_record
 from korvet.cli.console.sources import Sources
-from korvet.cli.formats import shown_time
 from korvet.cli.kafka.acls import KafkaRules
 from korvet.cli.kafka.archived import archived_positions
 from korvet.cli.kafka.client import Client
@@ -39,6 +38,7 @@ from korvet.cli.kafka.reset import parse_time
 from korvet.cli.kafka.topics import Setting, broker_settings, describe_settings, list_topics
 from korvet.cli.kafka.transactions import describe_transaction, list_transactions
 from korvet.cli.kafka.users import KafkaUsers
+from korvet.cli.records.formats import shown_time
 from korvet.errors import KorvetError
 from korvet.security.acl import AclFilter, Operation, PatternType, Permission, ResourceType
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields
 from functools import cache
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Final, NamedTuple
 
+from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 from kio.serial.errors import DecodeError, SerialError
 
 from korvet.errors import KorvetError
-from korvet.wire.writer import Fields, compiled, run
+from korvet.wire.schema import element_of
+from korvet.wire.writer import Fields, compiled, default_of, run
 
 MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
 _PIECE_BYTES: Final = 1 << 20
@@ -49,10 +54,49 @@ def request(api: str, version: int, **fields: Any) -> Request:
     return Request(schema(api, version, "Request"), fields)
 
 
+@cache
+def answer_class(api: str, version: int) -> Any:
+    """kio's class of an API's answers. A field that only later versions have is at its default, as in Kafka."""
+
+    def default(part: Any, name: str) -> Any:
+        try:
+            return _defaults(api)[type(part).__name__, name]
+        except KeyError:
+            raise AttributeError(f"{type(part).__name__} of {api} has no {name} in any version") from None
+
+    answer = schema(api, version, "Response")
+    for part in _parts(answer):
+        part.__getattr__ = default
+    return answer
+
+
+@cache
+def _defaults(api: str) -> Mapping[tuple[str, str], Any]:
+    """The defaults of the fields of an API's newest answers, by the names of their classes and their own."""
+    versions = iter_modules(import_module(f"kio.schema.{api}").__path__)
+    newest = schema(api, max(int(version.name[1:]) for version in versions), "Response")
+    found = {(part.__name__, field.name): _default_of(field) for part in _parts(newest) for field in fields(part)}
+    return {names: default for names, default in found.items() if default is not MISSING}
+
+
+def _default_of(field: Field[Any]) -> Any:
+    if field.metadata.get("kafka_type") == "error_code":
+        return ErrorCode.none
+    return default_of(field) if field.default is MISSING else field.default
+
+
+def _parts(entity: Any) -> Iterator[Any]:
+    """A class of kio's, and those of its fields."""
+    yield entity
+    for field in fields(entity):
+        if (element := element_of(field.type)) is not None:
+            yield from _parts(element)
+
+
 def answer_to(request: Request) -> Any:
     """The class of a request's answers."""
     _, _, api, version, _ = request.schema.__module__.split(".")
-    return schema(api, int(version[1:]), "Response")
+    return answer_class(api, int(version[1:]))
 
 
 def encode(request: Request, correlation_id: int, client_id: str) -> bytes:

@@ -82,7 +82,7 @@ def list_groups(client: Client, states: Iterable[str] = (), types: Collection[st
         answer = client.ask(message, node)
         check(answer.error_code, "list of groups")
         for item in answer.groups:
-            type_ = getattr(item, "group_type", CLASSIC_TYPE).lower()
+            type_ = item.group_type.lower() or CLASSIC_TYPE
             if not types or type_ in types:
                 found[item.group_id] = ListedGroup(
                     group=item.group_id, state=item.group_state, protocol_type=item.protocol_type, type=type_
@@ -133,7 +133,7 @@ def _described(client: Client, api: str, version: int, group: str) -> Any:
     """An API's entry for a group, which may have the code for an unknown group."""
     (found,) = client.ask_coordinator(group, describing(api, version, (group,))).groups
     if found.error_code is not ErrorCode.group_id_not_found:
-        check(found.error_code, f"group {group!r}", getattr(found, "error_message", None))
+        check(found.error_code, f"group {group!r}", found.error_message)
     return found
 
 
@@ -151,8 +151,7 @@ def _consumer_group(described: Any) -> Group:
 
 
 def _consumer_member(member: Any) -> Member:
-    type_ = getattr(member, "member_type", _UNKNOWN_MEMBER_TYPE)
-    protocol = CLASSIC_TYPE if type_ == _CLASSIC_MEMBER else CONSUMER_TYPE
+    protocol = CLASSIC_TYPE if member.member_type == _CLASSIC_MEMBER else CONSUMER_TYPE
     return Member(
         id=member.member_id,
         instance_id=member.instance_id,
@@ -161,7 +160,7 @@ def _consumer_member(member: Any) -> Member:
         assignment=_assigned(member.assignment),
         target=_assigned(member.target_assignment),
         epoch=int(member.member_epoch),
-        protocol=None if type_ == _UNKNOWN_MEMBER_TYPE else protocol,
+        protocol=None if member.member_type == _UNKNOWN_MEMBER_TYPE else protocol,
     )
 
 
@@ -250,9 +249,10 @@ def remove_member(client: Client, group: str, member: Member) -> None:
     left: dict[str, Any] = {"member_id": member.id, "group_instance_id": member.instance_id, "reason": _REASON}
     if member.protocol == CONSUMER_TYPE:
         left |= {"member_epoch": _LEAVES, "instance_id": member.instance_id, "topic_partitions": None}
-        found = client.ask_coordinator(group, request("consumer_group_heartbeat", 0, group_id=group, **left))
+        answer = client.ask_coordinator(group, request("consumer_group_heartbeat", 0, group_id=group, **left))
+        code, message = answer.error_code, answer.error_message
     else:
         answer = client.ask_coordinator(group, request("leave_group", 5, group_id=group, members=[left]))
         check(answer.error_code, f"group {group!r}")
-        (found,) = answer.members
-    check(found.error_code, f"member {member.id!r} of group {group!r}", getattr(found, "error_message", None))
+        ((code, message),) = [(one.error_code, None) for one in answer.members]
+    check(code, f"member {member.id!r} of group {group!r}", message)

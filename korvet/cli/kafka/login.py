@@ -35,7 +35,7 @@ def password_login(mechanism: str, user: str, password: str) -> Login:
 
     def begin() -> Exchange:
         if mechanism == "PLAIN":
-            return _told_once(f"\0{user}\0{password}".encode())
+            return _one_message(f"\0{user}\0{password}".encode())
         return scram_exchange(mechanism, user, password)
 
     return Login(mechanism=mechanism, who=f"user {user!r}", begin=begin)
@@ -50,7 +50,7 @@ def token_login(path: Path) -> Login:
     return Login(mechanism="OAUTHBEARER", who=f"the token of {path}", begin=begin)
 
 
-def _told_once(message: bytes) -> Exchange:
+def _one_message(message: bytes) -> Exchange:
     yield message
 
 

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.errors import check
 from korvet.cli.kafka.framing import Request, request
-from korvet.cli.user_facts import User
+from korvet.cli.kafka.user_facts import User
 from korvet.security.salted import salted_password
 from korvet.security.scram import TYPES, new_salt
 from korvet.store.security.users import CredentialKey

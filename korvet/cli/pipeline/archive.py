@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli.options import as_json, isolation_option
-from korvet.cli.output import say_error, show_json, show_table
+from korvet.cli.ground.options import as_json, isolation_option
+from korvet.cli.ground.output import say_error, show_json, show_table
+from korvet.cli.ground.times import Duration
 from korvet.cli.pipeline.options import Common, common, lake, metrics_port, pairs, schema_registry
-from korvet.cli.times import Duration
 from korvet.errors import KorvetError
 
 if TYPE_CHECKING:

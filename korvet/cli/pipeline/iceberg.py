@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import click
 
-from korvet.cli.options import as_json
-from korvet.cli.output import say_error, show_json, show_table
+from korvet.cli.ground.options import as_json
+from korvet.cli.ground.output import say_error, show_json, show_table
 from korvet.cli.pipeline.options import Common, common, lake
 
 _FAILED = 1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from korvet.cli.options import as_json
-from korvet.cli.output import say_error, show_json, show_table
+from korvet.cli.ground.options import as_json
+from korvet.cli.ground.output import say_error, show_json, show_table
+from korvet.cli.ground.times import Duration
 from korvet.cli.pipeline.options import Common, common, lake
-from korvet.cli.times import Duration
 
 _FAILED, _WORK_IS_LEFT = 1, 130
 _S_PER_HOUR = 3600

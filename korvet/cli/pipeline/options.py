@@ -11,8 +11,8 @@ from typing import Any, Final, cast
 
 import click
 
-from korvet.cli.cluster import Cluster
-from korvet.cli.options import Function, cluster_options
+from korvet.cli.ground.cluster import Cluster
+from korvet.cli.ground.options import Function, cluster_options
 from korvet.cli.serve import parse_address
 
 _FILE: Final = "korvet.pipeline"

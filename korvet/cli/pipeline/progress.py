@@ -83,8 +83,8 @@ def replay_progress(common: Common) -> Iterator[Callable[[ReplayProgress], None]
     with Progress(*columns, console=_console()) as bars:
         bar = bars.add_task("replay", total=None, rate=0.0)
 
-        def show(told: ReplayProgress) -> None:
-            bars.update(bar, completed=told.records, total=told.total, rate=told.records_per_s)
+        def show(state: ReplayProgress) -> None:
+            bars.update(bar, completed=state.records, total=state.total, rate=state.records_per_s)
 
         yield show
 
@@ -132,13 +132,13 @@ def _log_batch(batch: ArchiveProgress) -> None:
     )
 
 
-def _log_replay(told: ReplayProgress) -> None:
+def _log_replay(state: ReplayProgress) -> None:
     log.info(
         "replayed",
-        replay=told.name,
-        records=told.records,
-        total=told.total,
-        records_per_s=round(told.records_per_s, 1),
+        replay=state.name,
+        records=state.records,
+        total=state.total,
+        records_per_s=round(state.records_per_s, 1),
     )
 
 

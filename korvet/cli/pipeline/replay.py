@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from korvet.cli.options import Function, as_json
-from korvet.cli.output import show_json
+from korvet.cli.ground.options import Function, as_json
+from korvet.cli.ground.output import show_json
+from korvet.cli.ground.times import Time
 from korvet.cli.pipeline.options import Common, common, lake
-from korvet.cli.times import Time
 
 _WORK_IS_LEFT = 130
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from korvet.cli.options import as_json
-from korvet.cli.output import say_note, show_json, show_table
+from korvet.cli.ground.options import as_json
+from korvet.cli.ground.output import say_note, show_json, show_table
+from korvet.cli.ground.times import Duration, Time
 from korvet.cli.pipeline.options import Common, common, lake
-from korvet.cli.times import Duration, Time
 from korvet.errors import KorvetError
 from korvet.unknown import total
 

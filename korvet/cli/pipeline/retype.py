@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from korvet.cli.options import as_json
-from korvet.cli.output import show_json, show_table
+from korvet.cli.ground.options import as_json
+from korvet.cli.ground.output import show_json, show_table
 from korvet.cli.pipeline.archive import schema_text
 from korvet.cli.pipeline.options import Common, common, lake, schema_registry
 

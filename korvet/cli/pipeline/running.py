@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 import click
 
-from korvet.cli.output import say_note
+from korvet.cli.ground.output import say_note
 from korvet.cli.pipeline.options import Common
 from korvet.errors import KorvetError
 
@@ -223,19 +223,19 @@ def stoppable() -> Iterator[threading.Event]:
     the signal met just before a long wait.
     """
     stop = threading.Event()
-    signals, told = socket.socketpair()
-    told.setblocking(False)
+    signals, waking = socket.socketpair()
+    waking.setblocking(False)
     follower = threading.Thread(target=_follow, args=(signals, stop), name="signals", daemon=True)
     follower.start()
     before = {number: signal.signal(number, lambda number, frame: None) for number in _SIGNALS}
-    former = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    former = signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
     try:
         yield stop
     finally:
         signal.set_wakeup_fd(former)
         for number, handler in before.items():
             signal.signal(number, handler)
-        told.close()
+        waking.close()
         follower.join()
         signals.close()
 

@@ -15,9 +15,9 @@ from korvet.metrics.rounds.pace import Pace
 from korvet.metrics.samples import Samples
 from korvet.redis.client import Purpose
 from korvet.store.groups.types import TopicPartition
-from korvet.store.log.epochs import parse_epochs
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Meta, Partition
+from korvet.store.log.state.epochs import parse_epochs
+from korvet.store.log.state.partition import Meta, Partition
 
 _SLICE: Final = 50
 _FIELDS: Final = ("topic_id", "start", "end", "epoch", "epochs", "first_open", "totals")

@@ -43,7 +43,7 @@ class Lane:
     @property
     def needs_ends(self) -> bool:
         """True if the topic's ends must be requested from the broker."""
-        return not self._is_through and self.running is None and self._wanted is None
+        return not self._is_through and self._wanted is None
 
     def want(self, ends: Ends | PipelineError) -> None:
         """Take the broker's answer."""

@@ -135,13 +135,13 @@ def _report(job: Job, positions: Positions, began: float, progress: Callable[[Re
         now = records(positions.read(job.all_partitions, note.topic_id, timeout_s=2.0))
     except BrokerUnreachable:
         return
-    told = ReplayProgress(
+    state = ReplayProgress(
         name=job.plan.target.name,
         records=now,
         total=job.total,
         records_per_s=(now - records(job.before)) / max(time.monotonic() - began, EVERY_S),
     )
-    progress(told)
+    progress(state)
 
 
 def _stop(job: Job, broker: Broker, running: Future[list[Row]], tag: str, within_s: float) -> None:

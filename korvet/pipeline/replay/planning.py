@@ -16,11 +16,12 @@ from korvet.pipeline.broker import Broker, Topic
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import Lake
+from korvet.pipeline.plan.judged import Judged, row_bytes, statistics_of_files
 from korvet.pipeline.replay import task
 from korvet.pipeline.replay.carrying import Job, records
 from korvet.pipeline.replay.config import ReplayConfig
 from korvet.pipeline.replay.handing import Batches
-from korvet.pipeline.replay.judging import Judged, judge, listed, row_bytes, statistics_of_files
+from korvet.pipeline.replay.judging import judge, listed
 from korvet.pipeline.replay.positions import Note, Positions, Progress
 from korvet.pipeline.replay.sending import TakenOver, Target
 from korvet.pipeline.replay.table import SPARK_ERRORS, Table, behind, chosen, open_table, read
@@ -215,8 +216,8 @@ def _looked(
     try:
         files = listed(table) if may_be_small else []
         is_told = may_be_small and config.is_whole and not starts and subject.version == table.newest
-        told = statistics_of_files(files) if is_told else None
-        judged = judge(rows) if told is None else told
+        known = statistics_of_files(files) if is_told else None
+        judged = judge(rows) if known is None else known
     except SPARK_ERRORS as error:
         raise PipelineError(
             f"{table.path} cannot be read ({failure(error)}); restore it, or name another version: the newest is "

@@ -10,8 +10,8 @@ import structlog
 
 from korvet.pipeline.broker import Broker, Topic
 from korvet.pipeline.errors import PipelineError, UnknownTopic
+from korvet.pipeline.plan.judged import Judged
 from korvet.pipeline.replay.config import ReplayConfig
-from korvet.pipeline.replay.judging import Judged
 from korvet.pipeline.replay.positions import GROUP_PREFIX
 from korvet.pipeline.reported import ARCHIVE_GROUP
 

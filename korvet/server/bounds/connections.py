@@ -30,7 +30,7 @@ from korvet.server.bounds.stalled_requests import Queueing, StalledRequests
 from korvet.server.bounds.unread import Answered, Unread
 from korvet.server.ground.settings import ServerLimits
 from korvet.server.ground.tracing import Tracing
-from korvet.store.log.budget import AnswerBudget
+from korvet.store.log.memory.budget import AnswerBudget
 from korvet.wire.frames import SCRATCH_BYTES
 
 log = structlog.get_logger()
@@ -240,11 +240,20 @@ class Connections:
         self.paused.discard(connection)
         self.unread.discard(connection)
         self.large_frames.leave(connection)
-        if not self.open_connections and self._draining:
+        self._note_empty()
+
+    def _note_empty(self) -> None:
+        if self._draining and self.is_empty:
             self._empty.set()
+
+    @property
+    def is_empty(self) -> bool:
+        """True without connections, and without requests of clients that have left."""
+        return not (self.open_connections or self.charged_bytes)
 
     def let_read(self) -> None:
         """Resume reading from paused connections, if the process is below its bound."""
+        self._note_empty()
         if self.paused and not self.is_overloaded:
             waiting, self.paused = self.paused, set()
             for connection in waiting:

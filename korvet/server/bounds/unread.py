@@ -1,8 +1,8 @@
 """Connections whose clients do not read their answers, and so hold memory that others need.
 
-An answer that a client has not taken counts against the bound on answers (`korvet.store.log.budget`). While others wait
-for memory, or the bound is exceeded, connections that stand still are cut off, until enough memory is free. A
-connection stands still if its client took less than a sixtieth of an answer, or less than 32 KiB, in ``stall_s``.
+An answer that a client has not taken counts against the bound on answers (`korvet.store.log.memory.budget`). While
+others wait for memory, or the bound is exceeded, connections that stand still are cut off, until enough memory is free.
+A connection stands still if its client took less than a sixtieth of an answer, or less than 32 KiB, in ``stall_s``.
 """
 
 from __future__ import annotations

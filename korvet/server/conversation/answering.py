@@ -4,7 +4,7 @@ The API of a request says when its handler begins (`korvet.api.Start`):
 
 - pipelined: when the request arrives, unless one ahead of it holds it back. A request holds back the pipelined ones
   after it from its first step, if that does not send its commands, until it has its answer.
-- if alone: when the request arrives, if no other one is in flight.
+- if alone: when the request arrives, if no other one is in flight, and the connection does not pause.
 - in turn: when the request is the first, so no request that may wait overtakes another.
 
 A handler that begins on arrival is stepped without a task, by each reply of Redis. When it has ended, and its request
@@ -104,11 +104,15 @@ class Answering:
             if self._held_back or not self._begin(request):
                 self._held_back += 1
         elif request.api is not None and request.api.start is IF_ALONE and not (self.requests or request.header):
-            request.begin(self._moved)
+            conversation = self._conversation
+            if conversation.takes and conversation.begins:
+                request.begin(self._moved)
         self.requests.append(request)
         self.charged_bytes += request.charge
         self._connections.charged_bytes += request.charge
-        if request.stage is not CALLING:
+        if request.stage is ENDED:
+            self._moved(request)
+        elif request.stage is not CALLING:
             self.wake()
 
     def _meter(self, request: Request, meters: Meters, size_bytes: int) -> None:
@@ -242,11 +246,9 @@ class Answering:
         return metering.throttled(answer)
 
     def _write(self, queued: Request, frame: Buffers) -> None:
-        notes, is_last = queued.notes, len(self.requests) == 1
-        if notes is None:
-            self._answers.write(frame, is_last=is_last)
-        else:
-            notes.sent(self._answers.write(frame, is_last=is_last))
+        size_bytes = self._answers.write(frame, is_last=len(self.requests) == 1)
+        if queued.notes is not None:
+            queued.notes.sent(size_bytes)
 
     def _failed(self, queued: Request, api: Api, context: Context, error: Exception) -> None:
         """Answer a failed request with an error code if its response has a field for one, else close the connection."""
@@ -317,8 +319,11 @@ class Answering:
 
     @property
     def has_unanswered(self) -> bool:
-        """True if a request without an answer has not sent its commands yet: its client may have left already."""
-        return self._held_back > 0 and any(one.is_held_back and one.is_unanswered for one in self.requests)
+        """True if a request that gets no answer is not done: its client may have left already.
+
+        One whose commands are sent may have to send them again, for example because a slot moves.
+        """
+        return any(one.is_unanswered and one.stage is not ENDED for one in self.requests)
 
     def discard(self) -> None:
         """Drop all requests unanswered, and the reference to the connection, which refers to this object."""

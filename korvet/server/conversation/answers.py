@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.errors import StoreFull, StoreUnavailable
 from korvet.server.conversation.states import Conversation
-from korvet.store.log.budget import Share
+from korvet.store.log.memory.budget import Share
 
 _WRITE_BUFFER_BYTES = 1 << 20
 _RECORD_BYTES = 16 << 10

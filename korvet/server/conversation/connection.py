@@ -243,8 +243,9 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def _has_room(self) -> bool:
         """True below all bounds: its own, its share of the batches in flight to Redis, and the process's."""
-        limits, queue, connections = self.connections.limits, self.answering, self.connections
-        if queue.charged_bytes > limits.connection_bytes or connections.is_overloaded:
+        queue, connections = self.answering, self.connections
+        limits = connections.limits
+        if queue.charged_bytes > limits.connection_bytes or connections.charged_bytes > limits.process_bytes:
             return False
         return queue.produced_bytes <= limits.produce_share_bytes or connections.produced_bytes <= limits.produce_bytes
 

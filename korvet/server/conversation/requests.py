@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.loop_turns import LoopTurns
 from korvet.api.shared.telemetry import Peer
 from korvet.metrics.requests import RequestFigures
-from korvet.redis.reply import Reply, stepping
+from korvet.redis.reply import Reply
 from korvet.security.principal import ANONYMOUS
 from korvet.security.rights import Rights
 from korvet.security.sasl import Login
@@ -25,7 +26,7 @@ from korvet.server.conversation import unserved
 from korvet.server.conversation.metering import Metering
 from korvet.server.conversation.notes import Notes
 from korvet.server.ground.tracing import Trace
-from korvet.store.log.budget import Share
+from korvet.store.log.memory.budget import Share
 from korvet.wire.codec import RequestHeader, decode_header, decode_request
 from korvet.wire.requests import Entity
 from korvet.wire.schema import API_VERSIONS_KEY, has_top_level_error, is_known
@@ -66,7 +67,7 @@ class Request:
     """
 
     __slots__ = (
-        "_moved", "_reply", "_steps", "answer", "answer_frame", "api", "charge", "context", "correlation_id", "error",
+        "_awaited", "_moved", "_steps", "answer", "answer_frame", "api", "charge", "context", "correlation_id", "error",
         "frame", "header", "is_held_back", "metering", "notes", "request", "stage", "writing",
     )  # fmt: skip
     answer: Answer
@@ -78,14 +79,16 @@ class Request:
     frame: bytes | memoryview
     """Its bytes, if it has a header."""
     _steps: Coroutine[Any, Any, Answer]
-    _reply: Reply
-    _moved: Callable[[Request], None]
+    _awaited: Any
+    """The future that its last step waits for; None if it waits only for its turn in the task."""
 
-    def __init__(self, correlation_id: int, charge: int) -> None:
+    def __init__(
+        self, correlation_id: int, charge: int, api: Api | None = None, context: Context | None = None
+    ) -> None:
         self.correlation_id = correlation_id
         self.charge = charge
-        self.api: Api | None = None
-        self.context: Context | None = None
+        self.api = api
+        self.context = context
         self.request: Entity | None = None
         self.header: RequestHeader | None = None
         self.notes: Notes | None = None
@@ -93,58 +96,53 @@ class Request:
         self.metering: Metering | None = None
         """What it uses of its client's quotas; None without quotas."""
         self.stage = QUEUED
-        self.is_held_back = False
+        self.is_held_back = api is not None and api.start is PIPELINED
         """True if it may be pipelined, and has not begun, or goes on in a task since its first step."""
         self.error: Exception | None = None
         """The exception of its failed handler."""
+        self._moved: Callable[[Request], None] | None = None
+        """Called after each step but the first."""
 
     def begin(self, moved: Callable[[Request], None]) -> None:
         """Run its handler to the first wait.
 
         :param moved: is called after each further step. It never raises.
         """
-        self._moved = moved
         self._begin()
         self._step()
+        self._moved = moved
 
     def _begin(self) -> None:
         assert self.api is not None and self.context is not None and self.request is not None
         handle = self.api.handle if self.metering is None else self.metering.handle
         self._steps = handle(self.context, self.request)
-        self.stage = IN_TASK
-
-    def _go_on(self) -> None:
-        """Resume the handler after the reply that it awaited."""
-        self._step()
-        self._moved(self)
+        self.stage, self._awaited = IN_TASK, None
 
     def _step(self) -> None:
-        """Run its handler to its next wait."""
-        steps, was, stepping[0] = self._steps, stepping[0], True
+        """Run its handler to its next wait: at first, and after each reply that it awaited."""
+        steps = self._steps
         try:
-            reply = steps.send(None) if self.metering is None else self.metering.call(steps.send, None)
-            if reply is None:
-                self.stage = IN_TASK
-            elif isinstance(reply, Reply) and reply.then is None:
-                # As a task does, or the reply would refuse to be awaited.
-                reply._asyncio_future_blocking = False
-                reply.then = self._go_on
-                self.stage, self._reply = CALLING, reply
-            else:
-                steps.close()
-                raise RuntimeError(f"{steps} waits for {reply} outside of a task")
+            awaited = steps.send(None) if self.metering is None else self.metering.call(steps.send, None)
+            if awaited is not None:
+                # As a task does, or others could not await it.
+                awaited._asyncio_future_blocking = False
+            self.stage, self._awaited = IN_TASK, awaited
+            if isinstance(awaited, Reply) and awaited.then is None:
+                self.stage, awaited.then = CALLING, self._step
         except StopIteration as end:
             self.stage, self.answer = ENDED, end.value
         except asyncio.CancelledError:
             self.fail(RuntimeError("a call of the request was cancelled"))
         except Exception as error:
             self.fail(error)
-        finally:
-            stepping[0] = was
+        if self._moved is not None:
+            self._moved(self)
 
     def __await__(self) -> Generator[Any, None, Answer]:
         if self.stage is QUEUED:
             self._begin()
+        elif self._awaited is not None:
+            return _after(self._awaited, self._steps)
         return self._steps.__await__()
 
     def end(self, answer: Answer) -> None:
@@ -159,7 +157,10 @@ class Request:
         """Drop it without an answer."""
         self.error = None
         if self.stage is CALLING:
-            self._reply.then = None
+            self._awaited.then = None
+        elif self.stage is IN_TASK and self._awaited is not None and not isinstance(self._awaited, Reply):
+            # As the end of a task does.
+            self._awaited.cancel()
         if self.stage in (CALLING, IN_TASK):
             self._steps.close()
 
@@ -181,6 +182,16 @@ class Request:
     def is_unanswered(self) -> bool:
         """True if its client wants no answer, as for a Produce with acks=0."""
         return getattr(self.request, "acks", None) == 0
+
+
+def _after(awaited: asyncio.Future[Any], steps: Coroutine[Any, Any, Answer]) -> Generator[Any, None, Answer]:
+    """The further steps of a coroutine, in a task, after the future for which it waits."""
+    if not awaited.done():
+        awaited._asyncio_future_blocking = True
+        # The coroutine itself gets the future's exception.
+        with suppress(Exception):
+            yield awaited
+    return (yield from steps.__await__())
 
 
 class Seen(NamedTuple):
@@ -261,16 +272,13 @@ class Headers:
         seen = self._seen
         if frame[:4] != seen.key_and_version or frame[8 : seen.header.body_at] != seen.client_id_and_tags:
             seen = self._see(frame)
-        request = Request(_read_correlation_id(frame, 4)[0], len(frame) + CHARGE_BYTES)
         api = seen.api
-        if api is None or seen.context is None:
+        request = Request(_read_correlation_id(frame, 4)[0], len(frame) + CHARGE_BYTES, api, seen.context)
+        if api is None:
             request.stage, request.answer_frame = ENDED, self._unserved(request.correlation_id)
             return None if request.answer_frame is None else request
-        request.api = api
-        request.context = seen.context
         if seen.is_noted:
             request.notes = Notes(seen.figures, None if self._connections.tracing is None else Trace())
-        request.is_held_back = api.start is PIPELINED
         if len(frame) > _LARGE_BYTES and not request.is_held_back:
             request.header, request.frame = seen.header, frame
         elif api.is_repeated:

@@ -20,8 +20,8 @@ from korvet.security.protocol import ClientAuth, NamespaceFrom, Security
 from korvet.security.tls import TlsFiles, tls_problem
 from korvet.server.ground.host_pattern import HostPattern
 from korvet.server.ground.machine import memory_bytes
-from korvet.store.log.budget import DEFAULT_BUDGET_BYTES
-from korvet.store.log.shared import DEFAULT_CACHE_BYTES
+from korvet.store.log.memory.budget import DEFAULT_BUDGET_BYTES
+from korvet.store.log.partitions.shared import DEFAULT_CACHE_BYTES
 from korvet.store.registry import DEFAULT_LISTENER
 
 _WILDCARDS = {"", "0.0.0.0", "::"}

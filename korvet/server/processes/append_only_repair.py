@@ -28,6 +28,8 @@ from korvet.server.processes.append_only_file import DIRECTORY
 
 _MANIFEST = "appendonly.aof.manifest"
 _START_S = 10.0
+_SLOWEST_BYTES_PER_S = 10 << 20
+"""The slowest disk from which a snapshot is checked."""
 _LONGEST_LINE = 64
 _MOST_ARGUMENTS = 1 << 20
 _APPENDED = re.compile(rb"\r\nXADD\r\n\$\d+\r\n(korvet:\{[^{}\r]+\}:log)\r\n\$\d+\r\n(\d+)-\d+\r\n", re.IGNORECASE)
@@ -138,7 +140,13 @@ def _mapped(path: Path) -> Iterator[mmap.mmap | bytes]:
 
 def _check_base(base: Path, binary: Path) -> None:
     # Called by another name, Valkey's server is one of its checking tools.
-    checked = subprocess.run(["valkey-check-rdb", str(base)], executable=binary, capture_output=True, check=False)
+    command, within_s = ["valkey-check-rdb", str(base)], _START_S + base.stat().st_size / _SLOWEST_BYTES_PER_S
+    try:
+        checked = subprocess.run(command, executable=binary, capture_output=True, check=False, timeout=within_s)
+    except subprocess.TimeoutExpired:
+        raise KorvetError(
+            f"the check of {base} took longer than {within_s:.0f} s; see whether the disk is healthy, and try again"
+        ) from None
     if checked.returncode != 0:
         raise KorvetError(
             f"{base} is damaged. It is a snapshot and cannot be cut: restore a backup of the data directory"

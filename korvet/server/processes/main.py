@@ -90,7 +90,7 @@ def _refuse(settings: ServeSettings, error: KorvetError) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Redis:
-    """The Redis of this broker: its URL, and the embedded server behind it, if there is one."""
+    """The Redis of this broker: its URL, and the embedded server, if it runs one."""
 
     url: str
     embedded: Embedded | None

@@ -72,7 +72,7 @@ class Server(Connections):
         for connection in list(self.open_connections):
             connection.drain()
         with anyio.move_on_after(self.limits.drain_s):
-            if self.open_connections:
+            if not self.is_empty:
                 await self._empty.wait()
         if self.open_connections:
             log.warning("connections cut off at the end of the drain", count=len(self.open_connections))

@@ -39,9 +39,9 @@ from korvet.store.every import Sweeps
 from korvet.store.groups.archived import ARCHIVE_GROUP
 from korvet.store.groups.groups import Groups
 from korvet.store.keys import LOBBY, Namespace
-from korvet.store.log.budget import AnswerBudget
 from korvet.store.log.log import Log
-from korvet.store.log.shared import Shared
+from korvet.store.log.memory.budget import AnswerBudget
+from korvet.store.log.partitions.shared import Shared
 from korvet.store.outages import Outages
 from korvet.store.registry import SweepTurn
 from korvet.store.security.users import Users

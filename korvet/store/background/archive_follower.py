@@ -22,8 +22,8 @@ from korvet.store.catalog.catalog import Catalog
 from korvet.store.every import whenever
 from korvet.store.groups.types import TopicPartition
 from korvet.store.keys import Namespace
-from korvet.store.log.limits import keeps_unarchived
 from korvet.store.log.log import Log
+from korvet.store.log.state.limits import keeps_unarchived
 
 logger = structlog.get_logger()
 

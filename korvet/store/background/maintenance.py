@@ -25,7 +25,7 @@ from korvet.store.catalog.topic import Topic
 from korvet.store.every import Steps, Sweeps, every
 from korvet.store.keys import Namespace
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from korvet.store.outcomes import settled
 from korvet.store.registry import SweepTurn, taking
 from korvet.store.topics import finish_deletions

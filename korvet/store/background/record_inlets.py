@@ -25,8 +25,8 @@ from korvet.store.contract import GONE
 from korvet.store.every import every
 from korvet.store.keys import InletKeys, Namespace
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Partition
-from korvet.store.log.rules import rules_of
+from korvet.store.log.state.partition import Partition
+from korvet.store.log.state.rules import rules_of
 
 logger = structlog.get_logger()
 

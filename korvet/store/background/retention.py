@@ -25,10 +25,10 @@ from korvet.store.groups.archived import archived_end, archived_offsets
 from korvet.store.groups.types import Offset
 from korvet.store.keys import Namespace
 from korvet.store.log import tier
-from korvet.store.log.entries import Index, index_of
-from korvet.store.log.limits import keeps_unarchived
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Meta, Partition
+from korvet.store.log.state.entries import Index, index_of
+from korvet.store.log.state.limits import keeps_unarchived
+from korvet.store.log.state.partition import Meta, Partition
 
 _AS_WHOLE = -2
 """A local limit that is as the whole log's."""

@@ -392,12 +392,10 @@ class Catalog(Settings):
         # The first page is queued after the change, so one round trip does both unless there are many topics.
         changed = self._store.call_function(Purpose.COORDINATE, function, self._keys, **named)
         reading = self._begin_reading()
-        try:
-            reply: Sequence[Any] = await changed
-        finally:
-            # The change is made, and `follow` makes up for a lost read.
-            with suppress(StoreUnavailable):
-                await self._take(reading, restores=True)
+        # The read shows a change that was made, and `follow` makes up for a lost read.
+        with suppress(StoreUnavailable):
+            await self._take(reading, restores=True)
+        reply: Sequence[Any] = await changed
         return reply
 
 

@@ -95,6 +95,7 @@ class Settings:
         self._cluster_configs: Mapping[str, str] = NOTHING
         self._own: dict[Owner, Owned] = dict.fromkeys(Owner, _NOTHING_SET)
         self._effective: dict[tuple[UUID | None, str], str] = {}
+        self._integers: dict[tuple[UUID | None, str], int] = {}
         self.limits: Mapping[str, int] = {}
         """The operator's limits of a tenant (`korvet.store.tenants.TenantLimit`)."""
 
@@ -106,6 +107,7 @@ class Settings:
     def _take_static(self, static: Mapping[str, str]) -> None:
         self._static = static
         self._effective.clear()
+        self._integers.clear()
 
     def _take_configs(self, fields: Iterable[tuple[bytes, bytes]]) -> None:
         cluster: dict[str, str] = {}
@@ -119,6 +121,7 @@ class Settings:
         self._cluster_configs = cluster
         self._own.update((owner, found) for owner, found in own.items() if found != self._own[owner])
         self._effective.clear()
+        self._integers.clear()
 
     def setting(self, topic: Topic | None, name: str) -> str:
         """A config's effective value: the topic's own, else the cluster's, else the config file's, else the default.
@@ -134,7 +137,11 @@ class Settings:
 
     def integer(self, topic: Topic | None, name: str) -> int:
         """`setting` of a config that is a whole number."""
-        return int(self.setting(topic, name))
+        key = (None if topic is None else topic.id, name)
+        value = self._integers.get(key)
+        if value is None:
+            value = self._integers[key] = int(self.setting(topic, name))
+        return value
 
     def boolean(self, topic: Topic | None, name: str) -> bool:
         """`setting` of a config that is true or false."""

@@ -11,6 +11,7 @@ import structlog
 from korvet.codes import GROUP_ID_NOT_FOUND
 from korvet.errors import KorvetError, StoreError
 from korvet.redis.client import Purpose, Store
+from korvet.redis.reply import in_task
 from korvet.store.groups import replies
 from korvet.store.groups.call import GroupCalls
 from korvet.store.groups.offsets import Offsets
@@ -89,10 +90,10 @@ class Administration:
 
         Leaves out unreadable groups, and groups on a failing server, whose failure is added to ``failures``.
         """
-        asked = (self._calls.call("korvet_group_state", group_id) for group_id in group_ids)
+        calls = (self._calls.call("korvet_group_state", group_id) for group_id in group_ids)
         states: dict[str, Mapping[str, Any] | None] = {}
         unreadable: dict[str, StoreError] = {}
-        for group_id, outcome in zip(group_ids, await settled(asked), strict=True):
+        for group_id, outcome in zip(group_ids, await settled(calls), strict=True):
             if isinstance(outcome, StoreError):
                 unreadable[group_id] = outcome
             elif isinstance(outcome, KorvetError):
@@ -117,6 +118,7 @@ class Administration:
             except KorvetError as error:
                 outcomes[at] = error
 
+        await in_task()
         async with anyio.create_task_group() as tasks:
             for at, outcome in enumerate(outcomes):
                 if outcome in (0, GROUP_ID_NOT_FOUND):

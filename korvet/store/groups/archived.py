@@ -19,8 +19,8 @@ from korvet.store.groups import replies
 from korvet.store.groups.call import keys_of
 from korvet.store.groups.types import Offset
 from korvet.store.keys import Namespace
-from korvet.store.log.epochs import end_of_epoch, parse_epochs
-from korvet.store.log.partition import Meta
+from korvet.store.log.state.epochs import end_of_epoch, parse_epochs
+from korvet.store.log.state.partition import Meta
 
 ARCHIVE_GROUP: Final = "korvet.archive"
 """The group of the archive: everything below its committed offsets is archived."""

@@ -117,7 +117,7 @@ class ConsumerGroups:
     ) -> Awaitable[Any]:
         setting = self._catalog.setting
         return self._calls.call(
-            "korvet_group_consume",
+            "korvet_group_consumer_heartbeat",
             request.group_id,
             # A leaving client does not wait for the answer. A late claim of owned partitions may end a revocation.
             is_awaited=request.owned is not None,

@@ -85,8 +85,8 @@ class HeldOffsets:
         found: list[str] = []
         for some in await self._calls.index.group_ids():
             keys = [self._calls.keys(group_id).group for group_id in some]
-            asked = (self._store.call(Purpose.COORDINATE, key, "HGET", key, "transactions") for key in keys)
-            for group_id, count in zip(some, await settled(asked), strict=True):
+            calls = (self._store.call(Purpose.COORDINATE, key, "HGET", key, "transactions") for key in keys)
+            for group_id, count in zip(some, await settled(calls), strict=True):
                 if isinstance(count, KorvetError):
                     failures.append(count)
                 elif int(count or 0) > 0:

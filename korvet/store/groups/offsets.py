@@ -34,17 +34,11 @@ def portions(request: CommitRequest) -> Iterable[Sequence[str]]:
 
     As in Kafka, the last offset of a repeated partition counts.
     """
-    flat = _texts(request)
+    texts = {}
+    for partition, (offset, leader_epoch, topic_id, metadata) in request.offsets:
+        texts[name_of(partition)] = f"{offset} {leader_epoch} {topic_id.hex} {metadata}"
+    flat = [part for pair in texts.items() for part in pair]
     return chunks(flat, 2 * _AT_ONCE) if len(flat) > 2 * _AT_ONCE else (flat,)
-
-
-def _texts(request: CommitRequest) -> list[str]:
-    """Each partition of a commit, followed by the text of its last offset."""
-    texts = {
-        name_of(partition): f"{offset.offset} {offset.leader_epoch} {offset.topic_id.hex} {offset.metadata}"
-        for partition, offset in request.offsets
-    }
-    return [part for pair in texts.items() for part in pair]
 
 
 class Offsets:
@@ -140,9 +134,11 @@ class Offsets:
         code, codes = 0, list[int]()
         for some in chunks(partitions, _AT_ONCE) if partitions else [()]:
             names = [name_of(partition) for partition, _ in some]
-            code, told = await self._calls.call("korvet_group_offset_delete", group_id, partitions=names)
-            codes += told
-            await self._mirror.uncommitted(group_id, [one for one, of in zip(some, told, strict=False) if of == 0])
+            code, some_codes = await self._calls.call("korvet_group_offset_delete", group_id, partitions=names)
+            codes += some_codes
+            await self._mirror.uncommitted(
+                group_id, [one for one, of in zip(some, some_codes, strict=False) if of == 0]
+            )
             if code != 0:
                 break
         return code, codes

@@ -55,7 +55,11 @@ class RedisMirror:
     def committed(self, group_id: str, partitions: Iterable[tuple[TopicPartition, str]]) -> None:
         """Note a commit for `run` to mirror soon. Each partition has its topic's id in hex."""
         for partition, topic_id in partitions:
-            self.await_mirroring(group_id, partition, topic_id)
+            self._pending[group_id, partition] = topic_id
+            if len(self._pending) > MOST_PENDING:
+                self._pending.popitem(last=False)
+        if not self._due.is_set():
+            self._due.set()
 
     async def uncommitted(self, group_id: str, partitions: Sequence[tuple[TopicPartition, str]]) -> None:
         """Detach the Redis groups of deleted offsets. Never raises.
@@ -65,13 +69,6 @@ class RedisMirror:
         for some in chunks(partitions, AT_ONCE):
             named = [(name_of(partition), topic_id) for partition, topic_id in some]
             await self.detach_gone([Portion(group_id, named)])
-
-    def await_mirroring(self, group_id: str, partition: TopicPartition, topic_id: str) -> None:
-        self._pending[group_id, partition] = topic_id
-        if len(self._pending) > MOST_PENDING:
-            self._pending.popitem(last=False)
-        if not self._due.is_set():
-            self._due.set()
 
     async def run(self) -> None:
         """Mirror commits, until cancelled."""
@@ -175,8 +172,7 @@ class RedisMirror:
 
     def put_back(self, portions: Sequence[Portion]) -> None:
         for portion in portions:
-            for partition, topic_id in portion.partitions:
-                self.await_mirroring(portion.group_id, partition_of(partition), topic_id)
+            self.committed(portion.group_id, ((partition_of(name), topic_id) for name, topic_id in portion.partitions))
 
     def forget(self, group_id: str) -> None:
         """Forget the known positions of a group's Redis groups."""

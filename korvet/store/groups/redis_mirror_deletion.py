@@ -82,9 +82,9 @@ class Deletion:
     ) -> dict[str, int | KorvetError]:
         """Remove destroyed Redis groups from groups; returns RETRY, because they may have more."""
         calls = (self._groups.call("korvet_group_detach", one, partitions=attached[one]) for one in group_ids)
-        told = zip(group_ids, await settled(calls), strict=True)
+        replies = zip(group_ids, await settled(calls), strict=True)
         forgotten += [Portion(group_id, list(pairs(attached[group_id]))) for group_id in group_ids]
-        return {group_id: own(reply) if isinstance(reply, BaseException) else RETRY for group_id, reply in told}
+        return {group_id: own(reply) if isinstance(reply, BaseException) else RETRY for group_id, reply in replies}
 
     async def _detach_all(self, attached: dict[str, list[bytes]]) -> dict[str, int | KorvetError]:
         """Destroy Redis groups; the failures by group."""

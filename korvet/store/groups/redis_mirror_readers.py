@@ -10,6 +10,7 @@ import anyio
 
 from korvet.codes import GROUP_ID_NOT_FOUND
 from korvet.errors import KorvetError
+from korvet.redis.reply import in_task
 from korvet.store.calls import StateRoom
 from korvet.store.groups.call import chunks
 from korvet.store.groups.redis_mirror import INTERVAL_S, PATIENCE_S, RedisMirror
@@ -17,8 +18,8 @@ from korvet.store.groups.redis_mirror_calls import RedisGroupCalls
 from korvet.store.groups.redis_mirror_portions import AT_ONCE, Portion, replies
 from korvet.store.groups.types import TopicPartition, name_of
 from korvet.store.keys import Namespace
-from korvet.store.log.partition import Partition
-from korvet.store.log.room import Want
+from korvet.store.log.memory.room import Want
+from korvet.store.log.state.partition import Partition
 from korvet.store.outcomes import settled
 
 NOTE_MS: Final = 600_000
@@ -73,6 +74,7 @@ class Readers:
         keys, names = [self._reader(client_id, client_host)], list(map(name_of, partitions[:_MOST_NOTED]))
         if not self._may_note(keys[0], group_id, names):
             return
+        await in_task()
         try:
             with anyio.fail_after(PATIENCE_S):
                 for some in chunks(names, AT_ONCE):
@@ -137,14 +139,14 @@ class Readers:
         except BaseException:
             # Redis may nevertheless have made them, for groups deleted by now.
             for group_id, want in making:
-                self._mirror.await_mirroring(group_id, _where(want), want.partition.topic_id)
+                self._mirror.committed(group_id, [(_where(want), want.partition.topic_id)])
             raise
         for (group_id, want), (code,) in zip(making, codes, strict=True):
             if code == 0:
                 done.append(want.partition)
                 # The Redis group may be new, or old and at another offset. Its group may be deleted by now.
                 self._mirror.forget(group_id)
-                self._mirror.await_mirroring(group_id, _where(want), want.partition.topic_id)
+                self._mirror.committed(group_id, [(_where(want), want.partition.topic_id)])
         return done
 
 

@@ -11,19 +11,19 @@ from collections.abc import Sequence
 from korvet.errors import KorvetError, StoreError
 from korvet.redis.client import Argument, Purpose
 from korvet.store.contract import GONE
-from korvet.store.log import markers
-from korvet.store.log.append import Appending
-from korvet.store.log.budget import Share
-from korvet.store.log.ends import stands_at_end
-from korvet.store.log.markers import Ending, Producer
-from korvet.store.log.membership import Membership
-from korvet.store.log.meta import meta_in_reply, request_meta
-from korvet.store.log.partition import Meta, Partition
-from korvet.store.log.partitions import Partitions
-from korvet.store.log.read import read
-from korvet.store.log.room import PartitionRead, Want
-from korvet.store.log.source import Timed
-from korvet.store.log.times import offset_for_time
+from korvet.store.log.appending import markers
+from korvet.store.log.appending.append import Appending
+from korvet.store.log.appending.markers import Ending, Producer
+from korvet.store.log.appending.membership import Membership
+from korvet.store.log.memory.budget import Share
+from korvet.store.log.memory.room import PartitionRead, Want
+from korvet.store.log.partitions.ends import stands_at_end
+from korvet.store.log.partitions.meta import meta_in_reply, request_meta
+from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.log.partitions.source import Timed
+from korvet.store.log.reading.read import read
+from korvet.store.log.reading.times import offset_for_time
+from korvet.store.log.state.partition import Meta, Partition
 from korvet.wire.batch import Batch
 
 
@@ -46,17 +46,17 @@ class Log(Partitions):
         return Appending(self, partition, batch, data, membership, entries)
 
     async def mark(self, partition: Partition, ending: Ending) -> int:
-        """End a transaction in a partition; see `korvet.store.log.markers.mark`."""
+        """End a transaction in a partition; see `korvet.store.log.appending.markers.mark`."""
         return await markers.mark(self, partition, ending)
 
     async def check(self, partition: Partition, joined: str, producer_id: int, ordinal: int) -> int:
-        """Check that a partition still holds a transaction's records; see `korvet.store.log.markers.check`."""
+        """Check that a partition still holds a transaction's records; see `markers.check`."""
         return await markers.check(self, partition, joined, producer_id, ordinal)
 
     async def read(
         self, wants: Sequence[Want], max_bytes: int, share: Share | None = None, *, is_first: bool = True
     ) -> list[PartitionRead]:
-        """Read partitions; see `korvet.store.log.read.read`. Without a share the bytes are not counted afterwards."""
+        """Read partitions; see `reading.read`. Without a share the bytes are not counted afterwards."""
         if share is not None:
             return await read(self, wants, max_bytes, share, is_first=is_first)
         share = self.answers.share()

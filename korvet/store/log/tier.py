@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 from korvet.errors import LostTier
 from korvet.redis.client import Purpose
 from korvet.store.contract import GONE, LOST
-from korvet.store.log.partition import Partition
-from korvet.store.log.partitions import Partitions
+from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.log.state.partition import Partition
 
 
 class Upload(NamedTuple):

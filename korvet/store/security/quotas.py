@@ -49,13 +49,13 @@ class StoredBuckets:
             for at in range(0, len(shard), _BUCKETS_A_CALL)
         ]
         outcomes = await settled(self._use(some) for some in calls)
-        told: dict[str, float] = {}
+        levels: dict[str, float] = {}
         for some, outcome in zip(calls, outcomes, strict=True):
             if not isinstance(outcome, KorvetError):
-                told.update({use.bucket: float(level) for (_, use), level in zip(some, outcome[1], strict=True)})
-        if calls and not told:
+                levels.update({use.bucket: float(level) for (_, use), level in zip(some, outcome[1], strict=True)})
+        if calls and not levels:
             raise outcomes[0]
-        return told
+        return levels
 
     def _use(self, some: Sequence[tuple[str, Use]]) -> Awaitable[Any]:
         figures = [repr(float(figure)) for _, use in some for figure in (use.amount, use.rate, use.capacity)]

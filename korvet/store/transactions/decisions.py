@@ -17,8 +17,8 @@ from korvet.store.catalog.catalog import Catalog
 from korvet.store.contract import GONE
 from korvet.store.groups.groups import Groups
 from korvet.store.groups.types import TopicPartition
+from korvet.store.log.appending.markers import Ending
 from korvet.store.log.log import Log
-from korvet.store.log.markers import Ending
 from korvet.store.outcomes import outcomes
 from korvet.store.transactions.types import Decision
 

@@ -16,9 +16,9 @@ import structlog
 from korvet.errors import KorvetError, StoreError
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.groups.groups import Groups
+from korvet.store.log.appending.markers import Ending
 from korvet.store.log.log import Log
-from korvet.store.log.markers import Ending
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from korvet.store.outcomes import Failures
 from korvet.store.transactions.types import TransactionDescription
 

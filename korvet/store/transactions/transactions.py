@@ -28,7 +28,7 @@ from korvet.store.groups.replies import named, text
 from korvet.store.groups.types import CommitRequest
 from korvet.store.keys import TRANSACTION_SHARDS, Namespace
 from korvet.store.log.log import Log
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from korvet.store.outcomes import Wanted, all_of_them, settled
 from korvet.store.tenants import TenantLimit
 from korvet.store.transactions import types
@@ -52,7 +52,7 @@ _MOST_MEMBERS: Final = 1000
 
 
 class Member(NamedTuple):
-    """A producer's transaction, for its batches (`korvet.store.log.membership.Membership`)."""
+    """A producer's transaction, for its batches (`korvet.store.log.appending.membership.Membership`)."""
 
     transactions: Transactions
     transactional_id: str

@@ -100,11 +100,10 @@ def uncounted(
     wrong = []
     for (partition, offset), order in orders.items():
         owed = {(order.debtor, -order.amount), (order.creditor, order.amount)}
-        is_due = offset < committed.get(partition, 0)
-        if found.get(order.transfer, set()) != (owed if is_due else set()):
-            where = "below" if is_due else "at or above"
+        position = committed.get(partition, 0)
+        if found.get(order.transfer, set()) != (owed if offset < position else set()):
             wrong.append(
-                f"{order.transfer} ({partition} {offset}, {where} the position) has {found.get(order.transfer)}"
+                f"{order.transfer} ({partition} {offset}, the position is {position}) has {found.get(order.transfer)}"
             )
     return few(wrong)
 

@@ -68,8 +68,8 @@ class Job:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        told: dict[str, Any] = json.loads(text)
-        return cls(**{**told, "topics": tuple(told["topics"])})
+        values: dict[str, Any] = json.loads(text)
+        return cls(**{**values, "topics": tuple(values["topics"])})
 
 
 class Careless(Table):
@@ -109,8 +109,8 @@ class CarelessWriter(Holding):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        told = self._broker.committed(ARCHIVE_GROUP)
-        self._told = {number: at.offset for (name, number), at in told.items() if name == self._topic.name}
+        values = self._broker.committed(ARCHIVE_GROUP)
+        self._told = {number: at.offset for (name, number), at in values.items() if name == self._topic.name}
         self._first = self.proven
 
     def _position(self, number: int) -> int:
@@ -130,13 +130,13 @@ def writers_of(job: Job) -> Iterator[None]:
         yield
 
 
-def _tell(told: Mapping[str, object]) -> None:
-    sys.stdout.write(json.dumps(told) + "\n")
+def _tell(values: Mapping[str, object]) -> None:
+    sys.stdout.write(json.dumps(values) + "\n")
     sys.stdout.flush()
 
 
-def _tell_batch(told: ArchiveProgress) -> None:
-    _tell(asdict(told))
+def _tell_batch(values: ArchiveProgress) -> None:
+    _tell(asdict(values))
 
 
 def main() -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from korvet.redis.client import Buffer, Purpose
 from korvet.store.background.compaction.lease import Lease, Lost
 from korvet.store.background.compaction.plan import Aborted, Stored
-from korvet.store.log.batches import fetch_batches, lost_batch
-from korvet.store.log.entries import Entry, parsed_entries
-from korvet.store.log.partition import Partition
+from korvet.store.log.reading.batches import fetch_batches, lost_batch
+from korvet.store.log.state.entries import Entry, parsed_entries
+from korvet.store.log.state.partition import Partition
 from korvet.wire.batch import HEADER, Batch
 
 if TYPE_CHECKING:

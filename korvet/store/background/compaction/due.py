@@ -15,9 +15,9 @@ from korvet.redis.client import Purpose
 from korvet.store.background.compaction.plan import MOST_KEYS
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
-from korvet.store.log.entries import index_of
-from korvet.store.log.limits import keeps_unarchived
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.entries import index_of
+from korvet.store.log.state.limits import keeps_unarchived
+from korvet.store.log.state.partition import Partition
 
 if TYPE_CHECKING:
     from korvet.store.log.log import Log
@@ -70,14 +70,14 @@ async def due_of(log: Log, partition: Partition, settings: Compaction, now_ms: i
     if known is None or known.tier_end >= 0:
         return None
     name, meta = partition.keys.log, partition.keys.meta
-    asked = log.store.call(
+    reply = log.store.call(
         Purpose.READ, meta, "HMGET", meta, "run_id", "epoch", "start", "end", "first_open", "cleaned"
     )
     ends = [
         log.store.call(Purpose.READ, name, *command, "COUNT", 1)
         for command in (("XRANGE", name, "-", "+"), ("XREVRANGE", name, "+", "-"))
     ]
-    run_id, epoch, start, end, first_open, cleaned = await asked
+    run_id, epoch, start, end, first_open, cleaned = await reply
     (found, last) = [await one for one in ends]
     if run_id is None or not found or not last:
         return None

@@ -14,8 +14,8 @@ from korvet.errors import StoreFull
 from korvet.redis.client import Purpose
 from korvet.store.background.compaction.plan import Chunk
 from korvet.store.capacity import memory_at
-from korvet.store.log.entries import INLINE_LIMIT_BYTES, Entry, index_of
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.entries import INLINE_LIMIT_BYTES, Entry, index_of
+from korvet.store.log.state.partition import Partition
 from korvet.store.memory import UNLIMITED
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.redis.client import Named, Purpose
 from korvet.store.keys import spare_stream
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 
 if TYPE_CHECKING:
     from korvet.store.log.log import Log

@@ -12,8 +12,8 @@ from korvet.store.background.compaction.headroom import CROWDED, NoRoom
 from korvet.store.background.compaction.lease import Lease, Lost
 from korvet.store.background.compaction.plan import Chunk
 from korvet.store.keys import placed_batch
-from korvet.store.log.entries import INLINE_LIMIT_BYTES
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.entries import INLINE_LIMIT_BYTES
+from korvet.store.log.state.partition import Partition
 from korvet.wire.batch import Batch
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from korvet.store.background.compaction.headroom import check_groups, check_room
 from korvet.store.background.compaction.lease import LEASE_MS, Lease, Lost
 from korvet.store.background.compaction.new_stream import NewStream
 from korvet.store.background.compaction.plan import Chunk, Cleaner, Keys, Rules, Stored, Transactions
-from korvet.store.log.partition import Partition
+from korvet.store.log.state.partition import Partition
 from korvet.wire.batch import CONTROL
 from korvet.wire.compacted import opened
 from korvet.wire.records import UndecodableRecords

@@ -1,0 +1,1 @@
+"""What commands share: flags, output, and the cluster that they talk to."""

@@ -1,0 +1,1 @@
+"""Redis without a front-end: connections, checks and repairs; nothing of users and rules."""

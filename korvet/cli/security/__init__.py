@@ -1,0 +1,1 @@
+"""Users, rules and quotas, by Kafka's protocol or straight in Redis."""

@@ -1,0 +1,258 @@
+"""An append in flight to Redis, and its repair by sending again.
+
+Creating an append queues its commands, so the order of calls is the order in the log. Two replies of the append
+function mean that nothing was appended and the same call may be repeated: RESEND (the batch under the temporary key is
+gone) and GONE (the partition's keys are absent, or another topic's). A temporary key that Redis refused because its
+slot is moving counts as RESEND.
+
+**Order.** Later batches on the same connection may reach Redis before such a batch is sent again. Redis refuses those
+of an idempotent producer because of the gap. Replies, and so repairs, come in the order of the requests, so each batch
+is sent again in its turn. Other producers' batches are appended, as when a Kafka producer without idempotence retries.
+During a repair no new append starts on the partition (`Partition.repairing`).
+
+**Transactions.** A batch of a transaction is sent without its ordinal. If the partition has an open transaction of that
+producer and epoch, Redis appends it. Else the reply is VERIFY: the front-end gets the ordinal from the transaction's
+coordinator (`Membership`), and sends the batch again with it, in the producer's order as above. No other producer waits
+for that. The batches of one request are verified and sent again together (`verification`). If the coordinator refuses
+or fails, the batch counts as failed for later ones.
+
+**Records.** If a topic stores records one by one, the arguments of their entries are sent instead of the batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from korvet.codes import CONCURRENT_TRANSACTIONS, INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER
+from korvet.errors import KorvetError, SlotMoving, StoreError
+from korvet.redis.client import Argument
+from korvet.redis.reply import in_task
+from korvet.store.contract import GONE, RESEND, VERIFY
+from korvet.store.log.appending.append_call import AppendCall, Appended, parsed
+from korvet.store.log.appending.markers import Ending, abort_older
+from korvet.store.log.appending.membership import Membership
+from korvet.store.log.partitions.ends import announce_end
+from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.log.state.entries import Entry
+from korvet.store.log.state.partition import Partition
+from korvet.wire.batch import Batch
+
+_ATTEMPTS = 4
+_WATCHED_S = 10.0
+_NOT_PLACED = b"%d -1 -1 -1" % RESEND
+_NOT_JUDGED = Appended(INVALID_PRODUCER_EPOCH, -1, -1, -1)
+"""In Kafka the coordinator knows the epochs of transactions, and does not consult the log."""
+
+
+class Appending(AppendCall):
+    """An append that has already been sent, and happens even if not awaited. Await it for the outcome.
+
+    :raises StoreUnavailable, StoreFull, StoreError: when awaited.
+    """
+
+    __slots__ = ("_known_end", "_repairs", "_reply", "_was_sent_again")
+
+    def __init__(
+        self,
+        log: Partitions,
+        partition: Partition,
+        batch: Batch,
+        data: bytes | memoryview,
+        membership: Membership | None,
+        entries: Sequence[Argument] | None,
+    ) -> None:
+        super().__init__(log, partition, batch, data, membership, entries)
+        self._was_sent_again = False
+        self._known_end = partition.end
+        self._repairs = partition.repairs
+        self._reply = self._call()
+        if batch.producer_id >= 0:
+            partition.in_flight.add(batch, self._reply)
+
+    @property
+    def partition(self) -> Partition:
+        """The batch's partition."""
+        return self._partition
+
+    @property
+    def is_transactional(self) -> bool:
+        """True if the batch belongs to a transaction."""
+        return self._membership is not None
+
+    @property
+    def reply(self) -> asyncio.Future[Any]:
+        """The function's reply to the last call."""
+        return self._reply
+
+    def _repeat(self) -> None:
+        """Send again, after all earlier repeated batches."""
+        self._is_behind = self._partition.in_flight.is_behind_a_failure(self._batch)
+        self._partition.repairs += 1
+        self._repairs = self._partition.repairs
+        self._reply = self._call()
+
+    def __await__(self) -> Generator[Any, None, Appended]:
+        try:
+            reply = yield from self._reply.__await__()
+        except KorvetError as error:
+            yield from in_task()
+            if not self._is_not_placed(error):
+                if self._was_sent_again:
+                    self._fail(error)
+                if isinstance(error, StoreError):
+                    raise (yield from self._log.damage.report(self._partition, error).__await__()) from error
+                raise
+            reply = _NOT_PLACED
+        appended = parsed(reply)
+        if appended.code != 0:
+            yield from in_task()
+            if appended.code == VERIFY or (appended.code == CONCURRENT_TRANSACTIONS and self._was_sent_again):
+                appended = yield from self._verify(appended).__await__()
+            if self._may_be_repaired(appended):
+                appended = yield from self._repair(appended).__await__()
+            if appended.code != 0:
+                return appended if self._membership is None or appended.code != INVALID_PRODUCER_EPOCH else _NOT_JUDGED
+        self._note(appended)
+        return appended
+
+    @property
+    def membership_to_ask(self) -> Membership | None:
+        """The transaction whose ordinal is missing, if the reply to the first try is VERIFY; else None.
+
+        None also if an earlier batch was sent again meanwhile: then this one is first sent again too.
+        """
+        if self._membership is None or self._reply.cancelled() or self._reply.exception() is not None:
+            return None
+        is_first = self._partition.repairs == self._repairs and not self._was_sent_again
+        return self._membership if is_first and parsed(self._reply.result()).code == VERIFY else None
+
+    def send_verified(self, code: int, ordinal: int) -> None:
+        """Send again with the coordinator's ordinal, or take its error code as the outcome."""
+        if code != 0:
+            self.refuse(b"%d -1 -1 -1" % code, StoreError("the partition is not in the transaction"))
+            return
+        self._ordinal, self._was_sent_again = ordinal, True
+        self._repeat()
+
+    def refuse(self, outcome: bytes | KorvetError, why: KorvetError) -> None:
+        """End with this outcome, a reply or an error; the batch then counts as failed."""
+        self._fail(why)
+        self._reply = asyncio.get_running_loop().create_future()
+        if isinstance(outcome, bytes):
+            self._reply.set_result(outcome)
+        else:
+            self._reply.set_exception(outcome)
+            self._reply.exception()
+
+    def _may_be_repaired(self, appended: Appended) -> bool:
+        if appended.code == OUT_OF_ORDER_SEQUENCE_NUMBER:
+            # A batch sent as following a failure is refused for good, unless another was repaired since. Any other may
+            # have been overtaken: a link itself repeats a call if the functions were missing.
+            return self._partition.repairs != self._repairs or not self._is_behind
+        return appended.code in (RESEND, GONE)
+
+    def _is_not_placed(self, error: KorvetError) -> bool:
+        """True if Redis refused the temporary key: the repeated call then carries the batch itself."""
+        return self._is_placed and isinstance(error, SlotMoving)
+
+    async def _verify(self, appended: Appended) -> Appended:
+        """Get the transaction's ordinal, and send again with it.
+
+        If an earlier batch was sent again meanwhile, the transaction may be open here by now.
+        """
+        partition = self._partition
+        is_due = partition.repairs == self._repairs
+        for _ in range(_ATTEMPTS):
+            if is_due and (code := await self._ask()) != 0:
+                return Appended(code, -1, -1, -1)
+            appended = await self._send_again()
+            if appended.code == CONCURRENT_TRANSACTIONS and self._ordinal is not None:
+                # The open transaction here is one that the coordinator lost with its last seconds.
+                batch = self._batch
+                later = Ending(self._ordinal, batch.producer_id, batch.producer_epoch, is_commit=False)
+                try:
+                    await abort_older(self._log, partition, later)
+                except KorvetError as error:
+                    self._fail(error)
+                    raise
+                appended = await self._send_again()
+            if appended.code != VERIFY:
+                break
+            is_due = True
+        if appended.code in (VERIFY, CONCURRENT_TRANSACTIONS):
+            self._fail(StoreError("the partition is not in the transaction yet"))
+        return appended
+
+    async def _send_again(self) -> Appended:
+        self._repeat()
+        try:
+            return parsed(await self._reply)
+        except KorvetError as error:
+            if self._is_not_placed(error):
+                return parsed(_NOT_PLACED)
+            self._fail(error)
+            raise
+
+    async def _ask(self) -> int:
+        """Get the ordinal from the coordinator; returns a code if there is none."""
+        if self._membership is None:
+            raise StoreError(f"{self._partition.keys.log} asks for the transaction of a batch that has none")
+        try:
+            ((code, self._ordinal),) = await self._membership.ordinals([self._partition])
+        except KorvetError as error:
+            self._fail(error)
+            raise
+        if code != 0:
+            self._fail(StoreError("the partition is not in the transaction"))
+        return code
+
+    def _fail(self, error: KorvetError) -> None:
+        """Note the failure, so that Redis does not take a later batch for its producer's first."""
+        if self._batch.producer_id >= 0:
+            self._partition.in_flight.add_failed(self._batch, error)
+
+    async def _repair(self, appended: Appended) -> Appended:
+        """Send again until the reply is final; GONE is final if the catalog lacks the topic."""
+        partition = self._partition
+        partition.repairing += 1
+        try:
+            for _ in range(_ATTEMPTS):
+                if appended.code == GONE and not await self._restore():
+                    break
+                appended = await self._send_again()
+                if appended.code not in (RESEND, GONE):
+                    break
+        finally:
+            partition.repairing -= 1
+        return appended
+
+    async def _restore(self) -> bool:
+        try:
+            return await self._log.restore(self._partition)
+        except KorvetError as error:
+            self._fail(error)
+            raise
+
+    def _note(self, appended: Appended) -> None:
+        partition, log = self._partition, self._log
+        next_offset = appended.base_offset + self._batch.records
+        is_newest = partition.note(appended.leader_epoch, next_offset, appended.log_start)
+        # A duplicate is not cached: it may be in an older epoch than the current one.
+        if is_newest and 0 <= self._known_end <= appended.base_offset and log.now() - partition.watched_at < _WATCHED_S:
+            # A view would keep the whole request in memory, with its batches for other partitions.
+            data, epoch = _alone(self._data), appended.leader_epoch
+            entry = Entry(next_offset, self._batch.records, len(data), epoch, None, next_offset)
+            is_plain = self._membership is None
+            log.cache.add(
+                partition, appended.base_offset, entry, data, since=partition.since, epoch=epoch, is_settled=is_plain
+            )
+            if is_plain:
+                announce_end(log, partition, appended.leader_epoch, appended.base_offset, next_offset)
+
+
+def _alone(data: bytes | memoryview) -> bytes | memoryview:
+    if isinstance(data, memoryview) and data.obj is not None and len(data.obj) > 2 * len(data):  # type: ignore[arg-type]
+        return bytes(data)
+    return data

@@ -1,0 +1,1 @@
+"""What a front-end knows of one partition: bytes and numbers, no calls to Redis."""
