@@ -55,9 +55,12 @@ SEGMENT_BYTES: Final = 32 << 20
 """The bytes of a segment, unless segment.bytes or local.retention.bytes are less."""
 LEAST_BYTES: Final = 1 << 20
 AT_ONCE: Final = 4
-"""The partitions that have a turn at once, each with a segment in memory."""
+"""The partitions that are sealed or merged at once, each with a segment in memory."""
+_SETTLING: Final = 64
+"""The partitions that are settled at once: most of them wait for Redis's disk."""
 LEASE_MS: Final = 30_000
 _LOOK_S: Final = 1.0
+_MOST_REST_S: Final = 4.0
 _IDLE_LOOK_S: Final = 30.0
 _AGAIN_S: Final = 30.0
 """The time after which a partition without changes is looked at again: batches grow old."""
@@ -81,6 +84,8 @@ class _Work:
     topic_id: str
     published: Published
     look_at: float = -inf
+    rest_s: float = _LOOK_S
+    """The pause until the next look; it grows while nothing changes."""
     has_turn: bool = False
     failures: int = 0
     seen: tuple[int, ...] = ()
@@ -118,6 +123,7 @@ class Tierer:
         self._removal = Removal(tier, namespace, catalog, log, self._ownership, self._topics)
         self._works: dict[str, _Work] = {}
         self._places = anyio.Semaphore(AT_ONCE)
+        self._settling = anyio.Semaphore(_SETTLING)
         self._lines = RateLimitedLog()
         self._is_needed = anyio.Event()
 
@@ -231,6 +237,8 @@ class Tierer:
                 if values != work.settled and work.checked_epoch == meta.epoch and not work.is_settling:
                     work.is_settling = True
                     tasks.start_soon(self._settle_beside, one, work)
+                work.rest_s = _LOOK_S if work.has_turn or work.is_settling else min(_MOST_REST_S, 2 * work.rest_s)
+                work.look_at = max(work.look_at, now + work.rest_s)
         await self._topics.publish()
 
     def _work(self, partition: Partition) -> _Work:
@@ -254,7 +262,8 @@ class Tierer:
     async def _settle_beside(self, partition: Partition, work: _Work) -> None:
         """Settle while the partition's next segments are built: Redis's disk takes a second."""
         try:
-            await self._settle(partition, work)
+            async with self._settling:
+                await self._settle(partition, work)
         except KorvetError as error:
             self._failed(partition, work, error)
         finally:
@@ -386,6 +395,10 @@ class Tierer:
         if anyio.current_time() < work.merge_at or not self._ownership.is_sure:
             return False
         work.merge_at = anyio.current_time() + _MERGE_EVERY_S
+        async with self._places:
+            return await self._merge_some(partition, work)
+
+    async def _merge_some(self, partition: Partition, work: _Work) -> bool:
         try:
             target_bytes = self._target_bytes(partition.topic)
             one = await merged(self._tier, self._namespace, self._log, partition, target_bytes)
