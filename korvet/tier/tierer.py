@@ -45,7 +45,7 @@ from korvet.tier.building import Built, Gone, build, first_entry, last_entry
 from korvet.tier.manifest import object_path, shelf
 from korvet.tier.merging import merged
 from korvet.tier.objects import ObjectMissing, TierAway
-from korvet.tier.ownership import LOOK_S, NotOwner, Ownership
+from korvet.tier.ownership import LOOK_S, NotOwner, Ownership, Succeeding
 from korvet.tier.publishing import Published, PublishedTopics, folder, last_footer, manifest
 from korvet.tier.removal import GRACE_S, Removal
 from korvet.tier.segment import Bytes, DamagedSegment, Footer, FooterTooLarge
@@ -182,6 +182,8 @@ class Tierer:
     async def _look(self) -> None:
         try:
             await self._ownership.look()
+        except Succeeding as error:
+            self._lines.write("info", "the tier waits for its former owner", reason=str(error))
         except NotOwner as error:
             self._tier.write_failures += 1
             self._lines.write("error", "this korvet only reads the tier", reason=str(error))

@@ -20,7 +20,7 @@ from korvet.store.log import tier as calls
 from korvet.store.log.markers import Ending
 from korvet.store.log.partition import Partition
 from korvet.store.log.room import Want
-from korvet.store.memory import Reserve
+from korvet.store.memory import UNLIMITED, Reserve, ServerMemory
 from korvet.store.topics import create_topic, delete_topic
 from korvet.tier import ownership, removal, tierer
 from korvet.tier.blocks import Stored
@@ -145,6 +145,26 @@ async def test_few_batches_stay_until_they_are_older_than_redis_keeps_them(one: 
         assert (await listed(one, young)).members == ()
         ((member,)) = (await listed(one, old)).members
         assert (member.first_offset, member.next_offset) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("memory", "is_moved"),
+    [
+        (ServerMemory(UNLIMITED, UNLIMITED), False), (ServerMemory(1000, 300), False), (ServerMemory(1000, 200), True),
+        (ServerMemory(1000, 0), True),
+    ],
+)  # fmt: skip
+async def test_few_batches_move_while_memory_is_short(one: Front, memory: ServerMemory, is_moved: bool) -> None:
+    partition = await tiered(one)
+    await one.append(partition, batch(3))
+    link = one.store.link(Purpose.COORDINATE, partition.keys.log)
+    async with tiering(one, Store()) as tiering_:
+        assert link is not None
+        tiering_._reserve.by_server[link] = memory
+        await tiering_.tend(partition)
+        meta = await one.log.meta(partition)
+        assert meta is not None
+        assert (meta.tier_end, meta.local_start) == ((3, 3) if is_moved else (-1, 0))
 
 
 async def test_open_transactions_stay_and_aborted_ones_are_noted(one: Front) -> None:
