@@ -236,7 +236,8 @@ class Tierer:
                 if is_due or values != work.seen:
                     work.has_turn = True
                     tasks.start_soon(self._turn, one, work)
-                if values != work.settled and work.checked_epoch == meta.epoch and not work.is_settling:
+                is_checked = work.checked_epoch == meta.epoch
+                if is_checked and not work.is_settling and self._sealed_values(meta) != work.settled:
                     work.is_settling = True
                     tasks.start_soon(self._settle_beside, one, work)
                 work.rest_s = _LOOK_S if work.has_turn or work.is_settling else min(_MOST_REST_S, 2 * work.rest_s)
@@ -344,10 +345,14 @@ class Tierer:
         last = work.footer if work.footer and work.footer.next_offset == meta.tier_end else None
         if last is None:
             last = await self._last_footer(partition, meta)
-        is_published = await work.published.publish(self._catalog.cluster_id, last)
+        is_published = await work.published.publish(self._catalog.cluster_id, last, meta.tier_end)
         # A snapshot that lists an object whose records were not deleted yet would be recovered without it.
         if is_published and await self._remove(partition, work, meta) and not await self._merge(partition, work):
-            work.settled = self._values(meta)
+            work.settled = self._sealed_values(meta)
+
+    def _sealed_values(self, meta: Meta) -> tuple[int, ...]:
+        """Without the end of the log: while nothing is sealed, the list of all segments is not read for each batch."""
+        return meta.epoch, meta.start, meta.tier_end
 
     def _values(self, meta: Meta) -> tuple[int, ...]:
         return self._catalog.version, meta.epoch, meta.start, meta.stable, meta.tier_end
@@ -434,7 +439,11 @@ class Tierer:
         first, waiting_bytes, is_old = await self._waiting(partition, meta)
         self._tier.waiting_bytes[partition.keys.log] = waiting_bytes
         target_bytes = self._target_bytes(partition.topic)
-        is_urgent = self._is_short(partition) or (is_old and anyio.current_time() - work.sealed_at >= _LEAST_AGE_S)
+        is_short = self._is_short(partition)
+        is_urgent = is_short and waiting_bytes >= LEAST_BYTES
+        if is_short or is_old:
+            # Memory may be short for months, and each small segment costs two PUTs and a place in the list.
+            is_urgent = is_urgent or anyio.current_time() - work.sealed_at >= _LEAST_AGE_S
         if not waiting_bytes or (waiting_bytes < target_bytes and not is_urgent) or not self._ownership.is_sure:
             return False
         built = await build(self._log, partition, meta, first, target_bytes, work.footer)
