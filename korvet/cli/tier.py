@@ -33,8 +33,8 @@ def tier() -> None:
     """
 
 
-def _run(work: Callable[..., Coroutine[Any, Any, T]], where: str, *rest: object) -> T:
-    """The result of a coroutine over the objects.
+def _run(work: Callable[..., Coroutine[Any, Any, T]], where: str, *rest: object, is_read_only: bool = True) -> T:
+    """The result of a coroutine over the objects. A directory that is only read is not made.
 
     :raises KorvetError:
     """
@@ -43,7 +43,7 @@ def _run(work: Callable[..., Coroutine[Any, Any, T]], where: str, *rest: object)
     from korvet.tier.objects import open_objects
 
     async def with_objects() -> T:
-        return await work(open_objects(where), *rest)
+        return await work(open_objects(where, is_read_only=is_read_only), *rest)
 
     try:
         return anyio.run(with_objects)
@@ -180,7 +180,7 @@ def recover(where: str, namespace: str, url: str, take_over: bool, as_json: bool
     """
     from korvet.tier.recovery import LOST
 
-    hindrance, done = _run(_recovered, where, namespace, url, take_over, execute)
+    hindrance, done = _run(_recovered, where, namespace, url, take_over, execute, is_read_only=not execute)
     if as_json:
         show_json({"done": [one._asdict() for one in done], "lost": list(LOST)})
     else:

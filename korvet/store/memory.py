@@ -144,10 +144,10 @@ class Reserve:
         return bool(self._short)
 
     def is_low(self, key: str, share: float) -> bool:
-        """True if a key's server had less than a share of its memory left at its last reply."""
+        """True if a key's server had less than a share of its maxmemory left at its last reply."""
         link = self._store.link(Purpose.COORDINATE, key)
         memory = None if link is None else self.by_server.get(link)
-        return memory is not None and memory.usable_bytes < share * memory.total_bytes
+        return memory is not None and 0 <= memory.usable_bytes < share * memory.total_bytes
 
     async def shortage(self) -> None:
         """Wait until `is_short`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -184,19 +184,6 @@ def _worth_merging(run: Sequence[Member], target_bytes: int) -> Sequence[Member]
 
 def _size_bytes(run: Iterable[Member]) -> int:
     return sum(one.size_bytes for one in run)
-
-
-def to_seal(sizes_bytes: Iterable[int], target_bytes: int, *, is_urgent: bool) -> int:
-    """The number of batches for the next segment; 0 while too few wait.
-
-    :param sizes_bytes: of the batches from the tier's end to the last stable offset.
-    :param is_urgent: true if retention or memory asks for them. Then fewer than ``target_bytes`` suffice.
-    """
-    count = 0
-    for count, size_bytes in enumerate(accumulate(sizes_bytes), 1):
-        if size_bytes >= target_bytes:
-            return count
-    return count if is_urgent else 0
 
 
 def shelf(members: Sequence[Member], name: str) -> tuple[bytes, Member]:

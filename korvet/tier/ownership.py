@@ -33,6 +33,10 @@ class NotOwner(KorvetError):
     """Another Redis owns the namespace's objects, or nobody knows who does."""
 
 
+class Succeeding(NotOwner):
+    """A former run of this Redis, or one that it is a copy of, has some seconds left to answer."""
+
+
 class Ownership:
     """The ownership of a namespace's objects, as one front-end knows it.
 
@@ -93,7 +97,7 @@ class Ownership:
                 f"and this one is {cluster_id}: give --tier another prefix, or use the Redis that wrote them"
             )
         if owner.incarnation != run_id:
-            raise NotOwner(
+            raise Succeeding(
                 f"another run of this Redis wrote the objects of namespace {name} in {self._objects.name}; tiering "
                 f"goes on in {WAIT_S:g} s, unless that one still runs"
             )

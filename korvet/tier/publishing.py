@@ -110,10 +110,11 @@ class Published:
                 "older state. Nothing of this partition is written there or deleted until it is restored"
             )
 
-    async def publish(self, cluster_id: str, last: Footer | None) -> bool:
+    async def publish(self, cluster_id: str, last: Footer | None, tier_end: int) -> bool:
         """Put a snapshot of what is durable in Redis now, if it is new; false if that could not be done yet.
 
         :param last: the footer of the last segment, if there is one.
+        :param tier_end: the offset after that: with another segment behind it, the snapshot needs another footer.
         :raises WentBack: another process published what Redis does not know.
         :raises TierAway, DamagedSnapshot:
         :raises LostTier, StoreUnavailable, StoreError, DamagedManifest:
@@ -121,7 +122,7 @@ class Published:
         now = await self._now(cluster_id, last)
         if now is None or not now.token or (self._newest is not None and self._newest[1] == now):
             return True
-        if not await self._log.replicas.persisted(self._partition, PERSISTED_WITHIN_S):
+        if now.tier_end != tier_end or not await self._log.replicas.persisted(self._partition, PERSISTED_WITHIN_S):
             return False
         number = await self._series.add(self._newest[0] if self._newest else 0, now.encoded())
         if number is None:

@@ -45,7 +45,7 @@ from korvet.tier.building import Built, Gone, build, first_entry, last_entry
 from korvet.tier.manifest import object_path, shelf
 from korvet.tier.merging import merged
 from korvet.tier.objects import ObjectMissing, TierAway
-from korvet.tier.ownership import LOOK_S, NotOwner, Ownership
+from korvet.tier.ownership import LOOK_S, NotOwner, Ownership, Succeeding
 from korvet.tier.publishing import Published, PublishedTopics, folder, last_footer, manifest
 from korvet.tier.removal import GRACE_S, Removal
 from korvet.tier.segment import Bytes, DamagedSegment, Footer, FooterTooLarge
@@ -55,9 +55,12 @@ SEGMENT_BYTES: Final = 32 << 20
 """The bytes of a segment, unless segment.bytes or local.retention.bytes are less."""
 LEAST_BYTES: Final = 1 << 20
 AT_ONCE: Final = 4
-"""The partitions that have a turn at once, each with a segment in memory."""
+"""The partitions that are sealed or merged at once, each with a segment in memory."""
+_SETTLING: Final = 64
+"""The partitions that are settled at once: most of them wait for Redis's disk."""
 LEASE_MS: Final = 30_000
 _LOOK_S: Final = 1.0
+_MOST_REST_S: Final = 4.0
 _IDLE_LOOK_S: Final = 30.0
 _AGAIN_S: Final = 30.0
 """The time after which a partition without changes is looked at again: batches grow old."""
@@ -81,6 +84,8 @@ class _Work:
     topic_id: str
     published: Published
     look_at: float = -inf
+    rest_s: float = _LOOK_S
+    """The pause until the next look; it grows while nothing changes."""
     has_turn: bool = False
     failures: int = 0
     seen: tuple[int, ...] = ()
@@ -118,6 +123,7 @@ class Tierer:
         self._removal = Removal(tier, namespace, catalog, log, self._ownership, self._topics)
         self._works: dict[str, _Work] = {}
         self._places = anyio.Semaphore(AT_ONCE)
+        self._settling = anyio.Semaphore(_SETTLING)
         self._lines = RateLimitedLog()
         self._is_needed = anyio.Event()
 
@@ -176,6 +182,8 @@ class Tierer:
     async def _look(self) -> None:
         try:
             await self._ownership.look()
+        except Succeeding as error:
+            self._lines.write("info", "the tier waits for its former owner", reason=str(error))
         except NotOwner as error:
             self._tier.write_failures += 1
             self._lines.write("error", "this korvet only reads the tier", reason=str(error))
@@ -228,9 +236,12 @@ class Tierer:
                 if is_due or values != work.seen:
                     work.has_turn = True
                     tasks.start_soon(self._turn, one, work)
-                if values != work.settled and work.checked_epoch == meta.epoch and not work.is_settling:
+                is_checked = work.checked_epoch == meta.epoch
+                if is_checked and not work.is_settling and self._sealed_values(meta) != work.settled:
                     work.is_settling = True
                     tasks.start_soon(self._settle_beside, one, work)
+                work.rest_s = _LOOK_S if work.has_turn or work.is_settling else min(_MOST_REST_S, 2 * work.rest_s)
+                work.look_at = max(work.look_at, now + work.rest_s)
         await self._topics.publish()
 
     def _work(self, partition: Partition) -> _Work:
@@ -254,7 +265,8 @@ class Tierer:
     async def _settle_beside(self, partition: Partition, work: _Work) -> None:
         """Settle while the partition's next segments are built: Redis's disk takes a second."""
         try:
-            await self._settle(partition, work)
+            async with self._settling:
+                await self._settle(partition, work)
         except KorvetError as error:
             self._failed(partition, work, error)
         finally:
@@ -333,10 +345,14 @@ class Tierer:
         last = work.footer if work.footer and work.footer.next_offset == meta.tier_end else None
         if last is None:
             last = await self._last_footer(partition, meta)
-        is_published = await work.published.publish(self._catalog.cluster_id, last)
+        is_published = await work.published.publish(self._catalog.cluster_id, last, meta.tier_end)
         # A snapshot that lists an object whose records were not deleted yet would be recovered without it.
         if is_published and await self._remove(partition, work, meta) and not await self._merge(partition, work):
-            work.settled = self._values(meta)
+            work.settled = self._sealed_values(meta)
+
+    def _sealed_values(self, meta: Meta) -> tuple[int, ...]:
+        """Without the end of the log: while nothing is sealed, the list of all segments is not read for each batch."""
+        return meta.epoch, meta.start, meta.tier_end
 
     def _values(self, meta: Meta) -> tuple[int, ...]:
         return self._catalog.version, meta.epoch, meta.start, meta.stable, meta.tier_end
@@ -386,6 +402,10 @@ class Tierer:
         if anyio.current_time() < work.merge_at or not self._ownership.is_sure:
             return False
         work.merge_at = anyio.current_time() + _MERGE_EVERY_S
+        async with self._places:
+            return await self._merge_some(partition, work)
+
+    async def _merge_some(self, partition: Partition, work: _Work) -> bool:
         try:
             target_bytes = self._target_bytes(partition.topic)
             one = await merged(self._tier, self._namespace, self._log, partition, target_bytes)
@@ -419,7 +439,11 @@ class Tierer:
         first, waiting_bytes, is_old = await self._waiting(partition, meta)
         self._tier.waiting_bytes[partition.keys.log] = waiting_bytes
         target_bytes = self._target_bytes(partition.topic)
-        is_urgent = self._is_short(partition) or (is_old and anyio.current_time() - work.sealed_at >= _LEAST_AGE_S)
+        is_short = self._is_short(partition)
+        is_urgent = is_short and waiting_bytes >= LEAST_BYTES
+        if is_short or is_old:
+            # Memory may be short for months, and each small segment costs two PUTs and a place in the list.
+            is_urgent = is_urgent or anyio.current_time() - work.sealed_at >= _LEAST_AGE_S
         if not waiting_bytes or (waiting_bytes < target_bytes and not is_urgent) or not self._ownership.is_sure:
             return False
         built = await build(self._log, partition, meta, first, target_bytes, work.footer)

@@ -23,6 +23,8 @@ from tests.support.broker import KorvetServer, running_broker
 from tests.support.scraping import scrape_until, total
 
 LONG_MS = 20_000
+FOREVER_MS = 600_000
+"""A Fetch that waits so long fails its test."""
 
 
 @pytest.fixture(scope="module")
@@ -89,19 +91,17 @@ def test_hanging_tier_holds_up_neither_another_partition_nor_another_client(tier
     produced(tiered.port, name, records(), partition=1)
     (path,) = sealed(tiered, name, [0, 30])
     with connected(tiered.port) as both, connected(tiered.port) as cold, hanging(path):
-        began = time.monotonic()
         cold.send("fetch", 12, **fetch_request(name, wanted(3), max_wait=300))
         for _ in range(20):
-            asked = fetch_request(name, wanted(0), wanted(0, 1), max_wait=LONG_MS)
+            asked = fetch_request(name, wanted(0), wanted(0, 1), max_wait=FOREVER_MS)
             reads = partitions_of(both.ask("fetch", 12, **asked))
             assert [(read["error_code"], offsets(read)) for read in reads] == [("NONE", []), ("NONE", [0])]
         (late,) = partitions_of(cold.receive())
         assert (late["error_code"], offsets(late), late["high_watermark"]) == ("NONE", [], 30)
         # Records wake a Fetch that waits for the tier, too.
-        both.send("fetch", 12, **fetch_request(name, wanted(0), wanted(3, 1), max_wait=LONG_MS))
+        both.send("fetch", 12, **fetch_request(name, wanted(0), wanted(3, 1), max_wait=FOREVER_MS))
         produced(tiered.port, name, records(), partition=1)
         assert [offsets(read) for read in partitions_of(both.receive())] == [[], [3]]
-        assert time.monotonic() - began < LONG_MS / 1000
     (read,) = fetch(tiered.port, name, wanted(3), max_wait=LONG_MS)
     assert offsets(read)[0] == 3
 

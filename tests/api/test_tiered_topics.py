@@ -119,3 +119,19 @@ def test_descriptions_of_a_topic_show_both_parts(tiered: KorvetServer, capsys: p
     with running_console(*server) as url, urlopen(f"{url}/topic?name={name}") as page:
         cells = re.findall(r'<td class="n">(\d+)</td>', page.read().decode())
         assert cells[:4] == ["0", "9", "9", "9"]
+
+
+def test_topic_that_is_created_again_begins_at_0(tiered: KorvetServer) -> None:
+    name = new_topic(tiered)
+    produced(tiered.port, name, records(), records())
+    assert altered(tiered.port, name, local_retention_ms="0") == ("NONE", None)
+    until(lambda: is_trimmed_to(tiered, name, 6))
+    topics = [{"name": name, "topic_id": None}]
+    (deleted,) = ask(tiered.port, "delete_topics", 6, topics=topics, timeout=5000)["responses"]
+    assert deleted["error_code"] == "NONE"
+    pairs = [{"name": "remote.storage.enable", "value": "true"}]
+    assert errors(create_topics(tiered.port, {"name": name, "configs": pairs})) == [(name, "NONE", None)]
+    until(lambda: listed(tiered, name, EARLIEST)[0][0] == "NONE")
+    assert [one[1] for one in listed(tiered, name, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, LATEST)] == [0, 0, -1, 0]
+    produced(tiered.port, name, records())
+    assert offsets(fetch(tiered.port, name, wanted(0), max_wait=10_000)[0]) == [0]

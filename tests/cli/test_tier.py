@@ -141,3 +141,9 @@ def test_unknown_names_are_one_line(
 def test_tier_that_is_no_store_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tier", "list", "--tier", "/dev/null/tier"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["list"], ["describe", "orders"], ["verify"], ["recover"]])
+def test_mistyped_directory_is_not_made(words: Sequence[str], tmp_path: Path) -> None:
+    assert run(["tier", *words, "--tier", str(tmp_path / "tire"), *TAIL]) == 1
+    assert not (tmp_path / "tire").exists()

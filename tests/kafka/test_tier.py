@@ -57,8 +57,9 @@ def named(broker: KorvetServer) -> Iterator[Callable[[str], Client]]:
         yield clients.named
 
 
-def new_topic(broker: KorvetServer) -> str:
+def new_topic(broker: KorvetServer, **others: str) -> str:
     configs = {"remote.storage.enable": "true", "segment.bytes": str(SEGMENT_BYTES)}
+    configs |= {name.replace("_", "."): value for name, value in others.items()}
     named = [{"name": name, "value": value} for name, value in configs.items()]
     name = f"tiered-{uuid.uuid4().hex[:8]}"
     topic = {"name": name, "num_partitions": 1, "configs": named}
@@ -162,6 +163,19 @@ def test_client_finds_offsets_and_times_in_the_tier(named: Callable[[str], Clien
         at = tiered.records[number].timestamp_ms or 0
         found = client.consume(tiered.topic, At(at - 1), 3)
         assert digests(found[:3]) == digests(tiered.records[number : number + 3])
+
+
+def test_records_that_redis_stores_one_by_one_read_the_same(
+    broker: KorvetServer, named: Callable[[str], Client]
+) -> None:
+    topic, records = new_topic(broker, korvet_storage="record"), written(500)
+    produce(broker, topic, records, "lz4")
+    leave_to_the_tier(broker, topic, 0.5)
+    for name in ("confluent-kafka", "java"):
+        found = named(name).consume(topic, "earliest", len(records))
+        assert digests(found) == digests(records)
+        found = named(name).consume(topic, Offsets({0: 123}), 3)
+        assert digests(found[:3]) == digests(records[123:126])
 
 
 @pytest.mark.parametrize("name", BY_BOTH_PROTOCOLS)

@@ -59,6 +59,8 @@ def test_empty_redis_gets_the_partition_back_and_goes_on_behind_the_tier(log: Ti
     assert restore(log, of) == [0, b"create", -1, -1, 0]
     assert log.listed()[3:6] == (15, 70, 70)
     assert log.listed().segments == of.segments
+    # Front-ends without segments would skip all of these.
+    assert log.meta_fields()["cleaned"] == "tier"
     assert log.take_over()[0] == 0
     now = facts(log)
     assert now.epoch > of.epoch

@@ -18,11 +18,10 @@ from korvet.store.activity import Activity
 from korvet.store.log import tier as calls
 from korvet.store.log.appending.markers import Ending
 from korvet.store.log.memory.room import Want
-from korvet.store.log.partitions import replicas
 from korvet.store.log.state.partition import Partition
-from korvet.store.memory import Reserve
+from korvet.store.memory import UNLIMITED, Reserve, ServerMemory
 from korvet.store.topics import create_topic, delete_topic
-from korvet.tier import ownership, removal, tierer
+from korvet.tier import ownership, publishing, removal, tierer
 from korvet.tier.blocks import Stored
 from korvet.tier.building import Gone
 from korvet.tier.manifest import Manifest, folder_of
@@ -31,6 +30,7 @@ from korvet.tier.publishing import WentBack, manifest
 from korvet.tier.segment import batches
 from korvet.tier.series import Series
 from korvet.tier.snapshot import Snapshot
+from korvet.tier.survey import verify
 from korvet.tier.tier import Tier
 from korvet.tier.tierer import Tierer
 from korvet.wire.record_entries import arguments, split
@@ -145,6 +145,86 @@ async def test_few_batches_stay_until_they_are_older_than_redis_keeps_them(one: 
         assert (await listed(one, young)).members == ()
         ((member,)) = (await listed(one, old)).members
         assert (member.first_offset, member.next_offset) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("memory", "is_moved"),
+    [
+        (ServerMemory(UNLIMITED, UNLIMITED), False), (ServerMemory(1000, 300), False), (ServerMemory(1000, 200), True),
+        (ServerMemory(1000, 0), True),
+    ],
+)  # fmt: skip
+async def test_few_batches_move_while_memory_is_short(one: Front, memory: ServerMemory, is_moved: bool) -> None:
+    partition = await tiered(one)
+    await one.append(partition, batch(3))
+    link = one.store.link(Purpose.COORDINATE, partition.keys.log)
+    async with tiering(one, Store()) as tiering_:
+        assert link is not None
+        tiering_._reserve.by_server[link] = memory
+        await tiering_.tend(partition)
+        meta = await one.log.meta(partition)
+        assert meta is not None
+        assert (meta.tier_end, meta.local_start) == ((3, 3) if is_moved else (-1, 0))
+
+
+async def test_many_small_segments_are_not_made_while_memory_is_short(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tierer, "SEGMENT_BYTES", 32 << 20)
+    monkeypatch.setattr(Tierer, "_is_short", lambda *_: True)
+    partition = await tiered(one)
+    async with tiering(one, Store()) as tiering_:
+        for _ in range(5):
+            await one.append(partition, batch(1))
+            await tiering_.tend(partition)
+        assert len((await listed(one, partition)).members) == 1
+        await one.append(partition, batch(1, tierer.LEAST_BYTES))
+        await tiering_.tend(partition)
+        assert len((await listed(one, partition)).members) == 2
+
+
+async def test_segments_are_not_listed_again_before_another_one_comes(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition, lists = await filled(one), 0
+    async with tiering(one, Store()) as tiering_, anyio.create_task_group() as tasks:
+        await tiering_.tend(partition)
+
+        async def counted(*args: Any) -> Any:
+            nonlocal lists
+            lists += 1
+            return await manifest(*args)
+
+        monkeypatch.setattr(publishing, "manifest", counted)
+        for _ in range(5):
+            await one.append(partition, batch(1))
+            await tiering_._give_turns([partition.topic], tasks)
+        await anyio.wait_all_tasks_blocked()
+    assert lists == 0
+
+
+async def test_snapshot_waits_for_the_footer_of_its_last_segment(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = await filled(one, 4)
+    series = Series(
+        objects := Store(), folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, 0), Snapshot.decoded
+    )
+    async with tiering(one, objects) as tiering_:
+        work = tiering_._work(partition)
+        await tiering_._move(partition, work)
+
+        async def during_the_next_one(*args: Any) -> Any:
+            monkeypatch.setattr(publishing, "manifest", manifest)
+            await one.append(partition, batch(3, 2000))
+            await tiering_._move(partition, work)
+            return await manifest(*args)
+
+        monkeypatch.setattr(publishing, "manifest", during_the_next_one)
+        await tiering_._settle(partition, work)
+        assert await series.newest() is None
+        await tiering_._settle(partition, work)
+        assert (newest := await series.newest()) is not None
+        assert work.footer is not None
+        assert (newest[1].tier_end, (await verify(objects, newest[1])).problems) == (work.footer.next_offset, [])
 
 
 async def test_open_transactions_stay_and_aborted_ones_are_noted(one: Front) -> None:

@@ -18,7 +18,6 @@ from korvet.tier.manifest import (
     parse_member,
     read_shelf,
     shelf,
-    to_seal,
 )
 from tests.tier.segments import NAME, TOPIC_ID, batch, member, written
 
@@ -160,14 +159,6 @@ def test_segments_before_a_gap_are_not_shelved_with_those_after_it() -> None:
     assert Manifest(one).to_shelve() == one[5 : 5 + SHELVED]
     assert Manifest(one[:-1]).to_shelve() == ()
     assert Manifest([*members(600), *members(1200)[601:]]).to_shelve() == members(SHELVED)
-
-
-def test_batches_are_sealed_when_they_fill_a_segment_or_are_asked_for() -> None:
-    assert to_seal([40, 40, 40, 40], 100, is_urgent=False) == 3
-    assert to_seal([40, 40], 100, is_urgent=False) == 0
-    assert to_seal([40, 40], 100, is_urgent=True) == 2
-    assert to_seal([1000], 100, is_urgent=False) == 1
-    assert to_seal([], 100, is_urgent=True) == 0
 
 
 def test_small_neighbours_are_merged_up_to_the_size_of_a_segment() -> None:
