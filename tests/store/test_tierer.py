@@ -18,6 +18,7 @@ from korvet.store.activity import Activity
 from korvet.store.log import tier as calls
 from korvet.store.log.appending.markers import Ending
 from korvet.store.log.memory.room import Want
+from korvet.store.log.partitions import replicas
 from korvet.store.log.state.partition import Partition
 from korvet.store.memory import UNLIMITED, Reserve, ServerMemory
 from korvet.store.topics import create_topic, delete_topic
