@@ -54,11 +54,32 @@ function tier.need(keys, meta, asked)
   return tier.missing(meta, asked, log_end, past)
 end
 
+-- True if the log has records of another history than the snapshot: an epoch of the snapshot is unknown here, although
+-- the log holds offsets that it began before.
+function tier.diverges(theirs, own, held_from, log_end)
+  local known, started = {}, nil
+  for epoch in string.gmatch(own or '', '(%d+):%d+') do
+    known[epoch] = true
+  end
+  for epoch, start in string.gmatch(theirs .. ',0:' .. value.integer(log_end), '(%d+):(%d+)') do
+    -- The epoch before this one ends here.
+    if started and not known[started] and tonumber(start) > held_from then
+      return true
+    elseif tonumber(start) >= log_end then
+      return false
+    end
+    started = epoch
+  end
+  return false
+end
+
 -- What a log needs that knows less than the snapshot.
 function tier.missing(meta, asked, log_end, past)
   local later = tier.later_epoch(meta[8], asked.leader_epoch)
   if later and later < math.min(log_end, past) then
     return 'conflict'
+  elseif tier.diverges(asked.epochs, meta[8], tier.held_from(meta[2], meta[4]), math.min(log_end, past)) then
+    return log_end <= past and 'move' or 'conflict'
   end
   return log_end < past and 'move' or 'list'
 end
@@ -121,6 +142,13 @@ function tier.write_list(keys, asked, held_from, members)
   redis.call('SPUBLISH', keys[1], '-1 -1')
 end
 
+-- Let the next use begin a leader epoch above the snapshot's.
+function tier.raise_epoch(meta_key, leader_epoch)
+  if tonumber(redis.call('HGET', meta_key, 'epoch')) < leader_epoch then
+    redis.call('HSET', meta_key, 'epoch', value.integer(leader_epoch), 'run_id', '')
+  end
+end
+
 -- Remove the next entries below the first offset that the log holds. Returns true if some may be left.
 function tier.drop_below(keys, held_from)
   local below, is_more = log.page(keys[1], '-', value.integer(held_from) .. '-0')
@@ -167,6 +195,7 @@ korvet.define({
   if status ~= 'whole' then
     tier.write_list(keys, asked, held_from, members)
   end
+  tier.raise_epoch(keys[2], asked.leader_epoch)
   reply[5] = tier.drop_below(keys, held_from) and 1 or 0
   return reply
 end)

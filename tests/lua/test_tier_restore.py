@@ -238,3 +238,19 @@ def test_long_log_below_the_tiers_end_goes_in_several_calls(log: Tiered) -> None
         calls += 1
     assert calls <= 3
     assert log.server.xlen(log.log) == 0
+
+
+def test_records_of_a_history_that_was_lost_are_not_kept_beside_the_tiers(log: Tiered) -> None:
+    """A backup of a history that Redis lost later."""
+    saved = log.saved()
+    log.put("lost")
+    backup = log.saved()
+    log.come_back(saved)
+    log.take_over()
+    log.put("kept")
+    log.seal(0, 110)
+    of = facts(log)
+    log.come_back(backup)
+    assert restore(log, of) == [0, b"move", 0, 110, 0]
+    assert log.listed()[3:6] == (0, 110, 110)
+    assert log.server.xlen(log.log) == 0

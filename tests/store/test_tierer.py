@@ -166,6 +166,9 @@ async def test_few_batches_move_while_memory_is_short(one: Front, memory: Server
         meta = await one.log.meta(partition)
         assert meta is not None
         assert (meta.tier_end, meta.local_start) == ((3, 3) if is_moved else (-1, 0))
+        await one.append(partition, batch(3))
+        await tiering_.tend(partition)
+        assert len((await listed(one, partition)).members) == is_moved
 
 
 async def test_many_small_segments_are_not_made_while_memory_is_short(
