@@ -3,6 +3,7 @@ the quarantine of doomed objects ends."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial as bound
 from typing import NamedTuple
 
@@ -37,16 +38,32 @@ async def merged(tier: Tier, namespace: Namespace, log: Log, partition: Partitio
     run = tuple(Manifest(one for one in whole.members if one.first_offset >= listed.start).to_merge(target_bytes))
     if not run:
         return None
-    where, writer = folder(namespace, partition), None
+    where = folder(namespace, partition)
+    footers = [await footer_of(tier, namespace, partition, member) for member in run]
+    begin, end = _chained(footers)
+    if end - begin < 2:
+        return None
+    writer = Writer(partition.topic.id, partition.index, run[begin].first_offset, chain=footers[begin].chain_before)
     aborted = []
-    for member in run:
-        footer = await footer_of(tier, namespace, partition, member)
+    for member, footer in zip(run[begin:end], footers[begin:end], strict=True):
         data = await tier.objects.read(member.path(where), 0, member.size_bytes)
         if len(data) < member.size_bytes:
             raise TierAway(f"{tier.objects.name}/{member.path(where)}: only {len(data)} of {member.size_bytes} bytes")
-        writer = writer or Writer(partition.topic.id, partition.index, member.first_offset, chain=footer.chain_before)
         await log.in_thread(bound(writer.join, footer, [data]))
         aborted += list(footer.aborted)
-    assert writer is not None
-    parts, footer = await log.in_thread(bound(writer.finish, aborted, run[-1].next_offset))
-    return Merged(parts, footer, run)
+    parts, footer = await log.in_thread(bound(writer.finish, aborted, run[end - 1].next_offset))
+    return Merged(parts, footer, run[begin:end])
+
+
+def _chained(footers: Sequence[Footer]) -> tuple[int, int]:
+    """The first segments, at least two, of which each has the chain of the one before it: where they begin and end.
+
+    Behind a segment that was lost or damaged another chain began.
+    """
+    begin = end = 0
+    for end in range(1, len(footers) + 1):
+        if end == len(footers) or footers[end].chain_before != footers[end - 1].chain:
+            if end - begin > 1:
+                break
+            begin = end
+    return begin, end

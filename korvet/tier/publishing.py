@@ -148,7 +148,8 @@ class Published:
             epochs=meta.epochs.decode(errors="replace"),
             log_start=listed.start,
             tier_end=listed.tier_end,
-            max_producer_id=last.max_producer_id if last else former.max_producer_id if former else -1,
+            # After a damaged footer the next segment knows of none before it.
+            max_producer_id=max((one.max_producer_id for one in (last, former) if one), default=-1),
             chain=last.chain if last else former.chain if former else 0,
             members=members.members,
         )

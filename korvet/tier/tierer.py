@@ -25,6 +25,7 @@ from math import inf
 from typing import Final
 
 import anyio
+import structlog
 from anyio.abc import TaskGroup
 from ulid import ULID
 
@@ -50,6 +51,8 @@ from korvet.tier.publishing import Published, PublishedTopics, folder, last_foot
 from korvet.tier.removal import GRACE_S, Removal
 from korvet.tier.segment import Bytes, DamagedSegment, Footer, FooterTooLarge
 from korvet.tier.tier import Tier
+
+log = structlog.get_logger()
 
 SEGMENT_BYTES: Final = 32 << 20
 """The bytes of a segment, unless segment.bytes or local.retention.bytes are less."""
@@ -257,7 +260,7 @@ class Tierer:
         try:
             async with self._places:
                 work.look_at = anyio.current_time() + await self._move(partition, work)
-        except KorvetError as error:
+        except Exception as error:
             self._failed(partition, work, error)
         finally:
             work.has_turn = False
@@ -267,12 +270,12 @@ class Tierer:
         try:
             async with self._settling:
                 await self._settle(partition, work)
-        except KorvetError as error:
+        except Exception as error:
             self._failed(partition, work, error)
         finally:
             work.is_settling = False
 
-    def _failed(self, partition: Partition, work: _Work, error: KorvetError) -> None:
+    def _failed(self, partition: Partition, work: _Work, error: Exception) -> None:
         work.footer, work.checked_epoch, work.seen = None, -1, ()
         if isinstance(error, Gone):
             work.look_at = anyio.current_time() + _LOOK_S
@@ -281,8 +284,11 @@ class Tierer:
         work.failures += 1
         backoff_s = min(_MOST_BACKOFF_S, _FIRST_BACKOFF_S * 2 ** min(work.failures - 1, 10))
         work.look_at = anyio.current_time() + backoff_s
-        if not self._log.store.has_reported(error):
-            name = f"{partition.topic.name}-{partition.index}"
+        name = f"{partition.topic.name}-{partition.index}"
+        if not isinstance(error, KorvetError):
+            # A defect in one partition's turn must not end the front-end.
+            log.error("a partition's turn in the tier failed", partition=name, exc_info=error)
+        elif not self._log.store.has_reported(error):
             self._lines.write(
                 "warning", "a partition's records stay in redis for now", partition=name, reason=str(error)
             )

@@ -334,6 +334,35 @@ async def test_small_segments_are_merged_and_their_objects_go_after_the_quaranti
         assert footers[1].chain_before == footers[0].chain != 0
 
 
+async def test_segments_behind_an_unreadable_footer_are_merged_by_themselves(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unreadable(*_: Any) -> None:
+        return None
+
+    partition = await filled(one, 4, 400)
+    async with tiering(one, Store()) as tiering_:
+        await tiering_.tend(partition)
+        tiering_._works.clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(Tierer, "_last_footer", unreadable)
+            for _ in range(9):
+                await one.append(partition, batch(3, 400))
+                await tiering_.tend(partition)
+        before = await read_all(one, partition)
+        monkeypatch.setattr(tierer, "SEGMENT_BYTES", 200_000)
+        monkeypatch.setattr(tierer, "_MERGE_EVERY_S", 0.0)
+        tiering_._work(partition).merge_at = 0.0
+        for _ in range(3):
+            await tiering_.tend(partition)
+        assert [(one.first_offset, one.next_offset) for one in (await listed(one, partition)).members] == [
+            (0, 12), (12, 39),
+        ]  # fmt: skip
+        await trim_locally(one, partition)
+        one.log.forget()
+        assert await read_all(one, partition) == before
+
+
 # ---------------------------------------------------------------------- deaths
 
 
