@@ -95,7 +95,8 @@ async def _answer_all(
         else:
             await _answer_one(log, entry, partition, part, meta, is_committed)
     # A slow tier takes for many partitions as long as for one.
-    await asyncio.gather(*(_answer_one(log, *one, is_committed) for one in in_tier))
+    if in_tier:
+        await asyncio.gather(*(_answer_one(log, *one, is_committed) for one in in_tier))
 
 
 async def _answer_one(

@@ -22,6 +22,7 @@ from korvet.configs.types import is_tiered
 from korvet.errors import KorvetError, LostTier, StoreUnavailable
 from korvet.rate_limited_log import RateLimitedLog
 from korvet.redis.client import Purpose
+from korvet.redis.reply import in_task
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.keys import Namespace
 from korvet.store.log.partitions.partitions import Partitions
@@ -128,6 +129,7 @@ class Guard:
 
     async def check_name(self, name: str) -> None:
         """As `korvet.store.log.source.TierGuard.check_name`."""
+        await in_task()
         try:
             with anyio.fail_after(_WITHIN_S):
                 series = Series(self._objects, topics_folder(self._namespace.name), Topics.decoded)

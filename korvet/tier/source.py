@@ -31,6 +31,7 @@ from anyio.abc import TaskGroup
 from korvet.codes import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, UNKNOWN_SERVER_ERROR
 from korvet.errors import DamagedLog, KorvetError, LostTier, forget_frames
 from korvet.rate_limited_log import LineBudget
+from korvet.redis.reply import in_task
 from korvet.store.log import tier
 from korvet.store.log.memory.room import FetchRoom, PartitionRead, Want
 from korvet.store.log.partitions.partitions import Partitions
@@ -474,10 +475,12 @@ class Source:
 
     async def holds(self, partition: Partition) -> bool:
         """As `TierSource.holds`."""
+        await in_task()
         return await self._cold.holds(self.folder(partition), self.logs.now())
 
     async def offset_for_time(self, partition: Partition, meta: Meta, timestamp: int) -> Timed | None:
         """As `TierSource.offset_for_time`."""
+        await in_task()
         try:
             with anyio.fail_after(DEADLINE_S):
                 async with self._cold.searches:
