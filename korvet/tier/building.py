@@ -95,7 +95,7 @@ async def build(
             break
         if page is None:
             break
-        await log.in_thread(bound(_add, writer, page.batches))
+        await log.in_thread(bound(_add, partition.keys.log, writer, page.batches))
         first_index, last_index = first_index or page.first_index, page.last_index
     if not first_index:
         raise Gone(f"no batches from offset {first} on")
@@ -117,9 +117,14 @@ def _writer(partition: Partition, first: int, former: Footer | None) -> Writer:
     return Writer(partition.topic.id, partition.index, first, chain=chain, max_producer_id=former.max_producer_id)
 
 
-def _add(writer: Writer, batches: Sequence[tuple[Entry, Buffer, int]]) -> None:
+def _add(name: str, writer: Writer, batches: Sequence[tuple[Entry, Buffer, int]]) -> None:
     for entry, data, timestamp in batches:
-        writer.add(placed_in_log(data, entry.next_offset - entry.records, entry.leader_epoch), timestamp)
+        try:
+            writer.add(placed_in_log(data, entry.next_offset - entry.records, entry.leader_epoch), timestamp)
+        except ValueError as error:
+            raise CorruptEntry(name, f"{entry.next_offset}-0", f"cannot be sealed: {error}") from None
+        if writer.next_offset != entry.next_offset:
+            raise CorruptEntry(name, f"{entry.next_offset}-0", f"has a batch that ends at {writer.next_offset}")
 
 
 async def _page(log: Log, partition: Partition, offset: int, until: int, most_bytes: int, share: Any) -> _Page | None:

@@ -19,6 +19,7 @@ from korvet.store.log import tier as calls
 from korvet.store.log.appending.markers import Ending
 from korvet.store.log.memory.room import Want
 from korvet.store.log.partitions import replicas
+from korvet.store.log.state.entries import CorruptEntry
 from korvet.store.log.state.partition import Partition
 from korvet.store.memory import UNLIMITED, Reserve, ServerMemory
 from korvet.store.topics import create_topic, delete_topic
@@ -609,6 +610,23 @@ async def test_store_that_refuses_leaves_records_in_redis(one: Front, monkeypatc
         assert (await listed(one, partition)).members == ()
         await tiering_.tend(partition)
         assert (await listed(one, partition)).members != ()
+
+
+@pytest.mark.parametrize("at", [16, 20, 26], ids=["magic", "checksum", "last offset"])
+async def test_changed_batch_stays_and_what_comes_before_it_moves(one: Front, at: int) -> None:
+    partition = await tiered(one)
+    for number in range(2):
+        await one.append(partition, batch(3, LARGE + number))
+    placed = f"{partition.keys.log}:6"
+    data = await one.store.call(Purpose.READ, placed, "GET", placed)
+    broken = bytes(data[:at]) + bytes([data[at] ^ 1]) + bytes(data[at + 1 :])
+    await one.store.call(Purpose.APPEND, placed, "SET", placed, broken)
+    async with tiering(one, Store()) as tiering_:
+        with pytest.raises(CorruptEntry):
+            await tiering_.tend(partition)
+        meta = await one.log.meta(partition)
+        assert meta is not None
+        assert meta.tier_end == 3
 
 
 async def test_slow_store_delays_only_the_partition_that_waits_for_it(
