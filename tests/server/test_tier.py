@@ -16,10 +16,12 @@ from korvet.cli.serve import make_settings
 from korvet.errors import ConfigError
 from korvet.settings.file import ConfigFile
 from korvet.store.keys import Namespace
+from korvet.tier.ownership import WAIT_S
 from tests.server.choosing import eventually
 from tests.support.broker import BrokerFailed, KorvetServer, running_broker
 from tests.support.object_store import running_object_store
 from tests.support.redis import running_server
+from tests.support.tenants import WITHIN_S
 
 
 def test_front_end_tries_its_tier_out_at_the_start(tmp_path: Path) -> None:
@@ -149,5 +151,8 @@ def test_tier_goes_on_after_redis_lost_its_last_writes(tmp_path: Path) -> None:
         assert found == sorted(set(found))
         assert found[-1000:] == list(range(2000, 3000))
         # The next run of Redis becomes the owner, and goes on where the segments end.
-        eventually(lambda: field("local_start") > tier_end + 500)
+        deadline = time.monotonic() + 3 * WAIT_S + WITHIN_S
+        while field("local_start") <= tier_end + 500:
+            assert time.monotonic() < deadline, broker.log[-2000:]
+            time.sleep(0.1)
         assert consumed("t", broker.bootstrap) == found
