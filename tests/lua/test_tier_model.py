@@ -7,10 +7,10 @@ present history there, wherever it is read.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import redis
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -18,10 +18,10 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from tests.lua.log import GONE
+from tests.lua.machines import bound, run_machine
 from tests.lua.tier import SIZE, Tiered, Upload
 
 Batches = tuple[tuple[int, int, str], ...]
@@ -39,10 +39,12 @@ class State(NamedTuple):
 
 class TierMachine(RuleBasedStateMachine):
     server: redis.Redis
+    set_clock: Callable[[float], None]
 
     def __init__(self) -> None:
         super().__init__()
         self.server.flushall()
+        self.set_clock(1_800_000_000)
         self.real = Tiered(self.server)
         assert self.real.create() == 0
         self.batches: Batches = ()
@@ -255,12 +257,5 @@ class TierMachine(RuleBasedStateMachine):
                 assert base in held or base in tiered
 
 
-def test_tier_agrees_with_a_list_of_batches(server: redis.Redis) -> None:
-    TierMachine.server = server
-    run_state_machine_as_test(
-        TierMachine,
-        settings=settings(
-            max_examples=60, stateful_step_count=40, deadline=None, database=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )  # fmt: skip
+def test_tier_agrees_with_a_list_of_batches(server: redis.Redis, set_clock: Callable[[float], None]) -> None:
+    run_machine(bound(TierMachine, server, set_clock), examples=60, steps=40)
