@@ -181,7 +181,8 @@ async def check_segment(gets: Gets, snapshot: Snapshot, path: str, member: Membe
     wanted = snapshot.topic_id, snapshot.partition, member.first_offset, member.next_offset, member.size_bytes
     if facts != wanted:
         raise DamagedSegment("the footer does not fit the snapshot")
-    if chain not in (None, footer.chain_before):
+    # Behind a segment that was lost another chain begins.
+    if footer.chain_before and chain not in (None, footer.chain_before):
         raise DamagedSegment("it does not follow the segment before it: another history lies between them")
     running = footer.chain_before
     for start in range(0, footer.size_bytes, MOST_GET_BYTES):
