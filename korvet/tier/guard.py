@@ -63,6 +63,8 @@ class Guard:
             logs,
         )
         self._verdicts: dict[tuple[str, int], _Verdict] = {}
+        self._topics_number = 0
+        """Of the newest snapshot of topics: from it on, few reads find the next one."""
         self._lines = RateLimitedLog()
 
     # ------------------------------------------------------------------ partitions
@@ -133,12 +135,12 @@ class Guard:
         try:
             with anyio.fail_after(_WITHIN_S):
                 series = Series(self._objects, topics_folder(self._namespace.name), Topics.decoded)
-                found = await series.newest()
+                found = await series.newest(self._topics_number)
         except TimeoutError:
             raise self._lost(name, f"{self._objects.name} does not answer within {_WITHIN_S:g} s") from None
         except KorvetError as error:
             raise self._lost(name, f"whether the tier has a topic of this name is unknown: {error}") from None
-        there = None if found is None else found[1].named(name)
+        self._topics_number, there = (found[0], found[1].named(name)) if found is not None else (0, None)
         if there is None:
             return
         if any(UUID(hex=there.id) == one.id for one in (*self._catalog.topics(), *self._catalog.deleting())):

@@ -7,6 +7,7 @@ went back to an older state: from a backup, or because somebody emptied it. Then
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from korvet.configs.types import is_tiered
@@ -90,25 +91,31 @@ class Published:
         self._tier, self._namespace, self._partition, self._log = tier, namespace, partition, log
         self._series = Series(tier.objects, folder(namespace, partition), Snapshot.decoded)
         self._newest: tuple[int, Snapshot] | None = None
+        """Its number, and the facts without the members, which take half a megabyte."""
+        self._members = 0
+        """The hash of its members."""
 
-    async def check(self, cluster_id: str) -> None:
-        """Read the newest snapshot, and compare Redis with it.
+    async def check(self, cluster_id: str) -> Snapshot | None:
+        """Read the newest snapshot, compare Redis with it, and return it.
 
         :raises WentBack: Redis is behind it.
         :raises TierAway, DamagedSnapshot:
         :raises LostTier, StoreUnavailable, StoreError, DamagedManifest:
         """
-        self._newest = await self._series.newest(self._newest[0] if self._newest else 0)
-        if self._newest is None:
-            return
+        found = await self._series.newest(self._newest[0] if self._newest else 0)
+        if found is None:
+            self._newest = None
+            return None
+        self._keep(*found)
         now = await self._now(cluster_id, None)
-        if now is not None and self._newest[1].is_ahead_of(now):
-            there = self._newest[1]
+        if now is not None and found[1].is_ahead_of(now):
+            there = found[1]
             raise WentBack(
                 f"{self._tier.objects.name} has {there.topic}-{there.partition} up to offset {there.tier_end} from log "
                 f"start {there.log_start}, and Redis up to {now.tier_end} from {now.log_start}: Redis went back to an "
                 "older state. Nothing of this partition is written there or deleted until it is restored"
             )
+        return found[1]
 
     async def publish(self, cluster_id: str, last: Footer | None, tier_end: int) -> bool:
         """Put a snapshot of what is durable in Redis now, if it is new; false if that could not be done yet.
@@ -120,7 +127,7 @@ class Published:
         :raises LostTier, StoreUnavailable, StoreError, DamagedManifest:
         """
         now = await self._now(cluster_id, last)
-        if now is None or not now.token or (self._newest is not None and self._newest[1] == now):
+        if now is None or not now.token or (self._newest is not None and self._is_newest(self._newest[1], now)):
             return True
         if now.tier_end != tier_end or not await self._log.replicas.persisted(self._partition, PERSISTED_WITHIN_S):
             return False
@@ -128,8 +135,14 @@ class Published:
         if number is None:
             await self.check(cluster_id)
             return False
-        self._newest = number, now
+        self._keep(number, now)
         return True
+
+    def _keep(self, number: int, newest: Snapshot) -> None:
+        self._newest, self._members = (number, replace(newest, members=())), hash(tuple(newest.members))
+
+    def _is_newest(self, there: Snapshot, now: Snapshot) -> bool:
+        return there == replace(now, members=()) and self._members == hash(tuple(now.members))
 
     async def _now(self, cluster_id: str, last: Footer | None) -> Snapshot | None:
         found, meta = await manifest(self._log, self._partition), await self._log.meta(self._partition)

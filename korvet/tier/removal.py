@@ -35,6 +35,8 @@ from korvet.tier.tier import Tier
 log = structlog.get_logger()
 
 QUARANTINE_MS: Final = 7 * 86_400_000
+MERGED_MS: Final = 86_400_000
+"""The quarantine of merged segments: their entries fill Redis, and whoever misses one reads the list again."""
 GRACE_S: Final = 60.0
 """The time that readers of removed segments have, as file.delete.delay.ms by default."""
 _AT_ONCE: Final = 64
@@ -134,12 +136,16 @@ class Removal:
             return False
         partition = self._log.partition(topic, int(index))
         # Another history may list it.
-        await Published(self._tier, self._namespace, partition, self._log).check(self._catalog.cluster_id)
+        newest = await Published(self._tier, self._namespace, partition, self._log).check(self._catalog.cluster_id)
         found = await manifest(self._log, partition)
         if found is None:
             return False
-        if not await self._lists(partition, found[1], path):
-            await self._delete(path)
+        if await self._lists(partition, found[1], path):
+            return True
+        if newest is not None and await self._lists(partition, Manifest(newest.members), path):
+            # A recovery would miss it.
+            return False
+        await self._delete(path)
         return True
 
     async def _lists(self, partition: Partition, members: Manifest, path: str) -> bool:

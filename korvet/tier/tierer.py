@@ -48,7 +48,7 @@ from korvet.tier.merging import merged
 from korvet.tier.objects import ObjectMissing, TierAway
 from korvet.tier.ownership import LOOK_S, NotOwner, Ownership, Succeeding
 from korvet.tier.publishing import Published, PublishedTopics, folder, last_footer, manifest
-from korvet.tier.removal import GRACE_S, Removal
+from korvet.tier.removal import GRACE_S, MERGED_MS, Removal
 from korvet.tier.segment import Bytes, DamagedSegment, Footer, FooterTooLarge
 from korvet.tier.tier import Tier
 
@@ -425,7 +425,8 @@ class Tierer:
             return False
         where, name = folder(self._namespace, partition), str(ULID())
         path = object_path(where, "segment", one.footer.first_offset, name)
-        await self._removal.doom(partition, [path, *(member.path(where) for member in one.members)])
+        await self._removal.doom(partition, [path])
+        await self._removal.doom(partition, [member.path(where) for member in one.members], MERGED_MS)
         await self._put(path, one.parts)
         texts = [member.text().encode() for member in one.members]
         footer = one.footer

@@ -15,6 +15,8 @@ from korvet.store.log.state.partition import Partition
 from korvet.store.topics import create_topic
 from korvet.tier import guard
 from korvet.tier.objects import Directory, TierAway
+from korvet.tier.series import Series
+from korvet.tier.snapshot import Topics, topics_folder
 from korvet.tier.tier import Tier
 from tests.store.logs import NAMESPACE, Front, batch
 from tests.store.published import publish, tiered
@@ -139,3 +141,17 @@ async def test_name_of_a_lost_topic_is_not_given_away(one: Front, objects: Count
             await create_topic(one.catalog, one.log, "orders", 1, {})
         _, topic = await create_topic(one.catalog, one.log, "other", 1, {})
         assert topic is not None
+
+
+async def test_next_name_is_compared_by_fewer_reads(one: Front, objects: Counted) -> None:
+    series = Series(objects, topics_folder(NAMESPACE.name), Topics.decoded)
+    for number in range(31):
+        now = Topics(cluster_id=one.catalog.cluster_id, namespace=NAMESPACE.name, version=number, topics=[])
+        await series.add(number, now.encoded())
+    reads = []
+    async with guarded(one, objects):
+        for name in ("first", "second"):
+            before = objects.reads
+            await create_topic(one.catalog, one.log, name, 1, {})
+            reads.append(objects.reads - before)
+    assert reads[1] == 2 < reads[0]

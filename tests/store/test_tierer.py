@@ -320,6 +320,11 @@ async def test_small_segments_are_merged_and_their_objects_go_after_the_quaranti
         assert await read_all(one, partition) == before
         await _expire_doomed(one)
         await tiering_.sweep()
+        # The newest snapshot still has them.
+        assert len(await paths_of(objects)) == len(small) + 1
+        await tiering_.tend(partition)
+        await _expire_doomed(one)
+        await tiering_.sweep()
         folder = folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, 0)
         assert await paths_of(objects) == {members[0].path(folder)}
         # The next segment follows the merged one.
