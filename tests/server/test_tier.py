@@ -55,7 +55,9 @@ def test_records_move_to_a_bucket_while_front_ends_are_killed(tmp_path: Path, mo
         brokers = [stack.enter_context(running_broker(redis_url=redis.url, tier=tier)) for _ in range(2)]
         servers = ",".join(one.bootstrap for one in brokers)
         create_tiered("t", brokers[0])
-        producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 5})
+        producer = Producer(
+            {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 5, "batch.size": 20_000}
+        )
         for number in range(RECORDS):
             producer.produce("t", b"%d " % number + os.urandom(VALUE_BYTES), partition=0)
             if number % (RECORDS // 8) == 0:
@@ -122,7 +124,7 @@ def test_tier_goes_on_after_redis_lost_its_last_writes(tmp_path: Path) -> None:
     ):
         create_tiered("t", broker)
         keys = Namespace("default").partition("t", 0)
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5})
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "batch.size": 20_000})
 
         def produce(numbers: range) -> None:
             for number in numbers:
