@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
+from uuid import UUID
 
 from korvet.configs.types import is_tiered
 from korvet.errors import KorvetError
@@ -177,6 +178,10 @@ class PublishedTopics:
         self._newest: tuple[int, Topics] | None = None
         self._version = -1
         """The catalog's, as of which the newest one is right."""
+
+    def may_have(self, topic_id: UUID) -> bool:
+        """False if the newest snapshot does not have a topic."""
+        return self._newest is None or any(UUID(hex=one.id) == topic_id for one in self._newest[1].topics)
 
     async def publish(self) -> None:
         """Put a snapshot of the tiered topics, if the catalog changed. One of an older catalog is not put.

@@ -131,8 +131,11 @@ class Removal:
         """Delete the object of a text, unless its partition lists it; false if that is unknown."""
         topic_id, index, path = text.split(" ")
         topic = self._catalog.topic_by_id(UUID(hex=topic_id))
+        if topic is None and not self._topics.may_have(UUID(hex=topic_id)):
+            # The catalog knew the topic when it got this entry, so it was deleted since.
+            await self._delete(path)
+            return True
         if topic is None or int(index) >= topic.partitions:
-            # The note of the topic's deletion covers it, if there is one.
             return False
         partition = self._log.partition(topic, int(index))
         # Another history may list it.

@@ -31,7 +31,7 @@ from korvet.tier.objects import Objects, TierAway
 from korvet.tier.publishing import WentBack, manifest
 from korvet.tier.segment import batches
 from korvet.tier.series import Series
-from korvet.tier.snapshot import Snapshot
+from korvet.tier.snapshot import Snapshot, TieredTopic, Topics, topics_folder
 from korvet.tier.survey import verify
 from korvet.tier.tier import Tier
 from korvet.tier.tierer import Tierer
@@ -673,6 +673,33 @@ async def test_objects_of_a_deleted_topic_go_and_no_others(one: Front) -> None:
         assert {path for path in before if gone.topic_id not in path} == await paths_of(objects)
         assert foreign in await paths_of(objects)
         assert await one.catalog.deleted() == []
+
+
+async def test_doomed_objects_of_a_deleted_topic_leave_and_those_of_a_lost_one_stay(one: Front) -> None:
+    gone, kept = await filled(one), await filled(one)
+    async with tiering(one, objects := Store()) as tiering_:
+        late, lost = (f"{NAMESPACE.name}/{name}/{uuid4().hex}/0/x.segment" for name in ("late", "lost"))
+        await tiering_._removal.doom(gone, [late])
+        await delete_topic(one.catalog, one.log, gone.topic)
+        await tiering_.sweep()
+        # Its upload was still under way.
+        await objects.put(late, [b"x"])
+        await objects.put(lost, [b"x"])
+        lost_id = uuid4().hex
+        series = Series(objects, topics_folder(NAMESPACE.name), Topics.decoded)
+        number, topics = await series.newest() or (0, None)
+        assert topics is not None
+        there = replace(topics, topics=[*topics.topics, TieredTopic("lost", lost_id, 1, {})])
+        assert await series.add(number, there.encoded()) is not None
+        await tiering_._removal._doom([f"{lost_id} 0 {lost}"], 0)
+        await _expire_doomed(one)
+        # The catalog changes, so the snapshot of topics is looked at.
+        await filled(one, 1)
+        await tiering_.sweep()
+        assert await paths_of(objects) == {lost}
+        key = NAMESPACE.doomed
+        assert await one.store.call(Purpose.COORDINATE, key, "ZRANGE", key, 0, -1) == [f"{lost_id} 0 {lost}".encode()]
+    assert kept.topic in one.catalog.topics()
 
 
 async def test_nothing_is_deleted_once_the_owner_is_not_certain(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
