@@ -6,12 +6,13 @@ goes on behind them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import redis
-from hypothesis import HealthCheck, settings
-from hypothesis.stateful import precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import precondition, rule
 
+from tests.lua.machines import bound, run_machine
 from tests.lua.test_tier_model import Batches, State, TierMachine
 from tests.lua.test_tier_restore import Facts, facts, restore
 
@@ -50,7 +51,7 @@ class RestoreMachine(TierMachine):
     def lose_all_and_recover(self) -> None:
         assert self.published is not None
         of, batches = self.published
-        self.real.server.flushall()
+        self.real.come_back({})
         assert self._restored(of) == b"create"
         self._go_on(of, batches)
 
@@ -102,12 +103,5 @@ class RestoreMachine(TierMachine):
         self.pending, self.seen = [], []
 
 
-def test_recovered_tier_agrees_with_a_list_of_batches(server: redis.Redis) -> None:
-    RestoreMachine.server = server
-    run_state_machine_as_test(
-        RestoreMachine,
-        settings=settings(
-            max_examples=40, stateful_step_count=40, deadline=None, database=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )  # fmt: skip
+def test_recovered_tier_agrees_with_a_list_of_batches(server: redis.Redis, set_clock: Callable[[float], None]) -> None:
+    run_machine(bound(RestoreMachine, server, set_clock), examples=40, steps=40)
