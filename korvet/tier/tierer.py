@@ -386,15 +386,18 @@ class Tierer:
 
     async def _remove(self, partition: Partition, work: _Work, meta: Meta) -> bool:
         """Delete the segments below the log start, once it has been there for a while; false if some are left."""
-        now = anyio.current_time()
-        if meta.start != work.start:
-            work.start, work.start_since = meta.start, now
         if meta.tier_end < 0 or meta.start <= 0:
             return True
-        if now - work.start_since < GRACE_S:
-            listed = await calls.listed(self._log, partition, 0, 1)
-            return listed is None or not listed.segments or listed.segments[0][0] > meta.start
-        return self._ownership.is_sure and await self._removal.below_start(partition, meta.start) == 0
+        now = anyio.current_time()
+        if work.start_since == inf:
+            work.start, work.start_since = meta.start, now
+        if now - work.start_since >= GRACE_S:
+            if not self._ownership.is_sure or await self._removal.below_start(partition, work.start):
+                return False
+            # Only now: a start that rises all the time must not put the removal off.
+            work.start, work.start_since = meta.start, now
+        listed = await calls.listed(self._log, partition, 0, 1)
+        return listed is None or not listed.segments or listed.segments[0][0] > meta.start
 
     def _is_short(self, partition: Partition) -> bool:
         """True if the partition's server has little memory left."""

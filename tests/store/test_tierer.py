@@ -675,6 +675,20 @@ async def test_objects_of_a_deleted_topic_go_and_no_others(one: Front) -> None:
         assert await one.catalog.deleted() == []
 
 
+async def test_start_that_rises_all_the_time_puts_no_removal_off(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tierer, "GRACE_S", 1000.0)
+    partition = await filled(one, 8, 400)
+    async with tiering(one, Store()) as tiering_:
+        await tiering_.tend(partition)
+        for start, kept_from in ((6, 0), (12, 6), (15, 12)):
+            await one.log.trim(partition, start)
+            for _ in range(3):
+                await tiering_.tend(partition)
+            assert (await listed(one, partition)).members[0].first_offset == kept_from
+            # The time that readers have goes by.
+            tiering_._work(partition).start_since -= 1001.0
+
+
 async def test_doomed_objects_of_a_deleted_topic_leave_and_those_of_a_lost_one_stay(one: Front) -> None:
     gone, kept = await filled(one), await filled(one)
     async with tiering(one, objects := Store()) as tiering_:
