@@ -10,6 +10,7 @@ import anyio
 import pytest
 import structlog
 
+from korvet.api.shared.data_failures import read_failure_code
 from korvet.codes import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, OFFSET_OUT_OF_RANGE, UNKNOWN_SERVER_ERROR
 from korvet.errors import DamagedLog, LostTier
 from korvet.redis.client import Purpose
@@ -344,8 +345,11 @@ async def test_failure_of_a_segment_concerns_its_range_alone(
             {"away": KAFKA_STORAGE_ERROR, "deleted": UNKNOWN_SERVER_ERROR}.get(kind, CORRUPT_MESSAGE), [],
         )  # fmt: skip
         meta = await one.log.meta(partition)
-        with pytest.raises(LostTier if kind == "away" else DamagedLog):
+        with pytest.raises(LostTier if kind == "away" else DamagedLog) as raised:
             await one.log.offset_for_time(partition, 28_000, meta)
+        assert read_failure_code(raised.value, "ListOffsets") == (
+            KAFKA_STORAGE_ERROR if kind == "away" else UNKNOWN_SERVER_ERROR
+        )
         store.fails = 0
         assert offsets(await ended(one, Want(partition, 57, 1), 1)) == [57]
         assert offsets(await ended(one, Want(partition, 120, 1), 1)) == [120]
