@@ -105,7 +105,7 @@ class _Topics:
 
 
 class _Clock:
-    """Tells when something is due again; everything is due at first."""
+    """The times at which things are due again; everything is due at first."""
 
     def __init__(self) -> None:
         self._done: dict[str, float] = {}
