@@ -12,7 +12,10 @@ def forget_frames(error: BaseException) -> None:
     frees such a circle, with all that the frames hold, and a front-end's collector seldom comes.
     """
     at: BaseException | None = error
-    while at is not None:
+    forgotten: set[int] = set()
+    # ``raise error from error`` makes one its own cause.
+    while at is not None and id(at) not in forgotten:
+        forgotten.add(id(at))
         at.__traceback__ = None
         at = at.__cause__ or at.__context__
 
