@@ -32,7 +32,7 @@ _NAMED_GROUP: Final = re.compile(
 
 
 def compiled(text: str) -> Any:
-    """An expression that tells whether a text matches, in at most some 10 ms. It captures no groups.
+    """An expression whose match against a text takes at most some 10 ms. It captures no groups.
 
     :raises ValueError: RE2 does not take it, or it is too large; the text has RE2's words.
     """

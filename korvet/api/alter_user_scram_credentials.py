@@ -16,8 +16,10 @@ from kio.static.primitive import i16
 
 from korvet.api import api
 from korvet.api.shared import needs
+from korvet.api.shared.admin import change_failure
 from korvet.api.shared.changes import noted
 from korvet.api.shared.context import Context
+from korvet.errors import KorvetError
 from korvet.security.salted import MIN_ITERATIONS
 from korvet.security.scram import MAX_ITERATIONS, TYPES, derive_credential
 from korvet.store.security.users import MOST_AT_ONCE, Credential, CredentialKey
@@ -46,13 +48,23 @@ def _requested(request: requests.AlterUserScramCredentialsRequest) -> list[_Requ
 
 
 def _refused(_ctx: Context, request: requests.AlterUserScramCredentialsRequest) -> Fields:
-    names = dict.fromkeys(name for name, _, _ in _requested(request))
-    problem = _Problem(needs.CODES[needs.CLUSTER], needs.MESSAGES[needs.CLUSTER])
-    return {"results": [_result(name, problem) for name in names]}
+    return _failed(request, _Problem(needs.CODES[needs.CLUSTER], needs.MESSAGES[needs.CLUSTER]))
+
+
+def _failed(request: requests.AlterUserScramCredentialsRequest, problem: _Problem) -> Fields:
+    """The answer to a request that altered nobody."""
+    return {"results": [_result(name, problem) for name in dict.fromkeys(name for name, _, _ in _requested(request))]}
 
 
 @api(51, 0, 0, needs=needs.cluster(needs.ALTER, refused=_refused))
 async def handle(ctx: Context, request: requests.AlterUserScramCredentialsRequest) -> Fields:
+    try:
+        return await _altered(ctx, request)
+    except KorvetError as error:
+        return _failed(request, _Problem(*change_failure(ctx, error)))
+
+
+async def _altered(ctx: Context, request: requests.AlterUserScramCredentialsRequest) -> Fields:
     judged: dict[str, _Change | _Problem] = {}
     if request.deletions:
         await ctx.frontend.users.refresh()

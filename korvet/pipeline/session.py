@@ -188,10 +188,10 @@ def _choose_worker_python(*, is_local: bool) -> None:
         os.environ.pop("PYSPARK_PYTHON", None)
         return
     # A running JVM passes the script's variables on only if it was started with them.
-    is_told = SparkContext._gateway is None or given == str(_WORKER_PYTHON)
+    is_given = SparkContext._gateway is None or given == str(_WORKER_PYTHON)
     os.environ |= {
         # If the installed script is not executable, tasks only start later.
-        "PYSPARK_PYTHON": str(_WORKER_PYTHON) if is_told and os.access(_WORKER_PYTHON, os.X_OK) else sys.executable,
+        "PYSPARK_PYTHON": str(_WORKER_PYTHON) if is_given and os.access(_WORKER_PYTHON, os.X_OK) else sys.executable,
         "KORVET_WORKER_PYTHON": sys.executable,
         "KORVET_WORKER_PATH": os.environ.get("PYTHONPATH", ""),
     }

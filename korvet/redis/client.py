@@ -64,7 +64,7 @@ class Library:
 
 
 class Store:
-    """Redis, Sentinel or a cluster behind one interface. Make one with `korvet.redis.opening`.
+    """Redis, Sentinel or a cluster with one interface. Make one with `korvet.redis.opening`.
 
     :param first: the store of the process's own user, if this one has another user. The first store loads the library
         for both, queries Sentinel or a cluster's slots, logs the servers' state, and counts the waits.

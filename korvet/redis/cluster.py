@@ -139,9 +139,9 @@ class Slots:
         detour.refused(sent)
         return True
 
-    def follow(self, text: str, asked: Address | None) -> None:
-        """Apply a MOVED that answered a subscription; ``asked`` is the address of the server that sent it."""
-        target = redirection(text, asked)
+    def follow(self, text: str, answering: Address | None) -> None:
+        """Apply a MOVED that answered a subscription; ``answering`` is the address of the server that sent it."""
+        target = redirection(text, answering)
         if target is not None:
             self._moved(*target)
         self.doubt()
@@ -185,7 +185,7 @@ class Slots:
         self.doubt()
 
     def _leave(self, slots: dict[Server | None, list[int]]) -> None:
-        """Keep commands for these slots behind those in flight to their former owners."""
+        """Hold commands for these slots until after those in flight to their former owners."""
         for former, theirs in slots.items():
             if former is None:
                 continue

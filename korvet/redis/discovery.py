@@ -111,12 +111,12 @@ def _denied(error: RedisError) -> str:
     return f"{'WRONGPASS' if 'invalid username-password' in text else 'NOAUTH'} {text}"
 
 
-def _primaries(ranges: list[Any], asked: Address) -> dict[Address, list[tuple[int, int]]]:
+def _primaries(ranges: list[Any], answering: Address) -> dict[Address, list[tuple[int, int]]]:
     """The owners of slots, from CLUSTER SLOTS: a list of ``[first, last, [host, port, …], replicas…]``."""
     owners: dict[Address, list[tuple[int, int]]] = {}
     for first, last, primary, *_replicas in ranges:
         host, port = primary[:2]
-        owners.setdefault(Address(_text(host) or asked.host, int(port)), []).append((int(first), int(last)))
+        owners.setdefault(Address(_text(host) or answering.host, int(port)), []).append((int(first), int(last)))
     if not owners:
         raise StoreUnavailable("the cluster has no slots assigned")
     return owners

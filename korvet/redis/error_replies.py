@@ -105,18 +105,18 @@ def is_open_slot(text: str) -> bool:
     return text.startswith(("ASK ", "TRYAGAIN")) or _NON_LOCAL in text.lower()
 
 
-def redirection(text: str, asked: Address | None) -> tuple[int, Address] | None:
+def redirection(text: str, answering: Address | None) -> tuple[int, Address] | None:
     """The slot and server of ``MOVED 3999 127.0.0.1:6381`` or of an ASK; None for other errors.
 
-    :param asked: the server that answered. A redirection without a host means this server's host
+    :param answering: the server that answered. A redirection without a host means this server's host
         (cluster-preferred-endpoint-type).
     """
     words = text.split()
     if len(words) < 3 or words[0] not in ("MOVED", "ASK"):
         return None
     host, _, port = words[2].rpartition(":")
-    if not host and asked is not None:
-        host = asked.host
+    if not host and answering is not None:
+        host = answering.host
     return (int(words[1]), Address(host, int(port))) if host else None
 
 

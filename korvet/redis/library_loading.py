@@ -87,10 +87,10 @@ class LibraryLoading:
         else:
             self._send_again(None)
 
-    def _compared(self, asked: asyncio.Future[Any]) -> None:
+    def _compared(self, version: asyncio.Future[Any]) -> None:
         """Replace the library that another front-end loaded, if its version is older."""
         live = self._link.loader
-        if live is not None and _failure(asked) is None and self._is_older(asked.result().decode()):
+        if live is not None and _failure(version) is None and self._is_older(version.result().decode()):
             replacing = live.command("FUNCTION", "LOAD", "REPLACE", self._source())
             replacing.add_done_callback(lambda replaced: self._send_again(_failure(replaced)))
         else:
@@ -105,24 +105,24 @@ class LibraryLoading:
             self._link.lines.library_loaded()
         else:
             self._unloadable = (self._now() + _UNLOADABLE_S, error)
-            self._tell_unloadable(error)
+            self._log_unloadable(error)
             for future, _, _ in refused:
                 fail(future, error)
             refused = []
         for sent in (*refused, *held):
             self._link.resend(sent)
 
-    def _tell_unloadable(self, error: BaseException) -> None:
+    def _log_unloadable(self, error: BaseException) -> None:
         lines, live = self._link.lines, self._link.loader
         if not isinstance(error, StoreFull) or live is None:
             lines.library_refused(str(error))
             return
 
-        def asked(info: asyncio.Future[bytes]) -> None:
+        def received(info: asyncio.Future[bytes]) -> None:
             if _failure(info) is None:
                 lines.library_refused(no_room_for_library(info.result()))
 
-        live.command("INFO", "memory").add_done_callback(asked)
+        live.command("INFO", "memory").add_done_callback(received)
 
     def may_judge(self) -> bool:
         """True if the library's version may be queried now: connected, and half a second after the last query."""
@@ -145,7 +145,7 @@ class LibraryLoading:
             else:
                 fail(future, as_exception(with_key(text, command)))
 
-        def asked(version: asyncio.Future[bytes]) -> None:
+        def judged(version: asyncio.Future[bytes]) -> None:
             live = self._link.loader
             if live is None or _failure(version) is not None or not self._is_older(version.result().decode()):
                 fail(future, as_exception(with_key(text, command)))
@@ -153,7 +153,7 @@ class LibraryLoading:
                 live.command("FUNCTION", "LOAD", "REPLACE", self._source()).add_done_callback(replaced)
 
         assert self._link.loader is not None
-        self._link.loader.command("FCALL_RO", "korvet_version", "0").add_done_callback(asked)
+        self._link.loader.command("FCALL_RO", "korvet_version", "0").add_done_callback(judged)
 
 
 def _failure(done: asyncio.Future[Any]) -> BaseException | None:

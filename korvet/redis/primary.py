@@ -22,7 +22,7 @@ class Primary:
         """The number of queries so far."""
         self._answered = 0
         """The number of the last answered query."""
-        self._answer: Address | StoreUnavailable = StoreUnavailable("no sentinel was asked yet")
+        self._answer: Address | StoreUnavailable = StoreUnavailable("no sentinel has answered yet")
 
     async def find(self) -> Address:
         """The address that the sentinels name after this call began.

@@ -104,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         self._timed = 0
         """The number of waiting commands with a known time of writing."""
         self._replied = 0
-        """The replies of this read. A reply may bring about further calls, so the queue's length does not tell."""
+        """The replies of this read. A reply may bring about further calls, so the queue's length is no measure."""
         self.subscriber = False
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)

@@ -93,21 +93,21 @@ class Detour:
         future, command, _ = sent
         assert future is not None
         deadline, pause_s = self._loop.time() + PATIENCE_S, _PAUSE_S[0]
-        asked: Link | None = None
+        importing: Link | None = None
         link: Link | None = None
         try:
             while not future.done() or (self._sends_cancelled and future.cancelled()):
                 try:
-                    link = asked or self._routes.owner()
-                    reply = await self._try(link, command, is_asked=asked is not None)
+                    link = importing or self._routes.owner()
+                    reply = await self._try(link, command, is_importing=importing is not None)
                 except SlotMoving as error:
-                    was_asked, asked = asked is not None, self._redirect(str(error), link)
+                    was_importing, importing = importing is not None, self._redirect(str(error), link)
                     # A placed batch needs a new key, and a moving slot accepts no call with new and old keys.
                     is_hopeless = isinstance(command, Placed) and is_open_slot(str(error))
                     if is_hopeless or self._loop.time() > deadline:
                         fail(future, error)
                         return is_hopeless
-                    if asked is None or was_asked:
+                    if importing is None or was_importing:
                         await anyio.sleep(pause_s)
                         pause_s = min(pause_s * 2, _PAUSE_S[1])
                 except KorvetError as error:
@@ -121,12 +121,12 @@ class Detour:
             fail(future, StoreUnavailable("the store was closed", outcome_unknown=True))
         return True
 
-    async def _try(self, link: Link | None, command: bytes | Placed, *, is_asked: bool) -> Any:
+    async def _try(self, link: Link | None, command: bytes | Placed, *, is_importing: bool) -> Any:
         if link is None or not (link.is_up or link.run_id):
             raise SlotMoving("the node that has the slot is not connected yet")
         self.probe = self._loop.create_future()
         try:
-            if is_asked:
+            if is_importing:
                 link.send_asking((self.probe, command, 0))
             else:
                 link.resend((self.probe, command, 0))

@@ -76,7 +76,7 @@ OPERATIONS: Final = {
     ResourceType.GROUP: sum(1 << operation for operation in (3, 6, 8, 10, 11)),
     ResourceType.CLUSTER: sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12)),
 }
-"""The operations of a resource type that authorized_operations may tell, as bits (AclEntry.supportedOperations)."""
+"""The operations of a resource type that authorized_operations may hold, as bits (AclEntry.supportedOperations)."""
 
 
 class Acl(NamedTuple):

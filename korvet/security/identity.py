@@ -38,7 +38,7 @@ def of_certificate(session: ssl.SSLObject, rules: PrincipalRules) -> Principal:
 
 
 def of_balancer(tls: ClientTls | None, auth: ClientAuth, rules: PrincipalRules) -> Principal:
-    """The principal of a client behind a TLS-terminating balancer, which passes on only the common name.
+    """The principal of a client of a TLS-terminating balancer, which passes on only the common name.
 
     :raises Refused: the client lacks TLS, or the verified certificate that the listener requires.
     :raises NoRule: no rule applies to the name.

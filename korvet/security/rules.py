@@ -204,8 +204,8 @@ class Rules:
 
         As in Kafka, no operation implies another one here.
         """
-        asked = (operation, Operation.ALL)
-        concerned = [acl for acl in self._concerning(client) if acl.resource_type is kind and acl.operation in asked]
+        either = (operation, Operation.ALL)
+        concerned = [acl for acl in self._concerning(client) if acl.resource_type is kind and acl.operation in either]
         denied = [acl for acl in concerned if acl.permission is Permission.DENY]
         literals = {acl.name for acl in denied if acl.pattern_type is PatternType.LITERAL}
         if WILDCARD in literals:

@@ -188,7 +188,7 @@ class Reserve:
 
     async def watch(self) -> None:
         """Query every server periodically, until cancelled."""
-        async with anyio.create_task_group() as telling:
+        async with anyio.create_task_group() as announcements:
             while True:
                 self._is_used, self._use = False, anyio.Event()
                 for link in self._store.primaries:
@@ -198,7 +198,7 @@ class Reserve:
                     await self._use.wait()
                 if self._is_to_announce:
                     self._is_to_announce = False
-                    telling.start_soon(self._announce)
+                    announcements.start_soon(self._announce)
 
     def _ask(self, link: Link) -> asyncio.Future[bytes]:
         reply = self._replies.get(link)

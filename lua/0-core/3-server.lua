@@ -45,7 +45,7 @@ end
 
 korvet.define({
   name = 'probe', flags = { 'allow-oom' },
-  description = 'note that the server takes writes now, and tell when it did before',
+  description = 'note that the server takes writes now, and return when it did before',
   keys = 'served? string on this server: `ms of the last probe by any front-end from-to ...`',
   returns = [[{now_ms, replication id, served}, times in ms since 1970 by the server's clock; served is the key's former
     text with the outage that ends now, or '' if there was none]],

@@ -204,14 +204,14 @@ end
 
 korvet.define({
   name = 'frontend_renew', flags = { 'allow-oom' },
-  description = 'renew the lease of an address, and tell the live front-ends',
+  description = 'renew the lease of an address, and return the live front-ends',
   keys = [[
     frontends hash address -> `node_id lease_end_ms`, '' -> `ms of the last renewal by any front-end from-to ...` (in an
       idle namespace the lease's end), `@sweep` -> `lease_end_ms token` of the front-end that has the turn to sweep,
       `@active` -> ms until which the namespace is active, `@listeners address` -> the listeners of that front-end
   ]],
   args = [[
-    address `host:port`, or '' to tell only that a front-end is there
+    address `host:port`, or '' to state only that a front-end is there
     lease:int ms in an active namespace; in an idle one it is 120 times as long
     sweeper? the caller's token, which takes the turn to sweep if it is free, or keeps it; '' takes no turn
     clients:some|none? with none the namespace is idle, unless a renewal said otherwise within the last minute
@@ -221,7 +221,7 @@ korvet.define({
   returns = [[{0, node_id or -1, outages, [node_id, address, ...] of the live front-ends, by node id}; outages: a text
     `from-to ...` of the last long times, in ms, without any renewal, with the one that ends now. With a sweeper a fifth
     element follows: 1 if it has the turn, else 0. With clients a sixth follows: the length of the lease in ms. With
-    listeners a seventh follows: [address, listeners, ...] of the live front-ends that told of listeners]],
+    listeners a seventh follows: [address, listeners, ...] of the live front-ends that stated listeners]],
   bound = 'the lists are as long as the front-ends of a day',
 }, function(keys, asked)
   frontend.check_listeners(asked.listeners)

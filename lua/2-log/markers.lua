@@ -158,10 +158,10 @@ end
 
 korvet.define({
   name = 'log_producers', flags = { 'no-writes', 'allow-oom' },
-  description = "tell the state of a partition's producers",
+  description = "the state of a partition's producers",
   keys = '@log   @open',
   args = [[
-    topic_id   cursor 0 at first   producer_id? of the only producer to tell, or ''
+    topic_id   cursor 0 at first   producer_id? of the only producer to return, or ''
     only_open? given to leave out producers without an open transaction
   ]],
   returns = [=[{code, cursor, [[producer_id, epoch, last_sequence, last_timestamp, first_offset of its open

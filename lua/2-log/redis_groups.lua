@@ -119,7 +119,7 @@ end
 
 korvet.define({
   name = 'log_describe', flags = { 'no-writes', 'allow-oom' },
-  description = "tell a partition's offsets and size, and the positions of its Redis groups",
+  description = "a partition's offsets and size, and the positions of its Redis groups",
   keys = 'log stream record batches   meta hash identity, offsets, epochs, totals',
   args = 'without_groups? given to leave out the groups',
   returns = [=[{code}, or {0, topic_id, _, start, _, end, _, epoch, _, batches, _, bytes, _, groups, [[name, _,

@@ -32,7 +32,7 @@ end
 
 korvet.define({
   name = 'group_attach', flags = { 'allow-oom' },
-  description = 'note the partitions that have or get a Redis group, and tell the positions in them',
+  description = 'note the partitions that have or get a Redis group, and return the positions in them',
   keys = '@group   attached hash topic:partition -> id of the topic with a Redis group there',
   args = [[
     mirror the name of the front-end that mirrors commits, '' before a Fetch. The group remembers the partitions that a

@@ -27,15 +27,15 @@ end
 
 korvet.define({
   name = 'connections_count',
-  description = 'tell how many connections a front-end has, and hear how many all others have; repeatable',
+  description = 'store the number of connections of a front-end, and return those of all others; repeatable',
   keys = [[
     leases zset front_end -> time in ms at which its lease ends   counters* hash front_end -> number of connections
   ]],
   args = [[
-    front_end   lease_ms:int 0 ends the lease, and with it all that the front-end told
+    front_end   lease_ms:int 0 ends the lease, and with it all that the front-end stated
     counts*<=100 one for each counter
   ]],
-  returns = '{0, had_lease 0|1, [others, ...]}; without a lease before, what the front-end told earlier may be lost',
+  returns = '{0, had_lease 0|1, [others, ...]}; without a lease before, what the front-end stated earlier may be lost',
 }, function(keys, asked)
   if #asked.counts ~= #keys - 1 then
     error('korvet_connections_count takes one count for each counter', 0)

@@ -82,7 +82,7 @@ end)
 
 korvet.define({
   name = 'quotas_use',
-  description = 'take from buckets what a front-end has let through, and tell what each has left',
+  description = 'take from buckets what a front-end has let through, and return what each has left',
   keys = 'buckets* string `level at_ms`; a full bucket is no key',
   args = 'uses+3<=300 for each bucket the amount, the rate a second and the capacity, as decimal numbers',
   returns = '{0, [level, ...]} levels as texts, below zero in debt',

@@ -65,7 +65,7 @@ def archived(address: str, topic: str, lake: Path, source: Literal["korvet", "ka
     return dict(zip([line.key for line in START.lines], [*parts, ended - began], strict=True))
 
 
-def run(target: Target, directory: Path, rounds: int, tell: Callable[[str], None]) -> Values:
+def run(target: Target, directory: Path, rounds: int, report: Callable[[str], None]) -> Values:
     """Archives of an empty topic; round 0 fills the machine's caches and is not counted.
 
     :raises PipelineFailed:
@@ -74,7 +74,7 @@ def run(target: Target, directory: Path, rounds: int, tell: Callable[[str], None
     with Broker({"bootstrap.servers": target.address}) as broker:
         broker.create_topic(START.name, 1, {})
     for number in range(rounds + 1):
-        tell(f"{START.name}: round {number} of {rounds}")
+        report(f"{START.name}: round {number} of {rounds}")
         for key, seconds in archived(target.address, START.name, directory / "empty").items():
             if number:
                 results[START.name, key]["korvet"].append(seconds)

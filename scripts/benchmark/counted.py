@@ -14,7 +14,7 @@ PYTHON: Final = "call"
 C: Final = "c_call"
 
 
-def _tell(listener: socket.socket, counts: dict[str, int]) -> None:
+def _report(listener: socket.socket, counts: dict[str, int]) -> None:
     while True:
         client, _ = listener.accept()
         with client:
@@ -31,7 +31,7 @@ def run(path: str, module: str) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
-        threading.Thread(target=_tell, args=(listener, counts), daemon=True).start()
+        threading.Thread(target=_report, args=(listener, counts), daemon=True).start()
         sys.setprofile(count)
         runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -187,8 +187,8 @@ def summary(moments: Sequence[Moment]) -> str:
     )
 
 
-def run(directory: Path, minutes: float, tell: Callable[[Moment], None]) -> list[Moment]:
-    """Run such a day; it calls `tell` every ten seconds, and at last after the archive has caught up.
+def run(directory: Path, minutes: float, report: Callable[[Moment], None]) -> list[Moment]:
+    """Run such a day; it calls `report` every ten seconds, and at last after the archive has caught up.
 
     :raises PipelineFailed: if the archive does not keep up or does not end well.
     """
@@ -205,12 +205,12 @@ def run(directory: Path, minutes: float, tell: Callable[[Moment], None]) -> list
             while sending.is_alive():
                 sending.join(EVERY_S)
                 moments.append(day.moment())
-                tell(moments[-1])
+                report(moments[-1])
                 if archive.poll() is not None:
                     raise PipelineFailed("the archive ended")
         sender.flush()
         day.wait_until_archived(archive)
         _stop(archive)
         moments.append(day.moment())
-        tell(moments[-1])
+        report(moments[-1])
     return moments

@@ -217,7 +217,7 @@ def run(
     records: int,
     rounds: int,
     warm_up: int,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Values:
     """Measure every step with every source at a broker.
 
@@ -235,7 +235,7 @@ def run(
                 bench.archive(way)
         for number in range(1 - warm_up, rounds + 1):
             counts = number > 0
-            tell(f"{measure.name}: {round_name(number, rounds, warm_up)}")
+            report(f"{measure.name}: {round_name(number, rounds, warm_up)}")
             for line, way in product(measure.lines, PIPELINE_WAYS if number % 2 else PIPELINE_WAYS[::-1]):
                 if line.key == "cold" and not counts:
                     # It is never warm.

@@ -129,10 +129,10 @@ async def _timed(work: Sequence[Coroutine[Any, Any, object]]) -> float:
     return asyncio.get_running_loop().time() - started
 
 
-async def _after(told: Coroutine[Any, Any, object], members: Sequence[Member]) -> None:
+async def _after(first: Coroutine[Any, Any, object], members: Sequence[Member]) -> None:
     """Join again once a heartbeat says so: an earlier follower would keep its assignment, and the group would wait for
     it."""
-    await told
+    await first
     await asyncio.gather(*(member.enter() for member in members))
 
 
@@ -144,8 +144,8 @@ async def _joining(address: str, size: int) -> dict[str, float]:
         complete = asyncio.Event()
         all_s = await _timed([member.stay(complete, size) for member in members[:-1]])
         # The others join again at once. In truth their heartbeats would make them do so one by one.
-        told = members[0]
-        again = [_after(told.wait_for_rebalance(), members[:-1])]
+        leader = members[0]
+        again = [_after(leader.wait_for_rebalance(), members[:-1])]
         one_more_s = await _timed([members[-1].enter(), *again])
     return {f"join_{size}_s": all_s, f"one_more_{size}_s": one_more_s}
 

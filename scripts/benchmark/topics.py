@@ -48,7 +48,7 @@ class Cost(NamedTuple):
 
 
 def run(
-    directory: Path, topics: int, heap: str, tell: Callable[[str], None], rests_s: float = RESTS_S, every: str = EVERY
+    directory: Path, topics: int, heap: str, report: Callable[[str], None], rests_s: float = RESTS_S, every: str = EVERY
 ) -> Cost:
     """Run an archive with a number of topics and with a given heap of Java.
 
@@ -59,7 +59,7 @@ def run(
         with Broker({"bootstrap.servers": target.address}) as broker:
             for name in names:
                 broker.create_topic(name, PARTITIONS, {})
-        return Cost(topics, heap, *_archived(target.address, directory, names, heap, rests_s, every, tell))
+        return Cost(topics, heap, *_archived(target.address, directory, names, heap, rests_s, every, report))
 
 
 def _archived(
@@ -69,7 +69,7 @@ def _archived(
     heap: str,
     rests_s: float,
     every: str,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> tuple[float, float, float]:
     """Memory in first batches, at rest, and in later batches."""
     port = free_port()
@@ -78,15 +78,15 @@ def _archived(
         flags += ["--conf", f"{name}={value}"]
     _send(address, names)
     with archiving(address, directory, flags) as process:
-        tell("first batches")
+        report("first batches")
         first_mb = _peak(process, port, len(names) * RECORDS_EACH)
-        tell("at rest")
+        report("at rest")
         began, rest_mb = time.monotonic(), 0.0
         while time.monotonic() < began + rests_s:
             rest_mb = max(rest_mb, proportional_mb([process.pid]))
             time.sleep(_SAMPLED_EVERY_S)
         _send(address, names)
-        tell("later batches")
+        report("later batches")
         later_mb = _peak(process, port, 2 * len(names) * RECORDS_EACH)
         process.send_signal(signal.SIGINT)
         if (code := process.wait(_HANGS_S)) != 0:

@@ -66,7 +66,7 @@ def run(
     records: int,
     rounds: int,
     warm_up: int,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Values:
     """Measure each schema, in turn with an archive without one.
 
@@ -77,7 +77,7 @@ def run(
     fill(target, TYPED.name, JsonSender(target.address, TYPED.name, TYPED.value_bytes), records)
     for number in range(1 - warm_up, rounds + 1):
         counts = number > 0
-        tell(f"{TYPED.name}: {round_name(number, rounds, warm_up)}")
+        report(f"{TYPED.name}: {round_name(number, rounds, warm_up)}")
         for line, way in product(TYPED.lines, TYPED_WAYS if number % 2 else TYPED_WAYS[::-1]):
             rate = _archived(spark, target, directory / "typed", records, SCHEMAS[line.key] if way == "typed" else "")
             if counts:

@@ -61,7 +61,7 @@ def bank_table(kept: Kept) -> Table:
     found.add_column(justify="right")
     counts = {
         "orders": kept.orders, "transfers": kept.transfers, "transactions committed": kept.committed,
-        "transactions aborted": kept.aborted, "committed, though no client was told": kept.unknown,
+        "transactions aborted": kept.aborted, "committed without an answer to the client": kept.unknown,
         **dict(sorted(kept.happened.items())), "audits": kept.audits,
         "violations": sum(len(violations) for violations in kept.violations.values()),
     }  # fmt: skip
@@ -76,7 +76,7 @@ def _keep_bank(console: Console, seconds: float, seed: int, kind: Kind, director
         directory.mkdir(parents=True)
     kept = keep(
         seconds=seconds, seed=seed, kind=kind, directory=directory, cuts=cuts,
-        tell=lambda text: click.echo(text, err=True),
+        report=lambda text: click.echo(text, err=True),
     )  # fmt: skip
     console.print(bank_table(kept))
     for claim, violations in kept.violations.items():
@@ -104,7 +104,7 @@ def _keep_archives(
 ) -> bool:
     runs = keep_archives(
         sources=sources, records=records, seed=seed, kind=kind, directory=directory,
-        tell=lambda text: click.echo(text, err=True),
+        report=lambda text: click.echo(text, err=True),
     )  # fmt: skip
     console.print(archive_table(runs))
     for run in runs:
@@ -114,7 +114,7 @@ def _keep_archives(
 
 
 def _keep_replays(console: Console, records: int, seed: int) -> bool:
-    found = keep_replays(records=records, seed=seed, tell=lambda text: click.echo(text, err=True))
+    found = keep_replays(records=records, seed=seed, report=lambda text: click.echo(text, err=True))
     console.print(verdicts(found))
     return all(each.holds for each in found)
 

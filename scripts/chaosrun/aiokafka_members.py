@@ -80,7 +80,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
         )
 
     async def on_partitions_assigned(self, assigned: set[Any]) -> None:
-        coordinator = self._consumer._coordinator  # the public API tells neither member id nor generation
+        coordinator = self._consumer._coordinator  # the public API has neither member id nor generation
         self._member_id, self._generation = coordinator.member_id, coordinator.generation
         partitions = sorted((entry.topic, entry.partition) for entry in assigned)
         self._journal.add(Assigned(

@@ -42,7 +42,7 @@ def test_claim_counts_with_the_offsets_before_it_or_its_own_if_these_are_gone() 
     assert found is not None
     assert (found.proven.checkpoint, found.proven.offsets, found.proven.is_claim) == ("b", {0: 12}, False)
     # Its age is that of the offsets.
-    assert found.told_ms == 5
+    assert found.committed_ms == 5
     alone = found_in(None, 7, [Commit(replace(CLAIM, checkpoint="c", generation=3), 9), Commit(CLAIM, 8)])
     assert alone is not None and (alone.proven.checkpoint, alone.proven.offsets) == ("c", {0: 10})
     # A claim of korvet up to 0.7 has none.

@@ -26,7 +26,7 @@ from korvet.pipeline.plan.positions import Topic
 from korvet.pipeline.replay import ReplayConfig, ReplayProgress, carrying, planning, replay, target
 from korvet.pipeline.replay.handing import by_partition
 from korvet.pipeline.replay.judging import judge, listed
-from korvet.pipeline.replay.table import behind, chosen, open_table, read
+from korvet.pipeline.replay.table import after_positions, chosen, open_table, read
 from korvet.pipeline.reported import ARCHIVE_GROUP
 from korvet.pipeline.session import session_like
 from tests.pipeline.replaying import BEGIN_MS, numbered, offset, read_topic, record, write
@@ -226,14 +226,14 @@ def test_only_rows_still_to_write_are_judged(spark: SparkSession) -> None:
     )  # fmt: skip
     last = COUNT - PARTITIONS
     ends = {number: offset(last + number, PARTITIONS) + 1 for number in range(PARTITIONS)}
-    left = behind(rows, {0: offset(30, PARTITIONS), 2: ends.pop(2)})
+    left = after_positions(rows, {0: offset(30, PARTITIONS), 2: ends.pop(2)})
     assert judge(left) == Judged(
         records=590, partitions=[0, 1], oldest_ms=BEGIN_MS + 1, newest_ms=BEGIN_MS + last + 1, timeless=0, ends=ends
     )
-    whole = judge(behind(rows, {}))
+    whole = judge(after_positions(rows, {}))
     assert whole is not None
     assert (whole.records, whole.partitions, whole.oldest_ms, whole.timeless) == (COUNT, [0, 1, 2], 0, 1)
-    assert judge(behind(rows, dict.fromkeys(range(PARTITIONS), 10**9))) is None
+    assert judge(after_positions(rows, dict.fromkeys(range(PARTITIONS), 10**9))) is None
 
 
 @pytest.mark.scene
@@ -339,7 +339,7 @@ def test_replay_that_read_fewer_rows_than_the_table_has_is_not_complete(
 def test_replay_sends_a_partition_by_one_task_in_order(spark: SparkSession, lake: str) -> None:
     rows = read(spark, open_table(spark, Lake(lake).raw("numbers"), "numbers"), 0)
     starts = {0: 50, 1: 10**9}
-    sent = by_partition(behind(rows, starts), [0, 2], starts, None)
+    sent = by_partition(after_positions(rows, starts), [0, 2], starts, None)
     tasks = sent.select("partition", "offset", f.spark_partition_id().alias("task")).collect()
     assert {(row["task"], row["partition"]) for row in tasks} == {(0, 0), (1, 2)}
     for number, first in ((0, 50), (2, 0)):

@@ -72,6 +72,13 @@ def test_change_of_what_all_clients_share_needs_all_tests_until_it_is_proven(clo
     assert run(clone)[0] == ["check ", "test "]
 
 
+def test_push_of_several_commits_is_one_change(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI_COMMIT_BEFORE_SHA", git(clone, "rev-parse", "HEAD"))
+    commit(clone, "lua/a.lua")
+    commit(clone, "docs/page.md")
+    assert run(clone)[0] == ["check ", "test ", "test all -m all"]
+
+
 def test_change_without_time_for_all_tests_is_not_proven(clone: Path) -> None:
     commit(clone, "lua/a.lua")
     ran, line = run(clone, timeout_s=0)

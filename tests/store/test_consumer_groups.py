@@ -277,7 +277,7 @@ async def test_unavailable_redis_is_tried_once_for_all_waiting_heartbeats(
         for _ in range(5):
             tasks.start_soon(wait_for_target)
         await anyio.wait_all_tasks_blocked()
-        assert groups.consumers._target_requests[group_id].asking == 5
+        assert groups.consumers._target_requests[group_id].requesting == 5
         all_wait.set()
     assert (tried, failed) == (1, 1)
 

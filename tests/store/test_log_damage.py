@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from korvet.api.shared.data_failures import failure_code
-from korvet.errors import DamagedLog, StoreError
+from korvet.errors import DamagedLog, StoreError, forget_frames
 from korvet.redis.client import Purpose
 from korvet.store.background.compaction.due import Compaction
 from korvet.store.background.compaction.run import compact
@@ -350,3 +350,21 @@ async def test_batch_of_a_failed_append_is_freed_when_the_failure_is_answered(on
             except StoreError as error:
                 assert failure_code(error, "produce") == UNKNOWN_SERVER_ERROR
         assert held_bytes() < 2 * MEGABYTE
+
+
+def test_frames_of_an_error_that_is_its_own_cause_are_forgotten_once() -> None:
+    """Lookups by time and appends raise a damaged entry's error from itself."""
+
+    class Counted(DamagedLog):
+        times = 0
+
+        def __setattr__(self, name: str, value: object) -> None:
+            assert name != "__traceback__" or self.times == 0
+            super().__setattr__("times", 1)
+            super().__setattr__(name, value)
+
+    error = Counted("an entry cannot be read")
+    with pytest.raises(Counted):
+        raise error from error
+    forget_frames(error)
+    assert error.__traceback__ is None

@@ -5,7 +5,7 @@ request, and a function that adds refusals to the answer. A check of many names 
 requests are due. Handlers that answer for each item, or that create and filter items, use ``ctx.rights`` themselves;
 their check is the part that refuses the whole request, or `by_handler`.
 
-Clients cannot tell a forbidden item from an unknown one: a check by name never looks up whether the name exists.
+To clients a forbidden item and an unknown one look the same: a check by name never looks up whether the name exists.
 
 Source: kafka.server.AuthHelper, KafkaApis, ControllerApis
 """

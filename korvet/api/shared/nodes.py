@@ -161,8 +161,8 @@ class LeasedNodes:
 
 
 def virtual_nodes(host: str, ports: Sequence[int]) -> FixedNodes:
-    """The nodes of front-ends behind a load balancer: one for each of its ports, because clients cannot tell them
-    apart.
+    """The nodes of front-ends behind a load balancer: one for each of its ports, because clients see all
+    front-ends as one.
 
     A client keeps a connection for each node, and the balancer gives each connection to any front-end. So several
     front-ends serve one client, and a request that waits at one node holds up nothing at the others. The second half of

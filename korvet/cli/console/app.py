@@ -1,6 +1,6 @@
 """The console's pages as a Starlette application.
 
-Each page asks the cluster anew, in a thread, by a client that it borrows of its visitor. Changes need
+Each page reads from the cluster anew, in a thread, by the visitor's own client. Changes need
 ``allow_changes``, a POST from the console's own pages, and the visitor's token, which no other site's page can read.
 """
 

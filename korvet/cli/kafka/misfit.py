@@ -166,7 +166,7 @@ def _alert(address: Address, tls: ssl.SSLContext) -> BrokerError | None:
         return None
     return ConnectionLost(
         f"{address} closed the connection after the TLS handshake: it may want a certificate of this client, or "
-        f"another one, or have no broker behind it; {_SHOW}"
+        f"another one, or have no broker at its end; {_SHOW}"
     )
 
 

@@ -43,8 +43,10 @@ def read_file(context: click.Context, parameter: click.Parameter, path: Path | N
 
     pipeline = dict(read_config(path).pipeline)
     verb = pipeline.get(context.command.name or "", {})
-    told = {name: value for name, value in pipeline.items() if not isinstance(value, dict)} | dict(verb)
-    context.default_map = {name.replace("-", "_"): value for name, value in told.items() if not isinstance(value, dict)}
+    found = {name: value for name, value in pipeline.items() if not isinstance(value, dict)} | dict(verb)
+    context.default_map = {
+        name.replace("-", "_"): value for name, value in found.items() if not isinstance(value, dict)
+    }
     tables = {**pipeline, **verb}
     context.meta[_FILE] = {name: value for name, value in tables.items() if isinstance(value, dict)}
 
@@ -135,7 +137,7 @@ def common(function: Function) -> Function:
         debug: bool,
         **others: Any,
     ) -> Any:
-        told = Common(
+        options = Common(
             bootstrap_server=cluster.bootstrap,
             spark=spark,
             client={**cluster.settings, **kafka},
@@ -143,6 +145,6 @@ def common(function: Function) -> Function:
             log_format=log_format or ("text" if sys.stderr.isatty() else "json"),
             debug=debug,
         )
-        return function(*args, common=told, **others)
+        return function(*args, common=options, **others)
 
     return cast("Function", with_common)

@@ -136,7 +136,7 @@ def _asked(config: ArchiveConfig, topic: str, tables: Sequence[str]) -> ArchiveC
 
 
 class _Clock:
-    """Tells when something is due again; everything is due at first."""
+    """The times at which things are due again; everything is due at first."""
 
     def __init__(self) -> None:
         self._done: dict[str, float] = {}

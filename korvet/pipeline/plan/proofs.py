@@ -105,7 +105,7 @@ class Found(NamedTuple):
 
     proven: Proven
     is_property: bool
-    told_ms: int
+    committed_ms: int
     """The time of the commit with the offsets, in ms since 1970; 0 for a property."""
 
 
@@ -214,7 +214,7 @@ def commits(read: Callable[[int], str | None], version: int) -> Iterator[Commit]
 def must_be_kept(found: Found, now_s: float) -> bool:
     """True if the property must hold the proof, too: the proof's commit is older than `KEEP_AFTER_S`."""
     # A commit of the future is of a clock that was wrong.
-    return not found.is_property and abs(now_s - found.told_ms / 1000) >= KEEP_AFTER_S
+    return not found.is_property and abs(now_s - found.committed_ms / 1000) >= KEEP_AFTER_S
 
 
 def statement(uri: str, text: str) -> str:

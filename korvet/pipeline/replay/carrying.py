@@ -147,9 +147,9 @@ def _report(job: Job, positions: Positions, began: float, progress: Callable[[Re
 def _stop(job: Job, broker: Broker, running: Future[list[Row]], tag: str, within_s: float) -> None:
     """Request the tasks to end after their transactions, and kill those still running after ``within_s``."""
     deadline = time.monotonic() + within_s
-    was_told = False
+    is_requested = False
     while not running.done() and time.monotonic() < deadline:
-        if not was_told and (was_told := request_stop(broker, job.plan.target)):
+        if not is_requested and (is_requested := request_stop(broker, job.plan.target)):
             deadline = time.monotonic() + within_s
         _is_done(running)
     if running.done():

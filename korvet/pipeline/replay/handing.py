@@ -67,7 +67,7 @@ class Batches:
 def by_partition(
     rows: DataFrame, partitions: Sequence[int], starts: Mapping[int, int], large_bytes: int | None
 ) -> DataFrame:
-    """Rows that `behind` cut at ``starts``, for Python. One task of Spark has all rows of a partition, in order.
+    """The rows after these starts, for Python. One task of Spark has all rows of a partition, in order.
 
     :param partitions: the partitions of all rows.
     :param large_bytes: larger rows come with their partition and offset alone; their ms is null.

@@ -24,7 +24,7 @@ from korvet.pipeline.replay.handing import Batches
 from korvet.pipeline.replay.judging import judge, listed
 from korvet.pipeline.replay.positions import Note, Positions, Progress
 from korvet.pipeline.replay.sending import TakenOver, Target
-from korvet.pipeline.replay.table import SPARK_ERRORS, Table, behind, chosen, open_table, read
+from korvet.pipeline.replay.table import SPARK_ERRORS, Table, after_positions, chosen, open_table, read
 from korvet.pipeline.replay.target import (
     create_target,
     find_target,
@@ -110,7 +110,7 @@ def plan(subject: Subject, broker: Broker, former: Job | None = None) -> Job:
     if former is not None and any(progress.note.run > former.plan.target.note.run for progress in before.values()):
         raise TakenOver(f"replay {subject.name} was started a second time, which goes on; this one ends")
     starts = {partition: progress.offset for partition, progress in before.items()}
-    rows = behind(subject.rows, starts)
+    rows = after_positions(subject.rows, starts)
     judged, only_small = _looked(subject, rows, starts, is_first=former is None)
     if judged is None and not before:
         raise _nothing(table)
@@ -215,8 +215,8 @@ def _looked(
     may_be_small = is_first and config.rate is None
     try:
         files = listed(table) if may_be_small else []
-        is_told = may_be_small and config.is_whole and not starts and subject.version == table.newest
-        known = statistics_of_files(files) if is_told else None
+        reads_statistics = may_be_small and config.is_whole and not starts and subject.version == table.newest
+        known = statistics_of_files(files) if reads_statistics else None
         judged = judge(rows) if known is None else known
     except SPARK_ERRORS as error:
         raise PipelineError(

@@ -44,7 +44,7 @@ def replay(
     :param progress: the replay calls it every half a second.
     :raises PipelineError: if something cannot be read or written. Committed records stay, and count.
     """
-    stop, progress = stop or threading.Event(), progress or (lambda told: None)
+    stop, progress = stop or threading.Event(), progress or (lambda _: None)
     settings, batches = _settings(config), Batches(spark)
     with Broker(settings) as broker:
         subject = find(batches, config, broker, settings)

@@ -90,7 +90,7 @@ def chosen(rows: DataFrame, config: ReplayConfig) -> DataFrame:
     return rows
 
 
-def behind(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
+def after_positions(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
     """The rows from each begun partition's next offset on, and all rows of other partitions."""
     if not starts:
         return rows

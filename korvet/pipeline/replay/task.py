@@ -143,7 +143,7 @@ def follow(sender: Sender, plan: Plan, partition: int, end: int) -> None:
 class Pace:
     """The pace of a task: when its next transaction may begin, and how many records it may have.
 
-    The unfinished partitions share the rate, as many of them as Spark works on at once. The committed positions tell
+    The unfinished partitions share the rate, as many of them as Spark works on at once. The committed positions show
     which are unfinished, so tasks need not know of each other.
     """
 

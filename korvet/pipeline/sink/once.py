@@ -205,7 +205,7 @@ class Attempt:
         except (ValueError, TypeError):
             raise PipelineError(
                 f"{self._what()}: the offsets of group {group} are not the sink's, so another client has set them, "
-                "and the sink cannot tell which rows are written: begin with a new checkpointLocation"
+                "and the sink does not know which rows are written: begin with a new checkpointLocation"
             ) from None
         for note in notes:
             if note.batch > self._task.batch:

@@ -77,10 +77,10 @@ class Cluster:
         """
         for attempt in range(1, self._options.offset_attempts + 1):
             found = self._query(self._latest)
-            behind = [partition for partition, end in found.items() if known.get(partition, end) > end]
-            if not behind or attempt == self._options.offset_attempts:
+            lagging = [partition for partition, end in found.items() if known.get(partition, end) > end]
+            if not lagging or attempt == self._options.offset_attempts:
                 break
-            _log.warning("The log ends before what was read of %s; asking again", partition_names(behind))
+            _log.warning("The log ends before what was read of %s; asking again", partition_names(lagging))
             time.sleep(self._options.offset_retry_s)
         return found
 

@@ -153,9 +153,9 @@ def _few_collections() -> Iterator[None]:
 def _open(settings: Mapping[str, Any]) -> _Client:
     errors: list[KafkaError] = []
     # librdkafka would also print the errors.
-    telling = {"log_level": 0, "error_cb": errors.append}
+    reporting = {"log_level": 0, "error_cb": errors.append}
     try:
-        return _Client(Consumer({**settings, **telling}), errors)
+        return _Client(Consumer({**settings, **reporting}), errors)
     except KafkaException as error:
         raise PipelineError(f"The client does not take its settings: {error.args[0].str().strip()}") from None
 

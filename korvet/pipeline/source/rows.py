@@ -124,7 +124,7 @@ def headers_of(messages: Sequence[Message]) -> list[Any]:
     """The headers of each message, as pairs of name and value; None if it has none.
 
     A name that is not UTF-8 is read as the Java client reads it: U+FFFD stands for the wrong bytes. The client has no
-    other way to its bytes, and a failed ``headers()`` leaves a list behind that ends the process of its reader.
+    other way to its bytes, and a failed ``headers()`` leaves a list that ends the process of its reader.
     """
     with _names_of_any_bytes():
         return list(map(Message.headers, messages))

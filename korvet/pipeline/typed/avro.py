@@ -76,15 +76,15 @@ def schema_ids(records: DataFrame) -> list[int]:
 
 def json_schemas(found: Mapping[int, Registered]) -> dict[int, str]:
     """A JSON Schema for each Avro schema that gives columns."""
-    told = {}
+    texts = {}
     for number, registered in sorted(found.items()):
         try:
             text = _json_schema(registered)
             columns(text)
         except (PipelineError, ValueError):
             continue
-        told[number] = text
-    return told
+        texts[number] = text
+    return texts
 
 
 class AvroJudge(ValueJudge):
@@ -110,10 +110,10 @@ class AvroJudge(ValueJudge):
             raise ValueError(reader)
         schema, convert = reader
         try:
-            told = fastavro.schemaless_reader(BytesIO(value[_FRAME:]), schema, None)
+            record = fastavro.schemaless_reader(BytesIO(value[_FRAME:]), schema, None)
         except _UNREADABLE as error:
             raise ValueError(f"not Avro of schema {number}: {error or type(error).__name__}") from None
-        row: tuple[Any, ...] = convert(_plain(told))
+        row: tuple[Any, ...] = convert(_plain(record))
         return row
 
 

@@ -1,6 +1,6 @@
 """What one request uses of its client's quotas, and the time for which its connection is then not read.
 
-- Produce counts its bytes when it arrives, before it is started: requests behind it on the connection wait at once.
+- Produce counts its bytes when it arrives, before it is started: later requests of the connection wait at once.
 - Fetch counts the bytes of the records in its answer. A client that is over its quota gets an empty answer.
 - Time adds up the request's own steps in the front-end's thread, the threads that work for it (`korvet.store.threads`),
   and Redis's for the functions that the steps call (`Store.redis_s`). Other requests' steps in between do not count. As

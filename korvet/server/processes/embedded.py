@@ -285,7 +285,7 @@ class Embedded:
                 log.warning("the embedded valkey of an earlier korvet still runs; stopping it")
                 with anyio.move_on_after(_STOP_S):
                     await self._end_orphan()
-                    while not _lock(claim):  # noqa: ASYNC110 - it is not our child, so no event tells of its end
+                    while not _lock(claim):  # noqa: ASYNC110 - it is not our child, so no event reports its end
                         await anyio.sleep(0.02)
                 if not _lock(claim):
                     raise EmbeddedError(

@@ -5,10 +5,11 @@ make the group, which must be in the index first. `korvet.store.calls` has the r
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
+from korvet.name_cache import NameCache
 from korvet.redis.client import Named, Store
 from korvet.store.calls import Calls, OnRetry, StateRoom
 from korvet.store.contract import FUNCTIONS
@@ -63,7 +64,7 @@ class GroupCalls:
         # A group's keys are checked when they are made, and not again at each call.
         self._calls = Calls(store.whole, outages, room or StateRoom())
         self.index = GroupIndex(namespace, store, most_groups)
-        self.keys = lru_cache(_KEYS_KEPT)(partial(_judged, store, namespace))
+        self.keys = NameCache(partial(_judged, store, namespace), _KEYS_KEPT).__getitem__
 
     def call(
         self,

@@ -64,9 +64,9 @@ class ConsumerGroups:
         """The assignors that members may choose; the first one is the default."""
         return split(self._catalog.setting(None, "group.consumer.assignors"))
 
-    def assignor_of(self, asked: Iterable[str | None]) -> str:
+    def assignor_of(self, wanted: Iterable[str | None]) -> str:
         """The assignor that most members prefer, else the default."""
-        names = [name for name in asked if name is not None]
+        names = [name for name in wanted if name is not None]
         return preferred(names) if names else self.assignors()[0]
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
@@ -174,12 +174,12 @@ class ConsumerGroups:
         """
         await in_task()
         turns = self._target_requests.setdefault(group_id, _TargetRequests())
-        asked = turns.begun
-        turns.asking += 1
+        begun_before = turns.begun
+        turns.requesting += 1
         try:
             async with turns.lock:
                 # A turn that began before this task's request may have missed the change that caused the request.
-                if turns.done <= asked:
+                if turns.done <= begun_before:
                     turns.begun = begun = turns.begun + 1
                     try:
                         await self._make_target(group_id)
@@ -189,8 +189,8 @@ class ConsumerGroups:
                         raise
                     turns.done = begun
         finally:
-            turns.asking -= 1
-            if not turns.asking:
+            turns.requesting -= 1
+            if not turns.requesting:
                 del self._target_requests[group_id]
 
     async def _make_target(self, group_id: str) -> None:
@@ -264,7 +264,7 @@ class _TargetRequests:
     """The requests for one group's target: the number of tasks, and the numbers of the last turns begun and done."""
 
     lock: anyio.Lock = field(default_factory=anyio.Lock)
-    asking: int = 0
+    requesting: int = 0
     begun: int = 0
     done: int = 0
 
@@ -299,8 +299,8 @@ def _heartbeaten(reply: Any, group_id: str) -> Heartbeaten:
     )
 
 
-def _subscriber(told: Any) -> Subscriber:
-    of = replies.named((0, *told))
+def _subscriber(member: Any) -> Subscriber:
+    of = replies.named((0, *member))
     return Subscriber(
         id=replies.text(of["member_id"]),
         instance_id=replies.text(of["instance_id"]) or None,

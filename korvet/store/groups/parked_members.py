@@ -87,12 +87,12 @@ class _Round:
             self._listening = listening
             try:
                 await listening.ready()
-                asked: Sequence[_Parked] = list(self._parked)
+                polled: Sequence[_Parked] = list(self._parked)
                 while not asker.is_done:
-                    await self._ask_for(asked)
+                    await self._ask_for(polled)
                     if not asker.is_done and not draining.is_set():
                         moved = await listening.wait(self._patience_s())
-                        asked = self._due() if moved == {""} else list(self._parked)
+                        polled = self._due() if moved == {""} else list(self._parked)
                     if draining.is_set():
                         self._release(list(self._parked))
             finally:

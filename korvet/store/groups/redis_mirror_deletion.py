@@ -1,4 +1,4 @@
-"""The deletion of groups: it destroys their Redis groups first, so that none is left behind."""
+"""The deletion of groups: it destroys their Redis groups first, so that none remains."""
 
 from __future__ import annotations
 

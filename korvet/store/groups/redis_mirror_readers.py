@@ -117,15 +117,15 @@ class Readers:
 
     async def _make(self, reads: dict[str, list[Want]]) -> list[Partition]:
         """Make missing Redis groups, except for a group that does not exist."""
-        asked = [(group_id, some) for group_id, wants in reads.items() for some in chunks(wants, AT_ONCE)]
+        chunked = [(group_id, some) for group_id, wants in reads.items() for some in chunks(wants, AT_ONCE)]
         portions = [
             Portion(group_id, [(name_of(_where(want)), want.partition.topic_id) for want in wants])
-            for group_id, wants in asked
+            for group_id, wants in chunked
         ]
-        told = replies(await settled(self._calls.remember(portion, "") for portion in portions))
+        answers = replies(await settled(self._calls.remember(portion, "") for portion in portions))
         done = []
         making = []
-        for (group_id, wants), reply in zip(asked, told, strict=True):
+        for (group_id, wants), reply in zip(chunked, answers, strict=True):
             if reply[0] == GROUP_ID_NOT_FOUND:
                 done += [want.partition for want in wants]
             else:

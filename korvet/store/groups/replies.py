@@ -37,7 +37,7 @@ def joined(reply: Any) -> Joined:
     code, member_id = reply[0], text(reply[1])
     if code != 0:
         return Joined(code=code, member_id=member_id)
-    _, _, _, _, generation, protocol_type, protocol, leader, skip_assignment, told = reply
+    _, _, _, _, generation, protocol_type, protocol, leader, skip_assignment, members = reply
     return Joined(
         code=code,
         member_id=member_id,
@@ -48,7 +48,7 @@ def joined(reply: Any) -> Joined:
         skip_assignment=bool(skip_assignment),
         members=[
             JoinedMember(text(id), text(instance_id) or None, metadata)
-            for id, instance_id, metadata in zip(told[::3], told[1::3], told[2::3], strict=True)
+            for id, instance_id, metadata in zip(members[::3], members[1::3], members[2::3], strict=True)
         ],
     )
 
@@ -62,7 +62,7 @@ def synced(reply: Any) -> Synced:
 def described(found: Mapping[str, Any]) -> GroupDescription:
     """The group in a reply. A member repeated across pages counts once."""
     is_consumer = type_of(found) == CONSUMER
-    members = {member["member_id"]: member for member in (named((0, *told)) for told in found["members"])}
+    members = {member["member_id"]: member for member in (named((0, *flat)) for flat in found["members"])}
     return GroupDescription(
         id=text(found["id"]),
         locator=text(found["locator"]),

@@ -93,12 +93,12 @@ class Subscriptions:
         by_member: dict[str, frozenset[UUID]] = {}
         topics: dict[UUID, Topic] = {}
         for member_id, names, regex in members:
-            asked = frozenset(names), regex
-            if asked not in found:
-                subscribed = self._topics(*asked)
+            wanted = frozenset(names), regex
+            if wanted not in found:
+                subscribed = self._topics(*wanted)
                 topics.update(subscribed)
-                found[asked] = frozenset(subscribed)
-            by_member[member_id] = found[asked]
+                found[wanted] = frozenset(subscribed)
+            by_member[member_id] = found[wanted]
         return Subscribed(
             members=by_member,
             partitions={id: topic.partitions for id, topic in topics.items()},

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +18,7 @@ import structlog
 
 from korvet.codes import CONCURRENT_TRANSACTIONS, POLICY_VIOLATION, TRANSACTION_ABORTABLE, TRANSACTIONAL_ID_NOT_FOUND
 from korvet.errors import KorvetError, StoreUnavailable
+from korvet.name_cache import NameCache
 from korvet.rate_limited_log import RateLimitedLog
 from korvet.redis.client import Named, Purpose, Store
 from korvet.store.calls import Calls
@@ -87,7 +88,7 @@ class Transactions:
         self._catalog = catalog
         self._log = log
         self._groups = groups
-        self._keys = lru_cache(_KEYS_KEPT)(namespace.transaction)
+        self._keys = NameCache(namespace.transaction, _KEYS_KEPT).__getitem__
         self.seen_us: dict[str, float] = {}
         """The last known time of each shard's server, by the shard's key of deadlines."""
         self._lines = RateLimitedLog()

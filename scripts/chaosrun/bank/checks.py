@@ -78,7 +78,7 @@ def disordered(posted: Iterable[Posted]) -> list[str]:
         at = (int(incarnation), int(number), each.entry.number)
         before = last.get((each.partition, client), (-1, -1, -1))
         if (each.partition, client, at[0]) in gone or (at[0] == before[0] and at <= before):
-            found.append(f"{each.partition} {each.offset}: {client}'s {at} comes behind {before}")
+            found.append(f"{each.partition} {each.offset}: {client}'s {at} comes after {before}")
         elif at[0] != before[0]:
             gone.add((each.partition, client, before[0]))
         if each.partition != (LEDGER, partition_of(each.entry.account)):

@@ -46,7 +46,7 @@ class Books:
 
 
 class Auditor:
-    """A reader of the books through the front-ends, which asks Redis for facts that no reader sees."""
+    """A reader of the books through the front-ends, with facts from Redis that no reader sees."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -76,7 +76,7 @@ class Auditor:
             except KafkaException as error:
                 # librdkafka asks with the leader epoch that it knows, and does not look for the new one by itself.
                 if time.monotonic() > deadline:
-                    raise LoadError(f"the ends of {topics} are not told: {error}") from error
+                    raise LoadError(f"the ends of {topics} are unknown: {error}") from error
                 self._admin.list_topics(timeout=10)
 
     def _all_of(self, topic: str) -> list[Any]:
@@ -142,12 +142,12 @@ class Auditor:
                 if (state := _state(client, name)) not in ENDED
             ]
         stable, last = self.ends(*TOPICS, is_committed=True), self.ends(*TOPICS)
-        behind = [
+        lagging = [
             f"{partition} is stable to {stable[partition]} of {end}"
             for partition, end in last.items()
             if stable[partition] < end
         ]
-        return states + behind
+        return states + lagging
 
 
 def _consumer(bootstrap: str, topic: str) -> Any:

@@ -260,7 +260,7 @@ def keep(
     workers: Sequence[Post] = WORKERS,
     directory: Path | None = None,
     cuts: bool = False,
-    tell: Callable[[str], None] = print,
+    report: Callable[[str], None] = print,
 ) -> Kept:
     """Keep the bank for about so many seconds, and print a line for each round.
 
@@ -287,7 +287,7 @@ def keep(
                 bank.audit()
                 kept = bank.kept(time.monotonic() - began)
                 found = sum(len(violations) for violations in kept.violations.values())
-                tell(f"round {number + 1} of {rounds}: {kept.transfers} transfers, {kept.did}; {found} violations")
+                report(f"round {number + 1} of {rounds}: {kept.transfers} transfers, {kept.did}; {found} violations")
             bank.close()
         except LoadError as error:
             bank.violations["end"].append(str(error))

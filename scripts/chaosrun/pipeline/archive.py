@@ -250,7 +250,7 @@ def run_archive(
     seed: int = 1,
     is_control: bool = False,
     kind: Kind = "valkey",
-    tell: Callable[[str], None] = lambda text: None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> Archived:
     """Archive so many records while the faults happen in turn, and look at the tables.
 
@@ -275,11 +275,11 @@ def run_archive(
         run = Run(broker, redis, driver, seed, result)
         for fault in faults:
             run.strike(fault)
-            tell(f"{result.did}; {driver.batches()} batches")
+            report(f"{result.did}; {driver.batches()} batches")
         for producer in producers:
             if producer.wait(THROUGH_S):
                 raise ChaosError(f"a producer failed: {(directory / 'producers.log').read_text()[-2000:]}")
-        tell("all is produced")
+        report("all is produced")
         run.finish(spark)
     judge(spark(), Lake(job.lake), directory, result)
     result.seconds = time.monotonic() - began
@@ -297,7 +297,7 @@ _MISTAKES: Final = {
 
 def judge(spark: SparkSession, lake: Lake, directory: Path, result: Archived) -> None:
     """Compare the tables with the producers' acknowledgements, in one query."""
-    found = [F.count("number").alias("told"), F.count_distinct("number").alias("numbers")]
+    found = [F.count("number").alias("acknowledged"), F.count_distinct("number").alias("numbers")]
     found += [F.coalesce(F.expr("sum(greatest(count - 1, 0))"), F.lit(0)).alias("duplicates")]
     for what, condition in _MISTAKES.items():
         found.append(F.count_if(F.expr(condition)).alias(what))
@@ -309,7 +309,7 @@ def judge(spark: SparkSession, lake: Lake, directory: Path, result: Archived) ->
         for what in _MISTAKES:
             if row[what]:
                 result.violations.append(f"{topic}: {what}: {row[what]:,}, as {row[f'a {what}']}")
-        numbers = [row.told, row.numbers]
+        numbers = [row.acknowledged, row.numbers]
         if numbers != [result.records // 2] * 2:
             result.violations.append(f"{topic}: {numbers} acknowledged of {result.records // 2}")
 
@@ -319,7 +319,7 @@ def _offsets(spark: SparkSession, lake: Lake, directory: Path) -> DataFrame:
     at = ["topic", "partition", "offset"]
     tables = [spark.read.format("delta").load(lake.raw(topic)).withColumn("table", F.lit(topic)) for topic in TOPICS]
     rows = functools.reduce(DataFrame.union, tables)
-    told = spark.read.parquet(*(str(directory / f"{topic}.parquet") for topic in TOPICS))
+    acknowledged = spark.read.parquet(*(str(directory / f"{topic}.parquet") for topic in TOPICS))
     number = F.col("number").cast("string")
     value = F.concat(number, F.lit(f":{FILLER}"), (F.col("number") * SPREAD).cast("string")).cast("binary")
     is_other = (
@@ -328,7 +328,7 @@ def _offsets(spark: SparkSession, lake: Lake, directory: Path) -> DataFrame:
         | ~F.col("key").eqNullSafe(F.concat(F.lit("key "), number).cast("binary"))
         | ~F.col("headers")[0]["value"].eqNullSafe(number.cast("binary"))
     )
-    both = rows.withColumn("is_row", F.lit(True)).join(told, at, "full_outer")
+    both = rows.withColumn("is_row", F.lit(True)).join(acknowledged, at, "full_outer")
     both = both.withColumn("is_other", F.col("is_row") & F.col("number").isNotNull() & is_other)
     counts = (F.count("is_row").alias("count"), F.first("number").alias("number"))
     return both.groupBy(*at).agg(*counts, F.coalesce(F.bool_or("is_other"), F.lit(False)).alias("is_other"))
@@ -373,8 +373,8 @@ def _producer(
 
 def _once(job: Job) -> Job:
     """The same job, which archives the records at hand and ends."""
-    told = json.loads(job.to_json())
-    return Job.from_json(json.dumps({**told, "every_s": None, "most_offsets": 10_000_000}))
+    fields = json.loads(job.to_json())
+    return Job.from_json(json.dumps({**fields, "every_s": None, "most_offsets": 10_000_000}))
 
 
 def spark_jars() -> str:
@@ -390,7 +390,7 @@ def keep_archives(
     seed: int,
     kind: Kind,
     directory: Path | None,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> list[Archived]:
     """Run the whole matrix for each source, with its control.
 
@@ -403,7 +403,7 @@ def keep_archives(
         for source in sources:
             for is_control in (True, False):
                 name = f"{source}{', control' if is_control else ''}"
-                tell(f"archive with source {name}")
+                report(f"archive with source {name}")
                 run = run_archive(
                     source=source,
                     records=_CONTROL_RECORDS if is_control else records,
@@ -415,9 +415,9 @@ def keep_archives(
                     seed=seed,
                     is_control=is_control,
                     kind=kind,
-                    tell=tell,
+                    report=report,
                 )
-                tell(f"{run.records:,} records, {run.did}: {run.duplicates:,} duplicates, {run.violations}")
+                report(f"{run.records:,} records, {run.did}: {run.duplicates:,} duplicates, {run.violations}")
                 found.append(run)
         if (session := SparkSession.getActiveSession()) is not None:
             session.stop()

@@ -130,13 +130,13 @@ def writers_of(job: Job) -> Iterator[None]:
         yield
 
 
-def _tell(values: Mapping[str, object]) -> None:
+def _report(values: Mapping[str, object]) -> None:
     sys.stdout.write(json.dumps(values) + "\n")
     sys.stdout.flush()
 
 
-def _tell_batch(values: ArchiveProgress) -> None:
-    _tell(asdict(values))
+def _report_batch(values: ArchiveProgress) -> None:
+    _report(asdict(values))
 
 
 def main() -> None:
@@ -152,11 +152,11 @@ def main() -> None:
     }
     spark = make_session("archive under chaos", "local[2]", settings)
     with writers_of(job):
-        result = archive(spark, job.config, stop=stop, progress=_tell_batch)
+        result = archive(spark, job.config, stop=stop, progress=_report_batch)
     spark.stop()
     failed = {name: str(error) for name, error in result.failed.items()}
     if failed:
-        _tell({"failed": failed})
+        _report({"failed": failed})
         raise SystemExit(1)
 
 

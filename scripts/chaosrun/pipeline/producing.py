@@ -47,13 +47,13 @@ class Acknowledged:
     def note(self, number: int) -> Any:
         """A callback for one record."""
 
-        def told(error: KafkaError | None, message: Message) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 self.failures.append(error.str())
             else:
                 self.rows.append((message.topic() or "", message.partition() or 0, message.offset() or 0, number))
 
-        return told
+        return delivered
 
     def write(self, path: Path) -> None:
         """Write a Parquet file with topic, partition, offset and number."""
@@ -64,13 +64,13 @@ class Acknowledged:
         pq.write_table(table, path)
 
 
-def _send(producer: Producer, topic: str, number: int, told: Any, *, is_meant: bool = True) -> None:
+def _send(producer: Producer, topic: str, number: int, on_delivery: Any, *, is_meant: bool = True) -> None:
     key = f"{'key' if is_meant else 'aborted'} {number}".encode()
     headers: list[tuple[str, str | bytes | None]] = [("number", b"%d" % number)]
     while True:
         try:
             producer.produce(
-                topic, value(number), key, partition=number % PARTITIONS, headers=headers, on_delivery=told
+                topic, value(number), key, partition=number % PARTITIONS, headers=headers, on_delivery=on_delivery
             )
             break
         except BufferError:
@@ -106,24 +106,24 @@ def produce_transacted(bootstrap: str, numbers: Sequence[int], per_s: float) -> 
         part = numbers[start : start + _TRANSACTION]
         if (start // _TRANSACTION) % _ABORTED_EVERY == 0:
             _try(producer, part, is_meant=False)
-        while (told := _try(producer, part, is_meant=True)) is None:
+        while (sent := _try(producer, part, is_meant=True)) is None:
             pass
-        found.rows += told.rows
+        found.rows += sent.rows
         time.sleep(max(0.0, began + (start + len(part)) / per_s - time.monotonic()))
     return found
 
 
 def _try(producer: Producer, numbers: Sequence[int], *, is_meant: bool) -> Acknowledged | None:
     """Write one transaction; None if it is aborted."""
-    told = Acknowledged()
+    found = Acknowledged()
     _again(producer.begin_transaction)
     try:
         for number in numbers:
-            _send(producer, TRANSACTED, number, told.note(number), is_meant=is_meant)
+            _send(producer, TRANSACTED, number, found.note(number), is_meant=is_meant)
         producer.flush(_WITHIN_S)
         if is_meant:
             _again(lambda: producer.commit_transaction(_WITHIN_S))
-            return told
+            return found
     except KafkaException as error:
         if error.args[0].fatal():
             raise

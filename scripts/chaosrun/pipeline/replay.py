@@ -99,7 +99,7 @@ def replay_under_fire(
     spark: SparkSession | None = None,
     forgets: bool = False,
     seed: int = 1,
-    tell: Callable[[str], None] = lambda text: None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> Verdict:  # fmt: skip
     """Replay numbered records while faults happen, one after the other, at moments left to chance.
 
@@ -121,7 +121,7 @@ def replay_under_fire(
         with Broker({"bootstrap.servers": server.bootstrap}) as admin:
             admin.create_topic(TARGET, partitions, {"retention.ms": "-1"})
         verdict, began = Verdict(is_control=forgets), time.monotonic()
-        play = _Play(server, order, directory, verdict, chance, tell)
+        play = _Play(server, order, directory, verdict, chance, report)
         try:
             for number, fault in enumerate(faults):
                 play.act(fault, before=(number + 1) / (len(faults) + 1))
@@ -143,10 +143,10 @@ class _Play:
         directory: Path,
         verdict: Verdict,
         chance: random.Random,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self._server, self._order, self._directory = server, order, directory
-        self._verdict, self._chance, self._tell = verdict, chance, tell
+        self._verdict, self._chance, self._report = verdict, chance, report
         self._admin = Broker({"bootstrap.servers": server.bootstrap})
         self._driver: subprocess.Popen[bytes] | None = None
         self._began_at = 0
@@ -165,7 +165,7 @@ class _Play:
         }[fault]()
         written = self._written()
         self._verdict.faults.append(fault)
-        self._tell(f"{fault} killed; {written:,} of {self._order.count:,} records are in the topic")
+        self._report(f"{fault} killed; {written:,} of {self._order.count:,} records are in the topic")
 
     def finish(self, spark: SparkSession | None) -> None:
         """Let the last driver end, or replay the rest here."""
@@ -313,12 +313,12 @@ def _judge_record(message: Message, order: Order, seen: bytearray, last: dict[in
     seen[number], last[partition] = 1, number
 
 
-def keep_replays(*, records: int, seed: int, tell: Callable[[str], None]) -> list[Verdict]:
+def keep_replays(*, records: int, seed: int, report: Callable[[str], None]) -> list[Verdict]:
     """Run a replay of ``records`` records, and the control."""
     jars = spark_jars()
     return [
-        replay_under_fire(jars=jars, count=records, seed=seed, tell=tell),
-        replay_under_fire(jars=jars, count=100_000, faults=["driver after a commit"], forgets=True, tell=tell),
+        replay_under_fire(jars=jars, count=records, seed=seed, report=report),
+        replay_under_fire(jars=jars, count=100_000, faults=["driver after a commit"], forgets=True, report=report),
     ]
 
 

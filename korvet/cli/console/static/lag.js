@@ -34,11 +34,11 @@ if (chart) {
     try {
       const answer = await fetch(chart.dataset.url + more);
       if (answer.ok) {
-        const told = await answer.json();
-        if (more) document.getElementById("lag-note").textContent = told.note;
+        const figures = await answer.json();
+        if (more) document.getElementById("lag-note").textContent = figures.note;
         more = "";
-        points[0].push(...told.times);
-        points[1].push(...told.lags);
+        points[0].push(...figures.times);
+        points[1].push(...figures.lags);
         for (const series of points) {
           series.splice(0, Math.max(0, series.length - MOST_POINTS));
         }

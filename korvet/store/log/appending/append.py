@@ -198,7 +198,7 @@ class Appending(AppendCall):
     async def _ask(self) -> int:
         """Get the ordinal from the coordinator; returns a code if there is none."""
         if self._membership is None:
-            raise StoreError(f"{self._partition.keys.log} asks for the transaction of a batch that has none")
+            raise StoreError(f"{self._partition.keys.log} wants the transaction of a batch that has none")
         try:
             ((code, self._ordinal),) = await self._membership.ordinals([self._partition])
         except KorvetError as error:

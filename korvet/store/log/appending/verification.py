@@ -24,11 +24,11 @@ async def verify_together(appendings: Sequence[Appending]) -> None:
     if not any(one.membership_to_ask for one in appendings):
         return
     await in_task()
-    asking: dict[Membership, list[Appending]] = {}
+    by_membership: dict[Membership, list[Appending]] = {}
     for one in appendings:
         if (membership := one.membership_to_ask) is not None:
-            asking.setdefault(membership, []).append(one)
-    for membership, some in asking.items():
+            by_membership.setdefault(membership, []).append(one)
+    for membership, some in by_membership.items():
         try:
             ordinals = await membership.ordinals([one.partition for one in some])
         except KorvetError as error:

@@ -1,6 +1,6 @@
 """The room of a Fetch: its limit in bytes, the reserved bytes, and the bytes that may be in flight.
 
-A read estimates its bytes, and reserves them before it asks Redis if they are more than `SMALL_BYTES`. If less is
+A read estimates its bytes, and reserves them before it reads if they are more than `SMALL_BYTES`. If less is
 granted, the answer is cut short there (`PartitionRead.is_cut`), and the client's next Fetch goes on.
 """
 

@@ -17,7 +17,7 @@ a connection wait together.
 unknown if it was sent to a server with another history. It also does if the connection is lost while it waits. It is
 stored in some history, and its producer sends it again.
 
-**A replica that lags.** A WAIT lasts a fifth of a second at most. So an append does not wait long behind one that waits
+**A replica that lags.** A WAIT lasts a fifth of a second at most. So an append does not wait long after one that waits
 in vain. But each further round is a later write, which a replica that always lags so far would never have. So an append
 that did not get enough replicas keeps the primary's offset of that time, and INFO shows which replicas have reached it.
 
@@ -50,7 +50,7 @@ SILENT_S = 10
 """A replica that was silent for so many seconds is not in sync, as by Redis's default of min-replicas-max-lag."""
 _LONGEST_SLICE_MS = 6400
 _NO_DISK = (
-    "the server cannot tell what is on its disk: korvet.acks.fsync needs Redis 7.2 or Valkey, with appendonly yes"
+    "the server does not report what is on its disk: korvet.acks.fsync needs Redis 7.2 or Valkey, with appendonly yes"
 )
 _INFO = pack_command(("INFO", "server", "replication", "persistence"))
 _KNOWS_DISK = pack_command(("WAITAOF", 0, 0, 1))
@@ -244,7 +244,7 @@ class Replicas:
 
         :param probe_keys: keys that `korvet_probe` may write.
         :raises StoreUnavailable: with its outcome unknown, if a server was lost or is another one by now.
-        :raises StoreError: if a server cannot tell.
+        :raises StoreError: if a server does not report it.
         """
         waiting = []
         for key in probe_keys:
