@@ -27,6 +27,7 @@ from korvet.store.catalog.catalog import Catalog
 from korvet.store.keys import Namespace
 from korvet.store.log.partitions.partitions import Partitions
 from korvet.store.log.state.partition import Partition
+from korvet.tier.identity import checked_identity
 from korvet.tier.manifest import folder_of
 from korvet.tier.objects import Objects
 from korvet.tier.series import Series
@@ -123,8 +124,10 @@ class Guard:
     async def _newest(self, partition: Partition) -> Snapshot | None:
         folder = folder_of(self._namespace.name, partition.topic.name, partition.topic_id, partition.index)
         with anyio.move_on_after(_WITHIN_S):
-            found = await Series(self._objects, folder, Snapshot.decoded).newest()
-            return None if found is None else found[1]
+            if (found := await Series(self._objects, folder, Snapshot.decoded).newest()) is not None:
+                return found[1]
+            await checked_identity(self._objects, self._namespace.name, self._catalog)
+            return None
         raise KorvetError(f"{self._objects.name} does not answer within {_WITHIN_S:g} s")
 
     # ------------------------------------------------------------------ names
@@ -135,7 +138,8 @@ class Guard:
         try:
             with anyio.fail_after(_WITHIN_S):
                 series = Series(self._objects, topics_folder(self._namespace.name), Topics.decoded)
-                found = await series.newest(self._topics_number)
+                if (found := await series.newest(self._topics_number)) is None:
+                    await checked_identity(self._objects, self._namespace.name, self._catalog)
         except TimeoutError:
             raise self._lost(name, f"{self._objects.name} does not answer within {_WITHIN_S:g} s") from None
         except KorvetError as error:

@@ -53,6 +53,10 @@ class TierAway(KorvetError):
     """The store cannot be reached, refuses, or is full. Whether it did the work is unknown."""
 
 
+class OtherTier(TierAway):
+    """The store is not the one that holds the namespace's topics, or it was emptied."""
+
+
 class ObjectMissing(KorvetError):
     """There is no such object."""
 
@@ -177,13 +181,28 @@ class Objects:
                 generation += 1
         return found
 
-    async def claim(self, namespace: str, cluster_id: str, incarnation: str, former: Owner | None) -> Owner:
+    async def identity(self, namespace: str) -> str:
+        """The id that the first owner gave the namespace's tier here; empty if there never was one.
+
+        :raises TierAway:
+        """
+        path = owner_path(namespace, 1)
+        with suppress(ObjectMissing):
+            return _fields_of(await self.read(path, 0, _OWNER_BYTES), path, "tier")["tier"]
+        return ""
+
+    async def claim(
+        self, namespace: str, cluster_id: str, incarnation: str, former: Owner | None, tier: str = ""
+    ) -> Owner:
         """Make a Redis the owner after the former one. Returns the owner: another one, if that was faster.
 
+        :param tier: the id that the first owner gives the tier; by default a new one.
         :raises TierAway: unknown who the owner is.
         """
         owner = Owner(cluster_id, incarnation, former.generation + 1 if former else 1)
         fields = {"cluster_id": cluster_id, "incarnation": incarnation}
+        if former is None:
+            fields["tier"] = tier or uuid4().hex
         with suppress(ObjectExists):
             await self.put(owner_path(namespace, owner.generation), [json.dumps(fields).encode()])
         found = await self.owner(namespace, former)
@@ -343,11 +362,16 @@ def owner_path(namespace: str, generation: int) -> str:
 
 
 def _owner_of(data: memoryview, namespace: str, generation: int) -> Owner:
+    fields = _fields_of(data, owner_path(namespace, generation), "cluster_id", "incarnation")
+    return Owner(fields["cluster_id"], fields["incarnation"], generation)
+
+
+def _fields_of(data: memoryview, path: str, *names: str) -> dict[str, str]:
     try:
         fields = json.loads(bytes(data))
-        return Owner(str(fields["cluster_id"]), str(fields["incarnation"]), generation)
+        return {name: str(fields[name]) for name in names}
     except (ValueError, KeyError, TypeError):
-        raise TierAway(f"{owner_path(namespace, generation)} does not name an owner") from None
+        raise TierAway(f"{path} does not name an owner") from None
 
 
 def _make_durable(directory: Path) -> None:

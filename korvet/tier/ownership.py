@@ -11,18 +11,17 @@ An owner is sure of it for less time than a challenge waits, and only one that i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import time
 from contextlib import suppress
 from math import inf
 from typing import Final
-
-import anyio
 
 from korvet.errors import KorvetError
 from korvet.redis.client import Store
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.keys import Namespace
-from korvet.tier.objects import ObjectExists, ObjectMissing, Objects, Owner, owner_path
+from korvet.tier.identity import checked_identity, other_tier
+from korvet.tier.objects import ObjectExists, ObjectMissing, Objects, OtherTier, Owner, owner_path
 
 LOOK_S: Final = 10.0
 SURE_S: Final = 25.0
@@ -37,25 +36,20 @@ class Succeeding(NotOwner):
     """A former run of this Redis, or one that it is a copy of, has some seconds left to answer."""
 
 
+def clock() -> float:
+    """Seconds that go on while the machine is suspended, in which others may have done anything."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 class Ownership:
-    """The ownership of a namespace's objects, as one front-end knows it.
+    """The ownership of a namespace's objects, as one front-end knows it."""
 
-    :param has_segments: whether Redis lists any segment of the namespace.
-    """
-
-    def __init__(
-        self,
-        objects: Objects,
-        namespace: Namespace,
-        catalog: Catalog,
-        store: Store,
-        has_segments: Callable[[], Awaitable[bool]],
-    ) -> None:
+    def __init__(self, objects: Objects, namespace: Namespace, catalog: Catalog, store: Store) -> None:
         self._objects = objects
         self._namespace = namespace
         self._catalog = catalog
         self._store = store
-        self._has_segments = has_segments
+        self._identity = ""
         self._owner: Owner | None = None
         self._challenged: Owner | None = None
         self._challenged_at = 0.0
@@ -64,27 +58,28 @@ class Ownership:
     @property
     def is_sure(self) -> bool:
         """True if this Redis is the owner, and no other one can have become it yet."""
-        return anyio.current_time() < self._sure_until
+        return clock() < self._sure_until
 
     async def look(self) -> None:
-        """Find out who the owner is, become it if there is none, and defend it.
+        """Find out who the owner is, become it if there is none, and defend it. Topics may be in the tier from then on.
 
         :raises NotOwner: another one is, or may still be.
+        :raises OtherTier: the namespace has another tier.
         :raises TierAway: unknown.
         :raises StoreUnavailable, StoreError:
         """
-        began = anyio.current_time()
+        began = clock()
         run_id, cluster_id = self._store.run_id(self._namespace.catalog.meta), self._catalog.cluster_id
         if not run_id or not cluster_id:
             return
         name = self._namespace.name
+        try:
+            named, self._identity = await checked_identity(self._objects, name, self._catalog, self._identity)
+        except OtherTier:
+            self._sure_until = -inf
+            raise
         owner = await self._objects.owner(name, self._owner)
         if owner is None:
-            if await self._has_segments():
-                raise NotOwner(
-                    f"Redis lists segments of namespace {name}, but {self._objects.name} has no owner of it: this is "
-                    "another bucket or prefix than before, or it was emptied"
-                )
             owner = await self._objects.claim(name, cluster_id, run_id, None)
         elif owner.cluster_id == cluster_id and owner.incarnation != run_id:
             owner = await self._succeed(owner, cluster_id, run_id)
@@ -101,13 +96,23 @@ class Ownership:
                 f"another run of this Redis wrote the objects of namespace {name} in {self._objects.name}; tiering "
                 f"goes on in {WAIT_S:g} s, unless that one still runs"
             )
+        self._identity = self._identity or await self._objects.identity(name)
+        if named != self._identity and await self._catalog.name_tier(named, self._identity) != self._identity:
+            raise OtherTier(other_tier(self._objects, name))
         self._sure_until = began + SURE_S
+
+    async def confirm(self) -> None:
+        """Compare the tier once more: the last look may be older than a topic, and so than its tier.
+
+        :raises OtherTier, TierAway, StoreUnavailable, StoreError:
+        """
+        await checked_identity(self._objects, self._namespace.name, self._catalog, self._identity)
 
     async def _succeed(self, owner: Owner, cluster_id: str, run_id: str) -> Owner:
         """Challenge the owner, and take its place if it did not answer."""
         with suppress(ObjectExists):
             await self._objects.put(self._challenge(owner), [run_id.encode()])
-        now = anyio.current_time()
+        now = clock()
         if self._challenged != owner:
             self._challenged, self._challenged_at = owner, now
         if now - self._challenged_at < WAIT_S:

@@ -25,7 +25,8 @@ from korvet.store.log.log import Log
 from korvet.store.log.tier_restore import Restored, Wanted, restore
 from korvet.store.topics import delete_topic
 from korvet.tier.adoption import adopted
-from korvet.tier.objects import Objects
+from korvet.tier.identity import checked_identity
+from korvet.tier.objects import Objects, OtherTier
 from korvet.tier.ownership import LOOK_S, WAIT_S, NotOwner, Ownership
 from korvet.tier.snapshot import Snapshot, TieredTopic
 from korvet.tier.survey import Survey
@@ -91,6 +92,10 @@ class Recovery:
         :raises TierAway:
         """
         owner = await self._objects.owner(self._namespace.name)
+        try:
+            await checked_identity(self._objects, self._namespace.name, self._catalog)
+        except OtherTier as error:
+            return str(error)
         own = self._catalog.cluster_id or self._survey.topics.cluster_id
         if owner is None or owner.cluster_id == own:
             return None
@@ -109,13 +114,10 @@ class Recovery:
         objects, name = self._objects, self._namespace.name
         run_id = self._store.run_id(self._namespace.catalog.meta)
         owner = await objects.owner(name)
-        if (
-            takes_over
-            and owner is not None
-            and (owner.cluster_id, owner.incarnation) != (self._catalog.cluster_id, run_id)
-        ):
-            await objects.claim(name, self._catalog.cluster_id, run_id, owner)
-        ownership = Ownership(objects, self._namespace, self._catalog, self._store, _lists_none)
+        own = self._catalog.cluster_id, run_id
+        if takes_over and (owner is None or (owner.cluster_id, owner.incarnation) != own):
+            await objects.claim(name, *own, owner, await self._catalog.tier())
+        ownership = Ownership(objects, self._namespace, self._catalog, self._store)
         problem = "unknown"
         with anyio.move_on_after(WAIT_S + LOOK_S):
             while not ownership.is_sure:
@@ -134,8 +136,6 @@ class Recovery:
         """
         done: list[Done] = []
         if not self._only_looks:
-            # Only then may topics have remote.storage.enable.
-            await self._catalog.name_tier(await self._catalog.tier(), self._objects.name)
             largest = max((one.max_producer_id for one in self._survey.partitions.values()), default=-1)
             await self._store.call_function(
                 Purpose.COORDINATE, "korvet_producer_id", self._namespace.catalog, above=largest
@@ -224,10 +224,6 @@ class Recovery:
                 await delete_topic(self._catalog, self._log, topic)
             done.append(Done(topic.name, None, "delete", "it was deleted after this state of Redis"))
         return done
-
-
-async def _lists_none() -> bool:
-    return False
 
 
 def _told(one: Snapshot, found: Restored) -> str:

@@ -32,6 +32,7 @@ from korvet.codes import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, UNKNOWN_SERVER_ER
 from korvet.errors import DamagedLog, KorvetError, LostTier, forget_frames
 from korvet.rate_limited_log import LineBudget
 from korvet.redis.reply import in_task
+from korvet.store.catalog.catalog import Catalog
 from korvet.store.log import tier
 from korvet.store.log.memory.room import FetchRoom, PartitionRead, Want
 from korvet.store.log.partitions.partitions import Partitions
@@ -40,8 +41,9 @@ from korvet.store.log.reading.times import found_in_batch
 from korvet.store.log.state.entries import Entry
 from korvet.store.log.state.partition import Meta, Partition
 from korvet.tier.blocks import DEADLINE_S, Blocks, Damaged, Found, Gets, Stored, again
+from korvet.tier.identity import checked_identity
 from korvet.tier.manifest import Manifest, Member, folder_of
-from korvet.tier.objects import ObjectMissing, TierAway
+from korvet.tier.objects import ObjectMissing, OtherTier, TierAway
 from korvet.tier.segment import BLOCK_BYTES, INDEX_BYTES, Selected, batches
 
 log = structlog.get_logger()
@@ -139,9 +141,9 @@ class ColdReads:
         self._full_until: dict[str, float] = {}
         self._lines = LineBudget(1, 60.0)
 
-    def of(self, namespace: str, logs: Partitions) -> Source:
+    def of(self, namespace: str, catalog: Catalog, logs: Partitions) -> Source:
         """The segments of a namespace's logs."""
-        return Source(self, namespace, logs)
+        return Source(self, namespace, catalog, logs)
 
     # ------------------------------------------------------------------ reads
 
@@ -236,6 +238,7 @@ class ColdReads:
             except ObjectMissing:
                 # Perhaps it was merged with others, and is gone since.
                 if is_fresh:
+                    await source.check_identity()
                     raise
                 self._forget(folder)
                 is_fresh = True
@@ -410,9 +413,9 @@ class ColdReads:
 class Source:
     """The segments of a namespace's logs: `korvet.store.log.source.TierSource`."""
 
-    def __init__(self, cold: ColdReads, namespace: str, logs: Partitions) -> None:
+    def __init__(self, cold: ColdReads, namespace: str, catalog: Catalog, logs: Partitions) -> None:
         self.logs = logs
-        self._cold, self._namespace = cold, namespace
+        self._cold, self._namespace, self._catalog = cold, namespace, catalog
 
     def folder(self, partition: Partition) -> str:
         """The path of a partition's objects."""
@@ -476,7 +479,20 @@ class Source:
     async def holds(self, partition: Partition) -> bool:
         """As `TierSource.holds`."""
         await in_task()
-        return await self._cold.holds(self.folder(partition), self.logs.now())
+        if await self._cold.holds(self.folder(partition), self.logs.now()):
+            return True
+        with suppress(TierAway):
+            await self.check_identity()
+            return False
+        return True
+
+    async def check_identity(self) -> None:
+        """See whether it is this tier's own fault that it lacks an object.
+
+        :raises OtherTier: it is another one, or was emptied.
+        :raises TierAway, StoreUnavailable, StoreError:
+        """
+        await checked_identity(self._cold.gets.objects, self._namespace, self._catalog)
 
     async def offset_for_time(self, partition: Partition, meta: Meta, timestamp: int) -> Timed | None:
         """As `TierSource.offset_for_time`."""
@@ -484,7 +500,11 @@ class Source:
         try:
             with anyio.fail_after(DEADLINE_S):
                 async with self._cold.searches:
-                    return await self._find_time(partition, meta, timestamp)
+                    try:
+                        return await self._find_time(partition, meta, timestamp)
+                    except ObjectMissing:
+                        await self.check_identity()
+                        raise
         except TimeoutError:
             raise LostTier(f"{self._cold.gets.objects.name}: no time found within {DEADLINE_S:g} s") from None
         except TierAway as error:
@@ -546,6 +566,8 @@ class _Moved(KorvetError):
 
 def _repair(partition: Partition, error: KorvetError, member: Member | None) -> str:
     """What an operator can do."""
+    if isinstance(error, OtherTier):
+        return "start this front-end with the tier of the others; readers try again until then"
     if isinstance(error, TierAway):
         return "readers try again until the store answers: see its address, credentials and network"
     copy = "put the object back from a copy of the bucket"

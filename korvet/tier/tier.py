@@ -50,7 +50,7 @@ class Tier:
 
     def serve(self, namespace: Namespace, catalog: Catalog, logs: Partitions) -> None:
         """Let a namespace's logs read segments, and compare them with the store before they go on."""
-        logs.tier = self.cold.of(namespace.name, logs)
+        logs.tier = self.cold.of(namespace.name, catalog, logs)
         logs.guard = Guard(self.objects, self.tasks, namespace, catalog, logs)
 
     async def try_out(self) -> None:

@@ -45,7 +45,7 @@ from korvet.store.memory import Reserve
 from korvet.tier.building import Built, Gone, build, first_entry, last_entry
 from korvet.tier.manifest import object_path, shelf
 from korvet.tier.merging import merged
-from korvet.tier.objects import ObjectMissing, TierAway
+from korvet.tier.objects import ObjectMissing, OtherTier, TierAway
 from korvet.tier.ownership import LOOK_S, NotOwner, Ownership, Succeeding
 from korvet.tier.publishing import Published, PublishedTopics, folder, last_footer, manifest
 from korvet.tier.removal import GRACE_S, MERGED_MS, Removal
@@ -121,7 +121,7 @@ class Tierer:
         self._tier, self._namespace, self._catalog, self._log = tier, namespace, catalog, log
         self._activity, self._reserve = activity, reserve
         self._token = str(ULID())
-        self._ownership = Ownership(tier.objects, namespace, catalog, log.store, self._has_segments)
+        self._ownership = Ownership(tier.objects, namespace, catalog, log.store)
         self._topics = PublishedTopics(tier, namespace, catalog)
         self._removal = Removal(tier, namespace, catalog, log, self._ownership, self._topics)
         self._works: dict[str, _Work] = {}
@@ -155,26 +155,10 @@ class Tierer:
         """The topics in the tier. None ever leaves it."""
         return [topic for topic in self._catalog.topics() if is_tiered(topic.configs)]
 
-    async def _has_segments(self) -> bool:
-        partitions = [self._log.partition(topic, at) for topic in self._tiered() for at in range(topic.partitions)]
-        for begin in range(0, len(partitions), _METAS):
-            for meta in await self._log.metas(partitions[begin : begin + _METAS]):
-                if isinstance(meta, KorvetError):
-                    raise meta
-                if meta is not None and meta.tier_end >= 0:
-                    return True
-        return False
-
     async def own(self) -> bool:
-        """Give the namespace this tier, if it owns the objects there, so that its topics may have it; false if not now.
-
-        The owner also moves it to another address."""
-        name = self._tier.objects.name
+        """Give the namespace this tier, if it owns the objects there; false if not now."""
         await self._look()
-        with suppress(KorvetError):
-            former = await self._catalog.tier()
-            return self._ownership.is_sure and await self._catalog.name_tier(former, name) == name
-        return False
+        return self._ownership.is_sure
 
     async def _keep_ownership(self) -> None:
         await self._is_needed.wait()
@@ -190,6 +174,9 @@ class Tierer:
         except NotOwner as error:
             self._tier.write_failures += 1
             self._lines.write("error", "this korvet only reads the tier", reason=str(error))
+        except OtherTier as error:
+            self._tier.write_failures += 1
+            self._lines.write("error", "this korvet neither writes nor reads its tier", reason=str(error))
         except KorvetError as error:
             self._tier.write_failures += 1
             self._report("the tier cannot be reached", error)
@@ -315,6 +302,7 @@ class Tierer:
         if meta is None:
             return _BUSY_S
         if work.checked_epoch != meta.epoch:
+            await self._ownership.confirm()
             await work.published.check(self._catalog.cluster_id)
         if work.checked_epoch != meta.epoch or meta.tier_end != (work.footer.next_offset if work.footer else -1):
             work.footer = await self._last_footer(partition, meta)

@@ -157,24 +157,40 @@ korvet.define({
   return { code.NONE, cluster_id }
 end)
 
+-- True if a topic with these configs has its batches in the tier.
+function catalog.is_tiered(configs)
+  return string.find(string.lower(configs['remote.storage.enable'] or ''), '^%s*true%s*$') ~= nil
+end
+
+-- True if any topic, also one that is being deleted, has its batches in the tier.
+function catalog.has_tiered(topics_key)
+  for _, text in ipairs(calls.call('HVALS', topics_key)) do
+    if text ~= '' and catalog.is_tiered(cjson.decode(text).configs) then
+      return true
+    end
+  end
+  return false
+end
+
 korvet.define({
   name = 'catalog_tier', flags = { 'allow-oom' },
-  description = 'name the tier of the namespace, if it still has its former name',
+  description = 'name the tier of the namespace, if it has none, or if no topic is in the one that it has',
   keys = '@catalog',
-  args = "former '' for none   name of at most 4096 bytes; it is the front-end's own text",
-  returns = '{0, name}: what the tier is called then; may be repeated',
+  args = "former '' for none   id of at most 64 bytes, that the first owner of the tier gave it",
+  returns = '{0, id}: the tier that the namespace has then; may be repeated',
+  bound = 'all topics, if the tier is another one than before',
   source = 'RemoteLogManagerConfig.isRemoteStorageSystemEnabled',
 }, function(keys, asked)
   catalog.check_keys(keys)
-  local name = calls.call('HGET', keys[1], 'tier') or ''
-  if name == asked.former and name ~= asked.name then
-    if asked.name == '' or #asked.name > 4096 then
-      error('a tier is named by 1 to 4096 bytes', 0)
+  local id = calls.call('HGET', keys[1], 'tier') or ''
+  if id == asked.former and id ~= asked.id and (id == '' or not catalog.has_tiered(keys[2])) then
+    if asked.id == '' or #asked.id > 64 then
+      error('a tier has an id of 1 to 64 bytes', 0)
     end
-    name = asked.name
-    calls.call('HSET', keys[1], 'tier', name) -- first write
+    id = asked.id
+    calls.call('HSET', keys[1], 'tier', id) -- first write
   end
-  return { code.NONE, name }
+  return { code.NONE, id }
 end)
 
 korvet.define({

@@ -15,11 +15,6 @@ function topic.live(topics_key, name, id)
   end
 end
 
--- True if a topic with these configs has its batches in the tier.
-function topic.is_tiered(configs)
-  return string.find(string.lower(configs['remote.storage.enable'] or ''), '^%s*true%s*$') ~= nil
-end
-
 -- Write a topic and the catalog's next version. Returns the topic's JSON.
 function topic.store(keys, name, stored)
   local text = cjson.encode(stored)
@@ -122,7 +117,7 @@ korvet.define({
     return { code.UNKNOWN_TOPIC_OR_PARTITION, '' }
   end
   local configs = value.changed(found.configs, change)
-  if topic.is_tiered(found.configs) and not topic.is_tiered(configs) then
+  if catalog.is_tiered(found.configs) and not catalog.is_tiered(configs) then
     return { code.INVALID_CONFIG, '' }
   end
   found.configs = configs
@@ -172,7 +167,7 @@ korvet.define({
     if not found.deleting then
       return { code.UNKNOWN_TOPIC_OR_PARTITION }
     end
-    if topic.is_tiered(found.configs) then
+    if catalog.is_tiered(found.configs) then
       local text = string.format('%s %d %d', name, found.partitions, value.now_ms())
       calls.call('HSET', keys[1], note, text) -- first write
     end

@@ -354,7 +354,7 @@ def test_cursor_of_another_server_is_refused(catalog: Catalog) -> None:
 TIERED = '{"remote.storage.enable": " True "}'
 
 
-def test_tier_of_a_namespace_is_named_once_and_renamed_by_its_former_name(catalog: Catalog) -> None:
+def test_tier_of_a_namespace_is_another_one_only_while_no_topic_is_there(catalog: Catalog) -> None:
     def name(*args: str) -> Any:
         return catalog.call("korvet_catalog_tier", *args)
 
@@ -362,8 +362,16 @@ def test_tier_of_a_namespace_is_named_once_and_renamed_by_its_former_name(catalo
     for _ in range(2):
         assert name("", "one") == [0, b"one"]
     assert (name("", "two"), name("one", "two"), name("one", "three")) == ([0, b"one"], [0, b"two"], [0, b"two"])
-    with pytest.raises(redis.ResponseError, match="named by 1 to 4096 bytes"):
-        name("two", "x" * 4097)
+    with pytest.raises(redis.ResponseError, match="an id of 1 to 64 bytes"):
+        name("two", "x" * 65)
+    catalog.create("a")
+    assert name("two", "three") == [0, b"three"]
+    catalog.create("b", configs=TIERED)
+    assert name("three", "four") == [0, b"three"]
+    catalog.call("korvet_topic_delete", "b", ID, "begin")
+    assert name("three", "four") == [0, b"three"]
+    catalog.call("korvet_topic_delete", "b", ID, "finish")
+    assert name("three", "four") == [0, b"four"]
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ async def reader(one: Front, objects: Store, budget: int = BUDGET, deadline_s: f
     """A front-end reads segments; what it knows of its logs is forgotten."""
     async with anyio.create_task_group() as tasks:
         cold = ColdReads(Gets(objects, deadline_s=deadline_s), Blocks(budget), tasks)
-        one.log.tier = cold.of(NAMESPACE.name, one.log)
+        one.log.tier = cold.of(NAMESPACE.name, one.catalog, one.log)
         one.log.forget()
         yield cold
         one.log.tier = None

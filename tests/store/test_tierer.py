@@ -13,6 +13,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from korvet.codes import KAFKA_STORAGE_ERROR
+from korvet.errors import LostTier
 from korvet.redis.client import Purpose
 from korvet.store.activity import Activity
 from korvet.store.log import tier as calls
@@ -20,14 +22,14 @@ from korvet.store.log.appending.markers import Ending
 from korvet.store.log.memory.room import Want
 from korvet.store.log.partitions import replicas
 from korvet.store.log.state.entries import CorruptEntry
-from korvet.store.log.state.partition import Partition
+from korvet.store.log.state.partition import Meta, Partition
 from korvet.store.memory import UNLIMITED, Reserve, ServerMemory
 from korvet.store.topics import create_topic, delete_topic
 from korvet.tier import ownership, publishing, removal, tierer
 from korvet.tier.blocks import Stored
 from korvet.tier.building import Gone
 from korvet.tier.manifest import Manifest, folder_of
-from korvet.tier.objects import Objects, TierAway
+from korvet.tier.objects import Objects, OtherTier, TierAway
 from korvet.tier.publishing import WentBack, manifest
 from korvet.tier.segment import batches
 from korvet.tier.series import Series
@@ -62,7 +64,7 @@ async def tiering(one: Front, objects: Objects) -> AsyncIterator[Tierer]:
     async with anyio.create_task_group() as tasks:
         tier = Tier(objects, tasks)
         found = Tierer(tier, NAMESPACE, one.catalog, one.log, Activity(), Reserve(one.store))
-        one.log.tier = tier.cold.of(NAMESPACE.name, one.log)
+        one.log.tier = tier.cold.of(NAMESPACE.name, one.catalog, one.log)
         await found.own()
         yield found
         one.log.tier = None
@@ -110,6 +112,12 @@ async def listed(one: Front, partition: Partition) -> Manifest:
 async def paths_of(objects: Objects) -> set[str]:
     """The objects below the namespace, but for snapshots and owners."""
     return {path for path in await objects.names(NAMESPACE.name) if path.endswith((".segment", ".shelf"))}
+
+
+async def meta_of(one: Front, partition: Partition) -> Meta:
+    found = await one.log.meta(partition)
+    assert found is not None
+    return found
 
 
 async def trim_locally(one: Front, partition: Partition) -> None:
@@ -510,12 +518,64 @@ async def test_other_redis_only_reads(one: Front) -> None:
     assert await paths_of(objects) == set()
 
 
-async def test_emptied_store_has_no_owner_while_redis_lists_segments(one: Front) -> None:
+async def test_front_end_with_another_tier_neither_writes_nor_reads_there(one: Front, other: Front) -> None:
+    """Two machines, each with a directory of the same name on a disk of its own; or a bucket that was emptied."""
     partition = await filled(one)
-    async with tiering(one, Store()) as tiering_:
+    async with tiering(one, Store()) as first, tiering(other, wrong := Store()) as second:
+        await first.tend(partition)
+        await trim_locally(one, partition)
+        await other.catalog.refresh()
+        assert not await second.own()
+        there = other.known(partition)
+        want = Want(there, 0, EVERYTHING, is_committed=False)
+        with anyio.fail_after(30):
+            while (read := (await other.log.read([want], EVERYTHING))[0]).pending is not None:
+                await read.pending
+        assert read.code == KAFKA_STORAGE_ERROR
+        assert other.log.tier is not None
+        with pytest.raises(LostTier, match="is another tier"):
+            await other.log.tier.offset_for_time(there, await meta_of(other, there), 0)
+        assert await other.log.tier.holds(there)
+        assert await wrong.names(NAMESPACE.name) == ()
+        assert await first.own()
+
+
+async def test_two_tiers_at_the_first_start_leave_one(one: Front, other: Front) -> None:
+    async with tiering(one, Store()) as first, tiering(other, Store()) as second:
+        # Without a topic there the later one counts. The former one last looked before it knew of the other.
+        assert await one.catalog.tier() == second._ownership._identity != first._ownership._identity
+        partition = await filled(one)
+        with pytest.raises(OtherTier):
+            await first.tend(partition)
+        assert not await first.own()
+        assert await second.own()
+
+
+async def test_front_ends_that_start_at_once_have_one_tier(one: Front, other: Front) -> None:
+    objects, ids = Store(), []
+    async with tiering(one, Store()) as first, tiering(other, Store()) as second:
+        for each in (first, second):
+            each._ownership._objects, each._ownership._identity = objects, ""
+            each._ownership._owner = None
+        async with anyio.create_task_group() as tasks:
+            for each in (first, second):
+                tasks.start_soon(each.own)
+        ids = [each._ownership._identity for each in (first, second)]
+        assert [await each.own() for each in (first, second)] == [True, True]
+    assert ids == [await one.catalog.tier()] * 2 == [await objects.identity(NAMESPACE.name)] * 2
+
+
+async def test_copied_tier_is_the_same_one_at_another_address(one: Front) -> None:
+    partition = await filled(one)
+    async with tiering(one, objects := Store()) as tiering_:
         await tiering_.tend(partition)
-    async with tiering(one, Store()) as tiering_:
-        assert not await tiering_.own()
+    copy = Store()
+    for path in await objects.names(NAMESPACE.name):
+        await copy.put(path, [bytes(await objects.read(path, 0, 1 << 20))])
+    async with tiering(one, copy) as tiering_:
+        await tiering_.tend(partition)
+        assert await read_all(one, partition)
+        assert await tiering_.own()
 
 
 async def test_copy_of_a_running_redis_never_becomes_the_owner(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:

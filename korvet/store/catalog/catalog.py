@@ -354,7 +354,7 @@ class Catalog(Settings):
         await self._change("korvet_topic_delete", name=topic.name, id=topic.id, step="clear")
 
     async def tier(self) -> str:
-        """The name of the namespace's tier, given by `name_tier`; empty if it never had one.
+        """The id of the namespace's tier, given by `name_tier`; empty if it never had one.
 
         :raises StoreUnavailable, StoreError:
         """
@@ -362,15 +362,16 @@ class Catalog(Settings):
         found: bytes | None = await self._store.call(Purpose.COORDINATE, meta, "HGET", meta, "tier")
         return (found or b"").decode(errors="replace")
 
-    async def name_tier(self, former: str, name: str) -> str:
-        """Give the namespace's tier a name if it still has the former one; empty for none. Returns its name then.
+    async def name_tier(self, former: str, id: str) -> str:
+        """Give the namespace a tier, if it still has the former one, or none (empty), and no topic there. Returns the
+        id of the one that it has then.
 
         Topics may have `remote.storage.enable` from then on.
 
         :raises StoreUnavailable, StoreError:
         """
         _, found = await self._store.call_function(
-            Purpose.COORDINATE, "korvet_catalog_tier", self._keys, former=former, name=name
+            Purpose.COORDINATE, "korvet_catalog_tier", self._keys, former=former, id=id
         )
         return bytes(found).decode(errors="replace")
 
