@@ -114,12 +114,25 @@ class Guard:
         if ((run_id or b"").decode(), (replid or b"").decode()) == server:
             return None
         there = await self._newest(partition)
-        if there is None or (there.tier_end <= int(tier_end or -1) and there.log_start <= int(end)):
+        if there is None:
             return None
+        own_end = int(tier_end or -1)
+        if there.tier_end <= own_end and there.log_start <= int(end):
+            above = max(int(start), there.log_start)
+            if there.tier_end < own_end or there.segments_above(above) >= await self._listed(partition, above):
+                return None
+            # A list from before a merge names objects that may be gone.
+            return f"Redis went back: its list of segments is older than the tier's; restore it: {RECOVER}"
         return (
             f"Redis went back: it has offsets {int(start)} to {int(end)}, and the tier has {there.log_start} to "
             f"{there.tier_end}; restore them: {RECOVER}"
         )
+
+    async def _listed(self, partition: Partition, above: int) -> int:
+        """The number of segments that Redis lists above an offset."""
+        key = self._logs.tier_keys(partition).tier
+        count: int = await self._logs.store.call(Purpose.APPEND, key, "ZCOUNT", key, f"({above}", "+inf")
+        return count
 
     async def _newest(self, partition: Partition) -> Snapshot | None:
         folder = folder_of(self._namespace.name, partition.topic.name, partition.topic_id, partition.index)

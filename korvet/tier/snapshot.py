@@ -93,11 +93,19 @@ class Snapshot:
     def is_ahead_of(self, other: Snapshot) -> bool:
         """True if Redis, where ``other`` was read just now, has lost what this published snapshot knows.
 
-        Lists of segments with different tokens are of two histories. In one history nothing of these ever goes back.
+        Lists of segments with different tokens are of two histories. In one history nothing of these ever goes back,
+        and merges and shelves only take segments away.
         """
-        return self.token != other.token or any(
-            getattr(self, name) > getattr(other, name) for name in ("leader_epoch", "log_start", "tier_end")
+        start = max(self.log_start, other.log_start)
+        return (
+            self.token != other.token
+            or any(getattr(self, name) > getattr(other, name) for name in ("leader_epoch", "log_start", "tier_end"))
+            or (self.tier_end == other.tier_end and self.segments_above(start) < other.segments_above(start))
         )
+
+    def segments_above(self, offset: int) -> int:
+        """The number of members that end above an offset."""
+        return sum(one.next_offset > offset for one in self.members)
 
 
 _FACTS: Final[Mapping[str, type]] = {

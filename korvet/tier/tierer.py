@@ -46,7 +46,7 @@ from korvet.tier.building import Built, Gone, build, first_entry, last_entry
 from korvet.tier.manifest import object_path, shelf
 from korvet.tier.merging import merged
 from korvet.tier.objects import ObjectMissing, OtherTier, TierAway
-from korvet.tier.ownership import LOOK_S, NotOwner, Ownership, Succeeding
+from korvet.tier.ownership import LOOK_S, NotOwner, Ownership, Succeeding, clock
 from korvet.tier.publishing import Published, PublishedTopics, folder, last_footer, manifest
 from korvet.tier.removal import GRACE_S, MERGED_MS, Removal
 from korvet.tier.segment import Bytes, DamagedSegment, Footer, FooterTooLarge
@@ -73,6 +73,7 @@ _MERGE_EVERY_S: Final = 60.0
 _FIRST_BACKOFF_S: Final = 1.0
 _MOST_BACKOFF_S: Final = 60.0
 _PUT_WITHIN_S: Final = 120.0
+_LISTED_WITHIN_S: Final = 3600.0
 _PUT_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
 _SEGMENTS_OF_A_TURN: Final = 8
 _SHORT: Final = 1 / 4
@@ -416,9 +417,8 @@ class Tierer:
             return False
         where, name = folder(self._namespace, partition), str(ULID())
         path = object_path(where, "segment", one.footer.first_offset, name)
-        await self._removal.doom(partition, [path])
         await self._removal.doom(partition, [member.path(where) for member in one.members], MERGED_MS)
-        await self._put(path, one.parts)
+        await self._put(partition, path, one.parts)
         texts = [member.text().encode() for member in one.members]
         footer = one.footer
         if await calls.shelve(self._log, partition, texts, name, footer.footer_bytes, footer.crc, "segment"):
@@ -495,8 +495,7 @@ class Tierer:
         """
         footer, name = built.footer, str(ULID())
         path = object_path(folder(self._namespace, partition), "segment", footer.first_offset, name)
-        await self._removal.doom(partition, [path])
-        await self._put(path, built.parts)
+        await self._put(partition, path, built.parts)
         upload = calls.Upload(
             name=name,
             first=footer.first_offset,
@@ -517,22 +516,29 @@ class Tierer:
             await self._removal.spare(partition, [path])
         return added
 
-    async def _put(self, path: str, parts: Sequence[Bytes]) -> None:
-        """Put a segment, again and again for some seconds.
+    async def _put(self, partition: Partition, path: str, parts: Sequence[Bytes]) -> None:
+        """Put an object that Redis shall list, again and again for some seconds. Until it is listed it is doomed.
 
+        :raises Gone: that took so long that it may be deleted before it is listed.
         :raises TierAway: it may be there nevertheless.
+        :raises StoreUnavailable, StoreError:
         """
+        began = clock()
+        await self._removal.doom(partition, [path])
         for pause_s in (*_PUT_PAUSES_S, inf):
             try:
                 with anyio.fail_after(_PUT_WITHIN_S):
                     await self._tier.objects.put(path, parts)
-                return
+                break
             except TimeoutError:
                 raise TierAway(f"{self._tier.objects.name}/{path}: no answer within {_PUT_WITHIN_S:g} s") from None
             except TierAway:
                 if pause_s == inf:
                     raise
             await anyio.sleep(pause_s)
+        if clock() - began > _LISTED_WITHIN_S:
+            # The machine was suspended.
+            raise Gone(f"{path} was put too late")
 
     async def _shelve(self, partition: Partition) -> None:
         """Put the oldest segments of a long list into a shelf.
@@ -544,8 +550,7 @@ class Tierer:
             return
         data, member = shelf(some, str(ULID()))
         path = member.path(folder(self._namespace, partition))
-        await self._removal.doom(partition, [path])
-        await self._tier.objects.put(path, [data])
+        await self._put(partition, path, [data])
         texts = [one.text().encode() for one in some]
         if await calls.shelve(self._log, partition, texts, member.name, len(data), member.crc):
             await self._removal.spare(partition, [path])

@@ -36,8 +36,18 @@ function tier.may_replace(meta, past, log_end)
   return tier.held_from(meta[2], meta[4]) <= past and past <= log_end
 end
 
+-- True if the list has more segments than a snapshot that ends where it does. Merges and shelves only take segments
+-- away, so this list is the older one, and may name objects that are gone.
+function tier.is_finer(tier_key, start, tier_end, asked)
+  local from, count = math.max(tonumber(start), asked.log_start), 0
+  for at = 1, #asked.members, 2 do
+    count = tonumber(asked.members[at]) > from and count + 1 or count
+  end
+  return tier_end == asked.tier_end and redis.call('ZCOUNT', tier_key, '(' .. value.integer(from), '+inf') > count
+end
+
 -- What a partition needs. create: all of it. move: its log ends below the tier, so it goes on behind that. list: only
--- the list of segments. whole: nothing. conflict: it is of another history, or since it went back somebody has written
+-- the list of segments, which is not there, or as it was before a merge. whole: nothing. conflict: it is of another history, or since it went back somebody has written
 -- other records to offsets that the segments hold.
 function tier.need(keys, meta, asked)
   local log_end, tier_end = tonumber(meta[3] or 0), tonumber(meta[5] or -1)
@@ -49,7 +59,7 @@ function tier.need(keys, meta, asked)
   elseif not tier.is_whole(keys[7], meta[1], meta[2], meta[5]) then
     return tier.may_replace(meta, past, log_end) and 'list' or 'conflict'
   elseif tier_end > asked.tier_end or tier_end == asked.tier_end and log_end >= past then
-    return 'whole'
+    return tier.is_finer(keys[7], meta[2], tier_end, asked) and 'list' or 'whole'
   end
   return tier.missing(meta, asked, log_end, past)
 end
@@ -166,7 +176,7 @@ korvet.define({
     log_start:int   tier_end:int as the snapshot has them   members*2<=2050 offset after a segment and its text, in turn
   ]],
   returns = [[{code, status, log_start, log_end, more}: the log's as they were. status: create (nothing was there) |
-    move (the log ended below the tier's end, and begins there) | list (only segments were missing) | whole (nothing was
+    move (the log ended below the tier's end, and begins there) | list (only segments were missing, or listed as before a merge) | whole (nothing was
     missing) | conflict (another history, or other records were written to offsets that the segments hold); more is 1
     while entries may be left to remove: call again]],
   bound = '1025 segments; 100 entries a call, about 1 MiB, and 1000 aborted transactions',

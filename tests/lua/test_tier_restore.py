@@ -85,6 +85,21 @@ def test_restoration_may_be_repeated_and_changes_nothing_then(log: Tiered) -> No
     assert log.dump() == before
 
 
+def test_list_from_before_a_merge_becomes_the_merged_one(log: Tiered) -> None:
+    for first in (0, 30, 40):
+        log.seal(first, first + (30 if first == 0 else 10))
+    small, before = facts(log), log.saved()
+    assert log.shelve([text for _, text in small.segments[1:]], "merged", "segment")[:2] == [0, b"shelved"]
+    # A merge that no snapshot has yet stays.
+    assert restore(log, small)[1] == b"whole"
+    of = facts(log)
+    log.come_back(before)
+    log.trim(20)
+    assert restore(log, of) == [0, b"list", 20, 100, 0]
+    assert log.listed().segments == of.segments
+    assert restore(log, of)[1] == b"whole"
+
+
 def test_redis_that_went_back_gives_no_offset_a_second_content(log: Tiered) -> None:
     log.seal(0, 30)
     saved = log.saved()

@@ -11,6 +11,7 @@ import pytest
 
 from korvet.errors import LostTier, StoreUnavailable
 from korvet.redis.client import Purpose
+from korvet.store.log import tier as calls
 from korvet.store.log.state.partition import Partition
 from korvet.store.topics import create_topic
 from korvet.tier import guard
@@ -106,6 +107,27 @@ async def test_log_behind_the_tier_refuses_readers_and_producers(one: Front, obj
             await append(one, partition)
         with pytest.raises(LostTier):
             await one.log.meta(partition)
+
+
+async def test_list_from_before_a_merge_refuses_clients(one: Front, objects: Counted) -> None:
+    (partition,) = await tiered(one)
+    await seal(one, objects, partition, [0, 6, 9, 15])
+    key = one.log.tier_keys(partition).tier
+    saved = await one.store.call(Purpose.APPEND, key, "DUMP", key)
+    await publish(one, objects, partition)
+    found = await calls.listed(one.log, partition, 0, 2)
+    assert found is not None
+    assert await calls.shelve(one.log, partition, [text for _, text in found.segments], "merged", 9, 9, "segment")
+    await begin_history(one, partition)
+    async with guarded(one, objects):
+        # The merge is not published yet.
+        assert await append(one, partition) == (0, 15)
+    await publish(one, objects, partition)
+    await one.store.call(Purpose.APPEND, key, "RESTORE", key, 0, saved, "REPLACE")
+    await begin_history(one, partition)
+    async with guarded(one, objects):
+        with pytest.raises(LostTier, match="its list of segments is older"):
+            await append(one, partition)
 
 
 async def test_store_that_is_away_is_asked_again(one: Front, objects: Counted, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -348,6 +348,26 @@ async def test_small_segments_are_merged_and_their_objects_go_after_the_quaranti
         assert footers[1].chain_before == footers[0].chain != 0
 
 
+async def test_segment_is_not_listed_after_the_machine_slept(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = await filled(one)
+    async with tiering(one, objects := Store()) as tiering_:
+        put, slept_s = objects.put, 0.0
+
+        async def put_and_sleep(path: str, parts: Sequence[bytes | memoryview]) -> None:
+            nonlocal slept_s
+            await put(path, parts)
+            slept_s += 8 * 86_400 if path.endswith(".segment") else 0
+
+        awake = ownership.clock
+        for module in (ownership, tierer):
+            monkeypatch.setattr(module, "clock", lambda: awake() + slept_s)
+        monkeypatch.setattr(objects, "put", put_and_sleep)
+        with pytest.raises(Gone, match="too late"):
+            await tiering_.tend(partition)
+        assert (await listed(one, partition)).members == ()
+        assert not tiering_._ownership.is_sure
+
+
 async def test_segments_behind_an_unreadable_footer_are_merged_by_themselves(
     one: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:

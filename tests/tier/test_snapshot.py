@@ -84,6 +84,10 @@ def test_published_snapshot_is_ahead_of_a_redis_that_went_back() -> None:
     assert not now.is_ahead_of(snapshot(0, 10, 25, 30, log_start=3, epoch=4))
     for lost in (snapshot(0, 10), snapshot(0, 10, 25, epoch=2), snapshot(0, 10, 25, token="u")):
         assert now.is_ahead_of(lost)
+    # Redis from before a merge; and a merge that is not published yet.
+    assert snapshot(0, 20).is_ahead_of(snapshot(0, 10, 20))
+    assert not snapshot(0, 10, 20).is_ahead_of(snapshot(0, 20))
+    assert not snapshot(0, 10, 20).is_ahead_of(snapshot(0, 10, 20, log_start=10))
     assert snapshot(0, 10, log_start=5).is_ahead_of(snapshot(0, 10))
 
 
