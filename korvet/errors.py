@@ -60,6 +60,10 @@ class StoreRefusing(StoreUnavailable):
     """Redis answers but refuses all writes: its disk is full, or it has too few replicas (MISCONF, NOREPLICAS)."""
 
 
+class NotCompared(StoreUnavailable):
+    """Whether Redis has all of a partition that a tier has is being found out. The log gets a line if it has not."""
+
+
 class SlotMoving(StoreUnavailable):
     """A cluster's slot is on its way to another node, and neither node applied the command."""
 

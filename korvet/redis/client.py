@@ -22,7 +22,7 @@ from weakref import WeakSet
 import anyio
 from anyio.abc import TaskGroup
 
-from korvet.errors import KorvetError, StoreError, StoreRefusing, StoreUnavailable
+from korvet.errors import KorvetError, NotCompared, StoreError, StoreRefusing, StoreUnavailable
 from korvet.redis.address import Address, RedisUrl
 from korvet.redis.cluster import Slots
 from korvet.redis.connecting import Login
@@ -315,8 +315,9 @@ class Store:
         return any(server.is_up() for server in self._servers.values()) and not self._is_turned_away()
 
     def has_reported(self, error: Exception) -> bool:
-        """True if the log already reports the cause of an error: a server is away, or refuses all writes."""
-        return isinstance(error, StoreRefusing) or (isinstance(error, StoreUnavailable) and not self.is_connected())
+        """True if the log reports the cause of an error: a server is away or refuses all writes, or a tier has more."""
+        is_away = isinstance(error, StoreUnavailable) and not self.is_connected()
+        return is_away or isinstance(error, (StoreRefusing, NotCompared))
 
     @property
     def problem(self) -> str:

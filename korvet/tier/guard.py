@@ -19,7 +19,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from korvet.configs.types import is_tiered
-from korvet.errors import KorvetError, LostTier, StoreUnavailable
+from korvet.errors import KorvetError, LostTier, NotCompared
 from korvet.rate_limited_log import RateLimitedLog
 from korvet.redis.client import Purpose
 from korvet.redis.reply import in_task
@@ -36,6 +36,8 @@ from korvet.tier.snapshot import Snapshot, Topics, topics_folder
 RECOVER: Final = "korvet tier recover"
 _WITHIN_S: Final = 5.0
 _AGAIN_S: Final = 2.0
+_NAMED_WITHIN_S: Final = 20.0
+_LOOK_S: Final = 0.02
 _MOST_VERDICTS: Final = 20_000
 _FIELDS: Final = ("topic_id", "run_id", "replid", "start", "end", "tier_end")
 
@@ -64,6 +66,7 @@ class Guard:
             logs,
         )
         self._verdicts: dict[tuple[str, int], _Verdict] = {}
+        self._named_by = logs.now() + _NAMED_WITHIN_S
         self._topics_number = 0
         """Of the newest snapshot of topics: from it on, few reads find the next one."""
         self._lines = RateLimitedLog()
@@ -89,7 +92,7 @@ class Guard:
                 self._verdicts.clear()
             verdict = self._verdicts[partition.topic_id, partition.index] = _Verdict(server)
             self._tasks.start_soon(self._find_out, partition, verdict)
-        raise StoreUnavailable(f"whether Redis has all of {name} that the tier has is being found out")
+        raise NotCompared(f"whether Redis has all of {name} that the tier has is being found out")
 
     async def _find_out(self, partition: Partition, verdict: _Verdict) -> None:
         try:
@@ -144,6 +147,15 @@ class Guard:
         raise KorvetError(f"{self._objects.name} does not answer within {_WITHIN_S:g} s")
 
     # ------------------------------------------------------------------ names
+
+    async def tier(self) -> str:
+        """As `korvet.store.log.source.TierGuard.tier`."""
+        await in_task()
+        while True:
+            named = await self._catalog.tier()
+            if named or self._logs.now() >= self._named_by:
+                return named
+            await anyio.sleep(_LOOK_S)
 
     async def check_name(self, name: str) -> None:
         """As `korvet.store.log.source.TierGuard.check_name`."""

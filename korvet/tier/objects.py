@@ -123,6 +123,9 @@ class Objects:
         with suppress(ObjectMissing), self._named(path):
             await obstore.delete_async(self._store, path)
 
+    async def remove_folder(self, folder: str) -> None:
+        """Remove what is left of a folder after its last object was deleted. A bucket has none."""
+
     async def try_out(self) -> None:
         """Put, read and delete an object, before anything relies on it.
 
@@ -256,7 +259,11 @@ class Directory(Objects):
             super().__init__(LocalStore(self._root), self.name)
 
     def _prepare(self) -> None:
-        _make_durable(self._root / _NEW)
+        try:
+            _make_durable(self._root / _NEW)
+        except FileNotFoundError:
+            # /proc has this error for new directories.
+            raise TierAway(f"{self.name} cannot be made: its file system takes no new directories there") from None
         for path in (self._root / _NEW).iterdir():
             if path.stat().st_mtime < time.time() - _ABANDONED_S:
                 path.unlink(missing_ok=True)
@@ -270,6 +277,18 @@ class Directory(Objects):
             if not await self._threads.run("", (self._root / _NEW).exists, is_abandoned_on_cancel=True):
                 raise TierAway(self._gone()) from None
             raise
+
+    async def remove_folder(self, folder: str) -> None:
+        def remove() -> None:
+            for path, _, _ in os.walk(self._root / folder, topdown=False):
+                with suppress(OSError):
+                    os.rmdir(path)
+            with suppress(OSError):
+                # Of a topic, whose name may have had several ids.
+                (self._root / folder).parent.rmdir()
+
+        _check_path(folder)
+        await self._threads.run("", remove, is_abandoned_on_cancel=True)
 
     def _gone(self) -> str:
         return f"{self.name} is not the directory that was opened: it was removed, or its file system is not mounted"

@@ -167,6 +167,7 @@ class Removal:
         for _ in range(_MOST_ROUNDS):
             paths = await self._tier.objects.names(where)
             if not paths:
+                await self._tier.objects.remove_folder(where)
                 return True
             for path in paths:
                 await self._delete(path)

@@ -47,8 +47,8 @@ function tier.is_finer(tier_key, start, tier_end, asked)
 end
 
 -- What a partition needs. create: all of it. move: its log ends below the tier, so it goes on behind that. list: only
--- the list of segments, which is not there, or as it was before a merge. whole: nothing. conflict: it is of another history, or since it went back somebody has written
--- other records to offsets that the segments hold.
+-- the list of segments, which is not there, or as it was before a merge. whole: nothing. conflict: it is of another
+-- history, or since it went back somebody has written other records to offsets that the segments hold.
 function tier.need(keys, meta, asked)
   local log_end, tier_end = tonumber(meta[3] or 0), tonumber(meta[5] or -1)
   local past = math.max(asked.tier_end, asked.log_start)
@@ -176,9 +176,9 @@ korvet.define({
     log_start:int   tier_end:int as the snapshot has them   members*2<=2050 offset after a segment and its text, in turn
   ]],
   returns = [[{code, status, log_start, log_end, more}: the log's as they were. status: create (nothing was there) |
-    move (the log ended below the tier's end, and begins there) | list (only segments were missing, or listed as before a merge) | whole (nothing was
-    missing) | conflict (another history, or other records were written to offsets that the segments hold); more is 1
-    while entries may be left to remove: call again]],
+    move (the log ended below the tier's end, and begins there) | list (only segments were missing, or listed as before
+    a merge) | whole (nothing was missing) | conflict (another history, or other records were written to offsets that
+    the segments hold); more is 1 while entries may be left to remove: call again]],
   bound = '1025 segments; 100 entries a call, about 1 MiB, and 1000 aborted transactions',
   codes = 'GONE (the keys are another topic\'s, or one that is being deleted), LOST (the members have a gap)',
   notes = [[May be repeated. Deleted records stay deleted: of two log starts the later one counts, which korvet_log_trim

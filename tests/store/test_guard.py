@@ -109,6 +109,29 @@ async def test_log_behind_the_tier_refuses_readers_and_producers(one: Front, obj
             await one.log.meta(partition)
 
 
+async def test_first_use_of_a_log_after_a_start_is_no_failure_of_maintenance(one: Front, objects: Counted) -> None:
+    (partition,) = await tiered(one)
+    await begin_history(one, partition)
+    async with guarded(one, objects):
+        with pytest.raises(StoreUnavailable) as refused:
+            await one.append(partition, batch(3))
+        assert one.store.has_reported(refused.value)
+
+
+async def test_topic_may_have_the_tier_as_soon_as_that_is_named(
+    one: Front, objects: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with guarded(one, objects), anyio.create_task_group() as tasks:
+        assert one.log.guard is not None
+        tasks.start_soon(one.catalog.name_tier, "", "id")
+        assert await one.log.guard.tier() == "id"
+    await one.store.call(Purpose.COORDINATE, NAMESPACE.catalog.meta, "HDEL", NAMESPACE.catalog.meta, "tier")
+    monkeypatch.setattr(guard, "_NAMED_WITHIN_S", 0.0)
+    async with guarded(one, objects):
+        assert one.log.guard is not None
+        assert await one.log.guard.tier() == ""
+
+
 async def test_list_from_before_a_merge_refuses_clients(one: Front, objects: Counted) -> None:
     (partition,) = await tiered(one)
     await seal(one, objects, partition, [0, 6, 9, 15])

@@ -217,6 +217,30 @@ async def test_directory_that_is_not_mounted_is_away_and_has_no_missing_objects(
     assert os.listdir(tmp_path / "tier") == []
 
 
+async def test_folders_of_a_deleted_topic_go_and_no_others(tmp_path: Path) -> None:
+    directory, ns = Directory(tmp_path / "tier"), tmp_path / "tier" / "ns"
+    for path in ("ns/a/id/0/1.segment", "ns/b/id/0/1.segment", "ns/b/other/0/1.segment"):
+        await directory.put(path, PARTS)
+    for topic in ("a", "b"):
+        await directory.delete(f"ns/{topic}/id/0/1.segment")
+        await directory.remove_folder(f"ns/{topic}/id")
+    await directory.remove_folder("ns/b/other")
+    assert sorted(str(one.relative_to(ns)) for one in ns.rglob("*")) == [
+        "b", "b/other", "b/other/0", "b/other/0/1.segment",
+    ]  # fmt: skip
+
+
+async def test_directory_that_cannot_be_made_is_refused_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    monkeypatch.setattr(Path, "mkdir", fail)
+    with pytest.raises(TierAway, match="/tier cannot be made"):
+        Directory(tmp_path / "tier")
+
+
 async def test_directory_without_hard_links_is_refused_when_it_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

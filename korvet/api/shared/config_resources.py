@@ -196,9 +196,9 @@ async def topic_misconfigured(
     schema = configs.get(VALUE_SCHEMA) or ""
     if schema != stored.get(VALUE_SCHEMA) and not is_made(schema):
         await ctx.frontend.log.in_thread(partial(is_value_schema, schema))
-    catalog = ctx.frontend.catalog
+    catalog, guard = ctx.frontend.catalog, ctx.frontend.log.guard
     try:
-        has_tier = TIERED in configs and bool(await catalog.tier())
+        has_tier = TIERED in configs and bool(await (catalog.tier() if guard is None else guard.tier()))
     except KorvetError as error:
         return change_failure(ctx, error)
     why = topic_problem(configs, TOPIC_CONFIGS, stored, partial(catalog.setting, None), has_tier=has_tier)

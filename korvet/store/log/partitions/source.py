@@ -69,6 +69,13 @@ class TierGuard(Protocol):
         :raises StoreUnavailable: that is being found out.
         """
 
+    async def tier(self) -> str:
+        """The id of the namespace's tier; empty without one. It waits some seconds after the front-end's start for the
+        first owner, who names it.
+
+        :raises StoreUnavailable, StoreError:
+        """
+
     async def check_name(self, name: str) -> None:
         """
         :raises LostTier: the tier has a topic of this name that Redis does not know, or it cannot be asked.
