@@ -20,7 +20,8 @@ _ADVICE: Final = {
     ErrorCode.non_empty_group: "stop its consumers and try again",
     ErrorCode.unknown_topic_or_partition: "see all topics with: korvet topics list",
     ErrorCode.unknown_server_error: "the broker's log says why",
-    ErrorCode.kafka_storage_error: "Redis takes no writes now; the broker's log and 'korvet doctor' say why",
+    ErrorCode.kafka_storage_error: "Redis takes no writes, or the tier cannot be read; the broker's log and "
+    "'korvet doctor' say why",
     ErrorCode.topic_authorization_failed: _FORBIDDEN,
     ErrorCode.group_authorization_failed: _FORBIDDEN,
     ErrorCode.cluster_authorization_failed: _FORBIDDEN,

@@ -328,9 +328,10 @@ REDIS: Final = Dashboard(
                 unit="cps",
             ),
             Panel(
-                title="Records to the tier",
+                title="Records to and from the tier",
                 queries=[
                     (f"sum ({rate('korvet_tier_written_bytes_total')})", "written per second"),
+                    (f"sum ({rate('korvet_tier_read_bytes_total')})", "read per second"),
                     ("sum (korvet_tier_waiting_bytes)", "waiting"),
                 ],
                 unit="bytes",
@@ -367,6 +368,15 @@ REDIS: Final = Dashboard(
                 queries=[
                     (f"sum by (sweep) ({rate('korvet_sweeps_total')})", "{{sweep}}"),
                     (f"sum by (sweep) ({rate('korvet_sweep_failures_total')})", "{{sweep}} failed"),
+                ],
+                unit="cps",
+            ),
+            Panel(
+                title="Failures of the tier",
+                queries=[
+                    (f"sum ({rate('korvet_tier_read_failures_total')})", "reads"),
+                    (f"sum ({rate('korvet_tier_write_failures_total')})", "writes"),
+                    (f"sum ({rate('korvet_tier_request_failures_total')})", "requests"),
                 ],
                 unit="cps",
             ),
