@@ -17,7 +17,7 @@ from korvet.store.keys import Namespace
 from korvet.store.library import open_store
 from korvet.store.topics import delete_topic
 from korvet.tier.adoption import adopted
-from korvet.tier.objects import Directory
+from korvet.tier.objects import Directory, OtherTier
 from korvet.tier.publishing import PublishedTopics
 from korvet.tier.recovery import Done, Recovery
 from korvet.tier.segment import Footer, Writer, read_footer
@@ -94,6 +94,29 @@ async def test_emptied_redis_gets_topic_ids_settings_and_offsets_back(server: Se
     assert {key for key, value in dump(server).items() if again.get(key) != value} == {
         key for key in again if key.endswith(b"@catalog}:meta")
     }
+
+
+async def test_redis_with_topics_in_another_tier_is_not_recovered_from_this_one(
+    server: Server, objects: Directory
+) -> None:
+    async with front(server.url) as one:
+        (partition,) = await tiered(one)
+        await seal(one, objects, partition, [0, 6])
+        await publish(one, objects, partition)
+        await one.catalog.name_tier("", "other")
+    found = await survey(objects, NAMESPACE.name)
+    async with open_store(server.url) as store:
+        recovery = Recovery(store, NAMESPACE, found, objects, only_looks=False)
+        await recovery.open()
+        assert "is another tier than the one that holds" in (await recovery.hindrance() or "")
+        with pytest.raises(OtherTier):
+            await recovery.own(takes_over=False)
+        assert await objects.identity(NAMESPACE.name) == ""
+        # The operator says that it is the same one, and lost its owners.
+        await recovery.own(takes_over=True)
+        assert await objects.identity(NAMESPACE.name) == "other"
+        assert await objects.identity("another namespace") == ""
+        assert await recovery.hindrance() is None
 
 
 async def test_redis_that_went_back_loses_no_tiered_record_and_no_deletion(server: Server, objects: Directory) -> None:
