@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from tests.oracle.script import Script, Step
+from tests.oracle.script import PRESENT, Script, Step
 
 _SHA_256, _SHA_512, _UNKNOWN = 1, 2, 9
 _STATE: Final = ("ILLEGAL_SASL_STATE",)
@@ -22,11 +22,18 @@ def _alter(deletions: list[dict[str, Any]], upsertions: list[dict[str, Any]]) ->
     return Step(api="alter_user_scram_credentials", body=body, errors=None)
 
 
-def _described(name: str, exists: bool) -> Step:
-    """DescribeUserScramCredentials, once Kafka's broker has seen the change before it."""
-    body = {"users": [{"name": name}]}
-    code = "NONE" if exists else "RESOURCE_NOT_FOUND"
-    return Step(api="describe_user_scram_credentials", body=body, errors=None, until=("results[0].error_code", code))
+def _described(name: str, *credentials: tuple[int, int]) -> Step:
+    """DescribeUserScramCredentials, once Kafka's broker has seen the change that left these (mechanism, iterations).
+
+    It lists two in any order.
+    """
+    seen: tuple[str, Any] = ("results[0].error_code", "RESOURCE_NOT_FOUND")
+    if len(credentials) == 2:
+        seen = ("results[0].credential_infos[1]", PRESENT)
+    elif credentials:
+        [(mechanism, iterations)] = credentials
+        seen = ("results[0].credential_infos", [{"mechanism": mechanism, "iterations": iterations}])
+    return Step(api="describe_user_scram_credentials", body={"users": [{"name": name}]}, errors=None, until=seen)
 
 
 SCRIPTS: Final = (
@@ -57,18 +64,18 @@ SCRIPTS: Final = (
             _alter(
                 [_deletion("$h"), _deletion("$h", _SHA_512)], [_upsertion("$w"), _upsertion("$w", mechanism=_SHA_512)]
             ),
-            _described("$g", True),
+            _described("$g", (_SHA_256, 4096)),
             Step(
                 api="describe_user_scram_credentials",
                 body={"users": [{"name": name} for name in ("$g", "$w", "$w")]},
                 errors=None,
             ),
             _alter([], [_upsertion("$g", 16_384, _SHA_512)]),
-            _described("$g", True),
+            _described("$g", (_SHA_256, 4096), (_SHA_512, 16_384)),
             _alter([_deletion("$g"), _deletion("$u")], [_upsertion("$h", 16_385)]),
-            _described("$g", True),
+            _described("$g", (_SHA_512, 16_384)),
             _alter([_deletion("$g", _SHA_512)], []),
-            _described("$g", False),
+            _described("$g"),
         ),
     ),
 )
