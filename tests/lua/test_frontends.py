@@ -213,12 +213,13 @@ def test_renewal_for_clients_cuts_all_leases_and_wakes_once(registry: Registry, 
     registry.renew_idle("", "dead")
     with registry.server.pubsub() as heard:  # type: ignore[no-untyped-call]
         heard.execute_command("SSUBSCRIBE", KEY)
+        assert heard.parse_response()[0] == b"ssubscribe"
         for _ in range(2):
             reply: Any = registry.server.fcall("korvet_frontend_renew", 1, KEY, "here:1", "3000", *told)
             assert reply[3] == [1, b"dead:1", 2, b"here:1"]
         # The last reply comes after all messages.
         heard.execute_command("SUNSUBSCRIBE", KEY)
-        assert [heard.parse_response()[0] for _ in range(3)] == [b"ssubscribe", b"smessage", b"sunsubscribe"]
+        assert [heard.parse_response()[0] for _ in range(2)] == [b"smessage", b"sunsubscribe"]
     registry.pass_time(2.999)
     assert not registry.has_turn("two")
     registry.pass_time(0.001)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -119,17 +119,25 @@ def isolation_option(function: Function) -> Function:
     )(function)
 
 
+def named_values(pairs: Sequence[str], form: str = "NAME=VALUE") -> dict[str, str]:
+    """NAME=VALUE pairs by their names; of several of a name the last.
+
+    :raises click.BadParameter: one is not of the form, which the text calls ``form``.
+    """
+    settings = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise click.BadParameter(f"{pair!r} is not of the form {form}")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
 def settings_option(flag: str, name: str, help_text: str) -> Callable[[Function], Function]:
     """A repeatable flag that takes NAME=VALUE pairs and hands over a dict."""
 
     def parse(context: click.Context, parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
-        settings = {}
-        for pair in pairs:
-            key, separator, value = pair.partition("=")
-            if not separator or not key:
-                raise click.BadParameter(f"{pair!r} is not of the form NAME=VALUE")
-            settings[key.strip()] = value.strip()
-        return settings
+        return named_values(pairs)
 
     return click.option(flag, name, multiple=True, metavar="NAME=VALUE", callback=parse, help=help_text)
 

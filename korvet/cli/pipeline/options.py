@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 import click
 
 from korvet.cli.ground.cluster import Cluster
-from korvet.cli.ground.options import Function, cluster_options
+from korvet.cli.ground.options import Function, cluster_options, named_values
 from korvet.cli.serve import parse_address
 
 _FILE: Final = "korvet.pipeline"
@@ -55,13 +55,7 @@ def pairs(*flags: str, table: str, form: str, help_text: str) -> Callable[[Funct
     """A repeatable flag that takes NAME=VALUE pairs over the file's table of that name; hands over a dict."""
 
     def parse(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-        settings = dict(context.meta.get(_FILE, {}).get(table, {}))
-        for pair in given:
-            name, separator, value = pair.partition("=")
-            if not separator or not name:
-                raise click.BadParameter(f"{pair!r} is not of the form {form}")
-            settings[name.strip()] = value.strip()
-        return settings
+        return {**context.meta.get(_FILE, {}).get(table, {}), **named_values(given, form)}
 
     return click.option(*flags, table, multiple=True, metavar=form, callback=parse, help=help_text)
 
