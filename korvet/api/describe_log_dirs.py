@@ -3,8 +3,8 @@
 - 2: flexible   - 3: an error of the whole answer   - 4: total and usable bytes (KIP-827)
 
 A node has one log directory, which stands for Redis. Each partition lies in the directory of the node that leads it by
-the hints. So a client that queries all nodes gets each partition once. A partition's bytes are its batches', as its
-files would be in Kafka. Total and usable bytes are all of Redis's, -1 without maxmemory.
+the hints. So a client that queries all nodes gets each partition once. A partition's bytes are its batches' in Redis,
+as its local files' would be in Kafka. Total and usable bytes are all of Redis's, -1 without maxmemory.
 
 Source: KafkaApis.handleDescribeLogDirsRequest, ReplicaManager.describeLogDirs
 """

@@ -164,14 +164,16 @@ class Removal:
         return False
 
     async def _delete_topic(self, where: str) -> bool:
-        for _ in range(_MOST_ROUNDS):
-            paths = await self._tier.objects.names(where)
-            if not paths:
-                await self._tier.objects.remove_folder(where)
-                return True
+        """Delete a topic's objects; true if there were none. A listing may be stale, so the next sweep looks again."""
+        rounds = 0
+        while rounds < _MOST_ROUNDS and (paths := await self._tier.objects.names(where)):
             for path in paths:
                 await self._delete(path)
-        return False
+            rounds += 1
+        if rounds:
+            return False
+        await self._tier.objects.remove_folder(where)
+        return True
 
     async def _delete(self, path: str) -> None:
         if not self._ownership.is_sure:

@@ -49,6 +49,13 @@ class Series(Generic[T]):
                 return number, self._decoded(await self._objects.read(self.path(number), 0, MOST_BYTES))
         raise TierAway(f"{self._objects.name}/{self._folder} changes faster than it is read")
 
+    async def exists(self) -> bool:
+        """True if there is one. The first one stays.
+
+        :raises TierAway:
+        """
+        return await self._has(1)
+
     async def add(self, after: int, parts: Sequence[bytes]) -> int | None:
         """Put the number after the newest one, durably, and return it; None if another one is newer: look again.
 

@@ -45,6 +45,8 @@ from korvet.tier.identity import checked_identity
 from korvet.tier.manifest import Manifest, Member, folder_of
 from korvet.tier.objects import ObjectMissing, OtherTier, TierAway
 from korvet.tier.segment import BLOCK_BYTES, INDEX_BYTES, Selected, batches
+from korvet.tier.series import Series
+from korvet.tier.snapshot import Snapshot
 
 log = structlog.get_logger()
 
@@ -347,7 +349,9 @@ class ColdReads:
         if now < self._full_until.get(folder, now):
             return True
         with anyio.move_on_after(_LISTED_WITHIN_S), suppress(TierAway):
-            if not await self.gets.objects.names(folder):
+            # A listing may lack what is there. Alone it finds a segment that has no snapshot yet.
+            objects = self.gets.objects
+            if not await Series(objects, folder, Snapshot.decoded).exists() and not await objects.names(folder):
                 return False
         self._full_until = {one: until for one, until in self._full_until.items() if now < until}
         self._full_until[folder] = now + _FULL_S

@@ -749,7 +749,8 @@ async def test_objects_of_a_deleted_topic_go_and_no_others(one: Front) -> None:
         await objects.put(foreign, [b"x"])
         before = await paths_of(objects)
         await delete_topic(one.catalog, one.log, gone.topic)
-        await tiering_.sweep()
+        for _ in range(2):
+            await tiering_.sweep()
         assert {path for path in before if gone.topic_id not in path} == await paths_of(objects)
         assert foreign in await paths_of(objects)
         assert await one.catalog.deleted() == []
@@ -805,3 +806,43 @@ async def test_nothing_is_deleted_once_the_owner_is_not_certain(one: Front, monk
         monkeypatch.setattr(tiering_._ownership, "_sure_until", 0.0)
         await tiering_.sweep()
     assert await paths_of(objects) == before
+
+
+# ---------------------------------------------------------------------- stale listings
+
+
+class Stale(Store):
+    """A store whose listings lack some objects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unlisted: Callable[[str], bool] = lambda _: False
+
+    async def names(self, folder: str) -> Sequence[str]:
+        return [path for path in await super().names(folder) if not self.unlisted(path)]
+
+
+async def test_objects_that_a_listing_lacks_go_by_the_next_one(one: Front) -> None:
+    partition = await filled(one)
+    async with tiering(one, objects := Stale()) as tiering_:
+        await tiering_.tend(partition)
+        await delete_topic(one.catalog, one.log, partition.topic)
+        objects.unlisted = lambda path: path.endswith(".segment")
+        await tiering_.sweep()
+        objects.unlisted = lambda _: False
+        assert await paths_of(objects) != set()
+        for _ in range(2):
+            await tiering_.sweep()
+        assert await paths_of(objects) == set()
+        assert await one.catalog.deleted() == []
+
+
+async def test_partition_that_a_listing_lacks_never_begins_at_0_again(one: Front) -> None:
+    partition = await filled(one)
+    keys = partition.transaction_keys
+    async with tiering(one, objects := Stale()) as tiering_:
+        await tiering_.tend(partition)
+        objects.unlisted = lambda _: True
+        await one.store.call(Purpose.APPEND, keys.log, "DEL", *keys, *one.log.tier_keys(partition))
+        with pytest.raises(LostTier, match="run korvet tier recover"):
+            await one.append(partition, batch())
