@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
+from zlib import crc32
 
 import pytest
 from confluent_kafka import Producer
@@ -17,18 +21,23 @@ from korvet.api.list_offsets import EARLIEST_LOCAL, LATEST
 from korvet.tier.segment import batches
 from tests.api.data import connected, fetch_request, partitions_of, wanted
 from tests.api.raw import ask, create_topics
-from tests.kafka.builds import driver_command
+from tests.kafka.builds import driver_command, java_command
 from tests.kafka.client import At, Client, Offsets
+from tests.kafka.example_builds import go_reader
 from tests.kafka.options import MemberOptions
 from tests.kafka.process import Driver
 from tests.kafka.records import Record
 from tests.kafka.starting import running_clients
 from tests.kafka.traits import BY_BOTH_PROTOCOLS, CODECS, NAMES
-from tests.kafka.waiting import poll_until
+from tests.kafka.waiting import TIMEOUT_S, poll_until
 from tests.support.broker import KorvetServer, running_broker
+from tests.support.mirror import running_mirror
 
 RECORDS = 2000
+TIERED = 1900
+"""Those that only the tier has: they are a day old, and the later ones some minutes."""
 VALUE_BYTES = 10_000
+WITHIN_S = 240.0
 SEGMENT_BYTES = 1 << 20
 TRANSACTIONAL = ("confluent-kafka", "java", "aiokafka", "kafka-python")
 UNCOMMITTED = ("java", "aiokafka", "kafka-python")
@@ -104,9 +113,15 @@ def read_batches(broker: KorvetServer, topic: str, most_bytes: int = 1 << 20) ->
                 return found
 
 
-def leave_to_the_tier(broker: KorvetServer, topic: str, least: float) -> int:
-    """Have Redis keep few bytes, and wait until only the tier has a share of the records. Returns the local start."""
-    configs = [{"name": "local.retention.bytes", "config_operation": 0, "value": "1"}]
+FEW: Mapping[str, str] = {"local.retention.bytes": "1"}
+
+
+def leave_to_the_tier(broker: KorvetServer, topic: str, least: float, kept: Mapping[str, str] = FEW) -> int:
+    """Have Redis keep few bytes, and wait until only the tier has a share of the records. Returns the local start.
+
+    :param kept: the settings of what Redis keeps.
+    """
+    configs = [{"name": name, "config_operation": 0, "value": value} for name, value in kept.items()]
     resource = {"resource_type": 2, "resource_name": topic, "configs": configs}
     (answer,) = ask(broker.port, "incremental_alter_configs", 1, resources=[resource])["responses"]
     assert answer["error_code"] == "NONE", answer
@@ -126,12 +141,16 @@ def offset_at(broker: KorvetServer, topic: str, timestamp: int) -> int:
 @pytest.fixture(scope="module")
 def tiered(broker: KorvetServer) -> Tiered:
     """Batches of all codecs."""
-    topic, records = new_topic(broker), written(RECORDS)
-    share = RECORDS // len(CODECS)
+    topic, old = new_topic(broker), written(RECORDS)
+    young = [replace(one, timestamp_ms=(one.timestamp_ms or 0) + 84_000_000) for one in old[TIERED:]]
+    records, share = [*old[:TIERED], *young], TIERED // len(CODECS)
     for number, codec in enumerate(CODECS):
         produce(broker, topic, records[number * share : (number + 1) * share], codec)
+    produce(broker, topic, young)
     hot = read_batches(broker, topic)
-    return Tiered(topic, records, hot, leave_to_the_tier(broker, topic, 0.9))
+    local_start = leave_to_the_tier(broker, topic, TIERED / RECORDS, {"local.retention.ms": "3600000"})
+    assert local_start == TIERED
+    return Tiered(topic, records, hot, local_start)
 
 
 def digests(records: Sequence[Record]) -> list[tuple[int | None, int | None, str]]:
@@ -256,3 +275,85 @@ def test_reader_of_uncommitted_records_gets_all_from_the_tier(
     topic, _, everything, _ = transactions
     found = named(name).consume(topic, "earliest", len(everything))
     assert [one.value for one in found[: len(everything)]] == [one.encode() for one in everything]
+
+
+def franz_go(
+    broker: KorvetServer, topic: str, start: str, count: int, isolation: str = "read_uncommitted"
+) -> list[tuple[int | None, int | None, str]]:
+    """What franz-go reads, as `digests` of it."""
+    command = [*go_reader(), broker.bootstrap, topic, start, str(count), isolation]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return [
+        (int(offset), int(timestamp), digest) for offset, timestamp, digest in map(str.split, done.stdout.splitlines())
+    ]
+
+
+@pytest.mark.all
+def test_franz_go_reads_all_records_and_finds_offsets_and_times(broker: KorvetServer, tiered: Tiered) -> None:
+    expected = digests(tiered.records)
+    assert franz_go(broker, tiered.topic, "0", RECORDS) == expected
+    for number in (7, TIERED - 1, TIERED):
+        for start in (str(number), f"@{tiered.records[number].timestamp_ms}"):
+            assert franz_go(broker, tiered.topic, start, 3)[:3] == expected[number : number + 3]
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_franz_go_reads_transactions_from_the_tier(
+    broker: KorvetServer, transactions: tuple[str, list[str], list[str], Callable[[str], Driver]], isolation: str
+) -> None:
+    topic, committed, everything, _ = transactions
+    values = committed if isolation == "read_committed" else everything
+    found = franz_go(broker, topic, "0", len(values), isolation)[: len(values)]
+    assert [digest for _, _, digest in found] == [sha256(b" " + one.encode()).hexdigest() for one in values]
+
+
+@pytest.mark.all
+def test_streams_restores_a_table_from_its_topic_in_the_tier(broker: KorvetServer, tmp_path: Path) -> None:
+    topic, name = new_topic(broker), f"table-{uuid.uuid4().hex[:8]}"
+    records = [
+        replace(one, key=b"%d" % (number % 150), value=(one.value or b"").hex()[:VALUE_BYTES].encode())
+        for number, one in enumerate(written(800))
+    ]
+    produce(broker, topic, records)
+    assert leave_to_the_tier(broker, topic, 0.6) < len(records)
+    table = {one.key or b"": one.value or b"" for one in records}
+    expected = {"keys": len(table), "sum": sum(crc32(key + b" " + value) for key, value in table.items())}
+    # The second instance has lost the state of the first one, and its group has read the whole topic.
+    for instance, restored in (("first", 0), ("second", len(records))):
+        seen: list[dict[str, Any]] = []
+        (tmp_path / instance).mkdir()
+        command = java_command("korvet.streams.Table", "streams")
+        command.insert(1, f"-Djava.io.tmpdir={tmp_path / instance}")
+        driver = Driver([*command, broker.bootstrap, name, str(tmp_path / instance / "state"), topic], seen.append)
+        try:
+            wanted = {"event": "table", "restored": restored, **expected}
+            poll_until(lambda seen=seen, wanted=wanted: wanted in seen[-1:], "the whole table")  # type: ignore[misc]
+            assert driver.stop() == 0
+        finally:
+            driver.kill()
+    # The table has no changelog of its own.
+    topics = ask(broker.port, "metadata", 12, topics=None)["topics"]
+    assert [one["name"] for one in topics if one["name"].startswith(name)] == []
+
+
+def test_mirror_maker_copies_a_topic_and_its_settings_out_of_the_tier(
+    broker: KorvetServer, tiered: Tiered, tmp_path: Path
+) -> None:
+    with (
+        running_broker(tier=str(tmp_path / "other"), broker=SETTINGS) as target,
+        running_clients(target.bootstrap) as clients,
+    ):
+        poll_until(lambda: "the tier can be used" in target.log, "the tier")
+        overrides = {
+            "kafka.bootstrap.servers": broker.bootstrap, "korvet.bootstrap.servers": target.bootstrap,
+            "kafka->korvet.topics": tiered.topic, "kafka->korvet.groups": "none", "offset.flush.interval.ms": "1000",
+        }  # fmt: skip
+        reader = clients.named("confluent-kafka")
+        with running_mirror(tmp_path, overrides) as output:
+            poll_until(lambda: tiered.topic in reader.topics(), "the topic", WITHIN_S)
+            poll_until(lambda: offset_at(target, tiered.topic, LATEST) == RECORDS, output.read_text()[-1000:], WITHIN_S)
+        assert digests(reader.consume(tiered.topic, "earliest", RECORDS)) == digests(tiered.records)
+        # There they are old, too.
+        poll_until(lambda: offset_at(target, tiered.topic, EARLIEST_LOCAL) == TIERED, "the local start")

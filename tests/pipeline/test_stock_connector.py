@@ -8,8 +8,10 @@ from pathlib import Path
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from tests.kafka.test_tier import SETTINGS, leave_to_the_tier, new_topic, written
+from tests.kafka.test_tier import produce as produce_records
 from tests.pipeline.written import create_topic, read_topic
-from tests.support.broker import KorvetServer
+from tests.support.broker import KorvetServer, running_broker
 
 START_MS = 1_700_000_000_000
 HEADERS = "array(named_struct('key', 'h', 'value', cast(value as binary)))"
@@ -64,3 +66,17 @@ def test_stock_sink_writes_a_batch(spark: SparkSession, broker: KorvetServer) ->
         assert one.key == (None if value == b"7" else b"k" + value)
         assert one.headers == [("h", value)]
         assert one.timestamp_ms >= before_ms
+
+
+def test_stock_source_reads_records_that_only_the_tier_has(spark: SparkSession, tmp_path: Path) -> None:
+    with running_broker(tier=str(tmp_path / "tier"), broker=SETTINGS) as broker:
+        topic, records = new_topic(broker), written(600)
+        produce_records(broker, topic, records, "lz4")
+        assert leave_to_the_tier(broker, topic, 0.6) < len(records)
+        options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
+        source = spark.read.format("kafka").options(**options)
+        for start, first in ({"startingOffsets": "earliest"}, 0), ({"startingTimestamp": records[77].timestamp_ms}, 77):
+            rows = source.options(**start).load().orderBy("offset").collect()
+            assert [(row.offset, row.timestamp.timestamp() * 1000, row.key, row.value) for row in rows] == [
+                (one.offset, one.timestamp_ms, one.key, one.value) for one in records[first:]
+            ]

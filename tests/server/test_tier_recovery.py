@@ -12,6 +12,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from korvet.store.keys import Namespace
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import Server, running_server
 from tests.support.topologies import until
@@ -92,7 +93,7 @@ def korvet(*words: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "korvet.cli", "tier", *words],
         capture_output=True,
         text=True,
-        timeout=WITHIN_S,
+        timeout=2 * WITHIN_S,
         check=False,
     )
 
@@ -151,3 +152,38 @@ def test_redis_restored_from_an_old_backup_gives_no_offset_a_second_content(
     third = values("third", 3)
     assert produce(broker, third) == 3
     assert content(broker, 43) == dict(enumerate([*first, *second, *third]))
+
+
+@pytest.mark.all
+def test_copy_of_a_running_redis_reads_the_tier_and_changes_nothing_there(
+    redis: Server, where: Path, broker: KorvetServer
+) -> None:
+    until(lambda: create(broker, CONFIGS) == "", "the topic is created")
+    first, second, third = values("first"), values("second", 5), values("third")
+    assert produce(broker, first) == 30
+    until(lambda: described(where)[1] == 30, "all records are in the tier")
+    with running_server("valkey", tcp=True) as copied:
+        with redis.client() as client, copied.client() as copy:
+            for key in client.keys("*"):
+                copy.restore(key, 0, client.dump(key))
+            # Else clients of the copy go on at the owner's front-end, until its time there is over.
+            copy.delete(Namespace("default").frontends)
+        before = segments(where)
+        with running_broker(redis_url=copied.url, tier=str(where)) as beside:
+            until(lambda: "the tier waits for its former owner" in beside.log, "the copy asks for the tier")
+            assert produce(beside, second) == 5
+            assert content(beside, 35) == dict(enumerate([*first, *second]))
+            until(lambda: len(list(where.glob("*/owner/*.json"))) > 1, "the owner answers")
+            assert segments(where) == before
+            assert produce(broker, third) == 30
+            until(lambda: described(where)[1] == 60, "the owner goes on")
+            done = korvet("recover", "--tier", str(where), "--redis", copied.url, "--execute")
+            assert (done.returncode, "the owner of the tier still runs" in done.stderr) == (1, True), done.stderr
+    assert segments(where).items() >= before.items()
+    assert content(broker, 60) == dict(enumerate([*first, *third]))
+    done = korvet("verify", "--tier", str(where), "--redis", redis.url)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def segments(where: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in where.rglob("*.segment")}

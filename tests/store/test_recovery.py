@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,11 @@ import anyio
 import pytest
 
 from korvet.redis.client import Purpose, Store
+from korvet.redis.topology import slot_of
 from korvet.store.catalog.settings import ConfigChange
 from korvet.store.keys import Namespace
 from korvet.store.library import open_store
+from korvet.store.log.state.partition import Meta, Partition
 from korvet.store.topics import delete_topic
 from korvet.tier.adoption import adopted
 from korvet.tier.objects import Directory, OtherTier
@@ -29,6 +31,7 @@ from tests.store.logs import NAMESPACE, Front, batch, front
 from tests.store.published import publish, tiered
 from tests.store.sealed import seal
 from tests.support.redis import Server
+from tests.support.topologies import Cluster, running_cluster
 from tests.tier.segments import batch as segment_batch
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +42,7 @@ def objects(tmp_path: Path) -> Directory:
     return Directory(tmp_path / "tier")
 
 
-async def recover(server: Server, objects: Directory, *, only_looks: bool = False) -> list[Done]:
+async def recover(server: Server | Cluster, objects: Directory, *, only_looks: bool = False) -> list[Done]:
     """As ``korvet tier recover``."""
     found = await survey(objects, NAMESPACE.name)
     async with open_store(server.url) as store:
@@ -94,6 +97,42 @@ async def test_emptied_redis_gets_topic_ids_settings_and_offsets_back(server: Se
     assert {key for key, value in dump(server).items() if again.get(key) != value} == {
         key for key in again if key.endswith(b"@catalog}:meta")
     }
+
+
+@pytest.mark.all
+async def test_each_emptied_server_of_a_cluster_gets_its_partitions_back(objects: Directory) -> None:
+    with running_cluster() as cluster:
+        async with front(cluster.url) as one:
+            partitions = await tiered(one, 9)
+            for partition in partitions:
+                await seal(one, objects, partition, [0, 6, 12])
+                await one.append(partition, batch(3))
+            await publish(one, objects, *partitions)
+        emptied = [len(_of(partitions, cluster, node)) for node in cluster.nodes]
+        assert 0 not in emptied
+        ends = {one.index: 18 for one in partitions}
+        for nodes in (*([node] for node in cluster.nodes), cluster.nodes):
+            gone = {one.index for node in nodes for one in _of(partitions, cluster, node)}
+            for node in nodes:
+                empty(node)
+            done = {one.partition: one.status for one in await recover(cluster, objects)}
+            assert {number for number, status in done.items() if status == "create"} == gone
+            assert {number for number, status in done.items() if status == "whole"} == ends.keys() - gone
+            ends |= dict.fromkeys(gone, 12)
+            async with front(cluster.url) as one:
+                topic = one.catalog.topic("orders")
+                assert topic is not None
+                assert topic.id == partitions[0].topic.id
+                metas = await one.log.metas([one.log.partition(topic, number) for number in range(9)])
+                assert {number: meta.end for number, meta in enumerate(metas) if isinstance(meta, Meta)} == ends
+                await publish(one, objects, *(one.log.partition(topic, number) for number in range(9)))
+        for snapshot in (await survey(objects, NAMESPACE.name)).partitions.values():
+            assert (await verify_newest(objects, snapshot)).problems == []
+
+
+def _of(partitions: Sequence[Partition], cluster: Cluster, node: Server) -> list[Partition]:
+    """The partitions whose keys a node has."""
+    return [one for one in partitions if cluster.owner(slot_of(one.keys.log)) is node]
 
 
 async def test_redis_with_topics_in_another_tier_is_not_recovered_from_this_one(
