@@ -5,13 +5,22 @@ It works on korvet and on any Kafka since 3.1. Failures become `PipelineError` w
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from threading import Thread
 from typing import Any, Final, Self
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
@@ -21,6 +30,8 @@ from korvet.pipeline.plan.positions import Position as Position
 from korvet.pipeline.plan.positions import Topic as Topic
 
 TIMEOUT_S: Final = 30.0
+_CLOSE_S: Final = 10.0
+_log: Final = logging.getLogger(__name__)
 # Their constructors have no types.
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -50,6 +61,18 @@ _FIRST_LOOK_S: Final = 1.0
 _MOST_ERRORS: Final = 16
 _LEADER_AFTER_S: Final = 0.25
 _STABLE_AFTER_S: Final = 0.1
+
+
+def close_consumer(consumer: Consumer, within_s: float = _CLOSE_S) -> None:
+    """Close a consumer, or leave it to itself after a while.
+
+    librdkafka locks itself out for ever if it learns while it closes that an offset is out of range (its issue 4514).
+    """
+    closing = Thread(target=consumer.close, daemon=True)
+    closing.start()
+    closing.join(within_s)
+    if closing.is_alive():
+        _log.warning("A consumer did not close within %g s and is left open; its process goes on", within_s)
 
 
 def _metadata(partition: KafkaPartition) -> str:

@@ -6,12 +6,14 @@ import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from korvet.pipeline import broker as module
-from korvet.pipeline.broker import Broker, Position
+from korvet.pipeline.broker import Broker, Position, close_consumer
 from korvet.pipeline.errors import BrokerUnreachable
 from tests.api.groups import commit
 from tests.pipeline.sourcing import create
@@ -61,3 +63,15 @@ def test_group_requests_succeed_again_after_an_outage_of_the_coordinator(
     finally:
         server.kill()
     pytest.fail("no request for the group succeeded")
+
+
+def test_consumer_that_never_closes_holds_nothing_up(caplog: pytest.LogCaptureFixture) -> None:
+    class Stuck:
+        ends = Event()
+        close = ends.wait
+
+    stuck: Any = Stuck
+    close_consumer(stuck, 0.01)
+    assert "did not close within 0.01 s" in caplog.text
+    Stuck.ends.set()
+    close_consumer(stuck)

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from korvet.pipeline.broker import TIMEOUT_S, explained
+from korvet.pipeline.broker import TIMEOUT_S, close_consumer, explained
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
 
 GROUP_PREFIX: Final = "korvet-replay-"
@@ -67,7 +67,7 @@ class Positions:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._consumer.close()
+        close_consumer(self._consumer)
 
     @property
     def group(self) -> object:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from korvet.pipeline.broker import explained
+from korvet.pipeline.broker import close_consumer, explained
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
 from korvet.pipeline.plan.losses import UnreadableRange
 from korvet.pipeline.source.ranges import REMEDY, OffsetRange
@@ -125,11 +125,11 @@ def fetch(
         with _few_collections():
             yield from fetching
     except BaseException:
-        fetching.client.consumer.close()
+        close_consumer(fetching.client.consumer)
         raise
     if fetching.skipped or fetching.client is not client:
         # The consumer may still hold errors of this range, and the next range must not get them.
-        fetching.client.consumer.close()
+        close_consumer(fetching.client.consumer)
     else:
         client.consumer.unassign()
         _keep(kept_as, client)
@@ -367,7 +367,7 @@ class _Fetching:
         waits_s = self._options.poll_timeout_s
         if self._cut_off is None:
             if time.monotonic() > self._deadline - waits_s + min(_SILENT_S, waits_s / 4):
-                self.client.consumer.close()
+                close_consumer(self.client.consumer)
                 self._cut_off = CutOff(self._wanted.topic, self._wanted.partition)
                 self.client = _open({**self._settings, **_STATISTICS, "stats_cb": self._cut_off.note})
                 self._assign(offset)

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from korvet.pipeline.broker import Broker, Position
+from korvet.pipeline.broker import Broker, Position, close_consumer
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
 from korvet.pipeline.plan.history import compared
 from korvet.pipeline.plan.proofs import Proven
@@ -88,7 +88,7 @@ def _first_offsets(
     except KafkaException as error:
         raise PipelineError(f"topic {topic}: the client cannot ask for its history: {error.args[0].str()}") from None
     finally:
-        consumer.close()
+        close_consumer(consumer)
 
 
 def _answers(consumer: Consumer, topic: str, waiting: set[int]) -> dict[int, int]:
