@@ -40,7 +40,9 @@ def server(receiving: Receiver) -> Iterator[KorvetServer]:
 
 
 def produce(server: KorvetServer, topic: str, headers: dict[str, str | bytes | None], **settings: str) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap, "client.id": "traced", **settings})
+    # One request, whatever the pauses between the two records: flush ends the linger.
+    own = {"bootstrap.servers": server.bootstrap, "client.id": "traced", "linger.ms": "60000"}
+    producer = confluent_kafka.Producer({**own, **settings})
     producer.produce(topic, b"value", b"key", 0, headers=headers)
     producer.produce(topic, b"second" * 100, partition=0)
     assert producer.flush(WITHIN_S) == 0
