@@ -40,6 +40,8 @@ VALUE_BYTES = 10_000
 WITHIN_S = 240.0
 SEGMENT_BYTES = 1 << 20
 TRANSACTIONAL = ("confluent-kafka", "java", "aiokafka", "kafka-python")
+COMMITTED = ("kafkajs", "kcat")
+"""Theirs read committed ones, and no others."""
 UNCOMMITTED = ("java", "aiokafka", "kafka-python")
 """Their consumers read uncommitted records by default."""
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "log.retention.check.interval.ms": "1000"}
@@ -190,7 +192,7 @@ def test_records_that_redis_stores_one_by_one_read_the_same(
     topic, records = new_topic(broker, korvet_storage="record"), written(500)
     produce(broker, topic, records, "lz4")
     leave_to_the_tier(broker, topic, 0.5)
-    for name in ("confluent-kafka", "java"):
+    for name in NAMES:
         found = named(name).consume(topic, "earliest", len(records))
         assert digests(found) == digests(records)
         found = named(name).consume(topic, Offsets({0: 123}), 3)
@@ -264,6 +266,17 @@ def test_reader_of_committed_records_gets_no_aborted_ones_from_the_tier(
     assert [sha256(one.encode()).hexdigest() for one in found[: len(committed)]] == [
         sha256(one.encode()).hexdigest() for one in committed
     ]
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_reader_by_default_gets_committed_records_from_the_tier(
+    transactions: tuple[str, list[str], list[str], Callable[[str], Driver]],
+    named: Callable[[str], Client],
+    name: str,
+) -> None:
+    topic, committed, _, _ = transactions
+    found = named(name).consume(topic, "earliest", len(committed))
+    assert [one.value for one in found[: len(committed)]] == [one.encode() for one in committed]
 
 
 @pytest.mark.parametrize("name", UNCOMMITTED)
