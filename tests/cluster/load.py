@@ -12,9 +12,10 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import confluent_kafka
@@ -25,6 +26,8 @@ SESSION_S = 30.0
 """The members' session. On a busy machine a shorter one could end, and no group may rebalance here."""
 SETTINGS = {"group.initial.rebalance.delay.ms": "1000"}
 """The broker's settings."""
+IN_TIER = {"remote.storage.enable": "true", "retention.ms": "-1", "local.retention.ms": "1"}
+"""The settings of a topic whose records soon are only in the tier."""
 _MOST_IN_FLIGHT = 500
 """The records that a producer has sent and heard nothing of. On a busy machine, more of them would be load for ever."""
 _SIZES = (100, 100, 20_000, 100, 9_000)
@@ -164,17 +167,31 @@ def _number(message: Any) -> int:
     return int(message.value().split(b" ", 1)[0])
 
 
+def _is_created(admin: AdminClient, topic: NewTopic) -> bool:
+    """Create a topic; false if that is refused, as for one in the tier until the front-end has tried the tier out."""
+    (future,) = admin.create_topics([topic]).values()
+    try:
+        future.result(WITHIN_S)
+    except confluent_kafka.KafkaException as error:
+        return bool(error.args[0].code() == confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS)
+    return True
+
+
 class Load:
     """Two partitions, a producer for each, and two members."""
 
     def __init__(
-        self, bootstrap: str, name: str, member: type[_Member | _PatientMember], session_s: float = SESSION_S
+        self,
+        bootstrap: str,
+        name: str,
+        member: type[_Member | _PatientMember],
+        session_s: float = SESSION_S,
+        configs: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.bootstrap, self.topic, self.group = bootstrap, f"{name}-topic", f"{name}-group"
         self.partitions = 2
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        for future in admin.create_topics([NewTopic(self.topic, self.partitions, 1)]).values():
-            future.result(WITHIN_S)
+        topic = NewTopic(self.topic, self.partitions, 1, config=dict(configs))
+        until(partial(_is_created, AdminClient({"bootstrap.servers": bootstrap}), topic), "the topic is created")
         self.members = [member(bootstrap, self.group, self.topic, session_s) for _ in range(2)]
         self.producers = [_Producer(bootstrap, self.topic, index) for index in range(self.partitions)]
         self._stop_producing, self._stop_reading = threading.Event(), threading.Event()
@@ -295,13 +312,19 @@ class Load:
 
 @contextmanager
 def running_load(
-    bootstrap: str, name: str, *, is_patient: bool = False, session_s: float = SESSION_S
+    bootstrap: str,
+    name: str,
+    *,
+    is_patient: bool = False,
+    session_s: float = SESSION_S,
+    configs: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Load]:
     """Run a load that has begun; its threads end with the block.
 
     :param is_patient: whether the members outwait a silence that is longer than their session.
+    :param configs: the topic's.
     """
-    load = Load(bootstrap, name, _PatientMember if is_patient else _Member, session_s)
+    load = Load(bootstrap, name, _PatientMember if is_patient else _Member, session_s, configs)
     try:
         load.start()
         yield load

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from korvet.api.list_offsets import EARLIEST_LOCAL, LATEST, LATEST_TIERED
 from korvet.redis.topology import slot_of
 from korvet.store.keys import Namespace
-from tests.cluster.load import SETTINGS, running_load
+from tests.cluster.load import IN_TIER, SETTINGS, running_load
+from tests.kafka.test_tier import offset_at
 from tests.support.broker import running_broker
 from tests.support.redis import KINDS, Kind, Server
 from tests.support.topologies import SLOTS, running_cluster, running_sentinel, until
@@ -36,12 +39,17 @@ def _is_handed_on(info: dict[str, object]) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_load_goes_on_after_an_ordered_failover_and_after_a_kill(kind: Kind) -> None:
+def test_load_goes_on_after_an_ordered_failover_and_after_a_kill(kind: Kind, tmp_path: Path) -> None:
+    # One kind of server is enough to show it with a tier, too.
+    has_tier = kind == "valkey"
+    tier, configs = (str(tmp_path / "tier"), IN_TIER) if has_tier else (None, {})
     with (
         running_cluster(kind, has_replica=True) as cluster,
-        running_broker(redis_url=cluster.url, broker=SETTINGS) as server,
-        running_load(server.bootstrap, name_on_first_node(), is_patient=True) as load,
+        running_broker(redis_url=cluster.url, broker=SETTINGS, tier=tier) as server,
+        running_load(server.bootstrap, name_on_first_node(), is_patient=True, configs=configs) as load,
     ):
+        if has_tier:
+            until(lambda: offset_at(server, load.topic, LATEST_TIERED) > 0, "records are in the tier")
         first, replica = cluster.nodes[0], cluster.replica
         assert replica is not None
         cluster.ask(replica, "CLUSTER", "FAILOVER")
@@ -51,6 +59,9 @@ def test_load_goes_on_after_an_ordered_failover_and_after_a_kill(kind: Kind) -> 
             replica.kill()
         until(lambda: not cluster.is_replica(first), "the first one leads again")
         load.go_on()
+        if has_tier:
+            end = offset_at(server, load.topic, LATEST)
+            until(lambda: offset_at(server, load.topic, EARLIEST_LOCAL) > end, "the tier goes on")
         load.settle(may_repeat=True)
         assert "Traceback" not in server.log
 

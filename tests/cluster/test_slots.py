@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 
 import pytest
@@ -12,7 +13,7 @@ from korvet.redis.topology import slot_of
 from korvet.store.keys import Namespace
 from tests.api.data import connected, fetch, produce_request, records, wanted
 from tests.api.raw import created
-from tests.cluster.load import SETTINGS, Load, running_load, until
+from tests.cluster.load import IN_TIER, SETTINGS, Load, running_load, until
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import KINDS, Kind, Server
 from tests.support.topologies import Cluster, running_cluster
@@ -35,9 +36,16 @@ def cluster(kind: Kind) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def server(cluster: Cluster) -> Iterator[KorvetServer]:
-    with running_broker(redis_url=cluster.url, broker=SETTINGS) as running:
+def server(kind: Kind, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KorvetServer]:
+    # One kind of server is enough to show it with a tier, too.
+    tier = str(tmp_path_factory.mktemp("tier")) if kind == "valkey" else None
+    with running_broker(redis_url=cluster.url, broker=SETTINGS, tier=tier) as running:
         yield running
+
+
+def load_of(server: KorvetServer, name: str) -> AbstractContextManager[Load]:
+    """A load on a topic that is in the tier if there is one."""
+    return running_load(server.bootstrap, name, configs=IN_TIER if server.tier else {})
 
 
 def hot_slots(load: Load) -> list[int]:
@@ -62,7 +70,7 @@ def owner_and_next(cluster: Cluster, slot: int) -> tuple[Server, Server]:
 
 
 def test_load_goes_on_while_slots_move_to_and_fro(cluster: Cluster, server: KorvetServer) -> None:
-    with running_load(server.bootstrap, "legacy") as load:
+    with load_of(server, "legacy") as load:
         _, of_group, _ = slots = hot_slots(load)
         for slot in slots * 2:
             source, target = owner_and_next(cluster, slot)
@@ -82,7 +90,7 @@ def test_load_goes_on_while_slots_move_to_and_fro(cluster: Cluster, server: Korv
 
 @pytest.mark.parametrize("kind", ["valkey"], indirect=True)
 def test_load_goes_on_while_slots_move_at_once(cluster: Cluster, server: KorvetServer) -> None:
-    with running_load(server.bootstrap, "atomic") as load:
+    with load_of(server, "atomic") as load:
         for slot in hot_slots(load) * 2:
             cluster.migrate_at_once(slot, *owner_and_next(cluster, slot))
             load.go_on()
@@ -91,7 +99,7 @@ def test_load_goes_on_while_slots_move_at_once(cluster: Cluster, server: KorvetS
 
 
 def test_load_goes_on_at_a_new_node_without_the_library(cluster: Cluster, server: KorvetServer) -> None:
-    with cluster.joined() as fresh, running_load(server.bootstrap, "fresh") as load:
+    with cluster.joined() as fresh, load_of(server, "fresh") as load:
         slots = hot_slots(load)
         owners = {slot: cluster.owner(slot) for slot in slots}
         for slot in slots:
