@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -119,6 +121,22 @@ def test_descriptions_of_a_topic_show_both_parts(tiered: KorvetServer, capsys: p
     with running_console(*server) as url, urlopen(f"{url}/topic?name={name}") as page:
         cells = re.findall(r'<td class="n">(\d+)</td>', page.read().decode())
         assert cells[:4] == ["0", "9", "9", "9"]
+
+
+def test_group_is_reset_to_a_time_in_the_tier(tiered: KorvetServer, capsys: pytest.CaptureFixture[str]) -> None:
+    name, server = new_topic(tiered), ("--bootstrap-server", tiered.bootstrap)
+    began = int(time.time()) - 60
+    produced(tiered.port, name, *(records(3, timestamp=1000 * (began + at)) for at in range(5)))
+    assert altered(tiered.port, name, local_retention_ms="0") == ("NONE", None)
+    until(lambda: is_trimmed_to(tiered, name, 15))
+    time_there = datetime.fromtimestamp(began + 2, UTC).isoformat()
+    for goal, offset in (["--to-datetime", time_there], 6), (["--to-earliest"], 0):
+        assert run(["groups", "reset-offsets", "readers", "--topic", name, *goal, "--execute", *server]) == 0
+        capsys.readouterr()
+        assert run(["groups", "describe", "readers", "--json", *server]) == 0
+        (group,) = json.loads(capsys.readouterr().out)
+        (row,) = group["partitions"]
+        assert (row["current_offset"], row["lag"]) == (offset, 15 - offset)
 
 
 def test_topic_that_is_created_again_begins_at_0(tiered: KorvetServer) -> None:
