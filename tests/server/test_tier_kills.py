@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -90,8 +91,8 @@ class Play:
         )
         producer.poll(0)
 
-    def kill_at(self, pid: int, calls: int) -> threading.Event:
-        """Kill a process as soon as Redis gets the given one of the next calls of a tierer."""
+    def kill_at(self, kill: Callable[[], object], calls: int) -> threading.Event:
+        """Kill a server as soon as Redis gets the given one of the next calls of a tierer."""
         killed = threading.Event()
         monitor = socket.socket(socket.AF_UNIX)
         monitor.connect(str(self.redis.socket_path))
@@ -103,7 +104,7 @@ class Play:
                 for line in lines:
                     left -= _CALL.search(line[:200]) is not None
                     if not left:
-                        os.kill(pid, signal.SIGKILL)
+                        kill()
                         killed.set()
                         return
 
@@ -145,7 +146,7 @@ def play(redis: Server, tmp_path: Path, request: pytest.FixtureRequest) -> Itera
 @pytest.mark.parametrize("number", [0, *(pytest.param(one, marks=pytest.mark.all) for one in range(1, 4))])
 def test_front_end_may_be_killed_between_any_two_calls(play: Play, number: int) -> None:
     for calls in play.chance.sample(range(1, MOST_CALLS + 1), 3):
-        killed = play.kill_at(play.broker.pid, calls)
+        killed = play.kill_at(partial(os.kill, play.broker.pid, signal.SIGKILL), calls)
         producer = play.produce_until(killed.is_set, **{"enable.idempotence": True})
         play.broker.kill()
         play.broker.start()
@@ -167,11 +168,8 @@ def test_redis_may_be_killed_between_any_two_calls_and_lose_what_is_not_on_its_d
     settings = {"retries": 0, "message.timeout.ms": 10_000}
     for calls in play.chance.sample(range(1, MOST_CALLS + 1), 4):
         play.produce_until(lambda reached=tier_end: published(play) > reached, **settings).flush(WITHIN_S)  # type: ignore[misc]
-        with play.redis.client() as client:
-            pid = int(client.info("server")["process_id"])
         with play.broker.redis_outage():
-            producer = play.produce_until(play.kill_at(pid, calls).is_set, **settings)
-            play.redis.kill()
+            producer = play.produce_until(play.kill_at(play.redis.kill, calls).is_set, **settings)
             tier_end = published(play)
             cut(play)
             play.redis.start()
