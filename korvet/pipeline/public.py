@@ -20,6 +20,7 @@ from korvet.pipeline.retype import RetypeConfig, RetypeResult
 from korvet.pipeline.retype import retype as retype_topic
 from korvet.pipeline.session import make_session
 from korvet.pipeline.source import KorvetDataSource
+from korvet.pipeline.status import StatusConfig, TableStatus, lake_status
 
 __all__ = [
     "ArchiveConfig",
@@ -40,13 +41,16 @@ __all__ = [
     "ReportConfig",
     "RetypeConfig",
     "RetypeResult",
+    "StatusConfig",
     "TableMaintained",
     "TablePublished",
+    "TableStatus",
     "TopicResult",
     "UnknownTopic",
     "archive_topics",
     "html_page",
     "keep_one_writer",
+    "lake_status",
     "maintain_lake",
     "make_report",
     "make_session",

@@ -78,6 +78,7 @@ _VERBS: Final[dict[str, dict[str, Any]]] = {
         "format": {"enum": ["delta", "parquet"], "default": "delta"},
         "html": _TEXT,
     },
+    "status": {"topics": _NAMES},
     "retype": {"topic": _TEXT, "schema": _TEXT, "schema-registry": _TEXT},
     "maintain": {
         "topics": _NAMES,
