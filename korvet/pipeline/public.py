@@ -12,7 +12,7 @@ from korvet.pipeline.lake.maintain import MaintainConfig, MaintainResult, TableM
 from korvet.pipeline.lake.maintain import maintain as maintain_lake
 from korvet.pipeline.query_log import QueryLog
 from korvet.pipeline.replay import ReplayConfig, ReplayProgress, ReplayResult
-from korvet.pipeline.replay import replay as replay_topic
+from korvet.pipeline.replay.run import replay as replay_topic
 from korvet.pipeline.report import Report, ReportConfig, html_page
 from korvet.pipeline.report import report as make_report
 from korvet.pipeline.report import save as save_report

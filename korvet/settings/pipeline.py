@@ -54,6 +54,8 @@ _VERBS: Final[dict[str, dict[str, Any]]] = {
         "schemas": {"type": "object", "additionalProperties": {"type": "string", "description": "a file's path"}},
     },
     "replay": {
+        "tier": _TEXT,
+        "tier-namespace": {**_TEXT, "default": "default"},
         "topic": _TEXT,
         "to": _TEXT,
         "name": _TEXT,
@@ -96,6 +98,7 @@ PATHS: Final = (
     "lake",
     "archive.checkpoints",
     "archive.tier",
+    "replay.tier",
     "report.to",
     "report.html",
     "retype.schema",

@@ -20,7 +20,8 @@ from korvet.pipeline.archive import ArchiveConfig, archive, batch, reading
 from korvet.pipeline.errors import ProcessDied
 from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import Lake
-from korvet.pipeline.replay import ReplayConfig, replay, task
+from korvet.pipeline.replay import ReplayConfig, task
+from korvet.pipeline.replay.run import replay
 from tests.pipeline.dying import die, dying_run
 from tests.pipeline.replaying import numbered, read_topic, record, write
 from tests.pipeline.sourcing import create, produce
