@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,11 +27,12 @@ from korvet.pipeline.broker import Broker
 from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import PipelineError, UnknownTopic
 from korvet.pipeline.plan.history import other_topic
-from korvet.pipeline.plan.layout import TABLES, Lake
+from korvet.pipeline.plan.layout import LAKE_TABLES, TABLES, Lake
 from korvet.pipeline.plan.proofs import PROPERTY, Found, Snapshot, find
 from korvet.tier.objects import in_one_line, open_store
 
 _AT_ONCE: Final = 16
+_ASKED: Final = 500
 _LISTED: Final = 1000
 _MOST_COMMITS: Final = 1000
 """The most commits without a checksum file that are read back. Delta makes a checkpoint far more often."""
@@ -72,28 +73,38 @@ class TableStatus:
 
 
 def lake_status(config: StatusConfig) -> list[TableStatus]:
-    """The tables of a lake, by topic.
+    """The tables of a lake, by topic. A topic that asks for tables and has none is there with its raw table.
 
     :raises PipelineError: if the lake cannot be listed, or has no table of an archive; `BrokerUnreachable`, too.
     """
     files = _Files(config.lake)
-    topics = sorted(config.topics) or files.topics()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        logs = [log for found in pool.map(lambda topic: _logs(files, topic), topics) for log in found]
+        found = pool.map(lambda topic: _logs(files, topic), config.topics or files.topics())
+        logs = {log.status.topic: logs for logs in found for log in logs}
     for topic in config.topics:
-        if not any(log.status.topic == topic for log in logs):
+        if topic not in logs:
             raise PipelineError(f"topic {topic}: it has no tables in {config.lake}")
-    if not logs:
-        raise _empty(config.lake)
     settings = {f"kafka.{name}": value for name, value in config.client.items()}
     with Broker(client_settings({**settings, "kafka.bootstrap.servers": config.bootstrap_servers})) as broker:
-        known = _Topics(broker, {log.status.topic for log in logs})
-    return [known.compared(log) for log in logs]
+        if not config.topics:
+            logs |= {topic: [_Log(status=TableStatus(topic=topic, table="raw"))] for topic in _asking(broker, logs)}
+        if not logs:
+            raise PipelineError(f"lake {config.lake}: no topic has a table in it, or asks for one")
+        known = _Topics(broker, logs)
+    return [known.compared(log) for _, those in sorted(logs.items()) for log in those]
+
+
+def _asking(broker: Broker, known: Collection[str]) -> Iterator[str]:
+    """The topics that ask for tables, but for known ones."""
+    names = [name for name in broker.topic_names() if name not in known]
+    for at in range(0, len(names), _ASKED):
+        settings = broker.topics_settings(names[at : at + _ASKED])
+        yield from (name for name, those in settings.items() if those.get(LAKE_TABLES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Log:
-    """What a table's log says of it."""
+    """What a table's log says of it; nothing is found if it cannot be read, or there is no table yet."""
 
     status: TableStatus
     found: Found | None = None
@@ -102,29 +113,23 @@ class _Log:
 class _Topics:
     """The log ends of topics, without open transactions, and the topics' ids."""
 
-    def __init__(self, broker: Broker, names: set[str]) -> None:
+    def __init__(self, broker: Broker, names: Iterable[str]) -> None:
         self._ends = broker.log_ends(sorted(names), committed_only=True)
         self._ids = broker.topics(name for name, ends in self._ends.items() if not isinstance(ends, PipelineError))
 
     def compared(self, log: _Log) -> TableStatus:
         """A table's status with its lag."""
-        topic, ends = log.status.topic, self._ends[log.status.topic]
-        if log.found is None:
-            return log.status
-        if isinstance(ends, PipelineError):
+        status, ends = log.status, self._ends[log.status.topic]
+        if status.error is not None or isinstance(ends, UnknownTopic):
             # The topic of an old table may be gone.
-            return log.status if isinstance(ends, UnknownTopic) else replace(log.status, error=ends)
-        if log.found.proven.topic_id != self._ids[topic].id:
-            return replace(log.status, error=other_topic(topic))
-        if log.status.table == "dead_letters":
-            return log.status
-        return replace(
-            log.status, behind=sum(max(0, end - log.status.ends.get(number, 0)) for number, end in ends.items())
-        )
-
-
-def _empty(lake: str) -> PipelineError:
-    return PipelineError(f"lake {lake}: there is no archived topic in it; archive one, or name another lake")
+            return status
+        if isinstance(ends, PipelineError):
+            return replace(status, error=ends)
+        if log.found is not None and log.found.proven.topic_id != self._ids[status.topic].id:
+            return replace(status, error=other_topic(status.topic))
+        if status.table == "dead_letters":
+            return status
+        return replace(status, behind=sum(max(0, end - status.ends.get(number, 0)) for number, end in ends.items()))
 
 
 def _logs(files: _Files, topic: str) -> list[_Log]:
@@ -185,7 +190,7 @@ class _Files:
         self.lake = lake.rstrip("/")
         directory = lake.removeprefix("file:")
         if "://" not in directory and not Path(directory).is_dir():
-            raise _empty(lake)
+            raise PipelineError(f"lake {lake}: there is no such directory")
         with self._readable(""):
             self._store = open_store(lake, retries=3) if "://" in directory else LocalStore(Path(directory))
 

@@ -18,10 +18,10 @@ from obstore.store import from_url
 from korvet.cli import run
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.plan.layout import Lake
+from korvet.pipeline.plan.layout import LAKE_TABLES, Lake
 from korvet.pipeline.plan.proofs import APPLICATION, PROPERTY, Proven
 from korvet.pipeline.status import StatusConfig, TableStatus, lake_status
-from tests.pipeline.sourcing import create, produce
+from tests.pipeline.sourcing import create, delete, produce
 from tests.support.broker import KorvetServer
 from tests.support.object_store import running_object_store
 
@@ -66,8 +66,9 @@ def lake(tmp_path: Path) -> str:
 
 
 def asked(broker: KorvetServer, lake: str, *topics: str) -> dict[tuple[str, str], TableStatus]:
+    """The status of these tests' topics; others on this broker ask for tables, too."""
     found = lake_status(StatusConfig(bootstrap_servers=broker.bootstrap, lake=lake, topics=topics))
-    return {(one.topic, one.table): one for one in found}
+    return {(one.topic, one.table): one for one in found if one.topic.startswith("status-")}
 
 
 def made(broker: KorvetServer, name: str, values: int = 5) -> Proven:
@@ -133,14 +134,24 @@ def test_lag_is_unknown_of_a_topic_that_is_gone_or_another_one(broker: KorvetSer
     assert (anew.ends, anew.behind) == ({0: 3}, None) and "was deleted and created anew" in str(anew.error)
     assert (gone.ends, gone.behind, gone.bytes, gone.error) == ({0: 3}, None, None, None)
     assert str(damaged.error) == f"{Lake(lake).raw('status-damaged')}: its Delta log cannot be read"
-    Path(lake, "empty").mkdir()
-    for wrong in ("empty", "absent"):
-        with pytest.raises(PipelineError, match="there is no archived topic in it"):
-            asked(broker, f"{lake}/{wrong}")
     with pytest.raises(PipelineError, match="topic absent: it has no tables in"):
         asked(broker, lake, held.topic, "absent")
+    with pytest.raises(PipelineError, match="there is no such directory"):
+        asked(broker, f"{lake}/absent")
     with pytest.raises(PipelineError, match="it cannot be read: "):
         asked(broker, "hdfs://name/lake")
+
+
+def test_topic_that_asks_for_tables_and_has_none_is_behind(broker: KorvetServer, lake: str) -> None:
+    """Its archive has failed, or does not run."""
+    Path(lake).mkdir()
+    create(broker, "status-asks", 2, {LAKE_TABLES: "raw,typed"})
+    produce(broker, "status-asks", [b"v"] * 4)
+    asking = {one.topic: one for one in asked(broker, lake).values()}["status-asks"]
+    assert asking == TableStatus(topic="status-asks", table="raw", behind=4)
+    with pytest.raises(PipelineError, match="topic status-asks: it has no tables in"):
+        asked(broker, lake, "status-asks")
+    delete(broker, "status-asks")
 
 
 def test_command_shows_it_without_spark(broker: KorvetServer, lake: str) -> None:
@@ -148,7 +159,7 @@ def test_command_shows_it_without_spark(broker: KorvetServer, lake: str) -> None
     log = Log(Lake(lake).raw(held.topic))
     log.commit(0, held, age_s=90_000)
     log.checksum(0, held, {})
-    flags = ["pipeline", "status", "--lake", lake, "-b", broker.bootstrap]
+    flags = ["pipeline", "status", "--lake", lake, "-b", broker.bootstrap, "--topic", held.topic]
     code = f"import sys; from korvet.cli import run; run({flags}); sys.exit('pyspark' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -162,7 +173,7 @@ def test_command_fails_with_a_line_for_each_table_whose_status_is_unknown(
 ) -> None:
     held = made(broker, "status-fails")
     Log(Lake(lake).raw(held.topic)).commit(0, replace(held, topic_id="former"))
-    assert run(["pipeline", "status", "--lake", lake, "-b", broker.bootstrap, "--json"]) == 1
+    assert run(["pipeline", "status", "--lake", lake, "-b", broker.bootstrap, "--topic", held.topic, "--json"]) == 1
     shown = capsys.readouterr()
     (one,) = json.loads(shown.out)
     assert (one["topic"], one["table"], one["ends"], one["behind"]) == (held.topic, "raw", {"0": 3}, None)
@@ -185,5 +196,5 @@ def test_status_of_a_lake_in_an_object_store(
             obstore.put(store, str(file.relative_to(lake)), file.read_bytes())
         (raw,) = asked(broker, f"{bucket.url}/lake").values()
         assert (raw.ends, raw.behind, raw.bytes) == ({0: 2}, 3, 700)
-        with pytest.raises(PipelineError, match="there is no archived topic in it"):
-            asked(broker, f"{bucket.url}/other")
+        with pytest.raises(PipelineError, match="lake s3a://no-such-bucket/lake: it cannot be read: "):
+            asked(broker, "s3a://no-such-bucket/lake")

@@ -1,4 +1,4 @@
-"""The directories of a lake's tables."""
+"""The tables of a lake, and their directories."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 TABLES: Final = ("raw", "typed", "dead_letters", "latest")
+LAKE_TABLES: Final = "korvet.lake.tables"
+"""The setting of a topic with the tables that it asks for."""
 
 
 @dataclass(frozen=True, slots=True)
