@@ -13,7 +13,7 @@ from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.api.shared.sorted_offsets import may_commit, refused_offsets, sort_offsets
+from korvet.api.shared.sorted_offsets import refused_offsets, sort_offsets
 from korvet.api.shared.topic_lookup import indexed, known_topics
 from korvet.codes import GROUP_AUTHORIZATION_FAILED
 from korvet.errors import KorvetError
@@ -23,7 +23,7 @@ from korvet.wire import requests
 
 
 def _check(_ctx: Context, rights: Rights, request: requests.OffsetCommitRequest) -> needs.Narrowed | None:
-    if may_commit(rights, request.group_id):
+    if rights.allows(needs.READ, needs.GROUP, request.group_id):
         return None
     return needs.refusal(refused_offsets(request, GROUP_AUTHORIZATION_FAILED))
 

@@ -15,7 +15,7 @@ from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.api.shared.sorted_offsets import SortedOffsets, may_commit, refused_offsets, sort_offsets
+from korvet.api.shared.sorted_offsets import SortedOffsets, refused_offsets, sort_offsets
 from korvet.api.shared.topic_lookup import indexed, known_topics
 from korvet.codes import (
     CONCURRENT_TRANSACTIONS,
@@ -41,7 +41,7 @@ _JOINS_SINCE: Final = 5
 def _check(_ctx: Context, rights: Rights, request: requests.TxnOffsetCommitRequest) -> needs.Narrowed | None:
     if not rights.allows(needs.WRITE, needs.TRANSACTIONAL_ID, request.transactional_id):
         return needs.refusal(refused_offsets(request, TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-    if not may_commit(rights, request.group_id):
+    if not rights.allows(needs.READ, needs.GROUP, request.group_id):
         return needs.refusal(refused_offsets(request, GROUP_AUTHORIZATION_FAILED))
     return None
 

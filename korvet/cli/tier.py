@@ -33,7 +33,9 @@ def tier() -> None:
     """
 
 
-def _run(work: Callable[..., Coroutine[Any, Any, T]], where: str, *rest: object, is_read_only: bool = True) -> T:
+def with_objects(
+    work: Callable[..., Coroutine[Any, Any, T]], where: str, *rest: object, is_read_only: bool = True
+) -> T:
     """The result of a coroutine over the objects. A directory that is only read is not made.
 
     :raises KorvetError:
@@ -42,11 +44,11 @@ def _run(work: Callable[..., Coroutine[Any, Any, T]], where: str, *rest: object,
 
     from korvet.tier.objects import open_objects
 
-    async def with_objects() -> T:
+    async def opened() -> T:
         return await work(open_objects(where, is_read_only=is_read_only), *rest)
 
     try:
-        return anyio.run(with_objects)
+        return anyio.run(opened)
     except BaseExceptionGroup as group:
         first: BaseException = group
         while isinstance(first, BaseExceptionGroup):
@@ -66,7 +68,7 @@ def list_topics(where: str, namespace: str, as_json: bool) -> None:
     """
     from korvet.tier.survey import survey
 
-    found = _run(survey, where, namespace)
+    found = with_objects(survey, where, namespace)
     rows = [(topic, found.of(topic)) for topic in found.topics.topics]
     if as_json:
         show_json(
@@ -98,7 +100,7 @@ def describe(topic: str, where: str, namespace: str, as_json: bool) -> None:
     """
     from korvet.tier.survey import survey
 
-    found = _run(survey, where, namespace, topic)
+    found = with_objects(survey, where, namespace, topic)
     named = found.topics.named(topic)
     parts = [] if named is None else found.of(named)
     if as_json:
@@ -130,7 +132,7 @@ def verify(topic: str | None, where: str, namespace: str, redis_url: str | None,
     \b
     Example:  korvet tier verify orders --tier s3://bucket/prefix
     """
-    problems, rows = _run(_verified, where, namespace, topic, redis_url)
+    problems, rows = with_objects(_verified, where, namespace, topic, redis_url)
     if as_json:
         names = ("topic", "partition", "segments", "bytes", "problems")
         show_json([dict(zip(names, row, strict=True)) for row in rows])
@@ -180,7 +182,7 @@ def recover(where: str, namespace: str, url: str, take_over: bool, as_json: bool
     """
     from korvet.tier.recovery import LOST
 
-    hindrance, done = _run(_recovered, where, namespace, url, take_over, execute, is_read_only=not execute)
+    hindrance, done = with_objects(_recovered, where, namespace, url, take_over, execute, is_read_only=not execute)
     if as_json:
         show_json({"done": [one._asdict() for one in done], "lost": list(LOST)})
     else:

@@ -12,7 +12,7 @@ from korvet.pipeline.lake.maintain import MaintainConfig, MaintainResult, TableM
 from korvet.pipeline.lake.maintain import maintain as maintain_lake
 from korvet.pipeline.query_log import QueryLog
 from korvet.pipeline.replay import ReplayConfig, ReplayProgress, ReplayResult
-from korvet.pipeline.replay import replay as replay_topic
+from korvet.pipeline.replay.run import replay as replay_topic
 from korvet.pipeline.report import Report, ReportConfig, html_page
 from korvet.pipeline.report import report as make_report
 from korvet.pipeline.report import save as save_report
@@ -20,6 +20,7 @@ from korvet.pipeline.retype import RetypeConfig, RetypeResult
 from korvet.pipeline.retype import retype as retype_topic
 from korvet.pipeline.session import make_session
 from korvet.pipeline.source import KorvetDataSource
+from korvet.pipeline.status import StatusConfig, TableStatus, lake_status
 
 __all__ = [
     "ArchiveConfig",
@@ -40,13 +41,16 @@ __all__ = [
     "ReportConfig",
     "RetypeConfig",
     "RetypeResult",
+    "StatusConfig",
     "TableMaintained",
     "TablePublished",
+    "TableStatus",
     "TopicResult",
     "UnknownTopic",
     "archive_topics",
     "html_page",
     "keep_one_writer",
+    "lake_status",
     "maintain_lake",
     "make_report",
     "make_session",

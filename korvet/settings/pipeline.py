@@ -54,6 +54,8 @@ _VERBS: Final[dict[str, dict[str, Any]]] = {
         "schemas": {"type": "object", "additionalProperties": {"type": "string", "description": "a file's path"}},
     },
     "replay": {
+        "tier": _TEXT,
+        "tier-namespace": {**_TEXT, "default": "default"},
         "topic": _TEXT,
         "to": _TEXT,
         "name": _TEXT,
@@ -78,6 +80,7 @@ _VERBS: Final[dict[str, dict[str, Any]]] = {
         "format": {"enum": ["delta", "parquet"], "default": "delta"},
         "html": _TEXT,
     },
+    "status": {"topics": _NAMES},
     "retype": {"topic": _TEXT, "schema": _TEXT, "schema-registry": _TEXT},
     "maintain": {
         "topics": _NAMES,
@@ -95,6 +98,7 @@ PATHS: Final = (
     "lake",
     "archive.checkpoints",
     "archive.tier",
+    "replay.tier",
     "report.to",
     "report.html",
     "retype.schema",

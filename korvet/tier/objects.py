@@ -237,7 +237,7 @@ class Objects:
         except (AlreadyExistsError, FileExistsError):
             raise
         except (BaseError, OSError) as error:
-            raise TierAway(f"{self.name}/{path}: {_in_one_line(error)}") from None
+            raise TierAway(f"{self.name}/{path}: {in_one_line(error)}") from None
 
 
 class Directory(Objects):
@@ -346,23 +346,31 @@ def open_objects(where: str, *, is_read_only: bool = False) -> Objects:
         return Directory(Path(where), is_read_only=is_read_only)
     if where.startswith("file://"):
         return Directory(Path(where.removeprefix("file://")), is_read_only=is_read_only)
+    return Objects(open_store(where), where.rstrip("/"))
+
+
+def open_store(url: str, *, retries: int = 0) -> ObjectStore:
+    """obstore's store of a bucket and prefix, with the environment's credentials.
+
+    :param retries: how often obstore tries a request again.
+    :raises TierAway: a URL that obstore does not take.
+    """
     try:
-        store = from_url(
-            where,
+        return from_url(
+            url,
             client_options={
                 "timeout": _PUT_WITHIN,
                 "connect_timeout": _CONNECT_WITHIN,
                 # obstore does not look for this one any more if there are options.
                 "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true", "yes", "on"),
             },
-            retry_config={"max_retries": 0},
+            retry_config={"max_retries": retries},
         )
     except (BaseError, ValueError) as error:
-        raise TierAway(f"{where}: {_in_one_line(error)}") from None
-    return Objects(store, where.rstrip("/"))
+        raise TierAway(f"{url}: {in_one_line(error)}") from None
 
 
-def _in_one_line(error: BaseException) -> str:
+def in_one_line(error: BaseException) -> str:
     """What an error says: the code of a store's answer instead of its XML, and no queries, which may hold secrets."""
     text = str(error)
     code = _CODE.search(text)

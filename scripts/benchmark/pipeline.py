@@ -31,7 +31,8 @@ from pyspark.sql.functions import col, lit
 from korvet.pipeline.archive import ArchiveConfig, archive
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.lake import Lake
-from korvet.pipeline.replay import ReplayConfig, replay
+from korvet.pipeline.replay import ReplayConfig
+from korvet.pipeline.replay.run import replay
 from korvet.pipeline.session import make_session
 from scripts.benchmark import cold
 from scripts.benchmark.cold import PipelineFailed, session_settings

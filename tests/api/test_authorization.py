@@ -279,28 +279,31 @@ def test_a_taken_right_ends_a_fetch_that_waits_without_records(broker: KorvetSer
     assert (answered["error_code"], answered["records"]) == (T29, b"")
 
 
-def test_the_archives_group_takes_offsets_only_from_clients_that_may_delete_it(
+def test_the_archives_group_takes_offsets_only_of_topics_that_the_client_may_alter(
     broker: KorvetServer, secret_id: UUID
 ) -> None:
-    """READ of all groups is a common rule, and these offsets have records removed."""
-    offset = parts(committed_offset=1, committed_leader_epoch=0, committed_metadata="")
+    """READ of all groups and topics is a common rule, and these offsets have records removed."""
+    wanted = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": 0, "committed_metadata": ""}
+    topics = [{"name": name, "partitions": [wanted]} for name in (SECRET, "own")]
     # Not of all groups: then one could not tell when the front-end has read the rules.
     groups = rule(GROUP, "korvet.", READ, pattern=PatternType.PREFIXED)
-    reads = [groups, rule(TOPIC, "*", READ), rule(TRANSACTIONAL_ID, "*", WRITE)]
+    transactions, alters = rule(TRANSACTIONAL_ID, "*", WRITE), rule(TOPIC, "own", Operation.ALTER)
+    set_rules(broker, *everything())
+    created(broker.port, "own")
+    txn = producer(broker.port)
 
-    def commit(group: str) -> set[str]:
-        commit = {"group_id": group, "topics": offset[:1]}
-        plain = ask(broker.port, "offset_commit", 8, generation_id_or_member_epoch=-1, member_id="", **commit)
-        producer = {"transactional_id": "t", "producer_id": 1, "producer_epoch": 0}
-        held = ask(broker.port, "txn_offset_commit", 3, generation_id=-1, member_id="", **producer, **commit)
-        return {plain["topics"][0]["partitions"][0]["error_code"]} | (
-            {held["topics"][0]["partitions"][0]["error_code"]} & {G30}
-        )
+    def commit(group: str) -> list[list[str]]:
+        fields = {"group_id": group, "topics": topics, "member_id": "", "generation_id_or_member_epoch": -1}
+        plain = ask(broker.port, "offset_commit", 8, **fields)
+        held = txn.commit_offsets(group, {(SECRET, 0): 1, ("own", 0): 1})
+        return [[topic["partitions"][0]["error_code"] for topic in plain["topics"]], held]
 
-    set_rules(broker, *reads)
-    assert commit("korvet.archive") == {G30} and commit("korvet.archive2") == {"NONE"}
-    set_rules(broker, *reads, rule(GROUP, "korvet.archive", Operation.DELETE))
-    assert commit("korvet.archive") == {"NONE"}
+    set_rules(broker, groups, transactions, rule(TOPIC, "*", READ), alters)
+    assert commit("korvet.archive") == [[T29, "NONE"]] * 2
+    assert commit("korvet.archive2") == [["NONE", "NONE"]] * 2
+    # ALTER is not READ.
+    set_rules(broker, groups, transactions, alters)
+    assert commit("korvet.archive") == [[T29, T29]] * 2
 
 
 def test_a_refused_request_is_no_change_in_the_audit_log(broker: KorvetServer, secret_id: UUID) -> None:

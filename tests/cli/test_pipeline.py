@@ -88,7 +88,7 @@ def test_each_verb_has_its_own_table(given: Given, config: Path) -> None:
     assert (report["to"], report["since"]) == ("s3a://figures/lags", datetime(2026, 1, 31, 11, tzinfo=UTC))
 
 
-@pytest.mark.parametrize("verb", ["archive", "replay", "report", "retype", "maintain", "iceberg"])
+@pytest.mark.parametrize("verb", ["archive", "replay", "report", "status", "retype", "maintain", "iceberg"])
 def test_each_setting_of_the_file_is_one_of_the_verb(verb: str) -> None:
     names = {setting.replace("-", "_") for setting in PIPELINE["properties"][verb]["properties"]}
     assert names <= {parameter.name for parameter in pipeline.commands[verb].params}

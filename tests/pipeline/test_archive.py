@@ -17,6 +17,7 @@ from korvet.pipeline.archive import ArchiveConfig, batch, run
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError, UnknownTopic
 from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS
+from korvet.pipeline.plan.layout import LAKE_TABLES
 from korvet.pipeline.plan.losses import Loss
 from korvet.pipeline.source.frame import read_ranges
 from korvet.pipeline.source.ranges import OffsetRange
@@ -224,22 +225,22 @@ def test_topics_whose_setting_asks_for_tables_are_found_and_get_these(
     topics = run._Topics(config)
     with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
         for number in range(5):
-            admin.create_topic(f"asks-{number}", 1, {run.LAKE_TABLES: "typed, raw"} if number % 2 else {})
+            admin.create_topic(f"asks-{number}", 1, {LAKE_TABLES: "typed, raw"} if number % 2 else {})
         off = replace(config, schema_registry=None)
         assert topics.new(admin) == [("asks-1", config), ("asks-3", config)]
-        admin.create_topic("asks-5", 1, {run.LAKE_TABLES: "raw,latest"})
+        admin.create_topic("asks-5", 1, {LAKE_TABLES: "raw,latest"})
         # A look takes some of the others, in turns.
         found = [each for _ in range(len(admin.topic_names())) for each in topics.new(admin)]
         assert found == [("asks-5", replace(off, schemas={"asks-5": ""}, table="latest"))]
         with pytest.raises(PipelineError, match="raw, typed, latest"):
-            admin.create_topic("asks-6", 1, {run.LAKE_TABLES: "cooked"})
+            admin.create_topic("asks-6", 1, {LAKE_TABLES: "cooked"})
 
 
 def test_archive_without_topics_keeps_the_tables_that_settings_ask_for(scene: Scene) -> None:
     plain = Scene(scene.spark, scene.bootstrap, f"{scene.topic}.plain", scene.directory)
     schema = {"korvet.value.schema": schema_of(n={"type": "integer"})}
-    scene.create(1, **{run.LAKE_TABLES: "raw,typed,latest", **schema})
-    plain.create(1, **{run.LAKE_TABLES: "raw", **schema})
+    scene.create(1, **{LAKE_TABLES: "raw,typed,latest", **schema})
+    plain.create(1, **{LAKE_TABLES: "raw", **schema})
     for each in (scene, plain):
         each.produce([b'{"n": 1}'])
     names = {scene.topic, plain.topic}

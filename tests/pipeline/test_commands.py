@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from korvet.cli import run
+from korvet.pipeline.lake.java import newest_snapshot
 from tests.support.broker import KorvetServer
 from tests.support.delta import delta_rows
 from tests.support.ports import free_port
@@ -83,6 +84,13 @@ def test_verbs_work_one_after_the_other(
     (batch,) = [line for line in log_lines(err) if line["event"] == "archived a batch"]
     assert (batch["topic"], batch["records"], batch["behind"]) == (topic, 20, 0)
     assert len(delta_rows(spark, f"{lake}/{topic}/raw")) == 20
+
+    code, out, err = korvet("status", "--lake", lake)
+    assert code == 0, err
+    shown = out.splitlines()[1].split()
+    snapshot = newest_snapshot(spark, f"{lake}/{topic}/raw")
+    size = [str(figure) for figure in (snapshot.sizeInBytes(), snapshot.numOfFiles())]
+    assert (shown[:3], shown[-2:]) == ([topic, "raw", "0"], size)
 
     code, out, err = korvet("maintain", "--lake", lake, "--json")
     assert code == 0, err

@@ -20,7 +20,8 @@ from korvet.pipeline.archive import ArchiveConfig, archive, batch, reading
 from korvet.pipeline.errors import ProcessDied
 from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import Lake
-from korvet.pipeline.replay import ReplayConfig, replay, task
+from korvet.pipeline.replay import ReplayConfig, task
+from korvet.pipeline.replay.run import replay
 from tests.pipeline.dying import die, dying_run
 from tests.pipeline.replaying import numbered, read_topic, record, write
 from tests.pipeline.sourcing import create, produce
@@ -224,7 +225,7 @@ def test_failed_topic_is_tried_again_and_reported_while_others_go_on(
     assert archived(spark, lake, "dead-kept") == VALUES
     alarms = [each for each in logs if each["log_level"] == "critical"]
     assert [each["topic"] for each in alarms] == ["dead-kept"]
-    assert re.match(r"alarm: Redis keeps all records of this topic until an archive goes on", alarms[0]["event"])
+    assert re.match(r"alarm: the broker keeps this topic until an archive goes on", alarms[0]["event"])
 
 
 def test_many_topics_have_as_many_processes_as_one(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:

@@ -23,9 +23,10 @@ from korvet.pipeline.lake import Lake
 from korvet.pipeline.plan import judged
 from korvet.pipeline.plan.judged import File, Judged, row_bytes, statistics, statistics_of_files
 from korvet.pipeline.plan.positions import Topic
-from korvet.pipeline.replay import ReplayConfig, ReplayProgress, carrying, planning, replay, target
+from korvet.pipeline.replay import ReplayConfig, ReplayProgress, carrying, planning, target
 from korvet.pipeline.replay.handing import by_partition
 from korvet.pipeline.replay.judging import judge, listed
+from korvet.pipeline.replay.run import replay
 from korvet.pipeline.replay.table import after_positions, chosen, open_table, read
 from korvet.pipeline.reported import ARCHIVE_GROUP
 from korvet.pipeline.session import session_like

@@ -16,9 +16,10 @@ from structlog.testing import capture_logs
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.plan.judged import File, Judged, statistics_of_files
-from korvet.pipeline.replay import ReplayConfig, ReplayProgress, handing, planning, replay
+from korvet.pipeline.replay import ReplayConfig, ReplayProgress, handing, planning
 from korvet.pipeline.replay.handing import Batches, by_partition
 from korvet.pipeline.replay.planning import find, plan
+from korvet.pipeline.replay.run import replay
 from korvet.pipeline.replay.sending import Sender, TakenOver
 from tests.pipeline.replaying import numbered, read_topic, record, write
 from tests.support.broker import KorvetServer

@@ -98,15 +98,14 @@ async def test_local_limits_without_segments_remove_nothing(one: Front) -> None:
     assert await _starts(one, partition) == (0, 0)
 
 
-@pytest.mark.parametrize(("archived", "starts"), [(None, (0, 0)), (3, (0, 3)), (8, (0, 6))])
-async def test_local_limits_keep_what_is_not_archived(
-    one: Front, archived: int | None, starts: tuple[int, int]
-) -> None:
-    partition = await _sealed(one)
+@pytest.mark.parametrize("archived", [None, 3, 8])
+async def test_unarchived_records_stay_in_segments_alone(one: Front, archived: int | None) -> None:
+    partition = await _sealed(one, local_start=2)
     committed = None if archived is None else Offset(archived, 0, partition.topic.id, "")
-    limits = Retention(ms=-1, bytes=-1, keeps_unarchived=True, local_ms=0, local_bytes=0)
+    limits = Retention(ms=0, bytes=-1, keeps_unarchived=True, local_ms=0, local_bytes=0)
     await enforce(one.log, partition, limits, 999, committed)
-    assert await _starts(one, partition) == starts
+    start = archived or 0
+    assert await _starts(one, partition) == (start, max(start, 6))
 
 
 async def test_redis_keeps_nothing_that_segments_hold_while_memory_is_short(

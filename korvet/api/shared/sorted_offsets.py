@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 
 from korvet.api.shared.context import Context
 from korvet.api.shared.loop_turns import SLICE
-from korvet.api.shared.needs import DELETE, GROUP, READ, TOPIC, denied_names
+from korvet.api.shared.needs import ALTER, READ, TOPIC, denied_names
 from korvet.codes import (
     COORDINATOR_NOT_AVAILABLE,
     OFFSET_METADATA_TOO_LARGE,
@@ -23,17 +23,6 @@ from korvet.wire.writer import Fields
 Commit = requests.OffsetCommitRequest | requests.TxnOffsetCommitRequest
 Entries = dict[str, list[dict[str, int]]]
 """Topic -> partitions of the answer, each with its code."""
-
-
-def may_commit(rights: Rights, group_id: str) -> bool:
-    """True if a client may commit offsets of a group.
-
-    The archive's offsets cause the removal of records (``korvet.retention=archived``), so they need DELETE of its group
-    in addition to Kafka's READ. A rule for all groups often gives READ.
-    """
-    if not rights.allows(READ, GROUP, group_id):
-        return False
-    return group_id != ARCHIVE_GROUP or rights.allows(DELETE, GROUP, group_id)
 
 
 class SortedOffsets:
@@ -98,9 +87,16 @@ async def sort_offsets(ctx: Context, request: Commit, topics: Mapping[str, Topic
 
 
 async def _denied(ctx: Context, rights: Rights, request: Commit) -> Set[str]:
-    """The topics that the client may not read."""
-    names = (wanted.name for wanted in request.topics)
-    return await ctx.frontend.turns.result(denied_names(ctx, rights, READ, TOPIC, names))
+    """The topics that the client may not read.
+
+    The archive's offsets cause the removal of records (``korvet.retention=archived``), so they need ALTER of the topic,
+    too. A rule for all groups often gives READ.
+    """
+    names = [wanted.name for wanted in request.topics]
+    denied = await ctx.frontend.turns.result(denied_names(ctx, rights, READ, TOPIC, names))
+    if request.group_id != ARCHIVE_GROUP:
+        return denied
+    return denied | await ctx.frontend.turns.result(denied_names(ctx, rights, ALTER, TOPIC, names))
 
 
 def refused_offsets(request: Commit, code: int) -> Fields:

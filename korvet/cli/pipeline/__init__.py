@@ -11,6 +11,7 @@ from korvet.cli.pipeline.maintain import maintain
 from korvet.cli.pipeline.replay import replay
 from korvet.cli.pipeline.report import report
 from korvet.cli.pipeline.retype import retype
+from korvet.cli.pipeline.status import status
 
 
 @click.group()
@@ -21,5 +22,5 @@ def pipeline() -> None:
     """
 
 
-for command in (archive, replay, report, retype, maintain, iceberg, job):
+for command in (archive, replay, report, status, retype, maintain, iceberg, job):
     pipeline.add_command(command)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final, cast
@@ -28,11 +28,11 @@ class Common:
     """
 
     bootstrap_server: str
-    spark: Mapping[str, str]
     client: Mapping[str, str] = field(repr=False)
-    master: str | None
     log_format: str
     debug: bool
+    spark: Mapping[str, str] = field(default_factory=dict)
+    master: str | None = None
 
 
 def read_file(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
@@ -91,13 +91,7 @@ def metrics_port(function: Function) -> Function:
 def common(function: Function) -> Function:
     """The flags of all verbs; hands over ``common``."""
 
-    @cluster_options
-    @pairs(
-        "-X",
-        table="kafka",
-        form="NAME=VALUE",
-        help_text="A Kafka client's setting by its Java name, e.g. security.protocol=SSL. May be given again.",
-    )
+    @without_spark
     @pairs(
         "--conf",
         table="spark",
@@ -105,6 +99,23 @@ def common(function: Function) -> Function:
         help_text="A setting of Spark, e.g. spark.driver.memory=4g. May be given again.",
     )
     @click.option("--master", metavar="URL", help="A Spark master.  [default: this machine, or spark-submit's]")
+    @wraps(function)
+    def with_spark(*args: Any, common: Common, spark: dict[str, str], master: str | None, **others: Any) -> Any:
+        return function(*args, common=replace(common, spark=spark, master=master), **others)
+
+    return cast("Function", with_spark)
+
+
+def without_spark(function: Function) -> Function:
+    """The flags of verbs that start no Spark; hands over ``common``."""
+
+    @cluster_options
+    @pairs(
+        "-X",
+        table="kafka",
+        form="NAME=VALUE",
+        help_text="A Kafka client's setting by its Java name, e.g. security.protocol=SSL. May be given again.",
+    )
     @click.option(
         "--config",
         is_eager=True,
@@ -125,17 +136,13 @@ def common(function: Function) -> Function:
         *args: Any,
         cluster: Cluster,
         kafka: dict[str, str],
-        spark: dict[str, str],
-        master: str | None,
         log_format: str | None,
         debug: bool,
         **others: Any,
     ) -> Any:
         options = Common(
             bootstrap_server=cluster.bootstrap,
-            spark=spark,
             client={**cluster.settings, **kafka},
-            master=master,
             log_format=log_format or ("text" if sys.stderr.isatty() else "json"),
             debug=debug,
         )

@@ -1,16 +1,19 @@
-"""``korvet pipeline replay``: archived records into a topic."""
+"""``korvet pipeline replay``: sealed or archived records into a topic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from korvet.cli.ground.options import Function, as_json
 from korvet.cli.ground.output import show_json
 from korvet.cli.ground.times import Time
-from korvet.cli.pipeline.options import Common, common, lake
+from korvet.cli.pipeline.options import Common, common
+
+if TYPE_CHECKING:
+    from korvet.pipeline.replay.config import ReplayConfig, ReplayResult
 
 _WORK_IS_LEFT = 130
 
@@ -35,8 +38,16 @@ def _offsets(flag: str, help_text: str) -> Callable[[Function], Function]:
 
 
 @click.command()
-@lake
-@click.option("--topic", required=True, metavar="NAME", help="The archived topic.")
+@click.option("--tier", metavar="DIR|URL", help="The tier of the topic: its segments are copied.")
+@click.option(
+    "--tier-namespace", default="default", show_default=True, metavar="NAME", help="The topic's namespace in the tier."
+)
+@click.option(
+    "--lake",
+    metavar="DIR|URL",
+    help="Without --tier, the directory of the Delta tables: rows become records, on Spark.",
+)
+@click.option("--topic", required=True, metavar="NAME", help="The sealed or archived topic.")
 @click.option("--to", metavar="NAME", help="The topic that gets the records.  [default: the one of the same name]")
 @click.option(
     "--partition",
@@ -52,41 +63,66 @@ def _offsets(flag: str, help_text: str) -> Callable[[Function], Function]:
 @click.option("--to-time", type=Time(), metavar="TIME|24h", help="Records before this time.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="The most records a second.")
 @click.option(
-    "--name", metavar="NAME", help="The replay's name, by which it goes on.  [default: from table, range and target]"
+    "--name", metavar="NAME", help="The replay's name, by which it goes on.  [default: from source, range and target]"
 )
-@click.option("--version", type=click.IntRange(0), metavar="N", help="The table's version.  [default: the newest]")
+@click.option(
+    "--version", type=click.IntRange(0), metavar="N", help="The version of the lake's table.  [default: the newest]"
+)
 @click.option("--create", is_flag=True, help="Create the topic if it is missing.")
-@click.option("--into-archived", is_flag=True, help="Allow a replay to the topic whose archive it reads.")
+@click.option("--into-archived", is_flag=True, help="Allow a replay to the very topic that was sealed or archived.")
 @as_json
 @common
 def replay(common: Common, partitions: tuple[int, ...], as_json: bool, **others: Any) -> None:
-    """Write archived records to a topic, each once and in order, whatever is killed meanwhile.
+    """Write sealed or archived records to a topic, each once and in order, whatever is killed meanwhile.
 
-    The same command goes on where it was. Ctrl-C ends it after the running transactions.
+    The same command goes on where it was. Ctrl-C ends it after the running transactions. With --tier batches are copied
+    byte for byte, without Spark.
 
     \b
-    Example:  korvet pipeline replay --lake lake --topic orders --to orders-again --create
+    Example:  korvet pipeline replay --tier s3://bucket/prefix --topic orders --to orders-again --create
     """
-    from korvet.cli.pipeline.progress import log_to_stderr, replay_progress
-    from korvet.cli.pipeline.running import spark_session, stoppable
+    from korvet.cli.pipeline.progress import log_to_stderr
+    from korvet.pipeline.replay.config import ReplayConfig
 
     log_to_stderr(common)
-    with spark_session(common, "replay") as spark:
-        from korvet.pipeline.replay import ReplayConfig
-        from korvet.pipeline.replay import replay as run
-
-        config = ReplayConfig(
-            bootstrap_servers=common.bootstrap_server, partitions=partitions or None, client=common.client, **others
-        )
-        with stoppable() as stop, replay_progress(common) as progress:
-            result = run(spark, config, stop=stop, progress=progress)
+    if others["tier"] is not None:
+        # It may come from a config file, where all verbs have it.
+        others["lake"] = None
+    config = ReplayConfig(
+        bootstrap_servers=common.bootstrap_server, partitions=partitions or None, client=common.client, **others
+    )
+    result = _from_lake(common, config) if config.tier is None else _from_tier(common, config.tier, config)
     if as_json:
         show_json({name: getattr(result, name) for name in result.__slots__})
     else:
+        what = f"{result.records} records" if result.version is None else f"{result.records} of {result.total} records"
+        version = "" if result.version is None else f", from version {result.version}"
         left = "" if result.complete else "; the same command goes on"
-        click.echo(
-            f"replay {result.name}: {result.records} of {result.total} records to topic {result.target} "
-            f"in {result.seconds:.1f} s, from version {result.version}{left}"
-        )
+        click.echo(f"replay {result.name}: {what} to topic {result.target} in {result.seconds:.1f} s{version}{left}")
     if not result.complete:
         raise click.exceptions.Exit(_WORK_IS_LEFT)
+
+
+def _from_tier(common: Common, tier: str, config: ReplayConfig) -> ReplayResult:
+    from korvet.cli.kafka.client import Client
+    from korvet.cli.kafka.security import client_security
+    from korvet.cli.pipeline.progress import replay_progress
+    from korvet.cli.pipeline.running import stoppable
+    from korvet.cli.replay.run import replay_segments
+
+    security = client_security(config.client)
+    with stoppable() as stop, replay_progress(common) as progress:
+        return replay_segments(
+            lambda: Client(config.bootstrap_servers, security), tier, config, stop=stop, progress=progress
+        )
+
+
+def _from_lake(common: Common, config: ReplayConfig) -> ReplayResult:
+    from korvet.cli.pipeline.progress import replay_progress
+    from korvet.cli.pipeline.running import spark_session, stoppable
+
+    with spark_session(common, "replay") as spark:
+        from korvet.pipeline.replay.run import replay as run
+
+        with stoppable() as stop, replay_progress(common) as progress:
+            return run(spark, config, stop=stop, progress=progress)

@@ -30,7 +30,7 @@ from korvet.pipeline.lake.latest import LatestTable
 from korvet.pipeline.lake.proofs import is_archived, keep_proven
 from korvet.pipeline.lake.table import Table
 from korvet.pipeline.plan.batch import Batch, Ends, capped, planned, position
-from korvet.pipeline.plan.history import REMEDY, DataLost, describe, describe_trimmed, skipped
+from korvet.pipeline.plan.history import REMEDY, DataLost, describe, describe_trimmed, other_topic, skipped
 from korvet.pipeline.plan.losses import Loss, UnreadableRange
 from korvet.pipeline.plan.proofs import Proven
 from korvet.pipeline.reported import report
@@ -335,14 +335,6 @@ class TopicWriter:
             rows_per_s=rows / max(seconds, 1e-3),
             behind=batch.behind(ends),
         )
-
-
-def other_topic(name: str) -> PipelineError:
-    """The error for a topic that was deleted and created again."""
-    return PipelineError(
-        f"topic {name}: it was deleted and created anew, and the lake has the records of the old one; archive it to "
-        "another lake, or move the old one's tables away"
-    )
 
 
 def _date() -> Column:

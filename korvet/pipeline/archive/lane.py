@@ -82,7 +82,7 @@ class Lane:
         log.error("archive failed", topic=self.topic, reason=str(error), **again)
         if self.archive.is_kept and error is not self.archive.typed_error:
             log.critical(
-                "alarm: Redis keeps all records of this topic until an archive goes on (korvet.retention=archived)",
+                "alarm: the broker keeps this topic until an archive goes on (korvet.retention=archived)",
                 topic=self.topic,
             )
 

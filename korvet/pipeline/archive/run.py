@@ -26,9 +26,8 @@ from korvet.pipeline.archive.upkeep import Upkeep
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
+from korvet.pipeline.plan.layout import LAKE_TABLES
 
-LAKE_TABLES: Final = "korvet.lake.tables"
-"""The setting of a topic with the tables that it asks for."""
 _LOOKED_AT: Final = 500
 _NEW_TOPICS_EVERY_S: Final = 30.0
 # A group's offsets expire if no client commits: by default after a week, and hardly sooner than this.

@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 from pyspark.sql import SparkSession
 
-from korvet.pipeline.archive.batch import Tables, TopicWriter, other_topic
+from korvet.pipeline.archive.batch import Tables, TopicWriter
 from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress, TopicResult
 from korvet.pipeline.broker import Broker, Position, Topic
 from korvet.pipeline.client_settings import client_settings
@@ -18,7 +18,7 @@ from korvet.pipeline.failures import SPARK_ERRORS
 from korvet.pipeline.lake import RAW_COLUMNS, Lake
 from korvet.pipeline.lake.table import Table, write_failure
 from korvet.pipeline.plan.batch import Ends
-from korvet.pipeline.plan.history import REMEDY, DataLost, describe, describe_trimmed, moved, trimmed
+from korvet.pipeline.plan.history import REMEDY, DataLost, describe, describe_trimmed, moved, other_topic, trimmed
 from korvet.pipeline.plan.losses import LossKind
 from korvet.pipeline.plan.proofs import Proven
 from korvet.pipeline.source import history

@@ -2,5 +2,5 @@
 
 from korvet.pipeline.lake.layout import ARCHIVED as ARCHIVED
 from korvet.pipeline.lake.layout import RAW_COLUMNS as RAW_COLUMNS
-from korvet.pipeline.lake.layout import Lake as Lake
 from korvet.pipeline.lake.proofs import read_proven as read_proven
+from korvet.pipeline.plan.layout import Lake as Lake

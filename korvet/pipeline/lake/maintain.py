@@ -21,10 +21,11 @@ from pyspark.sql import functions as F
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import SPARK_ERRORS, failure
 from korvet.pipeline.lake import files
-from korvet.pipeline.lake.layout import ARCHIVED, Lake
+from korvet.pipeline.lake.layout import ARCHIVED
 from korvet.pipeline.lake.log_store import keep_one_writer
 from korvet.pipeline.lake.proofs import is_archived, keep_proven, latest_version
 from korvet.pipeline.lake.table import COMPRESSION, CONFLICTS
+from korvet.pipeline.plan.layout import Lake
 from korvet.pipeline.plan.proofs import Unproven
 from korvet.pipeline.session import session_like
 

@@ -22,6 +22,14 @@ class DataLost(PipelineError):
     """Records are gone before they were archived, or other records have taken the offsets of archived ones."""
 
 
+def other_topic(name: str) -> PipelineError:
+    """The error for a topic that was deleted and created again."""
+    return PipelineError(
+        f"topic {name}: it was deleted and created anew, and the lake has the records of the old one; archive it to "
+        "another lake, or move the old one's tables away"
+    )
+
+
 def compared(proven: Proven, ends: Mapping[int, Position]) -> tuple[dict[int, int], dict[int, Position]]:
     """The partitions that end below the archived offset, with their end, and those with a leader epoch to check.
 

@@ -6,8 +6,9 @@ commits up to the version that it restored.
 
 Delta deletes commits after 30 days. So if nobody writes to a table, its proof is kept as the table's `PROPERTY`
 too, which every snapshot has. It counts while the last transaction that it names is the table's last one; transactions
-are in every snapshot, too. A RESTORE takes it back with the rows. It cannot be set in a commit with rows, so that each
-batch would need a second commit. Without either the proof is unknown, and never guessed from rows: these may have
+are in every snapshot, too. A RESTORE takes properties back with the rows, but neither transactions nor metadata of
+domains, so these could not lead to a proof. A property cannot be set in a commit with rows, so that each batch would
+need a second commit. Without either the proof is unknown, and never guessed from rows: these may have
 expired, and say nothing of a place where an archive began at the end.
 """
 

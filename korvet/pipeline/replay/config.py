@@ -1,4 +1,4 @@
-"""The configuration of a replay, its progress and its result."""
+"""The configuration of a replay, the note of its position, its progress and its result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -14,32 +14,38 @@ from korvet.pipeline.errors import PipelineError
 
 Offsets = int | Mapping[int, int]
 """One offset for all partitions, or an offset for each named partition."""
+GROUP_PREFIX: Final = "korvet-replay-"
+"""Of the group of a replay, whose offsets are its positions."""
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayConfig:
-    """The rows to replay, the topic that gets them, and the rate.
+    """The records to replay, the topic that gets them, and the rate.
 
     :param bootstrap_servers: the brokers that get the records.
-    :param lake: the lake's location; the rows come from its raw table of ``topic``.
+    :param tier: a tier's directory or URL, whose segments of ``topic`` are copied; ``tier_namespace`` is the topic's.
+    :param lake: else, a lake's location; the rows come from its raw table of ``topic``.
     :param to: the topic that gets the records; None means the topic of the same name.
     :param partitions: only these partitions; none means all.
     :param from_offset: the first offset in the source; ``to_offset``: the first offset past the range.
-    :param from_time: records of this time or later; ``to_time``: records before it. Both have a time zone.
+    :param from_time: records of this time or later; ``to_time``: records before it. Both have a time zone. Of a tier
+    it is the range of offsets between the first record of the one time or later and the first one of the other.
     :param rate: records/s at most, over all partitions.
     :param name: the name under which the replay can be resumed. The default is derived from the table, the range and
     the target, so that the same command resumes it.
     :param version: the table's version; the default is the newest at the first start, also for a restart.
     :param create: create the topic if it is missing.
-    :param into_archived: allow the archived topic itself as the target; the lake then gets the records twice.
+    :param into_archived: allow the archived topic itself as the target; lake or tier then get the records twice.
     :param client: Kafka client settings by the Java client's names.
     :raises PipelineError: if a value is not valid.
     """
 
     bootstrap_servers: str
-    lake: str
     topic: str
+    tier: str | None = None
+    tier_namespace: str = "default"
+    lake: str | None = None
     to: str | None = None
     partitions: tuple[int, ...] | None = None
     from_offset: Offsets | None = None
@@ -54,6 +60,8 @@ class ReplayConfig:
     client: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        if (self.tier is None) == (self.lake is None):
+            raise PipelineError("give a tier, or a lake: one of them holds the records to replay")
         if self.rate is not None and not self.rate > 0:
             raise PipelineError(f"rate {self.rate}: a number of records/s above 0 is needed; leave it out for no limit")
         if self.name is not None and not _NAME.fullmatch(self.name):
@@ -72,10 +80,13 @@ class ReplayConfig:
         bounds = (self.partitions, self.from_offset, self.to_offset, self.from_time, self.to_time)
         return all(bound is None for bound in bounds)
 
-    def digest(self, table_id: str) -> str:
-        """Twelve characters, equal for the same rows to the same topic."""
+    def digest(self, source_id: str) -> str:
+        """Twelve characters, equal for the same records to the same topic.
+
+        :param source_id: the table's id, or the id of the tier's topic.
+        """
         parts = [
-            table_id,
+            source_id,
             self.target,
             sorted(set(self.partitions)) if self.partitions is not None else None,
             _written(self.from_offset),
@@ -91,8 +102,40 @@ def _written(offsets: Offsets | None) -> int | list[tuple[int, int]] | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """The metadata of a position, which is an offset in the source, committed for a partition of the target.
+
+    :param job: the digest of source, range and target.
+    :param topic_id: of the target: records in a deleted topic do not count.
+    :param records: records of this partition that all runs have written so far.
+    :param version: the table's version.
+    :param run: the run that wrote this; later runs have greater names, and so has a run's next job.
+    """
+
+    job: str
+    topic_id: str
+    records: int
+    version: int = -1
+    run: str = ""
+
+    def to_json(self) -> str:
+        return json.dumps({"korvet.replay": asdict(self)}, separators=(",", ":"))
+
+    @classmethod
+    def of(cls, metadata: str) -> Note | None:
+        """The note in the metadata of a committed offset; None if there is none."""
+        try:
+            return cls(**json.loads(metadata)["korvet.replay"])
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayProgress:
-    """Progress: of ``total`` records, ``records`` are in the topic, with the records of former runs."""
+    """Progress: of ``total`` records, ``records`` are in the topic, with the records of former runs.
+
+    With a tier both are offsets, of which some have no records.
+    """
 
     name: str
     records: int
@@ -104,14 +147,14 @@ class ReplayProgress:
 class ReplayResult:
     """The outcome of a run.
 
-    :param version: the table's version that the run read.
-    :param records: records that this run wrote; ``total``: records of the range.
+    :param version: the table's version that the run read; None with a tier.
+    :param records: records that this run wrote; ``total``: records of the range, or its offsets with a tier.
     :param complete: all of the range is in the topic; else the same command continues.
     """
 
     name: str
     target: str
-    version: int
+    version: int | None
     records: int
     total: int
     complete: bool

@@ -76,6 +76,8 @@ def find(batches: Batches, config: ReplayConfig, broker: Broker, settings: Mappi
 
     :raises PipelineError:
     """
+    if config.lake is None:
+        raise PipelineError("a tier is replayed by the command `korvet pipeline replay`, without Spark; give a lake")
     table = open_table(batches.session, Lake(config.lake).raw(config.topic), config.topic)
     refuse_loop(broker, config)
     digest = config.digest(table.id)

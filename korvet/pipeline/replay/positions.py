@@ -6,40 +6,19 @@ identifies the replay.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from korvet.pipeline.broker import TIMEOUT_S, close_consumer, explained
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
+from korvet.pipeline.replay.config import GROUP_PREFIX as GROUP_PREFIX
+from korvet.pipeline.replay.config import Note as Note
 
-GROUP_PREFIX: Final = "korvet-replay-"
 _PAUSE_S: Final = 0.25
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """The metadata of a position.
-
-    :param job: the digest of table, range and target.
-    :param version: the table's version.
-    :param topic_id: of the target: records in a deleted topic do not count.
-    :param run: the run that wrote this; later runs have greater names, and so has a run's next job.
-    :param records: records of this partition that all runs have written so far.
-    """
-
-    job: str
-    version: int
-    topic_id: str
-    run: str
-    records: int
-
-    def to_json(self) -> str:
-        return json.dumps({"korvet.replay": asdict(self)}, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +80,10 @@ class Positions:
         return {number: progress for number, progress in all_progress.items() if progress.note.topic_id == topic_id}
 
     def _progress(self, found: TopicPartition) -> Progress:
-        try:
-            note = Note(**json.loads(found.metadata or "")["korvet.replay"])
-        except (ValueError, KeyError, TypeError):
+        note = Note.of(found.metadata or "")
+        if note is None:
             raise PipelineError(
                 f"group {self._group} is not a replay's: its offset of {found.topic}-{found.partition} has no note of "
                 "a replay; choose another name"
-            ) from None
+            )
         return Progress(offset=found.offset, note=note)

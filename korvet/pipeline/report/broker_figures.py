@@ -1,4 +1,4 @@
-"""A report's figures from the broker: the groups' lags, and records that Redis keeps for an archive."""
+"""A report's figures from the broker: the groups' lags, and records that the broker keeps for an archive."""
 
 from __future__ import annotations
 

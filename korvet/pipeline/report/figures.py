@@ -57,7 +57,7 @@ class UnreadableGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unarchived:
-    """A topic with an apparently stopped archive, while Redis keeps its records: ``offsets`` wait for it."""
+    """A topic with an apparently stopped archive, while the broker keeps its records: ``offsets`` wait for it."""
 
     topic: str
     offsets: int
@@ -65,7 +65,7 @@ class Unarchived:
     def __str__(self) -> str:
         return (
             f"topic {self.topic}: its archive seems to have stopped: {self.offsets:,} offsets older than ten minutes "
-            "are not archived, and Redis keeps them (korvet.retention=archived); start 'korvet pipeline archive'"
+            "are not archived, and the broker keeps them (korvet.retention=archived); start 'korvet pipeline archive'"
         )
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.lake.layout import Lake
+from korvet.pipeline.plan.layout import Lake
 from korvet.pipeline.report.archived import archived_topics, days, intervals, losses
 from korvet.pipeline.report.broker_figures import lags, unarchived
 from korvet.pipeline.report.figures import Lag, Report, ReportConfig, Unarchived, UnreadableGroup

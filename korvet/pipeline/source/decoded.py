@@ -6,36 +6,15 @@ own reader decides (`korvet.pipeline.source.fetch`).
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable
 from typing import Final
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 
 from korvet.pipeline.source.rows import Columns, Header
-from korvet.tier.segment import Aborted
 from korvet.wire.batch import CODEC_MASK, CONTROL, HEADER_BYTES, LOG_APPEND_TIME, Batch
 from korvet.wire.records import UndecodableRecords, decompressed, java_long, read_varint
 
 _LONGS: Final = range(-(1 << 63), 1 << 63)
-
-
-class Committed:
-    """Which batches a reader of committed records leaves out, by the aborted transactions of a segment."""
-
-    def __init__(self, aborted: Iterable[Aborted]) -> None:
-        self._aborted: dict[int, list[Aborted]] = {}
-        for one in sorted(aborted, key=lambda one: one.first_offset):
-            self._aborted.setdefault(one.producer_id, []).append(one)
-
-    def has(self, batch: Batch) -> bool:
-        """False if the batch is of an aborted transaction."""
-        if not batch.is_transactional:
-            return True
-        those = self._aborted.get(batch.producer_id, ())
-        # A producer has one transaction at a time.
-        at = bisect_right(those, batch.base_offset, key=lambda one: one.first_offset)
-        return not at or those[at - 1].last_offset < batch.base_offset
 
 
 def decode(batch: Batch, data: bytes | memoryview, start: int, end: int, into: Columns, *, headers: bool) -> int:

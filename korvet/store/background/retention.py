@@ -3,7 +3,7 @@
 korvet's unit is the batch. By age, it removes all batches before the first with a young enough largest timestamp. A
 batch without timestamps has the age of its append (LogSegment.largestTimestamp takes the file's time). By size, it
 removes the oldest batches as long as ``retention.bytes`` are left. With ``korvet.retention=archived`` unarchived
-records stay.
+records stay; those of a topic in the tier leave Redis all the same once segments hold them.
 
 Trimming is repeatable, so any front-end may do it at any time.
 
@@ -115,18 +115,19 @@ async def enforce(
     if meta is None:
         return
     most = archived_end(meta, archived) if limits.keeps_unarchived else meta.end
-    if meta.start >= most:
-        return
-    keep_from = min(most, await _kept_from(log, partition, meta, limits, now_ms))
+    keep_from = meta.start
+    if keep_from < most:
+        keep_from = min(most, await _kept_from(log, partition, meta, limits, now_ms))
     if keep_from > meta.start:
         # Another history may have begun meanwhile, in which this offset means nothing.
         await log.trim(partition, keep_from, meta.epoch)
     if meta.local_start < meta.tier_end:
+        # An archive reads what it lacks from segments, so Redis does not wait for it.
         local_from = meta.tier_end
         if not is_short and not log.reserve.is_used_up(partition.keys.log):
             local_from = min(local_from, await local_from_of(log, partition, meta, limits, now_ms))
-        if min(most, local_from) > max(meta.local_start, keep_from):
-            await tier.trim(log, partition, min(most, local_from), meta.epoch)
+        if local_from > max(meta.local_start, keep_from):
+            await tier.trim(log, partition, local_from, meta.epoch)
 
 
 async def local_from_of(log: Log, partition: Partition, meta: Meta, limits: Retention, now_ms: int) -> int:

@@ -22,7 +22,8 @@ from rich.table import Table
 
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.replay import ReplayConfig, replay
+from korvet.pipeline.replay import ReplayConfig
+from korvet.pipeline.replay.run import replay
 from scripts.chaosrun.pipeline.archive import spark_jars
 from tests.pipeline.replaying import BEGIN_MS, record
 from tests.support.broker import KorvetServer, running_broker

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from korvet.pipeline.replay import replay, task
+from korvet.pipeline.replay import task
+from korvet.pipeline.replay.run import replay
 from korvet.pipeline.session import make_session
 from scripts.chaosrun.pipeline import replay_tasks
 from scripts.chaosrun.pipeline.replay import TOPIC, Order

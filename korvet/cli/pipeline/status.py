@@ -1,0 +1,69 @@
+"""``korvet pipeline status``: how fresh the lake's tables are, without Spark."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from korvet.cli.ground.options import as_json
+from korvet.cli.ground.output import say_error, show_json, show_table
+from korvet.cli.pipeline.options import Common, lake, without_spark
+from korvet.unknown import known
+
+_FAILED = 1
+
+
+@click.command()
+@lake
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic's tables. May be given again.")
+@as_json
+@without_spark
+def status(common: Common, lake: str, topics: tuple[str, ...], as_json: bool) -> None:
+    """Show how fresh the lake's tables are, without starting Spark.
+
+    BEHIND counts the offsets that a table lacks of its topic. AGE is the time since its last batch.
+
+    \b
+    Example:  korvet pipeline status --lake lake
+    """
+    from korvet.cli.pipeline.progress import log_to_stderr
+    from korvet.cli.pipeline.running import need_packages
+
+    log_to_stderr(common)
+    need_packages()
+    from korvet.pipeline.status import StatusConfig, lake_status
+
+    found = lake_status(
+        StatusConfig(bootstrap_servers=common.bootstrap_server, lake=lake, topics=topics, client=common.client)
+    )
+    if as_json:
+        show_json(
+            [
+                {
+                    "topic": one.topic,
+                    "table": one.table,
+                    "ends": {str(number): offset for number, offset in sorted(one.ends.items())},
+                    "behind": one.behind,
+                    "age_s": one.age_s,
+                    "bytes": one.bytes,
+                    "files": one.files,
+                    "error": None if one.error is None else str(one.error),
+                }
+                for one in found
+            ]
+        )
+    else:
+        show_table(
+            ["TOPIC", "TABLE", "BEHIND", "AGE", "BYTES", "FILES"],
+            [(one.topic, one.table, one.behind, _age(one.age_s), one.bytes, one.files) for one in found],
+        )
+    errors = [one.error for one in found if one.error is not None]
+    for error in errors:
+        say_error(str(error))
+    if errors:
+        raise click.exceptions.Exit(_FAILED)
+
+
+def _age(seconds: float | None) -> str:
+    return known(seconds, lambda seconds: str(timedelta(seconds=round(seconds))))
