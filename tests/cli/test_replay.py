@@ -24,7 +24,7 @@ from korvet.cli.replay.copies import Copy, copies, portions
 from korvet.cli.replay.sending import Sender
 from korvet.errors import KorvetError
 from korvet.pipeline.replay.config import Note
-from korvet.tier.objects import Directory
+from korvet.tier.objects import Directory, TierAway
 from korvet.tier.reading import Committed
 from korvet.tier.segment import Aborted, batches
 from korvet.tier.series import Series
@@ -185,12 +185,20 @@ def test_replay_that_was_killed_between_any_two_requests_goes_on(
     raise AssertionError("a replay has more requests than this test kills")
 
 
+@pytest.mark.parametrize("to", ["korvet", pytest.param("kafka", marks=pytest.mark.all)])
 def test_replay_goes_on_if_answers_are_lost(
-    server: KorvetServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    server: KorvetServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    to: str,
 ) -> None:
-    create(server, "lossy")
-    produce(server, "lossy", [b"%d" % at for at in range(200)], settings={"batch.num.messages": "10"})
-    sealed(server, "lossy", tmp_path, segments=4)
+    source = f"lossy-{to}"
+    create(server, source)
+    produce(server, source, [b"%d" % at for at in range(200)], settings={"batch.num.messages": "10"})
+    sealed(server, source, tmp_path, segments=4)
+    target = server if to == "korvet" else request.getfixturevalue("kafka")
     ask, asked, lost = Connection.ask, 0, [17, 21, 26, 32, 39, 47, 60]
 
     def losing(connection: Connection, message: Any, answer: Any = None) -> Any:
@@ -204,10 +212,10 @@ def test_replay_goes_on_if_answers_are_lost(
 
     monkeypatch.setattr(Connection, "ask", losing)
     monkeypatch.setattr("korvet.cli.replay.sending._PAUSE_S", 0.0)
-    words = "--topic", "lossy", "--to", "lossless", "--create", "--rate", "100000"
-    assert replay(server, capsys, tmp_path, *words)["complete"]
+    words = "--topic", source, "--to", "lossless", "--create", "--rate", "100000"
+    assert replay(target, capsys, tmp_path, *words)["complete"]
     monkeypatch.undo()
-    assert [int(one.value or b"") for one in read_topic(server.bootstrap, "lossless")] == [*range(200)]
+    assert [int(one.value or b"") for one in read_topic(target.bootstrap, "lossless")] == [*range(200)]
 
 
 def test_second_start_ends_the_first_and_is_not_ended_by_it(server: KorvetServer) -> None:
@@ -265,6 +273,34 @@ def test_segment_that_is_gone_ends_the_replay_with_what_to_do(
     said = replay(server, capsys, tmp_path, "--topic", "gone", "--to", "gone-2", "--create", code=1)
     assert "start the replay again, and it goes on" in said
     assert len(read_topic(server.bootstrap, "gone-2")) == 10
+
+
+def test_replay_waits_for_a_tier_that_is_away_and_goes_on(
+    server: KorvetServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(server, "away")
+    produce(server, "away", [b"%d" % at for at in range(20)], settings={"batch.num.messages": "10"})
+    sealed(server, "away", tmp_path, segments=2)
+    read, failures = Directory.read, 0
+
+    async def failing(objects: Directory, path: str, start: int, end: int) -> memoryview:
+        nonlocal failures
+        # As often as a reader asks again by itself, and once more.
+        if path.endswith(".segment") and start == 0 and failures < 5:
+            failures += 1
+            raise TierAway("no answer")
+        return await read(objects, path, start, end)
+
+    monkeypatch.setattr(Directory, "read", failing)
+    monkeypatch.setattr("korvet.cli.replay.segments._PAUSE_S", 0.0)
+    words = "--topic", "away", "--to", "away-2", "--create"
+    assert replay(server, capsys, tmp_path, *words)["complete"] and failures == 5
+    failures = 0
+    monkeypatch.setattr("korvet.cli.replay.segments.PATIENCE_S", -1.0)
+    assert "no answer; when that is over, start the replay again" in replay(
+        server, capsys, tmp_path, *words, "--name", "again", code=1
+    )
+    assert [int(one.value or b"") for one in read_topic(server.bootstrap, "away-2")] == [*range(20)]
 
 
 def raw(offset: int, values: Sequence[bytes], *, codec: int = 0, **fields: int) -> bytes:

@@ -14,7 +14,7 @@ from crc32c import crc32c
 from kio.schema.errors import ErrorCode
 
 from korvet.cli.kafka.address import Address
-from korvet.cli.kafka.client import TRANSACTION, Client
+from korvet.cli.kafka.client import TRANSACTION, Client, retried
 from korvet.cli.kafka.errors import BrokerError, check
 from korvet.cli.kafka.framing import Request, request
 from korvet.cli.kafka.offsets import NO_OFFSET, TopicPartition, by_partition, by_topic, leaders_of
@@ -60,6 +60,7 @@ class TransactionalProducer:
         self._producer_id, self._epoch, self._sequence = -1, -1, 0
         self._coordinator = self._group_coordinator = Address("", 0)
 
+    @retried
     def begin(self, client: Client) -> Place | None:
         """Fence former producers of the id, end the transaction that they left open, and return what is committed.
 
