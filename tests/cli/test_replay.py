@@ -159,19 +159,19 @@ def test_replay_that_was_killed_between_any_two_requests_goes_on(
     produce(server, "killed", [b"%d" % at for at in range(40)], settings={"batch.num.messages": "10"})
     sealed(server, "killed", tmp_path, segments=2)
     monkeypatch.setattr("korvet.cli.replay.run._THREADS", 1)
-    ask, left, has_begun = Connection.ask, 0, False
+    ask, left, has_begun = Connection.ask_all, 0, False
 
-    def dying(connection: Connection, message: Any, answer: Any = None) -> Any:
+    def dying(connection: Connection, messages: Sequence[Any], answer: Any = None) -> Any:
         nonlocal left, has_begun
-        found = ask(connection, message, answer)
+        found = ask(connection, messages, answer)
         # Before the first producer begins, nothing is written.
-        has_begun = has_begun or message.schema is InitProducerIdRequest
+        has_begun = has_begun or messages[0].schema is InitProducerIdRequest
         left -= has_begun
         if left == 0:
             raise Killed
         return found
 
-    monkeypatch.setattr(Connection, "ask", dying)
+    monkeypatch.setattr(Connection, "ask_all", dying)
     for at in range(1, 100):
         to, left, has_begun = f"killed-{at}", at, False
         words = "--topic", "killed", "--to", to, "--create"
@@ -199,21 +199,21 @@ def test_replay_goes_on_if_answers_are_lost(
     produce(server, source, [b"%d" % at for at in range(200)], settings={"batch.num.messages": "10"})
     sealed(server, source, tmp_path, segments=4)
     target = server if to == "korvet" else request.getfixturevalue("kafka")
-    ask, asked, lost = Connection.ask, 0, [17, 21, 26, 32, 39, 47, 60]
+    ask, asked, lost = Connection.ask_all, 0, [17, 21, 26, 32, 39, 47]
 
-    def losing(connection: Connection, message: Any, answer: Any = None) -> Any:
+    def losing(connection: Connection, messages: Sequence[Any], answer: Any = None) -> Any:
         nonlocal asked
         asked += 1
-        found = ask(connection, message, answer)
+        found = ask(connection, messages, answer)
         if asked in lost:
             connection.close()
             raise ConnectionLost("lost")
         return found
 
-    monkeypatch.setattr(Connection, "ask", losing)
+    monkeypatch.setattr(Connection, "ask_all", losing)
     monkeypatch.setattr("korvet.cli.replay.sending._PAUSE_S", 0.0)
     words = "--topic", source, "--to", "lossless", "--create", "--rate", "100000"
-    assert replay(target, capsys, tmp_path, *words)["complete"]
+    assert replay(target, capsys, tmp_path, *words)["complete"] and asked > lost[-1]
     monkeypatch.undo()
     assert [int(one.value or b"") for one in read_topic(target.bootstrap, "lossless")] == [*range(200)]
 
