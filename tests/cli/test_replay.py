@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +18,7 @@ from korvet.cli import run
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.connection import Connection
 from korvet.cli.kafka.errors import ConnectionLost
-from korvet.cli.kafka.offsets import TopicPartition
+from korvet.cli.kafka.offsets import LATEST, TopicPartition, log_offsets
 from korvet.cli.kafka.records import Record, Stored, Unsent, read_records, write_batch
 from korvet.cli.kafka.topics import describe_topics
 from korvet.cli.kafka.transactional import as_producers
@@ -29,12 +31,17 @@ from korvet.tier.reading import Committed
 from korvet.tier.segment import Aborted, batches
 from korvet.tier.series import Series
 from korvet.tier.snapshot import Snapshot, TieredTopic, Topics
+from korvet.tier.survey import survey
 from korvet.wire.batch import CONTROL, HEADER, HEADER_BYTES, LOG_APPEND_TIME, TRANSACTIONAL, Batch, refusal
+from tests.kafka.test_tier import leave_to_the_tier, new_topic, written
+from tests.kafka.test_tier import produce as produce_large
+from tests.kafka.waiting import poll_until
 from tests.pipeline.sealing import Held, aborted, held, paths, seal
 from tests.pipeline.sourcing import create, produce, trim
 from tests.pipeline.test_source_tier import fill
 from tests.pipeline.written import Written, read_topic
 from tests.support.broker import KorvetServer, running_broker
+from tests.support.scraping import WITHIN_S
 
 
 @pytest.fixture(scope="module")
@@ -373,3 +380,44 @@ def test_transactions_have_whole_batches_of_at_most_so_many_records() -> None:
     assert [[one.records for one in some] for some in portions(those, 6)] == [[3, 3], [9], [1, 1]]
     assert [len(some) for some in portions(those, None)] == [5]
     assert list(portions([], 6)) == []
+
+
+def test_command_that_was_killed_copies_what_a_server_sealed(tmp_path: Path) -> None:
+    """From a topic of which Redis has forgotten the most; SIGKILL in the middle, twice."""
+    tier, count = tmp_path / "tier", 400
+    with running_broker(tier=str(tier), broker={"log.retention.check.interval.ms": "1000"}) as one:
+        topic = new_topic(one)
+        produce_large(one, topic, written(count))
+        local_start = leave_to_the_tier(one, topic, 0.5)
+
+        def is_listed() -> bool:
+            try:
+                found = anyio.run(survey, Directory(tier), "default", topic).partitions.get((topic, 0))
+            except KorvetError:
+                return False
+            return found is not None and found.tier_end >= local_start
+
+        poll_until(is_listed, "a snapshot of all that Redis has forgotten")
+        source = read_topic(one.bootstrap, topic)
+        words = [sys.executable, "-m", "korvet.cli", "pipeline", "replay", "--tier", str(tier), "--topic", topic]
+        words += ["--to", "again", "--create", "--bootstrap-server", one.bootstrap, "--json"]
+
+        def has(records: int) -> bool:
+            with Client(one.bootstrap) as client:
+                return log_offsets(client, [at], LATEST).get(at, 0) >= records
+
+        at = TopicPartition("again", 0)
+        for least in (50, 100):
+            with (
+                open(tmp_path / "log", "wb") as log,
+                subprocess.Popen([*words, "--rate", "100"], stderr=log) as running,
+            ):
+                poll_until(lambda: running.poll() is not None or has(least), "records of the replay")  # noqa: B023
+                assert running.poll() is None, (tmp_path / "log").read_text()
+                running.kill()
+        finished = subprocess.run(words, check=True, capture_output=True, timeout=WITHIN_S)
+        found = json.loads(finished.stdout)
+        again = read_topic(one.bootstrap, "again")
+    expected = [record for record in source if record.offset < found["total"]]
+    assert found["complete"] and 0 < found["records"] < count and len(expected) >= local_start
+    assert contents(again) == contents(expected)
