@@ -1,6 +1,6 @@
 """How fresh a lake's tables are, by the brokers' log ends and by Delta's logs, read without Spark.
 
-Beside each commit Delta leaves a checksum file with the table's size, properties and transactions. So the newest one
+Beside most commits Delta leaves a checksum file with the table's size, properties and transactions. So the newest one
 and the commits after it stand for Delta's own snapshot, and no checkpoint is read.
 
 Source: Delta's protocol (Version Checksum File)
@@ -30,6 +30,7 @@ from korvet.pipeline.plan.history import other_topic
 from korvet.pipeline.plan.layout import LAKE_TABLES, TABLES, Lake
 from korvet.pipeline.plan.proofs import PROPERTY, Found, Snapshot, find
 from korvet.tier.objects import in_one_line, open_store
+from korvet.unknown import total
 
 _AT_ONCE: Final = 16
 _ASKED: Final = 500
@@ -145,8 +146,8 @@ def _log(files: _Files, topic: str, name: str) -> _Log | None:
         version = files.newest_commit(log)
         if version is None:
             return None
-        snapshot, checksum = _snapshot(read, version)
-        status = replace(status, bytes=checksum.get("tableSizeBytes"), files=checksum.get("numFiles"))
+        snapshot, size_bytes, count = _snapshot(read, version)
+        status = replace(status, bytes=size_bytes, files=count)
         found = find(snapshot, lambda version: read(version, "json"), path, lambda: path)
     except PipelineError as error:
         return _Log(status=replace(status, error=error))
@@ -158,26 +159,40 @@ def _log(files: _Files, topic: str, name: str) -> _Log | None:
     return _Log(status=replace(status, ends=dict(found.proven.offsets), age_s=age_s), found=found)
 
 
-def _snapshot(read: Callable[[int, str], str | None], version: int) -> tuple[Snapshot, Mapping[str, Any]]:
-    """The snapshot of a version, and the newest checksum file, empty if there is none."""
-    kept: list[str | None] = []
-    transactions: dict[str, int] = {}
-    checksum: Mapping[str, Any] = {}
-    for at in range(version, max(-1, version - _MOST_COMMITS), -1):
+def _snapshot(read: Callable[[int, str], str | None], version: int) -> tuple[Snapshot, int | None, int | None]:
+    """The snapshot of a version, with the bytes and the number of its files."""
+    actions: list[dict[str, Any]] = []
+    sizes: list[tuple[int | None, int | None]] = []
+    for at in range(version, version - _MOST_COMMITS, -1):
+        if at < 0:
+            break
         if (text := read(at, "crc")) is not None:
             checksum = json.loads(text)
-            actions = [{"txn": each} for each in checksum.get("setTransactions") or ()]
+            actions += [{"txn": each} for each in checksum.get("setTransactions") or ()]
             actions.append({"metaData": checksum["metadata"]})
-        else:
-            actions = [json.loads(line) for line in (read(at, "json") or "").splitlines()]
-        for action in actions:
-            if "txn" in action:
-                transactions.setdefault(action["txn"]["appId"], action["txn"]["version"])
-            if "metaData" in action:
-                kept.append(action["metaData"]["configuration"].get(PROPERTY))
-        if checksum or not actions:
+            sizes.append((checksum["tableSizeBytes"], checksum["numFiles"]))
             break
-    return Snapshot(version=version, kept=kept[0] if kept else None, transactions=transactions), checksum
+        if (text := read(at, "json")) is None:
+            sizes.append((None, None))
+            break
+        # RESTORE leaves no checksum file.
+        actions += [json.loads(line) for line in text.splitlines()]
+    else:
+        sizes.append((None, None))
+    transactions: dict[str, int] = {}
+    kept: list[str | None] = []
+    for action in actions:
+        match action:
+            case {"txn": {"appId": application, "version": number}}:
+                transactions.setdefault(application, number)
+            case {"metaData": {"configuration": properties}}:
+                kept.append(properties.get(PROPERTY))
+            case {"add": {"size": size}}:
+                sizes.append((size, 1))
+            case {"remove": removed}:
+                sizes.append((-removed["size"] if "size" in removed else None, -1))
+    snapshot = Snapshot(version=version, kept=kept[0] if kept else None, transactions=transactions)
+    return snapshot, total(size for size, _ in sizes), total(files for _, files in sizes)
 
 
 class _Files:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +18,7 @@ from korvet.cli import run
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.connection import Connection
 from korvet.cli.kafka.errors import ConnectionLost
-from korvet.cli.kafka.offsets import TopicPartition
+from korvet.cli.kafka.offsets import LATEST, TopicPartition, log_offsets
 from korvet.cli.kafka.records import Record, Stored, Unsent, read_records, write_batch
 from korvet.cli.kafka.topics import describe_topics
 from korvet.cli.kafka.transactional import as_producers
@@ -24,17 +26,22 @@ from korvet.cli.replay.copies import Copy, copies, portions
 from korvet.cli.replay.sending import Sender
 from korvet.errors import KorvetError
 from korvet.pipeline.replay.config import Note
-from korvet.tier.objects import Directory
+from korvet.tier.objects import Directory, TierAway
 from korvet.tier.reading import Committed
 from korvet.tier.segment import Aborted, batches
 from korvet.tier.series import Series
 from korvet.tier.snapshot import Snapshot, TieredTopic, Topics
+from korvet.tier.survey import survey
 from korvet.wire.batch import CONTROL, HEADER, HEADER_BYTES, LOG_APPEND_TIME, TRANSACTIONAL, Batch, refusal
+from tests.kafka.test_tier import leave_to_the_tier, new_topic, written
+from tests.kafka.test_tier import produce as produce_large
+from tests.kafka.waiting import poll_until
 from tests.pipeline.sealing import Held, aborted, held, paths, seal
 from tests.pipeline.sourcing import create, produce, trim
 from tests.pipeline.test_source_tier import fill
 from tests.pipeline.written import Written, read_topic
 from tests.support.broker import KorvetServer, running_broker
+from tests.support.scraping import WITHIN_S
 
 
 @pytest.fixture(scope="module")
@@ -159,19 +166,19 @@ def test_replay_that_was_killed_between_any_two_requests_goes_on(
     produce(server, "killed", [b"%d" % at for at in range(40)], settings={"batch.num.messages": "10"})
     sealed(server, "killed", tmp_path, segments=2)
     monkeypatch.setattr("korvet.cli.replay.run._THREADS", 1)
-    ask, left, has_begun = Connection.ask, 0, False
+    ask, left, has_begun = Connection.ask_all, 0, False
 
-    def dying(connection: Connection, message: Any, answer: Any = None) -> Any:
+    def dying(connection: Connection, messages: Sequence[Any], answer: Any = None) -> Any:
         nonlocal left, has_begun
-        found = ask(connection, message, answer)
+        found = ask(connection, messages, answer)
         # Before the first producer begins, nothing is written.
-        has_begun = has_begun or message.schema is InitProducerIdRequest
+        has_begun = has_begun or messages[0].schema is InitProducerIdRequest
         left -= has_begun
         if left == 0:
             raise Killed
         return found
 
-    monkeypatch.setattr(Connection, "ask", dying)
+    monkeypatch.setattr(Connection, "ask_all", dying)
     for at in range(1, 100):
         to, left, has_begun = f"killed-{at}", at, False
         words = "--topic", "killed", "--to", to, "--create"
@@ -185,29 +192,37 @@ def test_replay_that_was_killed_between_any_two_requests_goes_on(
     raise AssertionError("a replay has more requests than this test kills")
 
 
+@pytest.mark.parametrize("to", ["korvet", pytest.param("kafka", marks=pytest.mark.all)])
 def test_replay_goes_on_if_answers_are_lost(
-    server: KorvetServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    server: KorvetServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    to: str,
 ) -> None:
-    create(server, "lossy")
-    produce(server, "lossy", [b"%d" % at for at in range(200)], settings={"batch.num.messages": "10"})
-    sealed(server, "lossy", tmp_path, segments=4)
-    ask, asked, lost = Connection.ask, 0, [17, 21, 26, 32, 39, 47, 60]
+    source = f"lossy-{to}"
+    create(server, source)
+    produce(server, source, [b"%d" % at for at in range(200)], settings={"batch.num.messages": "10"})
+    sealed(server, source, tmp_path, segments=4)
+    target = server if to == "korvet" else request.getfixturevalue("kafka")
+    ask, asked, lost = Connection.ask_all, 0, [17, 21, 26, 32, 39, 47]
 
-    def losing(connection: Connection, message: Any, answer: Any = None) -> Any:
+    def losing(connection: Connection, messages: Sequence[Any], answer: Any = None) -> Any:
         nonlocal asked
         asked += 1
-        found = ask(connection, message, answer)
+        found = ask(connection, messages, answer)
         if asked in lost:
             connection.close()
             raise ConnectionLost("lost")
         return found
 
-    monkeypatch.setattr(Connection, "ask", losing)
+    monkeypatch.setattr(Connection, "ask_all", losing)
     monkeypatch.setattr("korvet.cli.replay.sending._PAUSE_S", 0.0)
-    words = "--topic", "lossy", "--to", "lossless", "--create", "--rate", "100000"
-    assert replay(server, capsys, tmp_path, *words)["complete"]
+    words = "--topic", source, "--to", "lossless", "--create", "--rate", "100000"
+    assert replay(target, capsys, tmp_path, *words)["complete"] and asked > lost[-1]
     monkeypatch.undo()
-    assert [int(one.value or b"") for one in read_topic(server.bootstrap, "lossless")] == [*range(200)]
+    assert [int(one.value or b"") for one in read_topic(target.bootstrap, "lossless")] == [*range(200)]
 
 
 def test_second_start_ends_the_first_and_is_not_ended_by_it(server: KorvetServer) -> None:
@@ -265,6 +280,34 @@ def test_segment_that_is_gone_ends_the_replay_with_what_to_do(
     said = replay(server, capsys, tmp_path, "--topic", "gone", "--to", "gone-2", "--create", code=1)
     assert "start the replay again, and it goes on" in said
     assert len(read_topic(server.bootstrap, "gone-2")) == 10
+
+
+def test_replay_waits_for_a_tier_that_is_away_and_goes_on(
+    server: KorvetServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(server, "away")
+    produce(server, "away", [b"%d" % at for at in range(20)], settings={"batch.num.messages": "10"})
+    sealed(server, "away", tmp_path, segments=2)
+    read, failures = Directory.read, 0
+
+    async def failing(objects: Directory, path: str, start: int, end: int) -> memoryview:
+        nonlocal failures
+        # As often as a reader asks again by itself, and once more.
+        if path.endswith(".segment") and start == 0 and failures < 5:
+            failures += 1
+            raise TierAway("no answer")
+        return await read(objects, path, start, end)
+
+    monkeypatch.setattr(Directory, "read", failing)
+    monkeypatch.setattr("korvet.cli.replay.segments._PAUSE_S", 0.0)
+    words = "--topic", "away", "--to", "away-2", "--create"
+    assert replay(server, capsys, tmp_path, *words)["complete"] and failures == 5
+    failures = 0
+    monkeypatch.setattr("korvet.cli.replay.segments.PATIENCE_S", -1.0)
+    assert "no answer; when that is over, start the replay again" in replay(
+        server, capsys, tmp_path, *words, "--name", "again", code=1
+    )
+    assert [int(one.value or b"") for one in read_topic(server.bootstrap, "away-2")] == [*range(20)]
 
 
 def raw(offset: int, values: Sequence[bytes], *, codec: int = 0, **fields: int) -> bytes:
@@ -337,3 +380,44 @@ def test_transactions_have_whole_batches_of_at_most_so_many_records() -> None:
     assert [[one.records for one in some] for some in portions(those, 6)] == [[3, 3], [9], [1, 1]]
     assert [len(some) for some in portions(those, None)] == [5]
     assert list(portions([], 6)) == []
+
+
+def test_command_that_was_killed_copies_what_a_server_sealed(tmp_path: Path) -> None:
+    """From a topic of which Redis has forgotten the most; SIGKILL in the middle, twice."""
+    tier, count = tmp_path / "tier", 400
+    with running_broker(tier=str(tier), broker={"log.retention.check.interval.ms": "1000"}) as one:
+        topic = new_topic(one)
+        produce_large(one, topic, written(count))
+        local_start = leave_to_the_tier(one, topic, 0.5)
+
+        def is_listed() -> bool:
+            try:
+                found = anyio.run(survey, Directory(tier), "default", topic).partitions.get((topic, 0))
+            except KorvetError:
+                return False
+            return found is not None and found.tier_end >= local_start
+
+        poll_until(is_listed, "a snapshot of all that Redis has forgotten")
+        source = read_topic(one.bootstrap, topic)
+        words = [sys.executable, "-m", "korvet.cli", "pipeline", "replay", "--tier", str(tier), "--topic", topic]
+        words += ["--to", "again", "--create", "--bootstrap-server", one.bootstrap, "--json"]
+
+        def has(records: int) -> bool:
+            with Client(one.bootstrap) as client:
+                return log_offsets(client, [at], LATEST).get(at, 0) >= records
+
+        at = TopicPartition("again", 0)
+        for least in (50, 100):
+            with (
+                open(tmp_path / "log", "wb") as log,
+                subprocess.Popen([*words, "--rate", "100"], stderr=log) as running,
+            ):
+                poll_until(lambda: running.poll() is not None or has(least), "records of the replay")  # noqa: B023
+                assert running.poll() is None, (tmp_path / "log").read_text()
+                running.kill()
+        finished = subprocess.run(words, check=True, capture_output=True, timeout=WITHIN_S)
+        found = json.loads(finished.stdout)
+        again = read_topic(one.bootstrap, "again")
+    expected = [record for record in source if record.offset < found["total"]]
+    assert found["complete"] and 0 < found["records"] < count and len(expected) >= local_start
+    assert contents(again) == contents(expected)

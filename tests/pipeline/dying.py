@@ -12,10 +12,8 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from korvet.pipeline.replay import task
-from korvet.pipeline.replay.chunk import Chunk
-from korvet.pipeline.replay.sending import Sender
 
-_send: Final = Sender.send
+_commit: Final = task.Writer.commit
 _run: Final = task.run
 
 
@@ -38,12 +36,12 @@ def die_once(marker: Path) -> None:
 def dying_run(
     directory: str, deaths: int, least: int, plan: task.Plan, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """A replay's task that dies before it writes a transaction, so many times at each offset from ``least`` on."""
+    """A replay's task that dies before it commits, so many times at each place from ``least`` on."""
 
-    def send(sender: Sender, chunk: Chunk) -> int:
-        for number in range(deaths if sender.position >= least else 0):
-            die_once(Path(directory) / f"death-{sender.position}-{number}")
-        return _send(sender, chunk)
+    def commit(writer: task.Writer) -> None:
+        for number in range(deaths if writer.position >= least else 0):
+            die_once(Path(directory) / f"death-{writer.position}-{number}")
+        _commit(writer)
 
-    with patch.object(Sender, "send", send):
+    with patch.object(task.Writer, "commit", commit):
         yield from _run(plan, batches)

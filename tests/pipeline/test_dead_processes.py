@@ -21,6 +21,7 @@ from korvet.pipeline.errors import ProcessDied
 from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import Lake
 from korvet.pipeline.replay import ReplayConfig, task
+from korvet.pipeline.replay import run as replay_of
 from korvet.pipeline.replay.run import replay
 from tests.pipeline.dying import die, dying_run
 from tests.pipeline.replaying import numbered, read_topic, record, write
@@ -142,13 +143,19 @@ def test_another_session_looks_for_data_sources_anew(
     assert session.newSession().read.format("korvet").options(**options).load().count() == len(VALUES)
 
 
+@pytest.fixture
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_of, "_LONG_S", 1.0)
+
+
 def by_thirty(broker: KorvetServer, directory: Path, to: str) -> ReplayConfig:
-    """A replay of 90 records in three transactions: one has at most the records of a second."""
+    """A replay of 90 records in four transactions, each of 30 offsets at most, of which some have no record."""
     return ReplayConfig(
         bootstrap_servers=broker.bootstrap, lake=str(directory / "lake"), topic="numbers", to=to, create=True, rate=30.0
     )
 
 
+@pytest.mark.usefixtures("few_at_once")
 def test_replay_goes_on_after_more_deaths_than_tries_as_long_as_it_writes(
     spark: SparkSession, broker: KorvetServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,14 +164,15 @@ def test_replay_goes_on_after_more_deaths_than_tries_as_long_as_it_writes(
     monkeypatch.setattr(tries, "MOST", 2)
     with capture_logs() as logs:
         result = replay(spark, by_thirty(broker, tmp_path, "dead-replay"))
-    assert len(list(tmp_path.glob("death-*"))) == 2 * TRIES_OF_A_TASK
+    assert len(list(tmp_path.glob("death-*"))) == 3 * TRIES_OF_A_TASK
     assert (result.records, result.total, result.complete) == (90, 90, True)
     told = [(each["again_in_s"], each["reason"]) for each in logs if each["event"] == "replay failed"]
-    assert [again_in_s for again_in_s, _ in told] == [1.0, 1.0]
+    assert [again_in_s for again_in_s, _ in told] == [1.0, 1.0, 1.0]
     assert all("a Python process of a task of Spark died" in reason for _, reason in told)
     assert read_topic(broker.bootstrap, "dead-replay") == {0: [record(number) for number in range(90)]}
 
 
+@pytest.mark.usefixtures("few_at_once")
 def test_replay_whose_processes_die_all_the_time_ends_with_the_reason(
     spark: SparkSession, broker: KorvetServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +184,7 @@ def test_replay_whose_processes_die_all_the_time_ends_with_the_reason(
     assert len(list(tmp_path.glob("death-*"))) == 2 * TRIES_OF_A_TASK
 
 
+@pytest.mark.usefixtures("few_at_once")
 def test_replay_that_has_to_stop_while_it_waits_for_its_next_try_stops(
     spark: SparkSession, broker: KorvetServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,8 +199,8 @@ def test_replay_that_has_to_stop_while_it_waits_for_its_next_try_stops(
 
     with capture_logs(processors=[heed]):
         stopped = replay(spark, by_thirty(broker, tmp_path, "dead-stopped"), stop=stop)
-    assert (stopped.records, stopped.complete) == (30, False)
-    assert replay(spark, by_thirty(broker, tmp_path, "dead-stopped")).records == 60
+    assert (stopped.records, stopped.complete) == (27, False)
+    assert replay(spark, by_thirty(broker, tmp_path, "dead-stopped")).records == 63
     assert read_topic(broker.bootstrap, "dead-stopped") == {0: [record(number) for number in range(90)]}
 
 

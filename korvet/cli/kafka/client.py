@@ -75,7 +75,14 @@ class Client:
         """
         if at is None:
             return self._any().ask(request, answer)
-        return self._connection(self._brokers[at] if isinstance(at, int) else at).ask(request, answer)
+        return self._at(at).ask(request, answer)
+
+    def ask_all(self, requests: Sequence[Request], at: int | Address) -> list[Any]:
+        """The answers of a node to requests of one API that do not wait for each other's answers."""
+        return self._at(at).ask_all(requests)
+
+    def _at(self, at: int | Address) -> Connection:
+        return self._connection(self._brokers[at] if isinstance(at, int) else at)
 
     def ask_controller(self, request: Request) -> Any:
         """The answer of the controller, which creates, changes and deletes topics."""

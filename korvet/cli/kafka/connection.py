@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -61,26 +62,31 @@ class Connection:
         :param answer: the class of the answer, if it is another one than kio's.
         :raises BrokerError: if the connection breaks, or the answer does not fit the schema.
         """
+        return self.ask_all([request], answer)[0]
+
+    def ask_all(self, requests: Sequence[Request], answer: Any = None) -> list[Any]:
+        """As `ask`, of requests of one API that do not wait for each other's answers."""
         if self._security.login is not None and time.monotonic() > self._login_due:
             self._log_in(self._security.login)
-        return self._ask(request, answer)
+        return self._ask(requests, answer)
 
-    def _ask(self, request: Request, answer: Any = None) -> Any:
-        self._correlation_id += 1
-        name = request.schema.__name__.removesuffix("Request")
+    def _ask(self, requests: Sequence[Request], answer: Any = None) -> list[Any]:
+        name = requests[0].schema.__name__.removesuffix("Request")
         try:
-            response = self._exchange(request, answer or answer_to(request), name)
+            responses = self._exchange(requests, answer or answer_to(requests[0]), name)
         except BaseException:
             # Else the next request would get this one's late answer.
             self.close()
             raise
         self._has_answered = True
-        return response
+        return responses
 
-    def _exchange(self, request: Request, answer: Any, name: str) -> Any:
+    def _exchange(self, requests: Sequence[Request], answer: Any, name: str) -> list[Any]:
         try:
-            self._socket.sendall(encode(request, self._correlation_id, self._security.client_id))
-            return decode(answer, receive_frame(self._socket, self._most_bytes))
+            for request in requests:
+                self._correlation_id += 1
+                self._socket.sendall(encode(request, self._correlation_id, self._security.client_id))
+            return [decode(answer, receive_frame(self._socket, self._most_bytes)) for _ in requests]
         except TimeoutError:
             raise ConnectionLost(
                 f"{self.address} did not answer {name} within {self._security.timeout_s:g} s"
@@ -128,13 +134,13 @@ class Connection:
 
     def _authenticate(self, login: Login) -> float:
         """Exchange the messages of a login; returns the seconds of the session, 0 if it has no end."""
-        offered = self._ask(request("sasl_handshake", 1, mechanism=login.mechanism))
+        (offered,) = self._ask([request("sasl_handshake", 1, mechanism=login.mechanism)])
         if offered.error_code is not ErrorCode.none:
             raise refused_handshake(self.address, login, offered, is_tls=self._security.tls is not None)
         exchange = login.begin()
         message = next(exchange)
         while True:
-            answer = self._ask(request("sasl_authenticate", 2, auth_bytes=message))
+            (answer,) = self._ask([request("sasl_authenticate", 2, auth_bytes=message)])
             if answer.error_code is not ErrorCode.none:
                 raise refused_login(self.address, login, answer.error_code, answer.error_message)
             try:

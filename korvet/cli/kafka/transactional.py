@@ -6,7 +6,7 @@ Source: TransactionManager, KIP-98, KIP-360 (an epoch of its own after each fail
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +14,7 @@ from crc32c import crc32c
 from kio.schema.errors import ErrorCode
 
 from korvet.cli.kafka.address import Address
-from korvet.cli.kafka.client import TRANSACTION, Client
+from korvet.cli.kafka.client import TRANSACTION, Client, retried
 from korvet.cli.kafka.errors import BrokerError, check
 from korvet.cli.kafka.framing import Request, request
 from korvet.cli.kafka.offsets import NO_OFFSET, TopicPartition, by_partition, by_topic, leaders_of
@@ -28,6 +28,10 @@ _SETTLED_WITHIN_S: Final = 60.0
 _PAUSE_S: Final = 0.02
 _UNSETTLED: Final = {ErrorCode.concurrent_transactions, ErrorCode.unstable_offset_commit}
 """The decision about a transaction before this one is still being written."""
+
+
+_AT_ONCE_BYTES: Final = 1 << 20
+"""Of batches that are sent before the first answer."""
 
 
 class Place(NamedTuple):
@@ -60,6 +64,7 @@ class TransactionalProducer:
         self._producer_id, self._epoch, self._sequence = -1, -1, 0
         self._coordinator = self._group_coordinator = Address("", 0)
 
+    @retried
     def begin(self, client: Client) -> Place | None:
         """Fence former producers of the id, end the transaction that they left open, and return what is committed.
 
@@ -96,8 +101,8 @@ class TransactionalProducer:
             request("add_partitions_to_txn", 3, **legacy, v3_and_below_topics=topics),
             lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
         )
-        for data in batches:
-            self._produce(client, leader, data)
+        for some in _at_once(batches):
+            self._produce(client, leader, some)
         self._ask(client, request("add_offsets_to_txn", 3, **own, group_id=self._group), lambda found: found.error_code)
         said = {"committed_offset": place.offset, "committed_leader_epoch": -1, "committed_metadata": place.metadata}
         self._ask(
@@ -119,16 +124,18 @@ class TransactionalProducer:
     def _own(self) -> dict[str, Any]:
         return {"transactional_id": self._id, "producer_id": self._producer_id, "producer_epoch": self._epoch}
 
-    def _produce(self, client: Client, leader: int, data: bytes | memoryview) -> None:
-        at = self._partition
-        whole, self._sequence = as_producers(data, self._producer_id, self._epoch, self._sequence)
-        topic = {"name": at.topic, "partition_data": [{"index": at.partition, "records": [whole]}]}
-        message = request(
-            "produce", 9, transactional_id=self._id, acks=_ACKS_ALL, timeout=TIMEOUT_MS, topic_data=[topic]
-        )
-        (result,) = client.ask(message, leader).responses[0].partition_responses
-        reasons = [result.error_message, *(one.batch_index_error_message for one in result.record_errors[:1])]
-        check(result.error_code, f"partition {at}", "; ".join(filter(None, reasons)))
+    def _produce(self, client: Client, leader: int, batches: Sequence[bytes | memoryview]) -> None:
+        """Send batches, each in a request of its own, as Kafka wants; after one that fails it takes no other."""
+        at, messages = self._partition, []
+        for data in batches:
+            whole, self._sequence = as_producers(data, self._producer_id, self._epoch, self._sequence)
+            topic = {"name": at.topic, "partition_data": [{"index": at.partition, "records": [whole]}]}
+            fields = {"transactional_id": self._id, "acks": _ACKS_ALL, "timeout": TIMEOUT_MS, "topic_data": [topic]}
+            messages.append(request("produce", 9, **fields))
+        for answer in client.ask_all(messages, leader):
+            (result,) = answer.responses[0].partition_responses
+            reasons = [result.error_message, *(one.batch_index_error_message for one in result.record_errors[:1])]
+            check(result.error_code, f"partition {at}", "; ".join(filter(None, reasons)))
 
     def _end(self, client: Client, *, committed: bool) -> None:
         self._ask(client, request("end_txn", 3, **self._own(), committed=committed), lambda answer: answer.error_code)
@@ -163,3 +170,13 @@ class TransactionalProducer:
                 check(code(answer), f"transactional id {self._id!r}")
                 return answer
             time.sleep(_PAUSE_S)
+
+
+def _at_once(batches: Iterable[bytes | memoryview]) -> Iterator[Sequence[bytes | memoryview]]:
+    some: list[bytes | memoryview] = []
+    for data in batches:
+        if some and sum(map(len, some)) + len(data) > _AT_ONCE_BYTES:
+            yield some
+            some = []
+        some.append(data)
+    yield some

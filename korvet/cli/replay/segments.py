@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from korvet.cli.ground.times import milliseconds
 from korvet.cli.kafka.client import Client
@@ -14,10 +17,14 @@ from korvet.errors import KorvetError
 from korvet.pipeline.replay.config import Offsets, ReplayConfig
 from korvet.tier.blocks import Gets
 from korvet.tier.manifest import Member
-from korvet.tier.objects import ObjectMissing, Objects
+from korvet.tier.objects import ObjectMissing, Objects, TierAway
 from korvet.tier.reading import Committed, offset_from_time, sealed_batches
 from korvet.tier.snapshot import Snapshot
 from korvet.tier.survey import segments, survey
+
+PATIENCE_S: Final = 120.0
+"""The time that a broker or the tier may be away before the replay gives up."""
+_PAUSE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +56,24 @@ class Sealed:
 
         :raises KorvetError:
         """
-        part = self.parts[partition]
-        try:
-            for read in sealed_batches(self.url, part.folder, part.members, start, part.end):
-                committed = Committed(read.footer.aborted_within(start, read.next_offset))
-                yield list(copies(read.batches, committed, start, part.end)), min(read.next_offset, part.end)
-                start = read.next_offset
-        except ObjectMissing as missing:
-            raise KorvetError(
-                f"{missing}: it was merged with others, or its records were deleted; start the replay again, and it "
-                "goes on"
-            ) from None
+        part, deadline = self.parts[partition], math.inf
+        while True:
+            try:
+                for read in sealed_batches(self.url, part.folder, part.members, start, part.end):
+                    committed = Committed(read.footer.aborted_within(start, read.next_offset))
+                    yield list(copies(read.batches, committed, start, part.end)), min(read.next_offset, part.end)
+                    start, deadline = read.next_offset, math.inf
+                return
+            except ObjectMissing as missing:
+                raise KorvetError(
+                    f"{missing}: it was merged with others, or its records were deleted; start the replay again, and "
+                    "it goes on"
+                ) from None
+            except TierAway as error:
+                deadline = min(deadline, time.monotonic() + PATIENCE_S)
+                if time.monotonic() > deadline:
+                    raise KorvetError(f"{error}; when that is over, start the replay again, and it goes on") from None
+                time.sleep(_PAUSE_S)
 
 
 def find(client: Client, tier: str, config: ReplayConfig) -> Sealed:

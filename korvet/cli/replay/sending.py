@@ -15,11 +15,10 @@ from korvet.cli.kafka.errors import BrokerError, UnfitSettings
 from korvet.cli.kafka.offsets import TopicPartition
 from korvet.cli.kafka.transactional import TRANSACTION_MS, Place, TransactionalProducer
 from korvet.cli.replay.copies import Copy
+from korvet.cli.replay.segments import PATIENCE_S
 from korvet.errors import KorvetError
 from korvet.pipeline.replay.config import GROUP_PREFIX, Note
 
-PATIENCE_S: Final = 120.0
-"""The time that a broker may be unavailable, or refuse, before the replay gives up."""
 _PAUSE_S: Final = 0.5
 _FENCED: Final = {ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch}
 # The broker would refuse another try, too.

@@ -108,14 +108,12 @@ class Note:
     :param job: the digest of source, range and target.
     :param topic_id: of the target: records in a deleted topic do not count.
     :param records: records of this partition that all runs have written so far.
-    :param version: the table's version.
-    :param run: the run that wrote this; later runs have greater names, and so has a run's next job.
+    :param run: the run that wrote this; later runs have greater names.
     """
 
     job: str
     topic_id: str
     records: int
-    version: int = -1
     run: str = ""
 
     def to_json(self) -> str:
@@ -125,7 +123,8 @@ class Note:
     def of(cls, metadata: str) -> Note | None:
         """The note in the metadata of a committed offset; None if there is none."""
         try:
-            return cls(**json.loads(metadata)["korvet.replay"])
+            found = json.loads(metadata)["korvet.replay"]
+            return cls(**{name: found[name] for name in ("job", "topic_id", "records")}, run=found.get("run", ""))
         except (ValueError, KeyError, TypeError):
             return None
 

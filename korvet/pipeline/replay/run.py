@@ -1,31 +1,57 @@
-"""The driver of a replay."""
+"""The driver of a replay of rows: what it writes where, and the jobs of Spark that do it, one window after the other.
+
+A window has the next rows of each partition, by their offsets. So a stop, a rate and a retry need no word to running
+tasks. All that a retry has to know is in the topic and its group.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import structlog
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from korvet.pipeline.broker import Broker
+from korvet.pipeline.broker import Broker, Topic
 from korvet.pipeline.client_settings import client_settings
-from korvet.pipeline.errors import ProcessDied
-from korvet.pipeline.replay.carrying import Job, carry_out, records
-from korvet.pipeline.replay.config import ReplayConfig, ReplayProgress, ReplayResult
-from korvet.pipeline.replay.handing import Batches
-from korvet.pipeline.replay.planning import Subject, find, plan
-from korvet.pipeline.replay.positions import Positions
-from korvet.pipeline.replay.stopping import request_stop
-from korvet.pipeline.replay.target import refuse_new_topic
-from korvet.pipeline.replay.task import End
+from korvet.pipeline.errors import BrokerUnreachable, Passing, PipelineError
+from korvet.pipeline.failures import failure
+from korvet.pipeline.lake import Lake
+from korvet.pipeline.replay import task
+from korvet.pipeline.replay.config import Note, ReplayConfig, ReplayProgress, ReplayResult
+from korvet.pipeline.replay.table import (
+    SPARK_ERRORS,
+    Span,
+    Table,
+    after_places,
+    chosen,
+    open_table,
+    read,
+    spans,
+    window,
+)
+from korvet.pipeline.replay.target import check_target, find_target, refuse_new_topic
+from korvet.pipeline.session import session_like
 from korvet.pipeline.tries import Tries
 
 log = structlog.get_logger()
 
+FIRST_STEP: Final = 10_000
+"""The offsets of a partition in the first window."""
+_LONG_S: Final = 5.0
+"""The time of a window after which further ones do not grow."""
 _TRANSACTION_TIMEOUT_MS: Final = "60000"
+_MOST_ROWS: Final = 1000
+_MOST_BYTES: Final = 64 * 1024 * 1024
+_TIME_DIGITS: Final = 16
+"""Digits of the nanoseconds since 1970 at the beginning of a run's name."""
+_LATEST: Final = "~"
+"""A name greater than those of all runs."""
 
 
 def replay(
@@ -40,92 +66,170 @@ def replay(
     Keys, values, headers and timestamps stay, and so do the partition and the order; offsets are new. Consumers with
     ``isolation.level=read_committed`` see each record once.
 
-    :param stop: once it is set, the replay ends after its open transactions; the same call resumes it later.
-    :param progress: the replay calls it every half a second.
+    :param stop: once it is set, the replay ends after the running jobs of Spark; the same call resumes it later.
+    :param progress: the replay calls it after each job.
     :raises PipelineError: if something cannot be read or written. Committed records stay, and count.
     """
-    stop, progress = stop or threading.Event(), progress or (lambda _: None)
-    settings, batches = _settings(config), Batches(spark)
+    began, stop = time.monotonic(), stop or threading.Event()
+    if config.lake is None:
+        raise PipelineError("a tier is replayed by the command `korvet pipeline replay`, without Spark; give a lake")
+    settings, session = _settings(config), _session(spark)
     with Broker(settings) as broker:
-        subject = find(batches, config, broker, settings)
-        first, began = plan(subject, broker), time.monotonic()
-        job, end, now = _carry_through(subject, first, broker, stop, progress)
-        refuse_new_topic(broker, subject.topic.name, subject.topic.id)
-    is_complete = end is End.COMPLETE
-    if is_complete and now < job.total:
-        is_complete = False
+        table = open_table(session, Lake(config.lake).raw(config.topic), config.topic)
+        version = table.newest if config.version is None else config.version
+        rows = chosen(read(session, table, version), config)
+        digest = config.digest(table.id)
+        name = config.name or f"{config.topic}-{digest}"
+
+        def partitions() -> int:
+            if not _spans(rows, table):
+                raise _nothing(table)
+            return 1 + max(_spans(read(session, table, version), table))
+
+        topic = find_target(broker, config, name, partitions)
+        plan = _plan(settings, broker, name, topic, digest)
+        places = plan.places(broker)
+        before = sum(note.records for _, note in places.values())
+        rows = after_places(rows, {number: offset for number, (offset, _) in places.items()})
+        left = _spans(rows, table)
+        if not left and not places:
+            raise _nothing(table)
+        total = before + sum(one.records for one in left.values())
+        check_target(broker, topic, left)
+        log.info(
+            "replay begins", name=name, table=table.path, version=version, topic=topic.name, records=total - before,
+            partitions=len(left),
+        )  # fmt: skip
+
+        now = before
+
+        def report() -> int:
+            nonlocal now
+            with suppress(BrokerUnreachable):
+                now = sum(note.records for _, note in plan.places(broker).values())
+            if progress is not None:
+                rate = (now - before) / max(time.monotonic() - began, 1.0)
+                progress(ReplayProgress(name=plan.name, records=now, total=total, records_per_s=rate))
+            return now
+
+        is_over = _write(plan, rows, left, config.rate, stop, report)
+        refuse_new_topic(broker, topic.name, topic.id)
+    if is_over and now < total:
+        is_over = False
         log.error(
             "Spark read fewer rows than the table has; look for files that it passed over, and start the replay again",
-            name=subject.name, records=now, total=job.total,
+            name=plan.name, records=now, total=total,
         )  # fmt: skip
     result = ReplayResult(
-        name=subject.name,
-        target=subject.topic.name,
-        version=subject.version,
-        records=now - records(first.before),
-        total=job.total,
-        complete=is_complete,
+        name=plan.name,
+        target=topic.name,
+        version=version,
+        records=now - before,
+        total=total,
+        complete=is_over,
         seconds=time.monotonic() - began,
     )
     log.info("replay ended", name=result.name, records=result.records, total=result.total, complete=result.complete)
     return result
 
 
-def _carry_through(
-    subject: Subject, job: Job, broker: Broker, stop: threading.Event, progress: Callable[[ReplayProgress], None]
-) -> tuple[Job, End, int]:
-    """Carry the job out, and its rest in further jobs: after a large row, and after a death of a process of Spark.
+def _write(
+    plan: task.Plan,
+    rows: DataFrame,
+    left: Mapping[int, Span],
+    rate: float | None,
+    stop: threading.Event,
+    report: Callable[[], int],
+) -> bool:
+    """Write the rows, window after window, and a window again after a failure that may pass. Returns false at a stop.
 
-    :returns: the last job, its end, and how many records are in the topic now.
     :raises PipelineError:
     """
-    tries, before = Tries(), records(job.before)
-    while True:
+    at = {number: span.begin for number, span in left.items()}
+    # At a rate a window takes that time, and all windows are alike.
+    step, growth = (FIRST_STEP, 4) if rate is None else (max(1, int(rate * _LONG_S / max(1, len(at)))), 1)
+    due, tries, done = time.monotonic(), Tries(), report()
+    while at and not stop.wait(max(0.0, due - time.monotonic())):
+        ends = {number: min(begin + step, left[number].end) for number, begin in at.items()}
+        began = time.monotonic()
         try:
-            end, now = _carry(job, broker, stop, progress)
-        except ProcessDied as error:
-            # Spark lets the other tasks of a failed job run on for seconds.
-            request_stop(broker, job.plan.target)
-            end, now = End.STOPPED, records(subject.positions())
-            if now > before:
-                tries.succeed()
-            _wait(tries, subject, error, stop)
+            _run(plan, window(rows, at, ends))
+        except Passing as error:
+            wait_s = tries.fail()
+            if tries.are_used_up:
+                raise
+            log.error("replay failed", name=plan.name, reason=str(error), again_in_s=wait_s)
+            due = time.monotonic() + wait_s
         else:
-            if end is not End.LARGE:
-                return job, end, now
-            large_bytes = subject.batches.large_bytes
-            log.info("rows are large; Spark counts the bytes of batches from here on", bytes=large_bytes)
-        if stop.is_set():
-            return job, end, now
-        refuse_new_topic(broker, subject.topic.name, subject.topic.id)
-        job, before = plan(subject, broker, former=job), now
+            at = {number: end for number, end in ends.items() if end < left[number].end}
+            step *= growth if time.monotonic() - began < _LONG_S else 1
+        former, done = done, report()
+        if done > former:
+            tries.succeed()
+        if rate is not None:
+            due = max(due, began + (done - former) / rate)
+    return not at
 
 
-def _wait(tries: Tries, subject: Subject, error: ProcessDied, stop: threading.Event) -> None:
-    """Wait for the next try, or until the replay has to stop.
-
-    :raises ProcessDied: the error, if there were tries enough since a transaction was written.
+def _run(plan: task.Plan, rows: DataFrame) -> None:
     """
-    wait_s = tries.fail()
-    if tries.are_used_up:
-        raise error
-    log.error("replay failed", name=subject.name, reason=str(error), again_in_s=wait_s)
-    stop.wait(wait_s)
+    :raises Passing, PipelineError:
+    """
+    try:
+        failures = rows.mapInArrow(partial(task.run, plan), task.OUTCOME).collect()
+    except SPARK_ERRORS as error:
+        raise failure(error) from None
+    for one in failures:
+        raise (BrokerUnreachable if one["passes"] else PipelineError)(one["failure"])
 
 
-def _carry(
-    job: Job, broker: Broker, stop: threading.Event, progress: Callable[[ReplayProgress], None]
-) -> tuple[End, int]:
-    """Carry the job out, if there is anything to do. Returns its end, and how many records are in the topic now."""
-    target, end = job.plan.target, End.COMPLETE
-    with Positions(target.settings, target.name, target.topic) as positions:
-        if not job.partitions:
-            log.info("nothing is left to replay; a replay of another name replays it again", name=target.name)
-        elif stop.is_set():
-            end = End.STOPPED
-        else:
-            end = carry_out(job, broker, positions, stop, progress)
-        return end, records(positions.read(job.all_partitions, target.note.topic_id))
+def _plan(settings: Mapping[str, str], broker: Broker, name: str, topic: Topic, digest: str) -> task.Plan:
+    """The plan for all tasks.
+
+    :raises PipelineError:
+    """
+    largest = min(max(int(broker.topic_settings(topic.name)["max.message.bytes"]), 1000), 1_000_000_000)
+
+    def of_run(run: str) -> task.Plan:
+        note = Note(job=digest, topic_id=topic.id, records=0, run=run)
+        return task.Plan(
+            settings={**settings, "message.max.bytes": str(largest)}, name=name, topic=topic.name, note=note
+        )
+
+    return of_run(new_run(note.run for _, note in of_run(_LATEST).places(broker).values()))
+
+
+def new_run(former: Iterable[str]) -> str:
+    """A name greater than all names before, even if the clock was set back."""
+    last = max((int(run[:_TIME_DIGITS], 16) for run in former), default=0)
+    return f"{max(time.time_ns(), last + 1):0{_TIME_DIGITS}x}{uuid.uuid4().hex}"
+
+
+def _nothing(table: Table) -> PipelineError:
+    return PipelineError(
+        f"there is nothing to replay: {table.path} has no record in the range; choose another, or leave it out"
+    )
+
+
+def _spans(rows: DataFrame, table: Table) -> Mapping[int, Span]:
+    try:
+        return spans(rows)
+    except SPARK_ERRORS as error:
+        raise PipelineError(
+            f"{table.path} cannot be read ({failure(error)}); restore it, or name another version: the newest is "
+            f"{table.newest}"
+        ) from None
+
+
+def _session(spark: SparkSession) -> SparkSession:
+    """A session like the caller's, whose batches of Arrow are small. Lower bounds of the caller's hold here, too."""
+    session = session_like(spark)
+    conf = spark._jsparkSession.sessionState().conf()
+    most_rows, most_bytes = int(conf.arrowMaxRecordsPerBatch()), int(conf.arrowMaxBytesPerBatch())
+    most_rows = min(most_rows, _MOST_ROWS) if most_rows > 0 else _MOST_ROWS
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", most_rows)
+    session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", min(most_bytes, _MOST_BYTES))
+    return session
 
 
 def _settings(config: ReplayConfig) -> dict[str, str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from functools import reduce
+from operator import or_
+from typing import Final, NamedTuple
 
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JError
@@ -20,17 +22,26 @@ from korvet.pipeline.replay.config import Offsets, ReplayConfig
 
 SPARK_ERRORS: Final = (PySparkException, Py4JError)
 _COLUMNS: Final = ("key", "value", "headers", "partition", "offset", "timestamp", "date")
+_FIGURES: Final = ("partition", "offset", "timestamp")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A raw table: its newest version and that version's files, and its id, which differs for a new table there."""
+    """A raw table: its newest version, and its id, which differs for a new table there."""
 
     path: str
     id: str
     newest: int
-    files: DataFrame
+
+
+class Span(NamedTuple):
+    """A partition's rows: from ``begin`` up to but without ``end``, and their first time."""
+
+    records: int
+    begin: int
+    end: int
+    oldest_ms: int
 
 
 def open_table(spark: SparkSession, path: str, topic: str) -> Table:
@@ -45,7 +56,6 @@ def open_table(spark: SparkSession, path: str, topic: str) -> Table:
             path=path,
             id=str(snapshot.metadata().id()),
             newest=int(snapshot.version()),
-            files=DataFrame(snapshot.allFiles().toDF(), spark),
         )
     except AnalysisException as error:
         if error.getCondition() in ("DELTA_MISSING_DELTA_TABLE", "DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND"):
@@ -90,20 +100,57 @@ def chosen(rows: DataFrame, config: ReplayConfig) -> DataFrame:
     return rows
 
 
-def after_positions(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
+def after_places(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
     """The rows from each begun partition's next offset on, and all rows of other partitions."""
     if not starts:
         return rows
-    return rows.where(f.coalesce(f.col("offset") >= of_partition(starts), f.lit(True)))
+    return rows.where(f.coalesce(f.col("offset") >= _of_partition(starts), f.lit(True)))
 
 
-def of_partition(numbers: Mapping[int, int]) -> Column:
+def spans(rows: DataFrame) -> dict[int, Span]:
+    """The rows of each partition, by one pass over partition, offset and timestamp; none without rows.
+
+    :raises PipelineError: a row lacks one of the three.
+    """
+    lacking = reduce(or_, [f.col(name).isNull() for name in _FIGURES])
+    found = rows.groupBy("partition").agg(
+        f.count("*").alias("records"),
+        f.min("offset").alias("begin"),
+        (f.max("offset") + 1).alias("end"),
+        f.min(f.unix_millis("timestamp")).alias("oldest_ms"),
+        f.count_if(lacking).alias("lacking"),
+    )
+    of_partitions = found.collect()
+    if lacking := sum(row["lacking"] for row in of_partitions):
+        raise PipelineError(
+            f"{lacking} rows have no {', '.join(_FIGURES[:-1])} or {_FIGURES[-1]}, which no archive writes; choose a "
+            "range without them, or restore the table"
+        )
+    return {row["partition"]: Span(*(row[name] for name in Span._fields)) for row in of_partitions}
+
+
+def window(rows: DataFrame, begins: Mapping[int, int], ends: Mapping[int, int]) -> DataFrame:
+    """The rows of these partitions between two offsets, for Python. A task of Spark has a partition's, in order.
+
+    :returns: with columns partition, offset, key, value, headers as JSON and ms, the timestamp.
+    """
+    # By these, files and parts of files are skipped.
+    rows = rows.where(f.col("partition").isin(sorted(begins)))
+    rows = rows.where((f.col("offset") >= min(begins.values())) & (f.col("offset") < max(ends.values())))
+    rows = rows.where((f.col("offset") >= _of_partition(begins)) & (f.col("offset") < _of_partition(ends)))
+    # Handing a list of structs to Python, even a null one, can take Spark longer than all else together.
+    headers, ms = f.to_json("headers").alias("headers"), f.unix_millis("timestamp").alias("ms")
+    number = {partition: task for task, partition in enumerate(sorted(begins))}
+    rows = rows.select("partition", "offset", "key", "value", headers, ms)
+    # A task has one partition, and Spark sorts by one number without comparing rows.
+    return rows.repartitionById(len(number), _of_partition(number).cast("int")).sortWithinPartitions("offset")
+
+
+def _of_partition(numbers: Mapping[int, int]) -> Column:
     """The number of a row's partition; null for a partition without one. The keys are a topic's partitions.
 
     Spark indexes an array. In a map it would try one partition after the other, for each row.
     """
-    if not numbers:
-        return f.lit(None).cast("long")
     by_index = f.array(*(f.lit(numbers.get(each)) for each in range(max(numbers) + 1))).cast("array<bigint>")
     return f.get(by_index, "partition")
 

@@ -1,201 +1,177 @@
-"""A task of Spark: it takes a partition's rows in order, and sends them at its share of the rate."""
+"""A task of Spark: it takes a partition's rows in order, and writes them in transactions that also commit its place.
+
+A task never repeats a transaction whose outcome it does not know: it ends, and its next attempt goes on after the place
+that is committed.
+"""
 
 from __future__ import annotations
 
-import math
+import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from itertools import chain
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from korvet.pipeline.broker import Broker
-from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.replay.chunk import chunks
-from korvet.pipeline.replay.positions import GROUP_PREFIX
-from korvet.pipeline.replay.sending import PATIENCE_S, Fenced, Sender, TakenOver, Target
-from korvet.pipeline.replay.stopping import must_stop, request_stop
+from korvet.pipeline.broker import TIMEOUT_S, Broker
+from korvet.pipeline.errors import BrokerUnreachable, Passing, PipelineError
+from korvet.pipeline.replay.config import GROUP_PREFIX, Note
+from korvet.pipeline.sink.columns import Headers, Record
+from korvet.pipeline.sink.delivery import Delivery, Fenced, refusal
+from korvet.pipeline.sink.once import transactional
 
-MOST_RECORDS: Final = 50_000
-"""Of a transaction."""
-_RECORDS_OF_SLOW: Final = 10_000
-"""Of a transaction over a slow connection, also if it takes longer than a second."""
-LOOK_EVERY_S: Final = 1.0
-OUTCOME: Final = "partition int, end string, failure string"
-_OUTCOME: Final = pa.schema([("partition", pa.int32()), ("end", pa.string()), ("failure", pa.string())])
-
-
-class End(StrEnum):
-    """Where a task ended: after its last row, before a large row that it did not get, or at a stop."""
-
-    COMPLETE = "complete"
-    LARGE = "large"
-    STOPPED = "stopped"
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Of a transaction, about."""
+OUTCOME: Final = "failure string, passes boolean"
+_OUTCOME: Final = pa.schema([("failure", pa.string()), ("passes", pa.bool_())])
+_SHOWN: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The plan for all tasks of a run, picklable.
 
-    :param starts: the next offset of each begun partition.
-    :param ends: the offset just past each partition's last row; only needed for a rate.
-    :param rate: records/s of all tasks; None for no limit.
-    :param at_once: the number of tasks that Spark runs at a time.
+    :param settings: librdkafka's, of all clients.
+    :param note: the note beside positions, without the count of records.
     """
 
-    target: Target
-    starts: Mapping[int, int]
-    ends: Mapping[int, int]
-    rate: float | None
-    at_once: int
+    settings: Mapping[str, str]
+    name: str
+    topic: str
+    note: Note
+
+    @property
+    def group(self) -> str:
+        return f"{GROUP_PREFIX}{self.name}"
+
+    def places(self, broker: Broker, *, stable: bool = False) -> dict[int, tuple[int, Note]]:
+        """The next offset of each begun partition, and its note.
+
+        :param stable: wait for transactions that are about to change them.
+        :raises PipelineError: also if the group is not this replay's, or a later run goes on.
+        """
+        found = {}
+        for (topic, number), position in broker.committed(self.group, stable=stable).items():
+            note = Note.of(position.metadata)
+            if note is None:
+                raise PipelineError(
+                    f"group {self.group} is not a replay's: its offset of {topic}-{number} has no note of a replay; "
+                    "choose another name"
+                )
+            if note.topic_id != self.note.topic_id:
+                # Records in a topic that was deleted do not count.
+                continue
+            if note.job != self.note.job:
+                raise PipelineError(
+                    f"replay {self.name} was begun with another table, range or topic; give the same ones, or choose "
+                    "another name"
+                )
+            if note.run > self.note.run:
+                raise PipelineError(f"replay {self.name} was started a second time, which goes on; this one ends")
+            found[number] = position.offset, note
+        return found
 
 
 def run(plan: Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Send the rows of one partition. Yields one row of the columns `OUTCOME`.
+    """Write the rows of one partition. Yields a row of the columns `OUTCOME` if that failed.
 
-    A failure is a value: other tasks end after their open transactions, and the driver raises it.
+    A failure is a value: Spark would repeat a task that raises it.
     """
-    rows = iter(batches)
+    rows = filter(len, batches)
     first = next(rows, None)
-    if first is None or not first.num_rows:
+    if first is None:
         return
     partition = first.column("partition")[0].as_py()
-    end, failure = End.STOPPED, None
-    with Broker(plan.target.settings) as broker:
-        try:
-            end = _send(plan, partition, Rows(chain([first], rows)), broker)
-        except TakenOver as error:
-            failure = str(error)
-        except PipelineError as error:
-            failure = str(error)
-            request_stop(broker, plan.target)
-    outcome = {"partition": partition, "end": end, "failure": failure}
-    yield pa.RecordBatch.from_pylist([outcome], schema=_OUTCOME)
+    try:
+        with Broker(plan.settings) as broker:
+            # A partition that a later run has is left alone, but a producer fences all former ones.
+            plan.places(broker)
+            with transactional(plan.settings, f"{plan.group}-{partition}") as delivery:
+                Writer(plan, partition, delivery, broker).write([first], rows)
+    except PipelineError as error:
+        outcome = {"failure": str(error), "passes": isinstance(error, Passing | Fenced)}
+        yield pa.RecordBatch.from_pylist([outcome], schema=_OUTCOME)
 
 
-class Rows:
-    """The rows of a partition, each batch once, by growing offsets, up to a row that is too large to come.
+class Writer:
+    """The producer of a partition. ``position`` is the next offset to write, once the open transaction is committed."""
 
-    Only the partition and offset of that row came; `is_cut` recognizes it.
-    """
+    def __init__(self, plan: Plan, partition: int, delivery: Delivery, broker: Broker) -> None:
+        self._plan, self._partition, self.delivery = plan, partition, delivery
+        self._call(delivery.producer.init_transactions)
+        self.position, self._note = plan.places(broker, stable=True).get(partition, (0, plan.note))
+        self._note = replace(plan.note, records=self._note.records)
 
-    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
-        self._batches = iter(batches)
-        self._end = 0
-        self.is_cut = False
+    def write(self, *batches: Iterable[pa.RecordBatch]) -> None:
+        """Write the rows that are not in the topic yet.
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        while not self.is_cut and (batch := next(self._batches, None)) is not None:
-            if batch.column("ms").null_count:
-                self.is_cut = True
-                batch = batch.slice(0, batch.column("ms").is_null().index(True).as_py())
-            if batch.num_rows:
-                self._end = batch.column("offset")[-1].as_py() + 1
-                yield batch
-
-    def end(self) -> int:
-        """The offset just past the last row. Skips the rows that were not taken."""
-        for _ in self:
-            pass
-        return self._end
-
-
-def _send(plan: Plan, partition: int, rows: Rows, broker: Broker) -> End:
-    pace = Pace(plan, broker)
-    with Sender(plan.target, partition, plan.starts.get(partition, 0)) as sender:
-        if pace.is_over():
-            return End.STOPPED
-        sender.init_transactions()
-        try:
-            for chunk in chunks(rows, pace.most):
-                if pace.is_over():
-                    return End.STOPPED
-                began = time.monotonic()
-                pace.sent(sender.send(chunk), time.monotonic() - began)
-        except Fenced:
-            follow(sender, plan, partition, rows.end())
-    return End.LARGE if rows.is_cut else End.COMPLETE
-
-
-def follow(sender: Sender, plan: Plan, partition: int, end: int) -> None:
-    """Wait until the producer that took the partition over, such as another attempt of the same task, is at its end.
-
-    :raises TakenOver: if it is another run's.
-    :raises PipelineError: if it does not go on.
-    """
-    moved = time.monotonic()
-    while sender.position < end:
-        position = sender.position
-        sender.follow()
-        if sender.position > position:
-            moved = time.monotonic()
-        elif time.monotonic() - moved > PATIENCE_S:
-            raise PipelineError(
-                f"replay {plan.target.name}: {plan.target.topic}-{partition} was taken over by another process, which "
-                f"does not go on from {position}; start the replay again"
-            )
-        time.sleep(LOOK_EVERY_S)
-
-
-class Pace:
-    """The pace of a task: when its next transaction may begin, and how many records it may have.
-
-    The unfinished partitions share the rate, as many of them as Spark works on at once. The committed positions show
-    which are unfinished, so tasks need not know of each other.
-    """
-
-    def __init__(self, plan: Plan, broker: Broker) -> None:
-        self._plan, self._broker = plan, broker
-        self._looked, self._due = -math.inf, time.monotonic()
-        self._working = max(1, min(len(plan.ends), plan.at_once))
-        self._fits = _RECORDS_OF_SLOW
-        self._is_over = False
-
-    def most(self) -> int:
-        """The most records of the next transaction: a second's, by the last one's speed and by the rate.
-
-        Speed alone allows `_RECORDS_OF_SLOW` to `MOST_RECORDS`.
+        :raises PipelineError:
         """
-        return min(self._fits, max(1, int(self._share()))) if self._plan.rate else self._fits
+        size_bytes = 0
+        for batch in (each for some in batches for each in some):
+            rows = batch.filter(pc.greater_equal(batch.column("offset"), self.position))
+            if not rows.num_rows:
+                continue
+            if not size_bytes:
+                self.delivery.producer.begin_transaction()
+            self.delivery.send(self._records(rows))
+            size_bytes += max(1, rows.nbytes)
+            self.position = rows.column("offset")[-1].as_py() + 1
+            self._note = replace(self._note, records=self._note.records + rows.num_rows)
+            if size_bytes >= MOST_BYTES:
+                self.commit()
+                size_bytes = 0
+        if size_bytes:
+            self.commit()
 
-    def sent(self, records: int, seconds: float) -> None:
-        """Note a transaction's records and time. One without records changes nothing."""
-        if not records:
-            return
-        self._fits = min(MOST_RECORDS, max(_RECORDS_OF_SLOW, int(records / max(seconds, 1e-3))))
-        if self._plan.rate:
-            self._due = max(self._due, time.monotonic() - 1) + records / self._share()
+    def commit(self) -> None:
+        """Commit the transaction with the place."""
+        producer, group = self.delivery.producer, self._plan.group
+        self.delivery.finish()
+        place = TopicPartition(self._plan.topic, self._partition, self.position, self._note.to_json())
+        member = Consumer({"group.id": group, "log_level": 0}).consumer_group_metadata()
+        self._call(lambda timeout_s: producer.send_offsets_to_transaction([place], member, timeout_s))
+        self._call(producer.commit_transaction)
 
-    def is_over(self) -> bool:
-        """Wait until the next transaction may begin. Returns True if the replay has to stop."""
+    def _call(self, call: Callable[[float], object]) -> None:
+        """Do a step of a transaction, again while the client's error is retriable.
+
+        :raises PipelineError:
+        """
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
-            self._look()
-            wait_s = self._due - time.monotonic()
-            if self._is_over or wait_s <= 0:
-                return self._is_over
-            time.sleep(min(wait_s, LOOK_EVERY_S))
+            try:
+                call(TIMEOUT_S)
+                return
+            except KafkaException as failed:
+                error = failed.args[0]
+                if error.retriable() and time.monotonic() < deadline:
+                    continue
+                what = f"records of {self._plan.topic}-{self._partition}"
+                if error.txn_requires_abort():
+                    raise BrokerUnreachable(f"{what}: {error.str()}") from None
+                raise refusal(what, error, self.delivery.address) from None
 
-    def _share(self) -> float:
-        assert self._plan.rate is not None
-        return self._plan.rate / self._working
+    def _records(self, rows: pa.RecordBatch) -> Iterator[Record]:
+        headers = (None if text is None else headers_of(text) for text in rows.column("headers").to_pylist())
+        values, keys, times = (rows.column(name).to_pylist() for name in ("value", "key", "ms"))
+        return zip(repeat(self._plan.topic), values, keys, repeat(self._partition), times, headers, strict=False)
 
-    def _look(self) -> None:
-        if time.monotonic() < self._looked + LOOK_EVERY_S:
-            return
-        try:
-            self._is_over = must_stop(self._broker, self._plan.target)
-            if self._plan.rate:
-                target, ends = self._plan.target, self._plan.ends
-                positions = self._broker.committed(GROUP_PREFIX + target.name)
-                offsets = {
-                    number: position.offset for (topic, number), position in positions.items() if topic == target.topic
-                }
-                done = sum(offsets.get(number, 0) >= end for number, end in ends.items())
-                self._working = max(1, min(len(ends) - done, self._plan.at_once))
-        except PipelineError:
-            # If no broker answers, the transactions report it soon enough.
-            pass
-        self._looked = time.monotonic()
+
+def headers_of(text: str) -> Headers | None:
+    """A record's headers, from Spark's JSON: ``[{"key": "name", "value": "base64, or missing if null"}]``.
+
+    :raises PipelineError: if a header or its key is null, which no archive writes.
+    """
+    try:
+        pairs = [(each["key"], each.get("value")) for each in json.loads(text)]
+    except (KeyError, TypeError):
+        raise PipelineError(
+            f"a header without a key in the table: {text[:_SHOWN]}; headers have keys, so choose a range without it"
+        ) from None
+    return [(key, None if value is None else b64decode(value)) for key, value in pairs] or None

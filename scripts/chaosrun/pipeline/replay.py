@@ -41,7 +41,7 @@ class Order:
     """The driver's work.
 
     :param prepares: only make the table.
-    :param holds: write ``marker`` after the last commit of the first partition that is through, and hang.
+    :param holds: write ``marker`` after the first commit, and hang.
     :param marker: a file of this driver alone.
     :param forgets: commit no positions, as the control does.
     """
@@ -188,7 +188,7 @@ class _Play:
             self._driver = None
 
     def _kill_held(self) -> None:
-        """Kill the driver between a partition's last commit and the end of its task."""
+        """Kill the driver between a commit and the end of its task."""
         self._held()
         self.kill()
 
@@ -212,12 +212,12 @@ class _Play:
         return (self._directory / "driver.log").read_text(errors="replace").count("replay failed")
 
     def _held(self) -> subprocess.Popen[bytes]:
-        """A new driver with a task that hangs between its partition's last commit and its end."""
+        """A new driver with a task that hangs between a commit and its end."""
         self.kill()
         driver = self._working(holds=True)
         marker = Path(self._order.marker)
         _await(lambda: marker.exists() or driver.poll() is not None)
-        assert marker.exists(), f"no partition came to its end:\n{self._log()}"
+        assert marker.exists(), f"no task committed:\n{self._log()}"
         return driver
 
     def _kill_front_end(self) -> None:
