@@ -1,0 +1,150 @@
+"""Share sessions: the partitions that a member of a share group fetches on one connection, and its requests' epochs.
+
+A session belongs to its connection, as in Kafka, and ends with it. A front-end keeps no other state of one: what a
+member has acquired lies beside the log, with the `ShareSessions.nonce` of its connection. Here is no I/O.
+
+Source: SharePartitionManager.newContext and acknowledgeSessionUpdate, ShareSession, ShareSessionCache,
+ShareSessionContext, CachedSharePartition, ShareRequestMetadata, PartitionRotateStrategy
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+from uuid import UUID, uuid4
+
+from korvet.codes import (
+    INVALID_REQUEST,
+    INVALID_SHARE_SESSION_EPOCH,
+    SHARE_SESSION_LIMIT_REACHED,
+    SHARE_SESSION_NOT_FOUND,
+)
+
+FIRST_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+_LAST_EPOCH: Final = 2**31 - 1
+
+TopicPartition = tuple[UUID, int]
+"""A topic's id and the index of a partition."""
+
+
+class ShareSession:
+    """One session. ``epoch`` is that of its next request."""
+
+    __slots__ = ("_partitions", "epoch")
+
+    def __init__(self, partitions: Iterable[TopicPartition]) -> None:
+        self.epoch = _after(FIRST_EPOCH)
+        self._partitions = dict.fromkeys(partitions, False)
+        """Each partition in its order; true if the next answer names it even without news. The first one names all."""
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return partition in self._partitions
+
+    def rotated(self, epoch: int) -> Sequence[TopicPartition]:
+        """The partitions in the order in which a request of this epoch fetches them: each has its turn to be first."""
+        partitions = list(self._partitions)
+        at = epoch % len(partitions) if partitions and epoch > FIRST_EPOCH else 0
+        return partitions[at:] + partitions[:at]
+
+    def change(self, added: Iterable[TopicPartition], forgotten: Iterable[TopicPartition]) -> Sequence[TopicPartition]:
+        """Add and forget partitions; returns those that are new. What was acquired of a forgotten one stays so."""
+        new = [one for one in dict.fromkeys(added) if one not in self._partitions]
+        self._partitions.update(dict.fromkeys(new, True))
+        for one in forgotten:
+            self._partitions.pop(one, None)
+        return new
+
+    def names(self, partition: TopicPartition, *, has_records: bool, has_error: bool) -> bool:
+        """Note what an answer says of a partition; true if it has to say it: the others are left out.
+
+        A partition with records goes to the end of the order. One with an error is named again when that is over.
+        """
+        must = self._partitions.get(partition)
+        if must is None:
+            return has_records or has_error
+        if has_records:
+            del self._partitions[partition]
+        self._partitions[partition] = has_error
+        return must or has_records or has_error
+
+
+class OpenSessions:
+    """The number of share sessions of a process."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class ShareSessions:
+    """The sessions of one connection by group and member; there is mostly one.
+
+    :param all_open: counts the sessions of all connections.
+    """
+
+    def __init__(self, all_open: OpenSessions) -> None:
+        self.nonce = uuid4().hex
+        """Distinguishes what the connection acquired from what its members acquired by others."""
+        self._all_open = all_open
+        self._sessions: dict[tuple[str, str], ShareSession] = {}
+
+    def fetch(
+        self,
+        group_id: str,
+        member_id: str,
+        epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        has_acknowledgements: bool,
+        most: int,
+    ) -> ShareSession | int:
+        """The session of a ShareFetch, ready for its next request; else an error code.
+
+        The first epoch makes a new session of these partitions, instead of an earlier one. The final epoch leaves the
+        session as it is, for `close`.
+
+        :param most: the most sessions of the process.
+        """
+        if epoch != FIRST_EPOCH:
+            return self._of_epoch(group_id, member_id, epoch)
+        if has_acknowledgements:
+            return INVALID_REQUEST
+        self.close(group_id, member_id)
+        if self._all_open.count >= most:
+            return SHARE_SESSION_LIMIT_REACHED
+        self._all_open.count += 1
+        session = self._sessions[group_id, member_id] = ShareSession(partitions)
+        return session
+
+    def acknowledge(self, group_id: str, member_id: str, epoch: int) -> ShareSession | int:
+        """The session of a ShareAcknowledge, as `fetch`; it cannot be a session's first request."""
+        return INVALID_SHARE_SESSION_EPOCH if epoch == FIRST_EPOCH else self._of_epoch(group_id, member_id, epoch)
+
+    def _of_epoch(self, group_id: str, member_id: str, epoch: int) -> ShareSession | int:
+        session = self._sessions.get((group_id, member_id))
+        if session is None:
+            return SHARE_SESSION_NOT_FOUND
+        if epoch != FINAL_EPOCH:
+            if epoch != session.epoch:
+                return INVALID_SHARE_SESSION_EPOCH
+            session.epoch = _after(epoch)
+        return session
+
+    def close(self, group_id: str, member_id: str) -> None:
+        """End a session, if there is one."""
+        if self._sessions.pop((group_id, member_id), None) is not None:
+            self._all_open.count -= 1
+
+    def close_all(self) -> Sequence[tuple[str, str, ShareSession]]:
+        """End all sessions, because the connection is gone; returns each with its group and member."""
+        closed = [(group_id, member_id, session) for (group_id, member_id), session in self._sessions.items()]
+        self._all_open.count -= len(closed)
+        self._sessions.clear()
+        return closed
+
+
+def _after(epoch: int) -> int:
+    return FIRST_EPOCH + 1 if epoch == _LAST_EPOCH else epoch + 1
