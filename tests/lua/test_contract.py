@@ -37,7 +37,7 @@ BATCHES: Final = {
 }  # fmt: skip
 """Functions that callers call by position, because a call is made for each batch or acknowledgement."""
 _ADDED: Final = {"outages", "id", "locator", "transactional_id"}
-ADDED: Final = {"call": _ADDED, "_call": _ADDED | {"topic_id", "token"}, "partial": _ADDED}
+ADDED: Final = {"call": _ADDED, "_call": _ADDED | {"topic_id", "token", "group"}, "partial": _ADDED}
 """The arguments that a method adds to its callers' ones, by the method's name."""
 SAID: Final = {"size": "len(data)", "batch": "data", "kind": "transactional", "is_next": "SEQUENCE"}
 """A part of the text by which hot callers give an argument, if it is not the argument's name."""

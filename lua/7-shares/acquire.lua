@@ -1,0 +1,251 @@
+-- Acquisition: what is due, then available ranges, then offsets that were never acquired.
+
+-- Begin a share partition anew at its start: somebody removed its ranges, or the log ends before it.
+function share.begin_anew(s)
+  local start = math.min(s.start, s.log_end)
+  redis.call('UNLINK', s.keys[4])
+  redis.call('ZADD', s.keys[4], '-inf', '')
+  for name, field in pairs(share.fresh(s.id, start, s.now)) do
+    s[name] = field
+  end
+  s.announced = true
+end
+
+-- Forget offsets below the log start, whatever was done with them. Source: SharePartition.updateCacheAndOffsets
+function share.follow_log_start(s)
+  local above = { 0, -share.AVAILABLE }
+  for _, base in ipairs(above) do
+    local below = redis.call(
+      'ZRANGEBYSCORE', s.keys[4], value.integer(base), '(' .. value.integer(base + s.log_start), 'LIMIT', 0, share.MOST
+    )
+    for _, text in ipairs(below) do
+      local r = share.range(s, text)
+      share.remove(s, r)
+      if r.last >= s.log_start then
+        share.add_part(s, r, s.log_start, r.last)
+      end
+    end
+  end
+  s.next, s.moves = math.max(s.next, s.log_start), true
+  share.flush(s)
+end
+
+-- End the locks that are over, of at most so many ranges as one call reads. Returns how many records they held.
+-- Source: SharePartition.releaseAcquisitionLockOnTimeout
+function share.sweep(s, limit)
+  if s.now < s.due then
+    return 0
+  end
+  local texts = redis.call('ZRANGEBYSCORE', s.keys[4], value.integer(s.swept), '+inf', 'LIMIT', 0, share.MOST)
+  local least, expired, r = s.swept > 0 and s.least or share.NEVER, 0, nil
+  for _, text in ipairs(texts) do
+    r = share.range(s, text)
+    local is_over, ends = share.is_over(s, r)
+    if is_over then
+      share.remove(s, r)
+      share.give_back(s, r.first, r.last, r.count, limit)
+      expired = expired + r.last - r.first + 1
+    else
+      least = math.min(least, ends)
+    end
+  end
+  if #texts == share.MOST then
+    s.swept, s.due, s.least = r.last + 1, s.now, least
+  else
+    s.swept, s.least = 0, least
+    s.due = least == share.NEVER and least or math.max(least, s.now + share.SWEEP_MS)
+  end
+  share.flush(s)
+  return expired
+end
+
+-- Take a part of the log for the caller. Neighbours of one count become one range, but of no more than a request's
+-- records, so that a range stays what one request may hold.
+function share.take(taking, first, last, count)
+  local before = taking[#taking]
+  taking.count = taking.count + last - first + 1
+  if before and before.last + 1 == first and before.count == count and last - before.first < taking.most then
+    before.last = last
+  else
+    taking[#taking + 1] = { first = first, last = last, count = count }
+  end
+end
+
+-- How many offsets of an available range to take, and true if it has to be the last one taken. A record that was
+-- delivered often may be what its consumers die of: it comes with half of its neighbours each time, and the last time
+-- alone. Source: SharePartition.acquireSubsetBatchRecords
+function share.portion(r, taking, limit)
+  local length = r.last - r.first + 1
+  local most = taking.in_records and taking.most - taking.count or length
+  if r.count < math.max(2, math.ceil(limit / 2)) then
+    return math.min(length, most), false
+  elseif taking.count > 0 then
+    return 0, true
+  end
+  local isolated = limit > 2 and r.count >= limit - 1 and 1 or math.max(1, math.floor(length / 2))
+  return math.min(isolated, most), true
+end
+
+-- Take available ranges. Returns true if nothing else may come with them.
+function share.take_available(s, taking, limit)
+  local seen, is_last = 0, false
+  while s.available > 0 and taking.count < taking.most and seen < share.MOST and not is_last do
+    local page = share.available(s, seen, share.PAGE)
+    for _, text in ipairs(page) do
+      local r = share.range(s, text)
+      local length
+      length, is_last = share.portion(r, taking, limit)
+      if length > 0 then
+        share.remove(s, r)
+        share.take(taking, r.first, r.first + length - 1, r.count + 1)
+        if r.first + length <= r.last then
+          share.add_available(s, r.first + length, r.last, r.count)
+        end
+      end
+      if is_last or taking.count >= taking.most then
+        break
+      end
+    end
+    seen = seen + #page
+    if #page < share.PAGE then
+      break
+    end
+  end
+  return is_last
+end
+
+-- The batch of a log entry: its first offset, the offset after it, and the running bytes before and after it.
+function share.batch(entry)
+  local records = log.times(entry)
+  local size, running = string.match(entry[2][2], '^%d+ (%d+) %-?%d+ %-?%d+ (%d+) ')
+  local next_offset = tonumber(log.next_offset(entry))
+  return { first = next_offset - records, next = next_offset, before = running - size, running = tonumber(running) }
+end
+
+-- The offset up to which new offsets are taken: of whole batches up to most_next, or exactly so many, within max_bytes
+-- but at least the first batch.
+function share.new_until(s, first_batch, most_next, asked)
+  local batch = first_batch
+  while most_next > first_batch.next do
+    local entry = log.entry_above(s.keys[1], most_next - 1)
+    batch = entry and share.batch(entry)
+    if not batch or batch.first >= most_next then
+      -- No batch has this offset: compaction removed it, or the log ends.
+      return most_next
+    elseif asked.max_bytes < 0 or batch.running - first_batch.before <= asked.max_bytes then
+      break
+    end
+    most_next, batch = first_batch.next + math.floor((most_next - first_batch.next) / 2), first_batch
+  end
+  return asked.mode == 'records' and math.min(most_next, batch.next) or batch.next
+end
+
+-- Take offsets that were never acquired.
+function share.take_new(s, taking, asked)
+  local readable = asked.isolation == 'committed' and s.stable or s.log_end
+  local room = asked.window - (s.next - s.start)
+  if room <= 0 then
+    s.full = 1
+    return
+  end
+  local wanted = math.min(taking.most - taking.count, room)
+  if wanted <= 0 or s.next >= readable then
+    return
+  end
+  local until_offset = s.next + wanted
+  if s.next >= s.held_from then
+    local entry = log.entry_above(s.keys[1], s.next)
+    local batch = entry and share.batch(entry) or { first = readable, next = readable }
+    if batch.first > s.next then
+      -- Nothing is left of the offsets before it, so they are finished.
+      local skipped_from = s.next
+      s.next = math.min(batch.first, readable)
+      share.finish(s, skipped_from)
+    end
+    until_offset = s.next >= readable and readable or share.new_until(s, batch, s.next + wanted, asked)
+  end
+  until_offset = math.min(until_offset, readable)
+  if until_offset > s.next then
+    share.take(taking, s.next, until_offset - 1, 1)
+    s.next = until_offset
+  end
+end
+
+-- Find the start of a share partition that has none. Returns false if the caller has to find it.
+-- Source: SharePartition.startOffsetDuringInitialization
+function share.find_start(s, reset)
+  if s.start >= 0 then
+    return true
+  end
+  local named = { earliest = s.log_start, latest = s.log_end }
+  local start = named[reset] or tonumber(reset)
+  if not start then
+    return false
+  end
+  s.start = math.max(s.log_start, math.min(start, s.log_end))
+  s.next = s.start
+  return true
+end
+
+-- ms until something may become available of itself: 0 if it is now, -1 if nothing will.
+function share.wait_ms(s, asked)
+  local readable = asked.isolation == 'committed' and s.stable or s.log_end
+  if s.available > 0 or s.due <= s.now or s.next < readable and s.next - s.start < asked.window then
+    return 0
+  end
+  return s.due == share.NEVER and -1 or s.due - s.now
+end
+
+korvet.define({
+  name = 'share_acquire', flags = { 'allow-oom' },
+  description = 'acquire records of a share partition for a member, after the locks that are over',
+  keys = '@share',
+  args = [[
+    outages   topic_id   group its id   member   nonce of its connection, without blanks   max_records:int
+    max_bytes:int -1 for any number; the first batch always fits
+    mode:batches|records if whole batches are acquired, also beyond max_records, or exactly so many records
+    isolation:uncommitted|committed   lock_ms:int   limit:int of deliveries   window:int of offsets in flight
+    reset earliest, latest or an offset: where a share partition without a start begins; '' if the caller does not know
+  ]],
+  returns = [=[{code, start, next, [first, last, count, ...], wait_ms, expired}: the acquired ranges by their offsets,
+    with the number of this delivery. wait_ms is the time after which more may be available of itself, 0 if it may be
+    now, -1 if nothing will; the group's id comes on the channel of shares when something becomes available otherwise.
+    expired records were locked too long]=],
+  bound = '1000 available and 1000 acquired ranges, and 15 entries of the log',
+  codes = 'GONE, LATE, GROUP_ID_NOT_FOUND (the group has no state here), RETRY (it has no start yet: find the offset)',
+  source = 'SharePartition.acquire, nextFetchOffset, lastOffsetAndMaxRecordsToAcquire',
+  notes = [[Below the local start the batches are not known, so exactly max_records are acquired. Offsets without a
+    record are acquired, unless none is left before the next batch: the caller acknowledges them as gaps. What it cannot
+    send it gives back as undelivered.]],
+}, function(keys, asked)
+  if group.is_late(asked.outages) then
+    return { code.LATE, -1, -1, {}, -1, 0 }
+  end
+  local s, refusal = share.open(keys, asked)
+  if refusal then
+    return { refusal, -1, -1, {}, -1, 0 }
+  elseif not share.find_start(s, asked.reset) then
+    return { code.RETRY, -1, -1, {}, -1, 0 }
+  end
+  s.outages = group.outages(asked.outages, s.now)
+  if s.next > s.log_end or s.tracked > 0 and redis.call('ZCARD', keys[4]) == 0 then
+    share.begin_anew(s) -- first write
+  end
+  if s.start < s.log_start then
+    share.follow_log_start(s)
+  end
+  local expired = share.sweep(s, asked.limit)
+  local taking = { count = 0, most = asked.max_records, in_records = asked.mode == 'records' }
+  if not share.take_available(s, taking, asked.limit) then
+    share.take_new(s, taking, asked)
+  end
+  local lock = { ends = s.now + asked.lock_ms, lasts = asked.lock_ms, nonce = asked.nonce, member = asked.member }
+  local acquired = {}
+  s.announced = s.announced and s.available > 0
+  for _, r in ipairs(taking) do
+    share.add_acquired(s, r.first, r.last, r.count, lock)
+    acquired[#acquired + 1], acquired[#acquired + 2], acquired[#acquired + 3] = r.first, r.last, r.count
+  end
+  share.save(s)
+  return { code.NONE, s.start, s.next, acquired, share.wait_ms(s, asked), expired }
+end)
