@@ -23,6 +23,7 @@ from korvet.assignors import Assignment
 from korvet.errors import KorvetError
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.groups.consumer_types import ConsumerMember
+from korvet.store.groups.replies import CONSUMER
 from korvet.store.groups.types import GroupDescription
 from korvet.wire import requests
 
@@ -67,7 +68,7 @@ async def _described(ctx: Context, group_id: str) -> dict[str, Any]:
         group = await ctx.frontend.groups.administration.describe(group_id)
     except KorvetError as error:
         return _without_group(group_id, failure_code(error, "consumer_group_describe"), None)
-    if group is None or group.consumer is None:
+    if group is None or group.type != CONSUMER:
         why = "not found" if group is None else "is not a consumer group"
         return _without_group(group_id, ErrorCode.group_id_not_found, f"Group {group_id} {why}.")
     fields = _fields(ctx, group)

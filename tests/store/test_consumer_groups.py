@@ -460,6 +460,7 @@ def told(*members: ConsumerMember, epoch: int = 2, target_epoch: int = 2) -> lis
     group = GroupDescription(
         id="",
         locator="",
+        type="consumer",
         state="",
         generation=epoch,
         protocol_type="consumer",

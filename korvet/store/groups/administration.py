@@ -137,7 +137,12 @@ class Administration:
         for some in await self._calls.index.group_ids():
             states = await self._states(some, failures)
             missing.update(group_id for group_id, state in states.items() if state is None)
-            empty = [group_id for group_id, state in states.items() if state is not None and state["state"] == _EMPTY]
+            # A share group without members stays, because its state is in partitions.
+            empty = [
+                group_id
+                for group_id, state in states.items()
+                if state is not None and state["state"] == _EMPTY and replies.type_of(state) != replies.SHARE
+            ]
             keys = [self._calls.keys(group_id).group for group_id in empty]
             lives = await settled(self._store.call(Purpose.COORDINATE, key, "PTTL", key) for key in keys)
             failures += [left_ms for left_ms in lives if isinstance(left_ms, KorvetError)]

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import anyio
 
-from korvet.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec, changed, preferred
+from korvet.assignors import ASSIGNORS, SIMPLE, Assignment, Assignor, GroupSpec, MemberSpec, changed, preferred
 from korvet.codes import GROUP_ID_NOT_FOUND, INVALID_REQUEST
 from korvet.configs.types import split
 from korvet.errors import StoreError, StoreUnavailable
@@ -34,18 +34,20 @@ from korvet.store.groups.consumer_types import (
     parse_assignment,
 )
 from korvet.store.groups.offsets import retention_ms
+from korvet.store.groups.replies import SHARE
 from korvet.store.groups.subscriptions import Subscribed, Subscriptions
 from korvet.store.threads import FairThreads
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
-_READY, _TOPICS = b"ready", b"topics"
+READY: Final = b"ready"
+_TOPICS: Final = b"topics"
 MOST_NAMES: Final = 10_000
 """The most topics to which a member subscribes by name."""
-_TOO_MANY_NAMES: Final = f"A member subscribes to at most {MOST_NAMES} topics by their names."
-_CALLS: Final = 8
+TOO_MANY_NAMES: Final = f"A member subscribes to at most {MOST_NAMES} topics by their names."
+CALLS: Final = 8
 """The most calls for one heartbeat. The last ones accept the current target, so that a storm of joins ends."""
-_PATIENT_CALLS: Final = 4
+PATIENT_CALLS: Final = 4
 _SMALL: Final = 500
 """The largest group, in members and partitions, whose target the loop itself computes, in some milliseconds."""
 
@@ -97,14 +99,14 @@ class ConsumerGroups:
         if request.names is not None:
             request = replace(request, names=list(dict.fromkeys(request.names)))
             if len(request.names or ()) > MOST_NAMES:
-                return Heartbeaten(code=INVALID_REQUEST, member_id=member_id, message=_TOO_MANY_NAMES)
+                return Heartbeaten(code=INVALID_REQUEST, member_id=member_id, message=TOO_MANY_NAMES)
         if not member_id and request.member_epoch == 0:
             member_id = str(uuid4())
         topics = b""
-        for call in range(_CALLS):
-            reply = await self._consume(request, member_id, topics, answers_anyway=call >= _PATIENT_CALLS)
-            if reply[0] != 0 or reply[2] == _READY:
-                return _heartbeaten(reply, request.group_id)
+        for call in range(CALLS):
+            reply = await self._consume(request, member_id, topics, answers_anyway=call >= PATIENT_CALLS)
+            if reply[0] != 0 or reply[2] == READY:
+                return heartbeaten(reply, request.group_id)
             if reply[2] == _TOPICS:
                 await self._catalog.refresh()
                 topics = self._subscriptions.lines_of(reply[3:])
@@ -203,7 +205,9 @@ class ConsumerGroups:
         await self._match(group_id, snapshot)
         digest = self._catalog.topics_digest
         subscribed = self._subscriptions.resolved((one.id, one.names, one.regex) for one in snapshot.members)
-        assignor = self.assignor_of(one.assignor for one in snapshot.members)
+        assignor = (
+            SIMPLE if snapshot.type == SHARE else ASSIGNORS[self.assignor_of(one.assignor for one in snapshot.members)]
+        )
         targets: Mapping[str, Assignment] = {}
         if snapshot.target_epoch < snapshot.epoch or snapshot.topics != subscribed.text:
             compute = partial(targets_of, snapshot, subscribed, assignor)
@@ -218,7 +222,7 @@ class ConsumerGroups:
             target_epoch=snapshot.target_epoch,
             catalog_version=digest,
             topics=subscribed.text,
-            assignor=assignor,
+            assignor=assignor.name,
             targets=[part for member, target in targets.items() for part in (member, assignment_text(target))],
         )
 
@@ -241,6 +245,8 @@ class ConsumerGroups:
             members |= {one.id: one for one in subscribers}
             if page["cursor"] == b"0":
                 return Snapshot(
+                    id=replies.text(first["id"]),
+                    type=replies.text(first["type"]),
                     epoch=first["generation"],
                     target_epoch=first["target_epoch"],
                     catalog_version=replies.text(first["catalog_version"]),
@@ -269,7 +275,7 @@ class _TargetRequests:
     done: int = 0
 
 
-def targets_of(snapshot: Snapshot, subscribed: Subscribed, assignor: str) -> Mapping[str, Assignment]:
+def targets_of(snapshot: Snapshot, subscribed: Subscribed, assignor: Assignor) -> Mapping[str, Assignment]:
     """The targets of members that differ from their former ones."""
     members = {
         one.id: MemberSpec(
@@ -282,10 +288,11 @@ def targets_of(snapshot: Snapshot, subscribed: Subscribed, assignor: str) -> Map
         for one in snapshot.members
     }
     spec = GroupSpec(members=members, partitions=subscribed.partitions)
-    return changed(spec, ASSIGNORS[assignor].assign(spec))
+    return changed(spec, assignor.assign(spec))
 
 
-def _heartbeaten(reply: Any, group_id: str) -> Heartbeaten:
+def heartbeaten(reply: Any, group_id: str) -> Heartbeaten:
+    """The answer in the reply of a heartbeat to a group of the consumer protocol, or to a share group."""
     code, member_id = reply[0], replies.text(reply[1])
     if code != 0:
         why = replies.text(reply[2]).replace("{group}", group_id)

@@ -16,6 +16,7 @@ from korvet.store.groups.redis_mirror import RedisMirror
 from korvet.store.groups.redis_mirror_calls import RedisGroupCalls
 from korvet.store.groups.redis_mirror_deletion import Deletion
 from korvet.store.groups.redis_mirror_readers import Readers
+from korvet.store.groups.share import ShareGroups
 from korvet.store.keys import Namespace
 from korvet.store.outages import Outages
 from korvet.store.tenants import TenantLimit
@@ -41,5 +42,6 @@ class Groups:
         self.offsets = Offsets(calls, catalog, self.mirror)
         self.held_offsets = HeldOffsets(calls, store, catalog, self.offsets)
         self.consumers = ConsumerGroups(calls, catalog)
+        self.shares = ShareGroups(calls, catalog, self.consumers)
         self.classic = ClassicGroups(calls, catalog, wakeups, self.consumers)
         self.administration = Administration(calls, store, self.offsets, Deletion(calls, redis_groups, self.mirror))
