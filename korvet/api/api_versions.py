@@ -36,6 +36,8 @@ _FEATURES_SINCE: Final = 3
 _SOFTWARE_SINCE: Final = 3
 _TELEMETRY: Final = (71, 72)
 """The answer lists these APIs only if pushed metrics have a receiver. They are served in any case."""
+UNANNOUNCED: Final = (76, 77, 78, 79, 90, 91, 92)
+"""APIs of share groups, announced once all of them work together."""
 _LEVEL_0_SINCE: Final = 4
 _JAVA: Final = "apache-kafka-java"
 _RDKAFKA: Final = "rdkafka"
@@ -91,6 +93,7 @@ def supported(error_code: ErrorCode) -> Fields:
     shown = tuple(
         {"api_key": api.key, "min_version": api.advertised_lowest, "max_version": api.highest}
         for _, api in sorted(registry().items())
+        if api.key not in UNANNOUNCED
     )
     if error_code is ErrorCode.unsupported_version:
         # As in Kafka: only this API itself, because the client repeats the request and then gets them all.
