@@ -38,8 +38,8 @@ korvet.KEYSETS = {
   share = [[
     log stream record batches   meta hash identity, offsets, epochs, totals
     shares hash group id -> `id start next tracked available due least swept full clock`
-    ranges zset `state first last count` of a group's offsets in flight, acquired ones with their lock, by the first
-      offset
+    ranges zset `state first last count size` of a group's offsets in flight, acquired ones with their lock, by the
+      first offset
   ]],
   group = [[
     group hash state, generation, leader, deadlines   members hash member id -> record

@@ -14,11 +14,12 @@
 -- which it goes on. full is 1 if an acquirer waits for the start to move. clock is the time of the last change.
 --
 -- The zset `:share:<group>` holds the tracked offsets as ranges:
---   available first last count
---   acquired first last count ends lasts nonce member
--- count is the number of deliveries. The lock of an acquired range ends at ends, lasts ms after it began. The nonce
--- names the member's connection. An acquired range has its first offset as score, an available one that less AVAILABLE:
--- so the first available one is found however many are acquired. The member of the empty name is below all.
+--   available first last count size
+--   acquired first last count size ends lasts nonce member
+-- count is the number of deliveries, size the number of offsets that came together at the first one. The lock of an
+-- acquired range ends at ends, lasts ms after it began. The nonce names the member's connection. An acquired range has
+-- its first offset as score, an available one that less AVAILABLE: so the first available one is found however many are
+-- acquired. The member of the empty name is below all.
 -- An offset from start to next in no range is finished: accepted, rejected, archived, or it never was a record.
 --
 -- No process ends locks: whoever acquires does the due work first. An outage prolongs locks as it prolongs sessions.
@@ -84,8 +85,9 @@ end
 
 -- A range of its text.
 function share.range(s, text)
-  local state, first, last, count, lock = string.match(text, '^(%a+) (%d+) (%d+) (%d+)(.*)$')
-  local r = { text = text, state = state, first = tonumber(first), last = tonumber(last), count = tonumber(count) }
+  local state, first, last, count, size, lock = string.match(text, '^(%a+) (%d+) (%d+) (%d+) (%d+)(.*)$')
+  local r = { text = text, state = state, first = tonumber(first), last = tonumber(last) }
+  r.count, r.size = tonumber(count), tonumber(size)
   if state == 'acquired' then
     local ends, lasts, nonce, member = string.match(lock, '^ (%d+) (%d+) (%S*) (.*)$')
     r.ends, r.lasts, r.nonce, r.member = tonumber(ends), tonumber(lasts), nonce, member
@@ -109,26 +111,27 @@ function share.put(s, score, text, first, last)
   s.tracked = s.tracked + last - first + 1
 end
 
--- Add an available range, in memory.
-function share.add_available(s, first, last, count)
-  share.put(s, first - share.AVAILABLE, string.format('available %d %d %d', first, last, count), first, last)
+-- Add an available range, in memory. `of` is the range that it is a part of, or one like that.
+function share.add_available(s, first, last, count, of)
+  local text = string.format('available %d %d %d %d', first, last, count, of.size)
+  share.put(s, first - share.AVAILABLE, text, first, last)
   s.available = s.available + 1
 end
 
--- Add an acquired range with the lock of another one, in memory.
-function share.add_acquired(s, first, last, count, lock)
+-- Add an acquired range, in memory.
+function share.add_acquired(s, first, last, count, of, lock)
   -- Not by string.format alone, whose %s ends at a NUL.
-  local text = string.format('acquired %d %d %d %d %d ', first, last, count, lock.ends, lock.lasts)
+  local text = string.format('acquired %d %d %d %d %d %d ', first, last, count, of.size, lock.ends, lock.lasts)
   share.put(s, first, text .. lock.nonce .. ' ' .. lock.member, first, last)
   s.due, s.least = math.min(s.due, lock.ends), math.min(s.least, lock.ends)
 end
 
--- Add a range again from an offset to another one, in memory.
+-- Add a part of a removed range as it was, in memory.
 function share.add_part(s, r, first, last)
   if r.state == 'available' then
-    share.add_available(s, first, last, r.count)
+    share.add_available(s, first, last, r.count, r)
   else
-    share.add_acquired(s, first, last, r.count, r)
+    share.add_acquired(s, first, last, r.count, r, r)
   end
 end
 
@@ -139,11 +142,11 @@ end
 
 -- Make a removed part of a range available again, or finish it if it was delivered as often as it may be.
 -- Source: InFlightState.tryUpdateState
-function share.give_back(s, first, last, count, limit)
+function share.give_back(s, r, first, last, count, limit)
   if count >= limit then
     return share.finish(s, first)
   end
-  share.add_available(s, first, last, count)
+  share.add_available(s, first, last, count, r)
   s.announced = true
 end
 

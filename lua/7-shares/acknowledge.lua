@@ -67,14 +67,14 @@ end
 
 -- Carry out the acknowledgement of a part, whose range was removed.
 function share.settle(s, part, asked)
-  local count = part.range.count
+  local r, count = part.range, part.range.count
   if part.type == share.RELEASE then
-    share.give_back(s, part.first, part.last, count, asked.limit)
+    share.give_back(s, r, part.first, part.last, count, asked.limit)
   elseif part.type == share.UNDELIVERED then
-    share.give_back(s, part.first, part.last, count - 1, share.NEVER)
+    share.give_back(s, r, part.first, part.last, count - 1, share.NEVER)
   elseif part.type == share.RENEW then
     local lock = { ends = s.now + asked.lock_ms, lasts = asked.lock_ms, nonce = asked.nonce, member = asked.member }
-    share.add_acquired(s, part.first, part.last, count, lock)
+    share.add_acquired(s, part.first, part.last, count, r, lock)
   else
     share.finish(s, part.first)
   end
@@ -176,7 +176,7 @@ korvet.define({
     local is_members = asked.member == '' or r.member == asked.member
     if is_members and (asked.which == 'any' or (r.nonce == asked.nonce) == (asked.which == 'own')) then
       share.remove(s, r)
-      share.give_back(s, r.first, r.last, r.count, asked.limit)
+      share.give_back(s, r, r.first, r.last, r.count, asked.limit)
       released = released + r.last - r.first + 1
     end
   end

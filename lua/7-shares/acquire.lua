@@ -43,7 +43,7 @@ function share.sweep(s, limit)
     local is_over, ends = share.is_over(s, r)
     if is_over then
       share.remove(s, r)
-      share.give_back(s, r.first, r.last, r.count, limit)
+      share.give_back(s, r, r.first, r.last, r.count, limit)
       expired = expired + r.last - r.first + 1
     else
       least = math.min(least, ends)
@@ -59,31 +59,32 @@ function share.sweep(s, limit)
   return expired
 end
 
--- Take a part of the log for the caller. Neighbours of one count become one range, but of no more than a request's
--- records, so that a range stays what one request may hold.
-function share.take(taking, first, last, count)
+-- Take offsets for the caller. Neighbours that came together and have one count become one range again.
+function share.take(taking, first, last, count, size)
   local before = taking[#taking]
   taking.count = taking.count + last - first + 1
-  if before and before.last + 1 == first and before.count == count and last - before.first < taking.most then
+  if before and before.last + 1 == first and before.count == count and before.size == size
+    and last - before.first < size then
     before.last = last
   else
-    taking[#taking + 1] = { first = first, last = last, count = count }
+    taking[#taking + 1] = { first = first, last = last, count = count, size = size }
   end
 end
 
--- How many offsets of an available range to take, and true if it has to be the last one taken. A record that was
--- delivered often may be what its consumers die of: it comes with half of its neighbours each time, and the last time
--- alone. Source: SharePartition.acquireSubsetBatchRecords
+-- How many offsets of an available range to take, and true if nothing may come after them. A record that was delivered
+-- often may be what its consumers die of. So it comes with half as many others each time, and the last time alone.
+-- Source: SharePartition.acquireSubsetBatchRecords, shouldThrottleRecordsDelivery
 function share.portion(r, taking, limit)
-  local length = r.last - r.first + 1
+  local length, suspect = r.last - r.first + 1, math.max(2, math.ceil(limit / 2))
   local most = taking.in_records and taking.most - taking.count or length
-  if r.count < math.max(2, math.ceil(limit / 2)) then
+  if r.count < suspect then
     return math.min(length, most), false
   elseif taking.count > 0 then
     return 0, true
   end
-  local isolated = limit > 2 and r.count >= limit - 1 and 1 or math.max(1, math.floor(length / 2))
-  return math.min(isolated, most), true
+  local is_last_time = limit > 2 and r.count >= limit - 1
+  local isolated = is_last_time and 1 or math.max(1, math.floor(r.size / 2 ^ (r.count - suspect + 1)))
+  return math.min(isolated, length, most), true
 end
 
 -- Take available ranges. Returns true if nothing else may come with them.
@@ -97,9 +98,9 @@ function share.take_available(s, taking, limit)
       length, is_last = share.portion(r, taking, limit)
       if length > 0 then
         share.remove(s, r)
-        share.take(taking, r.first, r.first + length - 1, r.count + 1)
+        share.take(taking, r.first, r.first + length - 1, r.count + 1, r.size)
         if r.first + length <= r.last then
-          share.add_available(s, r.first + length, r.last, r.count)
+          share.add_part(s, r, r.first + length, r.last)
         end
       end
       if is_last or taking.count >= taking.most then
@@ -122,22 +123,21 @@ function share.batch(entry)
   return { first = next_offset - records, next = next_offset, before = running - size, running = tonumber(running) }
 end
 
--- The offset up to which new offsets are taken: of whole batches up to most_next, or exactly so many, within max_bytes
--- but at least the first batch.
+-- The offset up to which new offsets are taken: of whole batches, or exactly up to most_next, within max_bytes but at
+-- least the first batch.
 function share.new_until(s, first_batch, most_next, asked)
-  local batch = first_batch
   while most_next > first_batch.next do
     local entry = log.entry_above(s.keys[1], most_next - 1)
-    batch = entry and share.batch(entry)
-    if not batch or batch.first >= most_next then
-      -- No batch has this offset: compaction removed it, or the log ends.
-      return most_next
-    elseif asked.max_bytes < 0 or batch.running - first_batch.before <= asked.max_bytes then
-      break
+    local batch = entry and share.batch(entry)
+    -- If no batch has this offset, compaction removed it.
+    local is_gap = not batch or batch.first >= most_next
+    local running = batch and (is_gap and batch.before or batch.running) or 0
+    if asked.max_bytes < 0 or running - first_batch.before <= asked.max_bytes then
+      return (is_gap or asked.mode == 'records') and most_next or batch.next
     end
-    most_next, batch = first_batch.next + math.floor((most_next - first_batch.next) / 2), first_batch
+    most_next = first_batch.next + math.floor((most_next - first_batch.next) / 2)
   end
-  return asked.mode == 'records' and math.min(most_next, batch.next) or batch.next
+  return asked.mode == 'records' and most_next or first_batch.next
 end
 
 -- Take offsets that were never acquired.
@@ -162,11 +162,14 @@ function share.take_new(s, taking, asked)
       s.next = math.min(batch.first, readable)
       share.finish(s, skipped_from)
     end
-    until_offset = s.next >= readable and readable or share.new_until(s, batch, s.next + wanted, asked)
+    until_offset = math.min(s.next + wanted, readable)
+    if until_offset > s.next then
+      until_offset = share.new_until(s, batch, until_offset, asked)
+    end
   end
   until_offset = math.min(until_offset, readable)
   if until_offset > s.next then
-    share.take(taking, s.next, until_offset - 1, 1)
+    share.take(taking, s.next, until_offset - 1, 1, until_offset - s.next)
     s.next = until_offset
   end
 end
@@ -243,7 +246,7 @@ korvet.define({
   local acquired = {}
   s.announced = s.announced and s.available > 0
   for _, r in ipairs(taking) do
-    share.add_acquired(s, r.first, r.last, r.count, lock)
+    share.add_acquired(s, r.first, r.last, r.count, r, lock)
     acquired[#acquired + 1], acquired[#acquired + 2], acquired[#acquired + 3] = r.first, r.last, r.count
   end
   share.save(s)

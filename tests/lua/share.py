@@ -47,7 +47,7 @@ class Share(Tiered):
         super().__init__(server, name)
         self.group = group
         self.shares = f"korvet:{name}:shares"
-        self.ranges = f"korvet:{name}:share:{group}"
+        self._ranges = f"korvet:{name}:share:"
         self.now = float(START_S)
         self.outages = ""
         self.lock_ms, self.limit, self.window = LOCK_MS, 5, 2000
@@ -57,7 +57,7 @@ class Share(Tiered):
 
     @property
     def share_keys(self) -> tuple[str, ...]:
-        return (self.log, self.meta, self.shares, self.ranges)
+        return (self.log, self.meta, self.shares, self._ranges + self.group)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds

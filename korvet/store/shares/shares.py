@@ -230,7 +230,7 @@ class Shares:
 
 
 def _in_flight(text: str, now_ms: int) -> InFlight:
-    state, first, last, count, *lock = text.split(" ", 7)
+    state, first, last, count, _, *lock = text.split(" ", 8)
     if not lock:
         return InFlight(state, int(first), int(last), int(count))
     ends, _, _, member_id = lock
