@@ -1,7 +1,7 @@
 """The configs of groups, by their Kafka names.
 
-Kafka 4.1's GroupConfig has them for consumer groups; their defaults are the broker's configs. korvet adds facts about a
-group, which Kafka's clients read as configs.
+Kafka's GroupConfig has them for consumer groups and share groups; their defaults are the broker's configs. korvet adds
+facts about a group, which Kafka's clients read as configs.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Final
 from korvet.configs.types import Check, Config, Kind, Value, at_least, between, one_of, table
 
 
-def _of_group(name: str, default: int, documentation: str) -> Config:
+def _of_group(name: str, default: int, documentation: str, least: int = 1) -> Config:
     return Config(
         name=name,
         kind=Kind.INT,
         default=str(default),
         synonym=f"group.{name}",
         documentation=documentation,
-        check=at_least(1),
+        check=at_least(least),
     )
 
 
@@ -39,28 +39,37 @@ def _offset_reset(value: Value) -> str | None:
 _OFFSET_RESET = re.compile(
     r"earliest|latest|by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+([.,]\d{0,9})?S)?)?", re.IGNORECASE
 )
-_OF_SHARE: Final = "korvet has no share groups yet"
 _OF_STREAMS: Final = "korvet has no streams groups"
 
 GROUP_CONFIGS: Final = table(
     [
         _of_group("consumer.heartbeat.interval.ms", 5_000, "Time between two heartbeats of a member."),
         _of_group("consumer.session.timeout.ms", 45_000, "Silence after which a member expires."),
-        _kept("share.auto.offset.reset", "latest", _offset_reset, f"Where a share group begins; {_OF_SHARE}."),
-        _kept("share.heartbeat.interval.ms", 5_000, between(5_000, 15_000), f"As the consumer's; {_OF_SHARE}."),
-        _kept(
-            "share.isolation.level",
-            "read_uncommitted",
-            one_of("read_committed", "read_uncommitted"),
-            f"Whether a share group reads open transactions; {_OF_SHARE}.",
+        Config(
+            name="share.auto.offset.reset",
+            kind=Kind.STRING,
+            default="latest",
+            documentation="Where a share group begins in a partition: earliest, latest, or by_duration:PnDTnHnMn.nS.",
+            check=_offset_reset,
         ),
-        _kept(
-            "share.record.lock.duration.ms",
-            30_000,
-            between(15_000, 60_000),
-            f"How long a member may keep a record; {_OF_SHARE}.",
+        _of_group("share.delivery.count.limit", 5, "How often a record is delivered.", 2),
+        _of_group("share.heartbeat.interval.ms", 5_000, "Time between two heartbeats of a member of a share group."),
+        Config(
+            name="share.isolation.level",
+            kind=Kind.STRING,
+            default="read_uncommitted",
+            documentation="Whether a share group gets records of transactions before they are committed.",
+            check=one_of("read_committed", "read_uncommitted"),
         ),
-        _kept("share.session.timeout.ms", 45_000, between(45_000, 60_000), f"As the consumer's; {_OF_SHARE}."),
+        _of_group("share.partition.max.record.locks", 2_000, "The most offsets of a partition in flight.", 100),
+        _of_group("share.record.lock.duration.ms", 30_000, "How long a member may keep a record.", 1_000),
+        Config(
+            name="share.renew.acknowledge.enable",
+            kind=Kind.BOOLEAN,
+            default="true",
+            documentation="Whether a member may keep a record for longer.",
+        ),
+        _of_group("share.session.timeout.ms", 45_000, "Silence after which a member of a share group expires."),
         _kept("streams.heartbeat.interval.ms", 5_000, between(5_000, 15_000), f"As the consumer's; {_OF_STREAMS}."),
         _kept("streams.num.standby.replicas", 0, between(0, 2), f"Copies of a task's state; {_OF_STREAMS}."),
         _kept("streams.session.timeout.ms", 45_000, between(45_000, 60_000), f"As the consumer's; {_OF_STREAMS}."),

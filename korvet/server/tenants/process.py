@@ -176,7 +176,7 @@ class Process:
         partitions = Log(namespace, store, catalog, wakeups, shared)
         if self.tier is not None:
             self.tier.serve(namespace, catalog, partitions)
-        groups = Groups(namespace, store, catalog, wakeups, self.outages)
+        groups = Groups(namespace, store, catalog, wakeups, self.outages, partitions)
         return Frontend(
             namespace=namespace,
             store=store,

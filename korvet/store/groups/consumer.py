@@ -9,7 +9,7 @@ Sources: KIP-848, GroupMetadataManager.consumerGroupHeartbeat, TargetAssignmentB
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -38,6 +38,7 @@ from korvet.store.groups.replies import SHARE
 from korvet.store.groups.subscriptions import Subscribed, Subscriptions
 from korvet.store.threads import FairThreads
 
+Prepare = Callable[[str, Snapshot, Subscribed], Awaitable[None]]
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 READY: Final = b"ready"
@@ -156,17 +157,18 @@ class ConsumerGroups:
 
     # ------------------------------------------------------------------ targets
 
-    async def follow_catalog(self, group_id: str) -> None:
+    async def follow_catalog(self, group_id: str, prepare: Prepare | None = None) -> None:
         """Read the catalog and, if unchanged, make a target from it. The caller then retries.
 
+        :param prepare: is awaited before a target is installed, with the snapshot and the topics.
         :raises StoreUnavailable, StoreFull, StoreError:
         """
         known = self._catalog.topics_digest
         await self._catalog.refresh()
         if known == self._catalog.topics_digest:
-            await self.bring_up_to_date(group_id)
+            await self.bring_up_to_date(group_id, prepare)
 
-    async def bring_up_to_date(self, group_id: str) -> None:
+    async def bring_up_to_date(self, group_id: str, prepare: Prepare | None = None) -> None:
         """Make a target for the group's current state, once for all heartbeats that request it meanwhile.
 
         One of the requesting tasks makes it, and the next one if that task is cancelled; so no other task is needed.
@@ -184,7 +186,7 @@ class ConsumerGroups:
                 if turns.done <= begun_before:
                     turns.begun = begun = turns.begun + 1
                     try:
-                        await self._make_target(group_id)
+                        await self._make_target(group_id, prepare)
                     except StoreUnavailable:
                         # The other tasks learn of it from their own next calls, all at once.
                         turns.done = begun
@@ -195,7 +197,7 @@ class ConsumerGroups:
             if not turns.requesting:
                 del self._target_requests[group_id]
 
-    async def _make_target(self, group_id: str) -> None:
+    async def _make_target(self, group_id: str, prepare: Prepare | None) -> None:
         snapshot = await self._snapshot(group_id)
         if snapshot is None:
             return
@@ -215,6 +217,8 @@ class ConsumerGroups:
                 targets = compute()
             else:
                 targets = await self._computing.run(group_id, compute)
+        if prepare is not None:
+            await prepare(group_id, snapshot, subscribed)
         await self._calls.call(
             "korvet_group_assign",
             group_id,
