@@ -692,3 +692,54 @@ class DescribeTopicPartitionsRequest(Entity):
     topics: tuple[TopicRequest, ...]
     response_partition_limit: int = 2000
     cursor: Cursor | None = None
+
+
+class ShareGroupHeartbeatRequest(Entity):
+    group_id: str
+    member_id: str
+    member_epoch: int
+    rack_id: str | None = None
+    subscribed_topic_names: tuple[str, ...] | None = None
+
+
+class ShareGroupDescribeRequest(Entity):
+    group_ids: tuple[str, ...] = ()
+    include_authorized_operations: bool
+
+
+class DescribeShareGroupOffsetsRequestTopic(Entity):
+    topic_name: str
+    partitions: tuple[int, ...] = ()
+
+
+class DescribeShareGroupOffsetsRequestGroup(Entity):
+    group_id: str
+    topics: tuple[DescribeShareGroupOffsetsRequestTopic, ...] | None
+
+
+class DescribeShareGroupOffsetsRequest(Entity):
+    groups: tuple[DescribeShareGroupOffsetsRequestGroup, ...]
+
+
+class AlterShareGroupOffsetsRequestPartition(Entity):
+    partition_index: int
+    start_offset: int
+
+
+class AlterShareGroupOffsetsRequestTopic(Entity):
+    topic_name: str
+    partitions: tuple[AlterShareGroupOffsetsRequestPartition, ...]
+
+
+class AlterShareGroupOffsetsRequest(Entity):
+    group_id: str
+    topics: tuple[AlterShareGroupOffsetsRequestTopic, ...]
+
+
+class DeleteShareGroupOffsetsRequestTopic(Entity):
+    topic_name: str
+
+
+class DeleteShareGroupOffsetsRequest(Entity):
+    group_id: str
+    topics: tuple[DeleteShareGroupOffsetsRequestTopic, ...]

@@ -135,7 +135,7 @@ class ShareGroups:
     async def _attach(self, group_id: str, mode: str, topics: Sequence[Topic]) -> tuple[int, str]:
         """Note topics with share partitions; the code, and the group's own id."""
         code, group_uid = 0, b""
-        for some in chunks(topics, _AT_ONCE) if topics or mode == "move" else ():
+        for some in chunks(topics, _AT_ONCE):
             flat = list(chain.from_iterable((topic.name, _line(topic)) for topic in some))
             code, group_uid = await self._calls.call("korvet_group_share_attach", group_id, mode=mode, topics=flat)
             if code != 0:
