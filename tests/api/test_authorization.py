@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from kio.schema.index import api_key_map
 
 from korvet.api import registry
 from korvet.security.acl import Operation, PatternType, ResourceType
@@ -16,7 +17,7 @@ from tests.api.acls import TURNED_ON, everything, on_cluster, rule, set_rules, w
 from tests.api.data import connected, records
 from tests.api.raw import ask, created, unique
 from tests.api.transactions import producer
-from tests.oracle.versions import API_KEYS, supported
+from tests.oracle.versions import supported
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
 
@@ -149,6 +150,15 @@ REFUSALS: dict[str, tuple[dict[str, Any], set[str]]] = {
         {G30},
     ),
     "consumer_group_describe": ({"group_ids": ["g"]}, {G30}),
+    "share_group_heartbeat": (
+        {"group_id": "g", "member_id": "m", "member_epoch": 0, "subscribed_topic_names": [SECRET]}, {G30}
+    ),
+    "share_group_describe": ({"group_ids": ["g"]}, {G30}),
+    "describe_share_group_offsets": ({"groups": [{"group_id": "g", "topics": None}]}, {G30}),
+    "alter_share_group_offsets": (
+        {"group_id": "g", "topics": [{"topic_name": SECRET, "partitions": [{"partition_index": 0}]}]}, {G30}
+    ),
+    "delete_share_group_offsets": ({"group_id": "g", "topics": [{"topic_name": SECRET}]}, {G30}),
     "list_config_resources": ({}, {C31}),
     # Without an id the answer holds a random one.
     "get_telemetry_subscriptions": ({"client_instance_id": UUID(int=7)}, {"NONE"}),
@@ -197,7 +207,7 @@ def refused_with(api: str, version: int) -> set[str]:
 
 
 def test_every_api_has_a_check_and_a_case_here() -> None:
-    assert {api.key for api in registry().values()} == {API_KEYS[name] for name in REFUSALS}
+    assert {api_key_map[key] for key in registry()} == REFUSALS.keys()
     assert all(callable(api.needs) for api in registry().values())
 
 

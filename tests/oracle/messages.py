@@ -21,7 +21,6 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import Records, i16, i32, i32Timedelta, i64Timedelta
 
-
 CLIENT_ID = "oracle"
 _KEYS = {name: key for key, name in api_key_map.items()}
 Value = Any  # a tree of dict, list, str, int, bool, bytes, None and uuid.UUID

@@ -37,18 +37,23 @@ ADVERTISED: Final = {
     "get_telemetry_subscriptions": (0, 0), "push_telemetry": (0, 0),
 }  # fmt: skip
 
-API_KEYS: Final = {name: key for key, name in api_key_map.items() if name in ADVERTISED}
+OF_SHARE_GROUPS: Final = {
+    "share_group_heartbeat": (1, 1), "share_group_describe": (1, 1), "share_fetch": (1, 2), "share_acknowledge": (1, 2),
+    "describe_share_group_offsets": (0, 1), "alter_share_group_offsets": (0, 0), "delete_share_group_offsets": (0, 0),
+}  # fmt: skip
+"""The APIs of share groups, which korvet serves and does not announce yet."""
+
+API_KEYS: Final = {name: key for key, name in api_key_map.items() if name in ADVERTISED | OF_SHARE_GROUPS}
 
 TOLD_TO_A_RECEIVER: Final = ("get_telemetry_subscriptions", "push_telemetry")
 """Both brokers serve these always, and advertise them only if metrics that clients push go somewhere."""
-
 
 _SERVED_SINCE: Final = {"produce": 3, "sasl_handshake": 1}
 
 
 def supported(api: str) -> range:
     """The versions of an API that work, lowest first."""
-    low, high = ADVERTISED[api]
+    low, high = (ADVERTISED | OF_SHARE_GROUPS)[api]
     return range(_SERVED_SINCE.get(api, low), high + 1)
 
 
