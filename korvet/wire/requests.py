@@ -46,26 +46,28 @@ class ReplicaState(Entity):
 
 
 class FetchPartition(Entity):
-    partition: int
-    current_leader_epoch: int = -1  # 9+
-    fetch_offset: int
-    last_fetched_epoch: int = -1  # 12+
-    log_start_offset: int = -1  # 5+
-    partition_max_bytes: int
-    replica_directory_id: UUID | None = None  # 17+
-    high_watermark: int = 9223372036854775807  # 18+
+    partition: int = 0  # API 1
+    current_leader_epoch: int = -1  # API 1
+    fetch_offset: int = 0  # API 1
+    last_fetched_epoch: int = -1  # API 1
+    log_start_offset: int = -1  # API 1
+    partition_max_bytes: int = 0  # API 1
+    replica_directory_id: UUID | None = None  # API 1
+    high_watermark: int = 9223372036854775807  # API 1
+    partition_index: int = 0  # API 78
+    acknowledgement_batches: tuple[AcknowledgementBatch, ...] = ()  # API 78
 
 
 class FetchTopic(Entity):
-    topic_id: UUID | None = None  # 13+
+    topic_id: UUID | None = None  # API 1, 78
     partitions: tuple[FetchPartition, ...]
-    topic: str = ""  # 4-12
+    topic: str = ""  # API 1
 
 
 class ForgottenTopic(Entity):
-    topic_id: UUID | None = None  # 13+
+    topic_id: UUID | None = None  # API 1, 78
     partitions: tuple[int, ...] = ()
-    topic: str = ""  # 7-12
+    topic: str = ""  # API 1
 
 
 class FetchRequest(Entity):
@@ -705,6 +707,45 @@ class ShareGroupHeartbeatRequest(Entity):
 class ShareGroupDescribeRequest(Entity):
     group_ids: tuple[str, ...] = ()
     include_authorized_operations: bool
+
+
+class AcknowledgementBatch(Entity):
+    first_offset: int
+    last_offset: int
+    acknowledge_types: tuple[int, ...] = ()
+
+
+class ShareFetchRequest(Entity):
+    group_id: str | None = None
+    member_id: str | None
+    share_session_epoch: int
+    max_wait: timedelta
+    min_bytes: int
+    max_bytes: int = 2147483647
+    max_records: int
+    batch_size: int
+    share_acquire_mode: int = 0  # 2+
+    is_renew_ack: bool = False  # 2+
+    topics: tuple[FetchTopic, ...]
+    forgotten_topics_data: tuple[ForgottenTopic, ...]
+
+
+class AcknowledgePartition(Entity):
+    partition_index: int
+    acknowledgement_batches: tuple[AcknowledgementBatch, ...]
+
+
+class AcknowledgeTopic(Entity):
+    topic_id: UUID | None
+    partitions: tuple[AcknowledgePartition, ...]
+
+
+class ShareAcknowledgeRequest(Entity):
+    group_id: str | None = None
+    member_id: str | None
+    share_session_epoch: int
+    is_renew_ack: bool = False  # 2+
+    topics: tuple[AcknowledgeTopic, ...]
 
 
 class DescribeShareGroupOffsetsRequestTopic(Entity):

@@ -8,15 +8,17 @@ from functools import partial
 
 import pytest
 
-from korvet.api.sharing.acknowledgements import ACCEPT, GAP, REJECT, RELEASE, RENEW, acknowledged
-from korvet.api.sharing.delivered import Aborted, Delivered, Range, delivered
-from korvet.api.sharing.supply import Supply, Waiter
+from korvet.api.shared.share_acknowledgements import acknowledged
+from korvet.store.shares.delivered import Aborted, Delivered, delivered
+from korvet.store.shares.supply import Supply, Waiter
+from korvet.store.shares.types import AcknowledgeType, AcquiredRange
 from korvet.wire.batch import CONTROL, HEADER, TRANSACTIONAL, Batch, headers_in, placed_in_log
 from tests.oracle.batches import Batch as Script
 from tests.oracle.batches import encode
 from tests.support.ported import kafka
 
 EVERYTHING = 1000
+GAP, ACCEPT, RELEASE, REJECT, RENEW = list(AcknowledgeType)[:5]
 
 
 # ---------------------------------------------------------------------- acknowledgements
@@ -91,11 +93,11 @@ def split(
     aborted: Sequence[tuple[int, int]] = (),
     batch_size: int = EVERYTHING,
 ) -> Delivered:
-    return delivered([Range(*one) for one in ranges], batches, [Aborted(*one) for one in aborted], batch_size)
+    return delivered([AcquiredRange(*one) for one in ranges], batches, [Aborted(*one) for one in aborted], batch_size)
 
 
 def test_acquired_range_is_delivered_as_it_is() -> None:
-    assert split([(3, 7, 1)], [header(0, 9)]) == Delivered(acquired=[Range(3, 7, 1)])
+    assert split([(3, 7, 1)], [header(0, 9)]) == Delivered(acquired=[AcquiredRange(3, 7, 1)])
 
 
 @kafka("SharePartitionTest.testAcquireWithBatchSizeAndMultipleBatches")
@@ -108,7 +110,7 @@ def test_long_range_is_split_where_batches_begin() -> None:
 
 def test_ranges_of_other_counts_stay_apart() -> None:
     found = split([(0, 1, 2), (2, 5, 1), (8, 9, 1)], [header(0, 9)])
-    assert found == Delivered(acquired=[Range(0, 1, 2), Range(2, 5, 1), Range(8, 9, 1)])
+    assert found == Delivered(acquired=[AcquiredRange(0, 1, 2), AcquiredRange(2, 5, 1), AcquiredRange(8, 9, 1)])
 
 
 def test_offsets_that_compaction_removed_are_gaps() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from korvet.api.sharing.sessions import FINAL_EPOCH, FIRST_EPOCH, OpenSessions, ShareSession, ShareSessions
+from korvet.api.shared.share_sessions import FINAL_EPOCH, FIRST_EPOCH, OpenSessions, ShareSession, ShareSessions
 from korvet.codes import (
     INVALID_REQUEST,
     INVALID_SHARE_SESSION_EPOCH,

@@ -146,6 +146,8 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self.conversation.on(Event.END)
             self.answering.discard()
+            # No request of it can acquire records any more.
+            self.headers.leave()
             self.answers.flush()
             if self.transport is not None:
                 self.transport.close()

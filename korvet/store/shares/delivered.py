@@ -16,26 +16,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from korvet.store.shares.types import AcquiredRange
 from korvet.wire.batch import CONTROL, TRANSACTIONAL, Batch
-
-
-class Range(NamedTuple):
-    """Offsets, the last one included, that were delivered equally often."""
-
-    first: int
-    last: int
-    deliveries: int
 
 
 @dataclass(slots=True)
 class Delivered:
     """Acquired ranges by what becomes of them."""
 
-    acquired: list[Range] = field(default_factory=list)
+    acquired: list[AcquiredRange] = field(default_factory=list)
     """The member's, for its answer."""
-    gaps: list[Range] = field(default_factory=list)
+    gaps: list[AcquiredRange] = field(default_factory=list)
     """Those that hold nothing for any member."""
-    unread: list[Range] = field(default_factory=list)
+    unread: list[AcquiredRange] = field(default_factory=list)
     """Those that the member has not got."""
 
 
@@ -47,7 +40,7 @@ class Aborted(NamedTuple):
 
 
 def delivered(
-    ranges: Sequence[Range], batches: Iterable[Batch], aborted: Sequence[Aborted], batch_size: int
+    ranges: Sequence[AcquiredRange], batches: Iterable[Batch], aborted: Sequence[Aborted], batch_size: int
 ) -> Delivered:
     """Split acquired ranges, in their order, by the batches of one read from the first range on.
 
@@ -79,7 +72,7 @@ def delivered(
     return found
 
 
-def _add(acquired: list[Range], one: Range, begins_batch: bool, batch_size: int) -> None:
+def _add(acquired: list[AcquiredRange], one: AcquiredRange, begins_batch: bool, batch_size: int) -> None:
     """Add a part of a batch, to the range before it if that is not long enough and in other respects equal."""
     if acquired:
         before = acquired[-1]

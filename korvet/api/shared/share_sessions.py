@@ -9,7 +9,8 @@ ShareSessionContext, CachedSharePartition, ShareRequestMetadata, PartitionRotate
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -31,18 +32,24 @@ TopicPartition = tuple[UUID, int]
 class ShareSession:
     """One session. ``epoch`` is that of its next request."""
 
-    __slots__ = ("_partitions", "epoch")
+    __slots__ = ("_partitions", "due", "epoch", "holds")
 
     def __init__(self, partitions: Iterable[TopicPartition]) -> None:
         self.epoch = _after(FIRST_EPOCH)
-        self._partitions = dict.fromkeys(partitions, False)
-        """Each partition in its order; true if the next answer names it even without news. The first one names all."""
+        self.holds: set[TopicPartition] = set()
+        """The partitions of which the member acquired something by this connection."""
+        self._partitions = dict.fromkeys(partitions)
+        self.due: set[TopicPartition] = set()
+        """The partitions that the next answer names even without news. The first answer names all."""
 
     def __len__(self) -> int:
         return len(self._partitions)
 
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._partitions
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._partitions)
 
     def rotated(self, epoch: int) -> Sequence[TopicPartition]:
         """The partitions in the order in which a request of this epoch fetches them: each has its turn to be first."""
@@ -53,9 +60,11 @@ class ShareSession:
     def change(self, added: Iterable[TopicPartition], forgotten: Iterable[TopicPartition]) -> Sequence[TopicPartition]:
         """Add and forget partitions; returns those that are new. What was acquired of a forgotten one stays so."""
         new = [one for one in dict.fromkeys(added) if one not in self._partitions]
-        self._partitions.update(dict.fromkeys(new, True))
+        self._partitions.update(dict.fromkeys(new))
+        self.due.update(new)
         for one in forgotten:
             self._partitions.pop(one, None)
+            self.due.discard(one)
         return new
 
     def names(self, partition: TopicPartition, *, has_records: bool, has_error: bool) -> bool:
@@ -63,12 +72,13 @@ class ShareSession:
 
         A partition with records goes to the end of the order. One with an error is named again when that is over.
         """
-        must = self._partitions.get(partition)
-        if must is None:
-            return has_records or has_error
-        if has_records:
+        must = partition in self.due
+        self.due.discard(partition)
+        if has_records and partition in self._partitions:
             del self._partitions[partition]
-        self._partitions[partition] = has_error
+            self._partitions[partition] = None
+        if has_error:
+            self.due.add(partition)
         return must or has_records or has_error
 
 
@@ -85,11 +95,14 @@ class ShareSessions:
     :param all_open: counts the sessions of all connections.
     """
 
-    def __init__(self, all_open: OpenSessions) -> None:
-        self.nonce = uuid4().hex
-        """Distinguishes what the connection acquired from what its members acquired by others."""
-        self._all_open = all_open
+    def __init__(self, all_open: OpenSessions | None = None) -> None:
+        self._all_open = all_open or OpenSessions()
         self._sessions: dict[tuple[str, str], ShareSession] = {}
+
+    @cached_property
+    def nonce(self) -> str:
+        """Distinguishes what the connection acquired from what its members acquired by others."""
+        return uuid4().hex
 
     def fetch(
         self,
@@ -112,11 +125,13 @@ class ShareSessions:
             return self._of_epoch(group_id, member_id, epoch)
         if has_acknowledgements:
             return INVALID_REQUEST
-        self.close(group_id, member_id)
+        former = self.close(group_id, member_id)
         if self._all_open.count >= most:
             return SHARE_SESSION_LIMIT_REACHED
         self._all_open.count += 1
         session = self._sessions[group_id, member_id] = ShareSession(partitions)
+        if former is not None:
+            session.holds = former.holds
         return session
 
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> ShareSession | int:
@@ -133,10 +148,11 @@ class ShareSessions:
             session.epoch = _after(epoch)
         return session
 
-    def close(self, group_id: str, member_id: str) -> None:
-        """End a session, if there is one."""
-        if self._sessions.pop((group_id, member_id), None) is not None:
-            self._all_open.count -= 1
+    def close(self, group_id: str, member_id: str) -> ShareSession | None:
+        """End a session, if there is one, and return it."""
+        session = self._sessions.pop((group_id, member_id), None)
+        self._all_open.count -= session is not None
+        return session
 
     def close_all(self) -> Sequence[tuple[str, str, ShareSession]]:
         """End all sessions, because the connection is gone; returns each with its group and member."""

@@ -6,11 +6,12 @@ Source: KafkaApis.validateAcknowledgementBatches, AcknowledgeType
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
-GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+from korvet.store.shares.types import Acknowledgement, AcknowledgeType
+
 RENEW_SINCE: Final = 2
-"""The version of both requests that has `RENEW`."""
+"""The version of both requests that has renewals."""
 
 
 class Batch(Protocol):
@@ -24,34 +25,26 @@ class Batch(Protocol):
     def acknowledge_types(self) -> Sequence[int]: ...
 
 
-class Acknowledged(NamedTuple):
-    """Offsets, the last one included, that get one type of acknowledgement."""
-
-    first: int
-    last: int
-    type: int
-
-
-def acknowledged(batches: Iterable[Batch], *, may_renew: bool) -> list[Acknowledged] | None:
+def acknowledged(batches: Iterable[Batch], *, may_renew: bool) -> list[Acknowledgement] | None:
     """The acknowledgements in the order of the request, neighbours of one type joined; None for INVALID_REQUEST."""
-    found: list[Acknowledged] = []
-    highest, before = RENEW if may_renew else REJECT, -1
+    found: list[Acknowledgement] = []
+    highest, before = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT, -1
     for batch in batches:
         first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
         if not before <= first <= last or not types or len(types) not in (1, last - first + 1):
             return None
-        if not GAP <= min(types) <= max(types) <= highest:
+        if not AcknowledgeType.GAP <= min(types) <= max(types) <= highest:
             return None
         before = last
         if len(types) == 1:
-            _add(found, Acknowledged(first, last, types[0]))
+            _add(found, Acknowledgement(first, last, types[0]))
         else:
             for offset, type in enumerate(types, first):
-                _add(found, Acknowledged(offset, offset, type))
+                _add(found, Acknowledgement(offset, offset, type))
     return found
 
 
-def _add(found: list[Acknowledged], one: Acknowledged) -> None:
+def _add(found: list[Acknowledgement], one: Acknowledgement) -> None:
     if found and found[-1].type == one.type and found[-1].last + 1 == one.first:
         found[-1] = found[-1]._replace(last=one.last)
     else:

@@ -1,0 +1,45 @@
+"""ShareAcknowledge (key 79), versions 1 and 2 (KIP-932).
+
+- 2: renewals (KIP-1222), and the time for which they hold
+
+Source: KafkaApis.handleShareAcknowledgeRequest
+"""
+
+from __future__ import annotations
+
+from korvet.api import Answer, api
+from korvet.api.shared.context import Context
+from korvet.api.shared.share_groups import (
+    Topics,
+    acknowledge,
+    answered,
+    check,
+    limits_of,
+    member_of,
+    parts_of,
+    refused,
+    release,
+)
+from korvet.api.shared.share_sessions import FINAL_EPOCH
+from korvet.codes import INVALID_REQUEST
+from korvet.wire import requests
+
+
+@api(79, 1, 2, needs=check)
+async def handle(ctx: Context, request: requests.ShareAcknowledgeRequest) -> Answer:
+    """Acknowledge records. The final epoch also releases what the member holds, and ends its session."""
+    sessions, epoch = ctx.share_sessions, request.share_session_epoch
+    member = member_of(request, sessions.nonce)
+    if isinstance(member, str):
+        return refused(INVALID_REQUEST, member)
+    session = sessions.acknowledge(member.group_id, member.id, epoch)
+    if isinstance(session, int):
+        return refused(session)
+    parts, topics = parts_of(request.topics), Topics(ctx)
+    await topics.look_up(list(parts))
+    outcomes = await acknowledge(ctx, member, parts, topics, is_renewal=request.is_renew_ack)
+    if epoch == FINAL_EPOCH:
+        sessions.close(member.group_id, member.id)
+        release(ctx.frontend, member, session)
+    entries = {named: {"error_code": one.code, "error_message": one.message} for named, one in outcomes.items()}
+    return answered(entries, limits_of(ctx.frontend, member.group_id).lock_ms)
