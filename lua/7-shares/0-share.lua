@@ -182,6 +182,9 @@ end
 -- Write everything that changed, and wake the acquirers that wait for it.
 function share.save(s)
   share.flush(s)
+  if s.tracked == 0 then
+    s.due, s.least, s.swept = share.NEVER, share.NEVER, 0
+  end
   if share.header(s) ~= s.text then
     s.clock = s.now
     redis.call('HSET', s.keys[3], s.group, share.header(s))
