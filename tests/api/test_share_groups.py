@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.api.consumers import beat as consumer_beat
-from tests.api.consumers import function_calls, topic_id
+from tests.api.consumers import function_calls, share_beat, topic_id
 from tests.api.groups import commit
 from tests.api.raw import ask, created, unique
 from tests.support.broker import KorvetServer, running_broker
@@ -21,14 +21,6 @@ ALIVE = {"throttle_time": 0, "error_code": "NONE", "error_message": None, "heart
 def broker(redis_server: Server) -> Iterator[KorvetServer]:
     with running_broker(redis_url=redis_server.url) as broker:
         yield broker
-
-
-def beat(port: int, group: str, member: str, epoch: int, *names: str, rack: str | None = None) -> Any:
-    """A heartbeat that names topics if there are any."""
-    return ask(
-        port, "share_group_heartbeat", 1, group_id=group, member_id=member, member_epoch=epoch, rack_id=rack,
-        subscribed_topic_names=list(names) or None,
-    )  # fmt: skip
 
 
 def refusal(answer: Any) -> tuple[str, str | None]:
@@ -65,13 +57,13 @@ def delete(port: int, group: str, *topics: str) -> Any:
 def test_member_joins_is_described_and_leaves(broker: KorvetServer, redis_server: Server) -> None:
     port, topic, group = broker.port, created(broker.port, partitions=2), unique("g")
     id = topic_id(port, topic)
-    joined = beat(port, group, "m", 0, topic, rack="r")
+    joined = share_beat(port, group, "m", 0, topic, rack="r")
     assigned = {"topic_partitions": [{"topic_id": id, "partitions": [0, 1]}]}
     assert joined == {**ALIVE, "member_id": "m", "member_epoch": 1, "assignment": assigned}
     with redis_server.client() as server:
         before = function_calls(server)
         for _ in range(20):
-            assert beat(port, group, "m", 1) == {**ALIVE, "member_id": "m", "member_epoch": 1, "assignment": None}
+            assert share_beat(port, group, "m", 1) == {**ALIVE, "member_id": "m", "member_epoch": 1, "assignment": None}
         assert 20 <= function_calls(server) - before < 30
     found = described(port, group)
     assert found == {
@@ -83,7 +75,7 @@ def test_member_joins_is_described_and_leaves(broker: KorvetServer, redis_server
             "assignment": {"topic_partitions": [{"topic_id": id, "topic_name": topic, "partitions": [0, 1]}]},
         }],
     }  # fmt: skip
-    left = beat(port, group, "m", -1)
+    left = share_beat(port, group, "m", -1)
     assert (left["error_code"], left["member_epoch"], left["heartbeat_interval"]) == ("NONE", -1, 0)
     assert described(port, group)["group_state"] == "Empty"
 
@@ -99,19 +91,19 @@ def test_malformed_heartbeats_are_refused_in_kafkas_words(broker: KorvetServer) 
     }
     for why, requests in wrong.items():
         for member, epoch, *names in requests:
-            assert refusal(beat(port, group, member, epoch, *names)) == ("INVALID_REQUEST", why)
-    assert refusal(beat(port, "", "m", 0, "t")) == ("INVALID_REQUEST", "GroupId can't be empty.")
-    assert refusal(beat(port, group, "m", 0, "t", rack="")) == ("INVALID_REQUEST", "RackId can't be empty.")
-    assert refusal(beat(port, group, "m", 5)) == ("UNKNOWN_MEMBER_ID", f"Share group {group} not found.")
+            assert refusal(share_beat(port, group, member, epoch, *names)) == ("INVALID_REQUEST", why)
+    assert refusal(share_beat(port, "", "m", 0, "t")) == ("INVALID_REQUEST", "GroupId can't be empty.")
+    assert refusal(share_beat(port, group, "m", 0, "t", rack="")) == ("INVALID_REQUEST", "RackId can't be empty.")
+    assert refusal(share_beat(port, group, "m", 5)) == ("UNKNOWN_MEMBER_ID", f"Share group {group} not found.")
 
 
 def test_each_kind_of_group_refuses_the_requests_of_the_others(broker: KorvetServer) -> None:
     port, topic, shared, consuming = broker.port, created(broker.port), unique("g"), unique("g")
-    beat(port, shared, "m", 0, topic)
+    share_beat(port, shared, "m", 0, topic)
     more = {"rebalance_timeout": 60_000, "topic_partitions": [], "subscribed_topic_names": [topic]}
     assert consumer_beat(port, consuming, "c", 0, **more)["error_code"] == "NONE"
     why = f"Group {consuming} is not a share group."
-    assert refusal(beat(port, consuming, "m", 0, topic)) == ("GROUP_ID_NOT_FOUND", why)
+    assert refusal(share_beat(port, consuming, "m", 0, topic)) == ("GROUP_ID_NOT_FOUND", why)
     assert refusal(described(port, consuming)) == ("GROUP_ID_NOT_FOUND", why)
     assert refusal(alter(port, consuming, {topic: {0: 0}})) == ("GROUP_ID_NOT_FOUND", why)
     assert refusal(delete(port, consuming, topic)) == ("GROUP_ID_NOT_FOUND", why)
@@ -158,11 +150,11 @@ def test_offsets_are_altered_described_and_deleted(broker: KorvetServer) -> None
         {**whole, "partitions": [partition(1, -1, -1), partition(7, -1, -1), partition(0, 0, 0)]},
         {"topic_name": "none", "topic_id": None, "partitions": [partition(3, -1, -1)]},
     ]
-    beat(port, group, "m", 0, topic)
+    share_beat(port, group, "m", 0, topic)
     not_empty = ("NON_EMPTY_GROUP", "The group is not empty.")
     assert refusal(alter(port, group, {topic: {0: 0}})) == not_empty
     assert refusal(delete(port, group, topic)) == not_empty
-    beat(port, group, "m", -1)
+    share_beat(port, group, "m", -1)
     other = created(port)
     assert delete(port, group, topic, other, "none")["responses"] == [
         {"topic_name": topic, "topic_id": id, "error_code": "NONE", "error_message": None},
@@ -184,4 +176,4 @@ def test_group_with_committed_offsets_is_no_share_group(broker: KorvetServer) ->
     port, topic, group = broker.port, created(broker.port), unique("g")
     commit(port, group, topic, 0)
     why = f"Group {group} is not a share group."
-    assert refusal(beat(port, group, "m", 0, topic)) == ("GROUP_ID_NOT_FOUND", why)
+    assert refusal(share_beat(port, group, "m", 0, topic)) == ("GROUP_ID_NOT_FOUND", why)

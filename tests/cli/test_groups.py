@@ -197,7 +197,7 @@ def test_groups_are_listed_by_type(
     assert listed() == {group: ("consumer", 1), classic: ("classic", 0)}
     assert listed("--type", "consumer") == {group: ("consumer", 1)}
     assert listed("--type", "classic") == {classic: ("classic", 0)}
-    assert korvet("groups", "list", "--type", "share")[0] == 2
+    assert korvet("groups", "list", "--type", "streams")[0] == 2
 
 
 def test_description_of_a_consumer_group_shows_epochs_and_targets(
