@@ -123,6 +123,7 @@ class Claim:
     def __init__(self, client: Client, application: str, topic_id: str, partition: int, applied: Sequence[str]) -> None:
         """Claim the partition in each applied hash.
 
+        :param topic_id: the topic's id as a client shows it, or its name if the client has no ids.
         :param applied: the keys of the applied hashes, one for each hash tag that the application's keys have, at most
             256, and the same ones each time.
         :raises ValueError: there are more.
@@ -131,6 +132,8 @@ class Claim:
         if not 1 <= len(applied) <= MOST_TAGS:
             raise ValueError(f"an application has 1 to {MOST_TAGS} applied hashes, not {len(applied)}")
         self._client = client
+        # librdkafka writes ids with base64's other two letters.
+        topic_id = topic_id.translate({ord("+"): "-", ord("/"): "_"})
         self._whose: dict[str, Named] = {"application": application, "topic_id": topic_id, "partition": partition}
         self._field = f"{application} {topic_id} {partition}"
         self._owner = secrets.token_hex(16)
