@@ -82,7 +82,7 @@ def test_member_joins_is_described_and_leaves(broker: KorvetServer, redis_server
 
 def test_malformed_heartbeats_are_refused_in_kafkas_words(broker: KorvetServer) -> None:
     port, group = broker.port, unique("g")
-    wrong = {
+    wrong: dict[str, list[tuple[Any, ...]]] = {
         "Invalid member id in the request.": [("", 0, "t"), ("m" * 37, 0, "t")],
         "MemberId can't be empty.": [(" ", 0, "t")],
         "SubscribedTopicNames must be set in first request.": [("m", 0)],
@@ -100,7 +100,7 @@ def test_malformed_heartbeats_are_refused_in_kafkas_words(broker: KorvetServer) 
 def test_each_kind_of_group_refuses_the_requests_of_the_others(broker: KorvetServer) -> None:
     port, topic, shared, consuming = broker.port, created(broker.port), unique("g"), unique("g")
     share_beat(port, shared, "m", 0, topic)
-    more = {"rebalance_timeout": 60_000, "topic_partitions": [], "subscribed_topic_names": [topic]}
+    more: dict[str, Any] = {"rebalance_timeout": 60_000, "topic_partitions": [], "subscribed_topic_names": [topic]}
     assert consumer_beat(port, consuming, "c", 0, **more)["error_code"] == "NONE"
     why = f"Group {consuming} is not a share group."
     assert refusal(share_beat(port, consuming, "m", 0, topic)) == ("GROUP_ID_NOT_FOUND", why)
@@ -133,7 +133,7 @@ def partition(index: int, start: int, lag: int, epoch: int = 0) -> dict[str, Any
 def test_offsets_are_altered_described_and_deleted(broker: KorvetServer) -> None:
     port, topic, group = broker.port, created(broker.port, partitions=2), unique("g")
     id = topic_id(port, topic)
-    nothing = {"group_id": group, "topics": [], "error_code": "NONE", "error_message": None}
+    nothing: dict[str, Any] = {"group_id": group, "topics": [], "error_code": "NONE", "error_message": None}
     assert offsets(port, group) == offsets(port, group, []) == nothing
     altered = alter(port, group, {topic: {0: 0, 7: 0}, "none": {0: 0}})
     unknown = {"error_code": "UNKNOWN_TOPIC_OR_PARTITION",

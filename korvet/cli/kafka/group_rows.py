@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from korvet.cli.kafka.address import Address
 from korvet.cli.kafka.client import Client
+from korvet.cli.kafka.framing import Request
 from korvet.cli.kafka.groups import CLASSIC_TYPE, CONSUMER_TYPE, SHARE_TYPE, ListedGroup, describing
 from korvet.cli.kafka.offsets import (
     LATEST,
@@ -66,7 +68,6 @@ def _rows(client: Client, groups: Sequence[ListedGroup], most_offsets: int | Non
     members: dict[str, int] = {}
     offsets: dict[str, Offsets] = {}
     lags: dict[str, int | None] = {}
-    seen = 0
     for address, own in client.coordinators(list(types)).items() if types else ():
         for type_, api, version in _DESCRIBED_BY:
             described = [one for one in own if types[one] == type_]
@@ -74,24 +75,30 @@ def _rows(client: Client, groups: Sequence[ListedGroup], most_offsets: int | Non
             for found in client.ask(describing(api, version, described), address).groups if described else ():
                 if found.error_code is ErrorCode.none:
                     members[found.group_id] = len(found.members)
-        for is_share, requested in ((True, share_fetching), (False, fetching)):
-            some = [one for one in own if (types[one] == SHARE_TYPE) == is_share]
-            for at in range(0, len(some), OFFSETS_AT_ONCE):
-                if most_offsets is not None and seen >= most_offsets:
-                    break
-                fetched = client.ask(requested(some[at : at + OFFSETS_AT_ONCE]), address)
-                readable = [one for one in fetched.groups if one.error_code is ErrorCode.none]
-                for found in readable:
-                    if is_share:
-                        shares = started(found)
-                        lags[found.group_id] = total_known(lag for _, lag in shares.values())
-                        seen += len(shares)
-                    else:
-                        offsets[found.group_id] = _committed(found)
-                        seen += len(offsets[found.group_id])
+        consuming = [one for one in own if types[one] != SHARE_TYPE]
+        for found in _fetched(client, address, fetching, consuming, most_offsets, offsets):
+            offsets[found.group_id] = _committed(found)
+        for found in _fetched(client, address, share_fetching, [one for one in own if one in sharing], None, {}):
+            lags[found.group_id] = total_known(lag for _, lag in started(found).values())
     ends = log_offsets(client, {partition for own in offsets.values() for partition in own}, LATEST)
     lags |= {group: total_known(_lags(own, ends)) for group, own in offsets.items()}
     return [GroupRow(one, members.get(one.group), lags.get(one.group)) for one in groups]
+
+
+def _fetched(
+    client: Client,
+    address: Address,
+    requested: Callable[[Iterable[str]], Request],
+    groups: Sequence[str],
+    most_offsets: int | None,
+    offsets: Mapping[str, Offsets],
+) -> Iterator[Any]:
+    """The readable groups of answers to requests for their offsets, until there are so many ``offsets``."""
+    for at in range(0, len(groups), OFFSETS_AT_ONCE):
+        if most_offsets is not None and sum(map(len, offsets.values())) >= most_offsets:
+            break
+        answer = client.ask(requested(groups[at : at + OFFSETS_AT_ONCE]), address)
+        yield from (one for one in answer.groups if one.error_code is ErrorCode.none)
 
 
 def _committed(group: Any) -> Offsets:
