@@ -68,13 +68,7 @@ async def _all(ctx: Context, group_id: str) -> list[dict[str, Any]]:
     found = await ctx.frontend.groups.shares.topics(group_id)
     lines = {} if found is None else found.topics
     unseen = await needs.unseen(ctx, needs.TOPIC, lines)
-    topics = [
-        topic
-        for name, line in sorted(lines.items())
-        if name not in unseen
-        and (topic := ctx.frontend.catalog.topic(name)) is not None
-        and line.startswith(topic.id.hex)
-    ]
+    topics = [topic for topic in ctx.frontend.groups.shares.existing(lines) if topic.name not in unseen]
     return await _topics(ctx, group_id, [(topic, range(topic.partitions)) for topic in topics])
 
 

@@ -127,7 +127,7 @@ class ShareGroups:
         code, group_uid = await self._attach(group_id, "begin", topics)
         if code != 0:
             return
-        for some in chunks(self._partitions((topic, range(topic.partitions)) for topic in topics), _AT_ONCE):
+        for some in chunks(self.partitions(topics), _AT_ONCE):
             for outcome in await settled(self._shares.begin(one, group_id, group_uid) for one in some):
                 if isinstance(outcome, KorvetError):
                     raise outcome
@@ -165,7 +165,7 @@ class ShareGroups:
         self, group_id: str, topics: Sequence[tuple[Topic, Sequence[int]]]
     ) -> Sequence[tuple[Partition, SharePartition | KorvetError | None]]:
         """Each of some partitions with its share partition, None if it has none, or the failure of its server."""
-        partitions = self._partitions(topics)
+        partitions = [self._log.partition(topic, index) for topic, indexes in topics for index in indexes]
         described: list[SharePartition | KorvetError | None] = []
         for some in chunks(partitions, _AT_ONCE):
             described += await settled(self._shares.describe(partition, group_id) for partition in some)
@@ -205,9 +205,7 @@ class ShareGroups:
             return 0
         # The next target begins the share partitions of all topics again, also if this is not carried out to its end.
         await self._calls.call("korvet_group_detach", group_id, partitions=())
-        known = [(self._catalog.topic(name), line) for name, line in lines.items()]
-        topics = [topic for topic, line in known if topic is not None and line.startswith(topic.id.hex)]
-        for some in chunks(self._partitions((topic, range(topic.partitions)) for topic in topics), _AT_ONCE):
+        for some in chunks(self.partitions(self.existing(lines)), _AT_ONCE):
             for outcome in await settled(self._shares.delete(one, group_id, found.group_uid) for one in some):
                 if isinstance(outcome, KorvetError):
                     raise outcome
@@ -215,8 +213,14 @@ class ShareGroups:
             await self._calls.call("korvet_group_detach", group_id, partitions=list(chain.from_iterable(some_lines)))
         return 0
 
-    def _partitions(self, topics: Iterable[tuple[Topic, Iterable[int]]]) -> list[Partition]:
-        return [self._log.partition(topic, index) for topic, indexes in topics for index in indexes]
+    def existing(self, lines: Mapping[str, str]) -> Sequence[Topic]:
+        """The topics of a group that were not deleted since, by the catalog as last read; ordered by name."""
+        known = ((self._catalog.topic(name), line) for name, line in sorted(lines.items()))
+        return [topic for topic, line in known if topic is not None and line.startswith(topic.id.hex)]
+
+    def partitions(self, topics: Iterable[Topic]) -> Sequence[Partition]:
+        """All partitions of topics."""
+        return [self._log.partition(topic, index) for topic in topics for index in range(topic.partitions)]
 
 
 def _line(topic: Topic) -> str:
