@@ -30,8 +30,8 @@ from korvet.api.shared.share_groups import (
     acknowledge,
     answered,
     check,
+    ids_of,
     limits_of,
-    member_of,
     parts_of,
     refused,
     release,
@@ -61,15 +61,14 @@ Deliveries = dict[TopicPartition, Delivery]
 @api(78, 1, 2, needs=check, start=IN_TURN)
 async def handle(ctx: Context, request: requests.ShareFetchRequest) -> Answer:
     """Acknowledge records, then acquire some, perhaps after a wait."""
-    sessions, epoch = ctx.share_sessions, request.share_session_epoch
-    member = member_of(request, sessions.nonce)
-    problem = member if isinstance(member, str) else _renewal_problem(request)
-    if isinstance(member, str) or problem is not None:
+    sessions, epoch, ids = ctx.frontend.share_sessions, request.share_session_epoch, ids_of(request)
+    problem = ids if isinstance(ids, str) else _renewal_problem(request)
+    if isinstance(ids, str) or problem is not None:
         return refused(INVALID_REQUEST, problem)
     parts = parts_of(request.topics)
     session = sessions.fetch(
-        member.group_id,
-        member.id,
+        ctx.share_opener,
+        *ids,
         epoch,
         parts,
         has_acknowledgements=any(parts.values()),
@@ -81,10 +80,11 @@ async def handle(ctx: Context, request: requests.ShareFetchRequest) -> Answer:
             with anyio.move_on_after(request.max_wait.total_seconds()):
                 await ctx.frontend.draining.wait()
         return refused(session)
-    new, topics = _changed(session, request, parts), Topics(ctx)
+    member, topics = Member.of(*ids, session), Topics(ctx)
+    new = _changed(session, request, parts)
     if len(session) > MOST_PARTITIONS:
         release(ctx.frontend, member, session)
-        sessions.close(member.group_id, member.id)
+        sessions.close(*ids)
         return refused(INVALID_REQUEST, f"A share session has at most {MOST_PARTITIONS} partitions.")
     await topics.look_up([*parts, *session])
     outcomes: dict[TopicPartition, Outcome] = {}
@@ -92,7 +92,7 @@ async def handle(ctx: Context, request: requests.ShareFetchRequest) -> Answer:
         outcomes = await acknowledge(ctx, member, parts, topics, is_renewal=request.is_renew_ack)
     found: Deliveries = {}
     if epoch == FINAL_EPOCH:
-        sessions.close(member.group_id, member.id)
+        sessions.close(*ids)
         release(ctx.frontend, member, session)
     elif not request.is_renew_ack:
         await _release_others(ctx, member, topics, new)

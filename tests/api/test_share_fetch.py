@@ -361,8 +361,18 @@ def test_request_outside_of_a_session_is_refused(join: Join, topic: Topic, membe
     member.fetch(part(topic.id), epoch=0)
     assert member.fetch(epoch=2)["error_code"] == "INVALID_SHARE_SESSION_EPOCH"
     assert member.acknowledge(part(topic.id), epoch=0)["error_code"] == "INVALID_SHARE_SESSION_EPOCH"
+    assert join().fetch(epoch=1)["error_code"] == "SHARE_SESSION_NOT_FOUND"
+
+
+def test_member_acknowledges_by_another_connection_as_franz_go_does(join: Join, topic: Topic, member: Member) -> None:
+    topic.append(10)
+    member.fetch(part(topic.id))
     other = join(id=member.id)
-    assert other.fetch(epoch=1)["error_code"] == "SHARE_SESSION_NOT_FOUND"
+    answer = other.acknowledge(part(topic.id, (0, 4, ACCEPT), (5, 9, RELEASE)), epoch=member.epoch)
+    assert parts(answer)[0]["error_code"] == NONE
+    assert acquired(member.fetch(epoch=member.epoch + 1)) == [(5, 9, 2)]
+    other.connection.socket.close()
+    assert member.fetch(epoch=member.epoch)["error_code"] == NONE
 
 
 def test_member_without_a_valid_name_is_refused(join: Join, topic: Topic) -> None:

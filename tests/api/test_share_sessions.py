@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from korvet.api.shared.share_sessions import FINAL_EPOCH, FIRST_EPOCH, OpenSessions, ShareSession, ShareSessions
+from korvet.api.shared.share_sessions import FINAL_EPOCH, FIRST_EPOCH, Opener, OpenSessions, ShareSession, ShareSessions
 from korvet.codes import (
     INVALID_REQUEST,
     INVALID_SHARE_SESSION_EPOCH,
@@ -19,13 +19,19 @@ Fetched = ShareSession | int
 
 
 def fetch(
-    sessions: ShareSessions, epoch: int, *partitions: tuple[UUID, int], member: str = "m", most: int = 10
+    sessions: ShareSessions,
+    epoch: int,
+    *partitions: tuple[UUID, int],
+    member: str = "m",
+    most: int = 10,
+    opener: Opener | None = None,
 ) -> Fetched:
-    return sessions.fetch("g", member, epoch, partitions, has_acknowledgements=False, most=most)
+    opener = opener or Opener()
+    return sessions.fetch(opener, "g", member, epoch, partitions, has_acknowledgements=False, most=most)
 
 
 def opened(*partitions: tuple[UUID, int]) -> tuple[ShareSessions, ShareSession]:
-    sessions = ShareSessions(OpenSessions())
+    sessions = ShareSessions()
     session = fetch(sessions, FIRST_EPOCH, *partitions)
     assert isinstance(session, ShareSession)
     return sessions, session
@@ -53,7 +59,7 @@ def test_final_epoch_leaves_the_session_until_it_is_closed() -> None:
     "SharePartitionManagerTest.testAcknowledgeSessionUpdateThrowsWhenShareSessionNotFound",
 )
 def test_request_without_a_session_is_refused_whatever_its_epoch() -> None:
-    sessions = ShareSessions(OpenSessions())
+    sessions = ShareSessions()
     assert [fetch(sessions, epoch) for epoch in (FINAL_EPOCH, 1, 7)] == [SHARE_SESSION_NOT_FOUND] * 3
     assert sessions.acknowledge("g", "m", 1) == SHARE_SESSION_NOT_FOUND
 
@@ -77,7 +83,7 @@ def test_first_epoch_opens_a_new_session_instead_of_the_former_one() -> None:
 @kafka("SharePartitionManagerTest.testNewContextThrowsErrorWhenAcknowledgeDataPresentOnInitialEpoch")
 def test_first_request_of_a_session_acknowledges_nothing() -> None:
     sessions, former = opened(A0)
-    refused = sessions.fetch("g", "m", FIRST_EPOCH, [A0], has_acknowledgements=True, most=10)
+    refused = sessions.fetch(Opener(), "g", "m", FIRST_EPOCH, [A0], has_acknowledgements=True, most=10)
     assert refused == INVALID_REQUEST
     assert fetch(sessions, 1) is former
 
@@ -113,19 +119,33 @@ def test_epoch_after_the_largest_is_the_second() -> None:
     "ShareSessionCacheTest.testShareSessionCache testRemoveConnection",
     "SharePartitionManagerTest.testNewContextThrowsErrorWhenShareSessionCacheIsFullOnInitialEpoch",
 )
-def test_sessions_of_all_connections_have_one_bound() -> None:
+def test_sessions_of_all_namespaces_have_one_bound() -> None:
     every = OpenSessions()
-    one, other = ShareSessions(every), ShareSessions(every)
-    assert not isinstance(fetch(one, FIRST_EPOCH, member="a", most=2), int)
+    one, other, opener = ShareSessions(every), ShareSessions(every), Opener()
+    assert not isinstance(fetch(one, FIRST_EPOCH, member="a", most=2, opener=opener), int)
     assert not isinstance(fetch(other, FIRST_EPOCH, member="b", most=2), int)
     assert fetch(other, FIRST_EPOCH, member="c", most=2) == SHARE_SESSION_LIMIT_REACHED
     # A new session in place of its former one takes no further room.
     assert not isinstance(fetch(other, FIRST_EPOCH, member="b", most=2), int)
-    assert [(group, member) for group, member, _ in one.close_all()] == [("g", "a")]
+    assert [(group, member) for group, member, _ in one.leave(opener)] == [("g", "a")]
     assert not isinstance(fetch(other, FIRST_EPOCH, member="c", most=2), int)
     other.close("g", "b")
     other.close("g", "b")
     assert every.count == 1
+
+
+@kafka("ShareSessionCacheTest.testShareGroupListenerEventsOnStaleSession")
+def test_session_ends_with_the_connection_that_opened_it_last() -> None:
+    sessions, first, second = ShareSessions(), Opener(), Opener()
+    fetch(sessions, FIRST_EPOCH, A0, opener=first)
+    session = fetch(sessions, FIRST_EPOCH, A0, opener=second)
+    assert isinstance(session, ShareSession) and session.opener.nonce == second.nonce != first.nonce
+    assert sessions.leave(first) == []
+    # Requests of other connections go on with it.
+    assert fetch(sessions, 1, opener=first) is session
+    assert sessions.acknowledge("g", "m", 2) is session
+    assert sessions.leave(second) == [("g", "m", session)]
+    assert fetch(sessions, 3, opener=first) == SHARE_SESSION_NOT_FOUND
 
 
 @kafka(

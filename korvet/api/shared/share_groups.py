@@ -59,15 +59,15 @@ class Outcome(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A member of a group, by one of its connections."""
+    """A member of a group, by the connection that opened its session."""
 
     group_id: str
     acquirer: Acquirer
 
-    @property
-    def id(self) -> str:
-        """The member's id."""
-        return self.acquirer.member_id
+    @classmethod
+    def of(cls, group_id: str, member_id: str, session: ShareSession) -> Member:
+        """The member of a session."""
+        return cls(group_id, Acquirer(member_id, session.opener.nonce))
 
 
 class OfMember(Protocol):
@@ -116,13 +116,13 @@ def check(_ctx: Context, rights: Rights, request: OfMember) -> needs.Narrowed | 
     return needs.refusal(refused(GROUP_AUTHORIZATION_FAILED))
 
 
-def member_of(request: OfMember, nonce: str) -> Member | str:
-    """The member that sends a request; or the message for INVALID_REQUEST if it names no group or no member."""
+def ids_of(request: OfMember) -> tuple[str, str] | str:
+    """The ids of group and member in a request; or the message for INVALID_REQUEST if one is missing."""
     if request.group_id is None:
         return "Invalid group id in the request."
     if request.member_id is None or not 0 < len(request.member_id) <= _LONGEST_MEMBER_ID:
         return "Invalid member id in the request."
-    return Member(request.group_id, Acquirer(request.member_id, nonce))
+    return request.group_id, request.member_id
 
 
 def refused(code: int, message: str | None = None) -> Fields:
@@ -262,7 +262,7 @@ def _renews(frontend: Frontend, group_id: str) -> bool:
 
 
 def release(frontend: Frontend, member: Member, session: ShareSession) -> None:
-    """Have what a member acquired by its connection released, because its session has ended."""
+    """Have what a member acquired by its session's connection released, because the session has ended."""
     topic_by_id, partitions = frontend.catalog.topic_by_id, list[Partition]()
     for id, index in session.holds:
         if (topic := topic_by_id(id)) is not None and index < topic.partitions:

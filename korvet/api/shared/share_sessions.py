@@ -1,7 +1,8 @@
-"""Share sessions: the partitions that a member of a share group fetches on one connection, and its requests' epochs.
+"""Share sessions: the partitions that a member of a share group fetches, and the epochs of its requests.
 
-A session belongs to its connection, as in Kafka, and ends with it. A front-end keeps no other state of one: what a
-member has acquired lies beside the log, with the `ShareSessions.nonce` of its connection. Here is no I/O.
+As in Kafka, a session ends with the connection that opened it, and requests of all connections may go on with it:
+franz-go acknowledges by another one than it fetches by. A front-end keeps no other state of a member: what that has
+acquired lies beside the log, with the `Opener.nonce` of the connection. Here is no I/O.
 
 Source: SharePartitionManager.newContext and acknowledgeSessionUpdate, ShareSession, ShareSessionCache,
 ShareSessionContext, CachedSharePartition, ShareRequestMetadata, PartitionRotateStrategy
@@ -29,15 +30,29 @@ TopicPartition = tuple[UUID, int]
 """A topic's id and the index of a partition."""
 
 
+class Opener:
+    """A connection, as it opens sessions."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[tuple[str, str], ShareSession] = {}
+        """Its sessions by group and member; there is mostly one."""
+
+    @cached_property
+    def nonce(self) -> str:
+        """Distinguishes what members acquire by this connection from what they acquire by others."""
+        return uuid4().hex
+
+
 class ShareSession:
     """One session. ``epoch`` is that of its next request."""
 
-    __slots__ = ("_partitions", "due", "epoch", "holds")
+    __slots__ = ("_partitions", "due", "epoch", "holds", "opener")
 
-    def __init__(self, partitions: Iterable[TopicPartition]) -> None:
+    def __init__(self, opener: Opener, partitions: Iterable[TopicPartition]) -> None:
+        self.opener = opener
         self.epoch = _after(FIRST_EPOCH)
         self.holds: set[TopicPartition] = set()
-        """The partitions of which the member acquired something by this connection."""
+        """The partitions of which the member acquired something by the opener."""
         self._partitions = dict.fromkeys(partitions)
         self.due: set[TopicPartition] = set()
         """The partitions that the next answer names even without news. The first answer names all."""
@@ -90,22 +105,18 @@ class OpenSessions:
 
 
 class ShareSessions:
-    """The sessions of one connection by group and member; there is mostly one.
+    """The sessions of a namespace at one front-end, by group and member.
 
-    :param all_open: counts the sessions of all connections.
+    :param all_open: counts the sessions of all namespaces.
     """
 
     def __init__(self, all_open: OpenSessions | None = None) -> None:
         self._all_open = all_open or OpenSessions()
         self._sessions: dict[tuple[str, str], ShareSession] = {}
 
-    @cached_property
-    def nonce(self) -> str:
-        """Distinguishes what the connection acquired from what its members acquired by others."""
-        return uuid4().hex
-
     def fetch(
         self,
+        opener: Opener,
         group_id: str,
         member_id: str,
         epoch: int,
@@ -119,6 +130,7 @@ class ShareSessions:
         The first epoch makes a new session of these partitions, instead of an earlier one. The final epoch leaves the
         session as it is, for `close`.
 
+        :param opener: the connection of the request.
         :param most: the most sessions of the process.
         """
         if epoch != FIRST_EPOCH:
@@ -129,8 +141,9 @@ class ShareSessions:
         if self._all_open.count >= most:
             return SHARE_SESSION_LIMIT_REACHED
         self._all_open.count += 1
-        session = self._sessions[group_id, member_id] = ShareSession(partitions)
-        if former is not None:
+        session = ShareSession(opener, partitions)
+        self._sessions[group_id, member_id] = opener.sessions[group_id, member_id] = session
+        if former is not None and former.opener is opener:
             session.holds = former.holds
         return session
 
@@ -150,16 +163,19 @@ class ShareSessions:
 
     def close(self, group_id: str, member_id: str) -> ShareSession | None:
         """End a session, if there is one, and return it."""
-        session = self._sessions.pop((group_id, member_id), None)
-        self._all_open.count -= session is not None
+        key = group_id, member_id
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            self._all_open.count -= 1
+            del session.opener.sessions[key]
         return session
 
-    def close_all(self) -> Sequence[tuple[str, str, ShareSession]]:
-        """End all sessions, because the connection is gone; returns each with its group and member."""
-        closed = [(group_id, member_id, session) for (group_id, member_id), session in self._sessions.items()]
-        self._all_open.count -= len(closed)
-        self._sessions.clear()
-        return closed
+    def leave(self, opener: Opener) -> Sequence[tuple[str, str, ShareSession]]:
+        """End all sessions of a connection that is gone; returns each with its group and member."""
+        left = [(group_id, member_id, session) for (group_id, member_id), session in opener.sessions.items()]
+        for group_id, member_id, _ in left:
+            self.close(group_id, member_id)
+        return left
 
 
 def _after(epoch: int) -> int:

@@ -16,7 +16,7 @@ from korvet.api.api_versions import supported
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.loop_turns import LoopTurns
 from korvet.api.shared.share_groups import Member, release
-from korvet.api.shared.share_sessions import ShareSessions
+from korvet.api.shared.share_sessions import Opener
 from korvet.api.shared.telemetry import Peer
 from korvet.metrics.requests import RequestFigures
 from korvet.redis.reply import Reply
@@ -29,7 +29,6 @@ from korvet.server.conversation.metering import Metering
 from korvet.server.conversation.notes import Notes
 from korvet.server.ground.tracing import Trace
 from korvet.store.log.memory.budget import Share
-from korvet.store.shares.types import Acquirer
 from korvet.wire.codec import RequestHeader, decode_header, decode_request
 from korvet.wire.requests import Entity
 from korvet.wire.schema import API_VERSIONS_KEY, has_top_level_error, is_known
@@ -237,7 +236,7 @@ class Headers:
         self.principal = str(ANONYMOUS)
         """The identity of the client, fixed before its first request."""
         self.peer = Peer()
-        self.share_sessions = ShareSessions(frontend.open_share_sessions)
+        self.share_opener = Opener()
         self.login: Login | None = None
         """The login, on a listener with SASL."""
         self.is_of_client = False
@@ -270,9 +269,8 @@ class Headers:
 
     def leave(self) -> None:
         """End the connection's share sessions: what their members acquired by it is released."""
-        for group_id, member_id, session in self.share_sessions.close_all():
-            acquirer = Acquirer(member_id, self.share_sessions.nonce)
-            release(self._frontend, Member(group_id, acquirer), session)
+        for group_id, member_id, session in self._frontend.share_sessions.leave(self.share_opener):
+            release(self._frontend, Member.of(group_id, member_id, session), session)
 
     def request(self, frame: bytes | memoryview) -> Request | None:
         """The request of a frame; None if its API or version is not served, and Kafka has no answer for that.
@@ -361,7 +359,7 @@ class Headers:
                 version=header.version,
                 share=self._share,
                 peer=self.peer,
-                share_sessions=self.share_sessions,
+                share_opener=self.share_opener,
                 rights=None if authorizer is None else Rights(authorizer, self.principal, self.client, name),
             )
         return context

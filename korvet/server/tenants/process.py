@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from korvet.api.shared.context import Frontend
 from korvet.api.shared.loop_turns import LoopTurns
-from korvet.api.shared.share_sessions import OpenSessions
+from korvet.api.shared.share_sessions import OpenSessions, ShareSessions
 from korvet.api.shared.telemetry import Telemetry
 from korvet.configs.listeners import listener_config
 from korvet.configs.oauth import OAUTH_CONFIGS
@@ -198,7 +198,7 @@ class Process:
             authorizer=self._authorizer(namespace, store, wakeups, audit, super_users),
             turns=self.turns,
             sweeps=self.sweeps,
-            open_share_sessions=self.open_share_sessions,
+            share_sessions=ShareSessions(self.open_share_sessions),
         )
 
     def start_tiering(self, tasks: TaskGroup, frontend: Frontend) -> None:
