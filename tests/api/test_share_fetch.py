@@ -522,3 +522,15 @@ def test_append_costs_one_acquisition_however_many_members_wait(join: Join, brok
         seen = list(itertools.takewhile(lambda command: command != "ECHO the end", commands))
     assert got == [(offset, offset, 1) for offset in range(10)]
     assert sum("korvet_share_acquire" in command for command in seen) <= 11
+
+
+def test_member_ends_its_session_after_it_left_with_a_request_under_way(
+    join: Join, topic: Topic, member: Member
+) -> None:
+    topic.append(10)
+    member.fetch(part(topic.id))
+    member.send(max_wait=WAIT_MS)
+    member.connection.socket.close()
+    other = join(id=member.id)
+    answer = other.acknowledge(part(topic.id, (0, 9, ACCEPT)), epoch=-1)
+    assert parts(answer)[0]["error_code"] == NONE

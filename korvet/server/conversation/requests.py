@@ -41,6 +41,9 @@ _LARGE_BYTES = 16 << 10
 _MOST_REPEATED_BYTES = 512
 """The largest request that a connection keeps in case its client sends it again."""
 _MAX_CONTEXTS = 64
+_LAST_WORDS_S = 0.5
+"""The time in which a share group's member may end its session after the connection that opened it: as long as most
+ShareFetches wait."""
 _read_correlation_id = struct.Struct(">i").unpack_from
 
 
@@ -267,8 +270,20 @@ class Headers:
         self._contexts.clear()
         self._seen = _NOTHING_SEEN
 
-    def leave(self) -> None:
-        """End the connection's share sessions: what their members acquired by it is released."""
+    def leave(self, *, has_requests: bool) -> None:
+        """End the connection's share sessions: what their members acquired by it is released.
+
+        Kafka does not notice that a client has left before it has answered it, and franz-go counts on that: to end its
+        session it cancels its ShareFetch first. So a client with a request under way may end its session meanwhile.
+        """
+        if not self.share_opener.sessions:
+            return
+        if has_requests:
+            asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._leave)
+        else:
+            self._leave()
+
+    def _leave(self) -> None:
         for group_id, member_id, session in self._frontend.share_sessions.leave(self.share_opener):
             release(self._frontend, Member.of(group_id, member_id, session), session)
 
