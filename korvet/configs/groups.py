@@ -23,6 +23,16 @@ def _of_group(name: str, default: int, documentation: str, least: int = 1) -> Co
     )
 
 
+def _retry(name: str, default: int, documentation: str) -> Config:
+    return Config(
+        name=f"korvet.share.retry.{name}",
+        kind=Kind.INT,
+        default=str(default),
+        documentation=documentation,
+        check=between(0, _LONGEST_BACKOFF_MS),
+    )
+
+
 def _kept(name: str, default: int | str, check: Check, documentation: str) -> Config:
     """A config of a group type that korvet does not serve."""
     kind = Kind.INT if isinstance(default, int) else Kind.STRING
@@ -39,6 +49,7 @@ def _offset_reset(value: Value) -> str | None:
 _OFFSET_RESET = re.compile(
     r"earliest|latest|by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+([.,]\d{0,9})?S)?)?", re.IGNORECASE
 )
+_LONGEST_BACKOFF_MS: Final = 86_400_000
 _OF_STREAMS: Final = "korvet has no streams groups"
 
 GROUP_CONFIGS: Final = table(
@@ -70,6 +81,8 @@ GROUP_CONFIGS: Final = table(
             documentation="Whether a member may keep a record for longer.",
         ),
         _of_group("share.session.timeout.ms", 45_000, "Silence after which a member of a share group expires."),
+        _retry("backoff.ms", 0, "Time between a record's first delivery and the next one, twice as long each time."),
+        _retry("backoff.max.ms", 60_000, "The longest time between two deliveries of a record."),
         _kept("streams.heartbeat.interval.ms", 5_000, between(5_000, 15_000), f"As the consumer's; {_OF_STREAMS}."),
         _kept("streams.num.standby.replicas", 0, between(0, 2), f"Copies of a task's state; {_OF_STREAMS}."),
         _kept("streams.session.timeout.ms", 45_000, between(45_000, 60_000), f"As the consumer's; {_OF_STREAMS}."),

@@ -16,10 +16,11 @@
 -- The zset `:share:<group>` holds the tracked offsets as ranges:
 --   available first last count size
 --   acquired first last count size ends lasts nonce member
+--   delayed first last count size ends lasts, and no nonce and member: it is available from ends on
 -- count is the number of deliveries, size the number of offsets that came together at the first one. The lock of an
--- acquired range ends at ends, lasts ms after it began. The nonce names the member's connection. An acquired range has
--- its first offset as score, an available one that less AVAILABLE: so the first available one is found however many are
--- acquired. The member of the empty name is below all.
+-- acquired range ends at ends, lasts ms after it began. The nonce names the member's connection. An available range
+-- has its first offset less AVAILABLE as score, the others their first offset: so the first available one is found
+-- however many are acquired. The member of the empty name is below all.
 -- An offset from start to next in no range is finished: accepted, rejected, archived, or it never was a record.
 --
 -- No process ends locks: whoever acquires does the due work first. An outage prolongs locks as it prolongs sessions.
@@ -32,26 +33,27 @@ local share = {
   PAGE = 100,
   -- A sweep reads all acquired ranges. So the next one comes so many ms later, although a lock may end before.
   SWEEP_MS = 100,
-  FIELDS = { 'start', 'next', 'tracked', 'available', 'due', 'least', 'swept', 'full', 'clock' },
 }
 
--- The fields of a header.
+-- The share partition of a header.
 function share.parsed(text, key, group_id)
-  local id, numbers = string.match(text, '^(%S+)([%d -]+)$')
-  local s, at = { id = id }, 0
-  for number in string.gmatch(numbers or '', '%-?%d+') do
-    at = at + 1
-    s[share.FIELDS[at] or ''] = tonumber(number)
+  local id, start, next_offset, tracked, available, due, least, swept, full, clock_ms =
+    string.match(text, '^(%S+) (%-?%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([01]) (%d+)$')
+  if not id then
+    value.unreadable(key, group_id)
   end
-  return at >= #share.FIELDS and s or value.unreadable(key, group_id)
+  return {
+    id = id, start = tonumber(start), next = tonumber(next_offset), tracked = tonumber(tracked),
+    available = tonumber(available), due = tonumber(due), least = tonumber(least), swept = tonumber(swept),
+    full = tonumber(full), clock = tonumber(clock_ms),
+  }
 end
 
 function share.header(s)
-  local words = { s.id }
-  for at, name in ipairs(share.FIELDS) do
-    words[at + 1] = value.integer(s[name])
-  end
-  return table.concat(words, ' ')
+  return string.format(
+    '%s %d %d %d %d %d %d %d %d %d', s.id, s.start, s.next, s.tracked, s.available, s.due, s.least, s.swept, s.full,
+    s.clock
+  )
 end
 
 -- A share partition without any tracked offset.
@@ -88,8 +90,8 @@ function share.range(s, text)
   local state, first, last, count, size, lock = string.match(text, '^(%a+) (%d+) (%d+) (%d+) (%d+)(.*)$')
   local r = { text = text, state = state, first = tonumber(first), last = tonumber(last) }
   r.count, r.size = tonumber(count), tonumber(size)
-  if state == 'acquired' then
-    local ends, lasts, nonce, member = string.match(lock, '^ (%d+) (%d+) (%S*) (.*)$')
+  if state ~= 'available' then
+    local ends, lasts, nonce, member = string.match(lock or '', '^ (%d+) (%d+) (%S*) (.*)$')
     r.ends, r.lasts, r.nonce, r.member = tonumber(ends), tonumber(lasts), nonce, member
   end
   if state ~= 'available' and not r.member then
@@ -118,10 +120,10 @@ function share.add_available(s, first, last, count, of)
   s.available = s.available + 1
 end
 
--- Add an acquired range, in memory.
-function share.add_acquired(s, first, last, count, of, lock)
+-- Add an acquired or delayed range, in memory.
+function share.add_timed(s, state, first, last, count, of, lock)
   -- Not by string.format alone, whose %s ends at a NUL.
-  local text = string.format('acquired %d %d %d %d %d %d ', first, last, count, of.size, lock.ends, lock.lasts)
+  local text = string.format('%s %d %d %d %d %d %d ', state, first, last, count, of.size, lock.ends, lock.lasts)
   share.put(s, first, text .. lock.nonce .. ' ' .. lock.member, first, last)
   s.due, s.least = math.min(s.due, lock.ends), math.min(s.least, lock.ends)
 end
@@ -131,7 +133,7 @@ function share.add_part(s, r, first, last)
   if r.state == 'available' then
     share.add_available(s, first, last, r.count, r)
   else
-    share.add_acquired(s, first, last, r.count, r, r)
+    share.add_timed(s, r.state, first, last, r.count, r, r)
   end
 end
 
@@ -140,31 +142,33 @@ function share.finish(s, first)
   s.moves = s.moves or first <= s.start
 end
 
--- Make a removed part of a range available again, or finish it if it was delivered as often as it may be.
--- Source: InFlightState.tryUpdateState
-function share.give_back(s, r, first, last, count, limit)
-  if count >= limit then
+-- Make a removed part of a range available again, perhaps later, or finish it if it was delivered as often as it may
+-- be. Source: InFlightState.tryUpdateState
+function share.give_back(s, r, first, last, count, asked)
+  if count >= asked.limit then
     return share.finish(s, first)
   end
-  share.add_available(s, first, last, count, r)
+  local delay = math.min(asked.backoff_ms * 2 ^ math.min(count - 1, 30), asked.backoff_most_ms)
+  if delay > 0 then
+    local wait = { ends = s.now + delay, lasts = delay, nonce = '', member = '' }
+    share.add_timed(s, 'delayed', first, last, count, r, wait)
+  else
+    share.add_available(s, first, last, count, r)
+  end
   s.announced = true
-end
-
--- The first offset that is not finished.
-function share.lowest(s)
-  local acquired = redis.call('ZRANGEBYSCORE', s.keys[4], 0, '+inf', 'LIMIT', 0, 1)[1]
-  local available = s.available > 0 and share.available(s, 0, 1)[1]
-  return math.min(
-    s.next, acquired and share.range(s, acquired).first or s.next,
-    available and share.range(s, available).first or s.next
-  )
 end
 
 -- The texts of available ranges, after so many of them.
 function share.available(s, after, most)
-  return redis.call(
-    'ZRANGEBYSCORE', s.keys[4], value.integer(-share.AVAILABLE), '(0', 'LIMIT', after, most
-  )
+  return redis.call('ZRANGEBYSCORE', s.keys[4], value.integer(-share.AVAILABLE), '(0', 'LIMIT', after, most)
+end
+
+-- The first offset that is not finished.
+function share.lowest(s)
+  local timed = redis.call('ZRANGEBYSCORE', s.keys[4], 0, '+inf', 'LIMIT', 0, 1)[1]
+  local available = s.available > 0 and share.available(s, 0, 1)[1]
+  local first = timed and share.range(s, timed).first or s.next
+  return math.min(s.next, first, available and share.range(s, available).first or s.next)
 end
 
 -- Write the ranges, and move the start over what is finished.
@@ -194,12 +198,15 @@ function share.save(s)
   end
 end
 
--- True if a range's lock is over, and else the time at which it ends. Without the outages it may end too early.
+-- True if a range's lock or delay is over, and else the time at which it ends. An outage prolongs no delay.
 function share.is_over(s, r)
   if r.ends > s.now + r.lasts + value.CORRECTION_MS then
     -- It was set before the clock went back.
     return true
   end
-  local ends = group.prolonged({ fields = {}, outages = s.outages }, r.ends, r.lasts)
+  local ends = r.ends
+  if r.state == 'acquired' then
+    ends = group.prolonged({ fields = {}, outages = s.outages }, ends, r.lasts)
+  end
   return ends <= s.now, ends
 end

@@ -37,6 +37,11 @@ function share.holding(s, walk, offset, last)
   return r and r.first <= offset and offset <= r.last and r or nil
 end
 
+-- True if the connection of a call holds a range.
+function share.is_held(s, r, asked)
+  return r.state == 'acquired' and r.member == asked.member and r.nonce == asked.nonce and not share.is_over(s, r)
+end
+
 -- The parts of acquired ranges that acknowledgements name, each {range, first, last, type}, or the code that refuses
 -- them all. Also the offset at which a further call has to go on, if these are more ranges than one call takes.
 -- Source: SharePartition.acknowledge, fetchSubMapForAcknowledgementBatch, acknowledgePerOffsetBatchRecords
@@ -52,7 +57,7 @@ function share.parts(s, acknowledgements, asked)
     end
     while offset <= one.last do
       local r = share.holding(s, walk, offset, one.last)
-      if not r or r.member ~= asked.member or r.nonce ~= asked.nonce or share.is_over(s, r) then
+      if not r or not share.is_held(s, r, asked) then
         return code.INVALID_RECORD_STATE
       elseif walk.seen > share.MOST then
         return code.NONE, parts, offset
@@ -69,12 +74,13 @@ end
 function share.settle(s, part, asked)
   local r, count = part.range, part.range.count
   if part.type == share.RELEASE then
-    share.give_back(s, r, part.first, part.last, count, asked.limit)
+    share.give_back(s, r, part.first, part.last, count, asked)
   elseif part.type == share.UNDELIVERED then
-    share.give_back(s, r, part.first, part.last, count - 1, share.NEVER)
+    share.add_available(s, part.first, part.last, count - 1, r)
+    s.announced = true
   elseif part.type == share.RENEW then
     local lock = { ends = s.now + asked.lock_ms, lasts = asked.lock_ms, nonce = asked.nonce, member = asked.member }
-    share.add_acquired(s, part.first, part.last, count, r, lock)
+    share.add_timed(s, 'acquired', part.first, part.last, count, r, lock)
   else
     share.finish(s, part.first)
   end
@@ -108,7 +114,7 @@ korvet.define({
   keys = '@share',
   args = [[
     outages   topic_id   group its id   member   nonce of the connection that acquired them   lock_ms:int of renewals
-    limit:int of deliveries
+    limit:int of deliveries   backoff_ms:int as for share_acquire   backoff_most_ms:int
     part:all|check|apply `all` does it in one call. `check` and `apply` go through more ranges than that in several
     acknowledgements*3<=3000 first, last and type, by their offsets. type: 0 gap, 1 accept, 2 release, 3 reject,
       4 renew, 5 undelivered, which does not count as a delivery
@@ -147,12 +153,20 @@ korvet.define({
   return { code.NONE, s.start, further }
 end)
 
+-- True if a release is of a range.
+function share.is_to_release(r, asked)
+  local is_own = r.nonce == asked.nonce
+  return r.state == 'acquired' and (asked.member == '' or r.member == asked.member)
+    and (asked.which == 'any' or is_own == (asked.which == 'own'))
+end
+
 korvet.define({
   name = 'share_release', flags = { 'allow-oom' },
   description = 'release records that a member acquired, because its session or its connection ended',
   keys = '@share',
   args = [[
     outages   topic_id   group its id   member or '' for all   nonce of a connection   limit:int of deliveries
+    backoff_ms:int as for share_acquire   backoff_most_ms:int
     which:own|others|any what that connection acquired, what others of the member did, or both
     offset:int at which to go on, 0 at first
   ]],
@@ -173,10 +187,9 @@ korvet.define({
   local released, r = 0, nil
   for _, text in ipairs(texts) do
     r = share.range(s, text)
-    local is_members = asked.member == '' or r.member == asked.member
-    if is_members and (asked.which == 'any' or (r.nonce == asked.nonce) == (asked.which == 'own')) then
+    if share.is_to_release(r, asked) then
       share.remove(s, r)
-      share.give_back(s, r, r.first, r.last, r.count, asked.limit)
+      share.give_back(s, r, r.first, r.last, r.count, asked)
       released = released + r.last - r.first + 1
     end
   end

@@ -30,30 +30,35 @@ function share.follow_log_start(s)
   share.flush(s)
 end
 
--- End the locks that are over, of at most so many ranges as one call reads. Returns how many records they held.
+-- End the locks and delays that are over, of at most so many ranges as one call reads. Returns how many records were
+-- locked.
 -- Source: SharePartition.releaseAcquisitionLockOnTimeout
-function share.sweep(s, limit)
+function share.sweep(s, asked)
   if s.now < s.due then
     return 0
   end
   local texts = redis.call('ZRANGEBYSCORE', s.keys[4], value.integer(s.swept), '+inf', 'LIMIT', 0, share.MOST)
-  local least, expired, r = s.swept > 0 and s.least or share.NEVER, 0, nil
+  local expired, r = 0, nil
+  s.least = s.swept > 0 and s.least or share.NEVER
   for _, text in ipairs(texts) do
     r = share.range(s, text)
     local is_over, ends = share.is_over(s, r)
-    if is_over then
+    if not is_over then
+      s.least = math.min(s.least, ends)
+    elseif r.state == 'acquired' then
       share.remove(s, r)
-      share.give_back(s, r, r.first, r.last, r.count, limit)
+      share.give_back(s, r, r.first, r.last, r.count, asked)
       expired = expired + r.last - r.first + 1
     else
-      least = math.min(least, ends)
+      share.remove(s, r)
+      share.add_available(s, r.first, r.last, r.count, r)
+      s.announced = true
     end
   end
   if #texts == share.MOST then
-    s.swept, s.due, s.least = r.last + 1, s.now, least
+    s.swept, s.due = r.last + 1, s.now
   else
-    s.swept, s.least = 0, least
-    s.due = least == share.NEVER and least or math.max(least, s.now + share.SWEEP_MS)
+    s.swept, s.due = 0, s.least == share.NEVER and s.least or math.max(s.least, s.now + share.SWEEP_MS)
   end
   share.flush(s)
   return expired
@@ -208,6 +213,8 @@ korvet.define({
     max_bytes:int -1 for any number; the first batch always fits
     mode:batches|records if whole batches are acquired, also beyond max_records, or exactly so many records
     isolation:uncommitted|committed   lock_ms:int   limit:int of deliveries   window:int of offsets in flight
+    backoff_ms:int after which a record comes a second time; twice as long each time
+    backoff_most_ms:int the longest of these times
     reset earliest, latest or an offset: where a share partition without a start begins; '' if the caller does not know
   ]],
   returns = [=[{code, start, next, [first, last, count, ...], wait_ms, expired}: the acquired ranges by their offsets,
@@ -237,7 +244,7 @@ korvet.define({
   if s.start < s.log_start then
     share.follow_log_start(s)
   end
-  local expired = share.sweep(s, asked.limit)
+  local expired = share.sweep(s, asked)
   local taking = { count = 0, most = asked.max_records, in_records = asked.mode == 'records' }
   if not share.take_available(s, taking, asked.limit) then
     share.take_new(s, taking, asked)
@@ -246,7 +253,7 @@ korvet.define({
   local acquired = {}
   s.announced = s.announced and s.available > 0
   for _, r in ipairs(taking) do
-    share.add_acquired(s, r.first, r.last, r.count, r, lock)
+    share.add_timed(s, 'acquired', r.first, r.last, r.count, r, lock)
     acquired[#acquired + 1], acquired[#acquired + 2], acquired[#acquired + 3] = r.first, r.last, r.count
   end
   share.save(s)

@@ -52,6 +52,7 @@ class Share(Tiered):
         self.outages = ""
         self.lock_ms, self.limit, self.window = LOCK_MS, 5, 2000
         self.mode, self.isolation, self.reset = "batches", "uncommitted", "earliest"
+        self.backoff = (0, 0)
         self._set_clock = set_clock
         set_clock(self.now)
 
@@ -72,7 +73,7 @@ class Share(Tiered):
     def acquire(self, most: int = 500, member: str = "m", nonce: str = "n", *, max_bytes: int = -1) -> Acquired:
         args: tuple[str | int, ...] = (
             self.outages, self.topic_id, self.group, member, nonce, most, max_bytes, self.mode, self.isolation,
-            self.lock_ms, self.limit, self.window, self.reset,
+            self.lock_ms, self.limit, self.window, *self.backoff, self.reset,
         )  # fmt: skip
         code, start, next_offset, flat, wait_ms, expired = self.call(
             "korvet_share_acquire", *args, keys=self.share_keys
@@ -96,7 +97,9 @@ class Share(Tiered):
         """Code, start, further."""
         flat = [number for one in acknowledgements for number in one]
         words: list[str | int] = [self.outages, self.topic_id, self.group, member, nonce, self.lock_ms, self.limit]
-        reply: list[int] = self.call("korvet_share_acknowledge", *words, part, *flat, keys=self.share_keys)
+        reply: list[int] = self.call(
+            "korvet_share_acknowledge", *words, *self.backoff, part, *flat, keys=self.share_keys
+        )
         return reply
 
     def settle(self, kind: int, *offsets: int | tuple[int, int], member: str = "m", nonce: str = "n") -> int:
@@ -108,8 +111,10 @@ class Share(Tiered):
         """The number of released records, by as many calls as needed."""
         released = further = 0
         while further >= 0:
-            args = (self.outages, self.topic_id, self.group, member, nonce, self.limit, which, further)
-            code, count, further = self.call("korvet_share_release", *args, keys=self.share_keys)
+            args: list[str | int] = [self.outages, self.topic_id, self.group, member, nonce, self.limit]
+            code, count, further = self.call(
+                "korvet_share_release", *args, *self.backoff, which, further, keys=self.share_keys
+            )
             assert code == NONE
             released += count
         return released

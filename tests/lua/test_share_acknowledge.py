@@ -288,6 +288,45 @@ def test_locks_of_a_clock_that_was_set_back_end(share: Share) -> None:
     assert share.acquire(500, "you").expired == 40
 
 
+# ---------------------------------------------------------------------- backoff
+
+
+def test_record_comes_again_after_a_backoff_that_doubles(share: Share) -> None:
+    share.backoff, share.limit = (2000, 5000), 9
+    share.window = 40
+    assert share.settle(RELEASE, (0, 4)) == NONE
+    assert share.states()[0] == ("delayed", 0, 4, 1)
+    assert share.acquire() == (NONE, 0, 40, [], 2000, 0)
+    share.pass_time(1.999)
+    assert share.take() == []
+    share.pass_time(0.001)
+    assert share.take() == [(0, 4, 2)]
+    assert share.settle(RELEASE, (0, 4)) == NONE
+    assert share.acquire().wait_ms == 4000
+    share.pass_time(4)
+    assert share.take() == [(0, 4, 3)]
+    assert share.settle(RELEASE, (0, 4)) == NONE
+    assert share.acquire().wait_ms == 5000
+
+
+def test_delayed_offsets_hold_the_start_and_belong_to_nobody(share: Share) -> None:
+    share.backoff = (2000, 5000)
+    assert share.acknowledge((0, 0, RELEASE), (1, 29, ACCEPT)) == [NONE, 0, -1]
+    assert share.settle(ACCEPT, 0, member="", nonce="") == INVALID_RECORD_STATE
+    assert share.release("", "", "any") == 10
+    assert share.describe()[2:5] == (0, 40, 71)
+    share.pass_time(2)
+    assert share.take(1) == [(0, 0, 2)]
+
+
+def test_lock_that_ends_is_followed_by_a_backoff(share: Share) -> None:
+    share.backoff, share.window = (2000, 5000), 40
+    share.pass_time(30)
+    assert share.acquire() == (NONE, 0, 40, [], 2000, 40)
+    share.pass_time(2)
+    assert share.acquire() == (NONE, 0, 40, [(0, 29, 2), (30, 39, 2)], 30_000, 0)
+
+
 # ---------------------------------------------------------------------- releases
 
 
@@ -331,7 +370,7 @@ def test_member_that_comes_back_releases_what_its_former_connection_acquired(sha
 
 def test_late_release_of_other_connections_does_nothing(share: Share) -> None:
     share.outages = f"{(START_S - 3) * 1000}"
-    args = (share.outages, share.topic_id, "g", "m", "new", 5, "others", 0)
+    args = (share.outages, share.topic_id, "g", "m", "new", 5, 0, 0, "others", 0)
     assert share.call("korvet_share_release", *args, keys=share.share_keys) == [LATE, 0, -1]
     assert share.states()[0][0] == "acquired"
 

@@ -63,14 +63,17 @@ class Table:
     next: int = 0
     counts: dict[int, int] = field(default_factory=dict)
     locks: dict[int, Lock] = field(default_factory=dict)
+    delays: dict[int, int] = field(default_factory=dict)
+    """When delayed offsets are available, in ms."""
 
     @property
     def available(self) -> list[int]:
-        return sorted(self.counts.keys() - self.locks.keys())
+        return sorted(self.counts.keys() - self.locks.keys() - self.delays.keys())
 
     def finish(self, offset: int) -> None:
         self.counts.pop(offset)
         self.locks.pop(offset, None)
+        self.delays.pop(offset, None)
 
     def move_start(self) -> None:
         self.start = min(self.counts, default=self.next)
@@ -106,7 +109,7 @@ class ShareMachine(RuleBasedStateMachine):
         super().__init__()
         self.server.flushall()
         self.real = Share(self.server, self.set_clock)
-        self.real.limit, self.real.window = 4, 30
+        self.real.limit, self.real.window, self.real.backoff = 4, 30, (2000, 5000)
         assert self.real.create() == 0
         assert self.real.begin() == [NONE, -1]
         self.table = Table()
@@ -229,11 +232,15 @@ class ShareMachine(RuleBasedStateMachine):
         if table.next > table.end:
             table.counts.clear()
             table.locks.clear()
+            table.delays.clear()
             table.start = table.next = min(table.start, table.end)
         table.follow_log_start()
         over = [offset for offset, lock in table.locks.items() if self._is_over(lock)]
         for offset in over:
             self._give_back(offset)
+        for offset, ends in [*table.delays.items()]:
+            if ends <= self.now:
+                del table.delays[offset]
         table.move_start()
         return len(over)
 
@@ -242,6 +249,7 @@ class ShareMachine(RuleBasedStateMachine):
             self.table.finish(offset)
         else:
             del self.table.locks[offset]
+            self.table.delays[offset] = self.now + min(2000 * 2 ** (self.table.counts[offset] - 1), 5000)
 
     @rule(who=ACQUIRERS, most=st.integers(1, 20), mode=st.sampled_from(["batches", "records"]), committed=st.booleans())
     def acquire(self, who: tuple[str, str], most: int, mode: str, committed: bool) -> None:
@@ -364,6 +372,7 @@ class ShareMachine(RuleBasedStateMachine):
         assert self.real.begin("cgp_1", start, "move") == [NONE, start]
         self.table.counts.clear()
         self.table.locks.clear()
+        self.table.delays.clear()
         self.table.start = self.table.next = self.lowest = start
 
     def lose_the_last_writes(self) -> None:
@@ -395,7 +404,10 @@ class ShareMachine(RuleBasedStateMachine):
         }
         table = self.table
         assert found == {
-            offset: ("acquired" if offset in table.locks else "available", count)
+            offset: (
+                "acquired" if offset in table.locks else "delayed" if offset in table.delays else "available",
+                count,
+            )
             for offset, count in table.counts.items()
         }
         assert (described.start, described.next) == (table.start, table.next)
@@ -414,6 +426,7 @@ class ShareMachine(RuleBasedStateMachine):
             assert found.code == NONE
             if not found.ranges and found.wait_ms < 0:
                 break
+            self.real.pass_time(5)
             runs = [(first, last, 1) for first, last, _ in found.ranges]
             assert self.real.acknowledge(*runs)[0] == NONE
         described = self.real.describe()

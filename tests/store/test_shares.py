@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from korvet.codes import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION
@@ -58,6 +60,18 @@ async def test_records_are_acquired_acknowledged_and_described(shares: Shares, p
     held = described.in_flight[1].left_ms
     assert described.in_flight == [InFlight("available", 4, 5, 1), InFlight("acquired", 6, 9, 1, held, "you")]
     assert 0 < held <= LIMITS.lock_ms
+
+
+async def test_released_record_waits_for_its_backoff(shares: Shares, partition: Partition) -> None:
+    limits = replace(LIMITS, backoff_ms=20_000, backoff_most_ms=10_000)
+    await shares.acquire(partition, "g", ME, limits, 12, reset="earliest")
+    assert await shares.acknowledge(partition, "g", ME, [Acknowledgement(0, 1, RELEASE)], limits) == 0
+    assert await shares.release(partition, "g", ME, limits) == 10
+    described = await shares.describe(partition, "g")
+    assert described is not None
+    assert [one[:4] for one in described.in_flight] == [("delayed", 0, 1, 1), ("delayed", 2, 11, 1)]
+    again = await shares.acquire(partition, "g", ME, limits, 12)
+    assert again.ranges == [] and again.wait_ms is not None and 0 < again.wait_ms <= 10_000
 
 
 async def test_acknowledgements_beyond_one_call_are_of_all_records_or_of_none(

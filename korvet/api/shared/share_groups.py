@@ -35,6 +35,8 @@ from korvet.wire.writer import Fields
 LOCK_DURATION: Final = "share.record.lock.duration.ms"
 _DELIVERIES: Final = "share.delivery.count.limit"
 _RECORD_LOCKS: Final = "share.partition.max.record.locks"
+_BACKOFF: Final = "korvet.share.retry.backoff.ms"
+_MOST_BACKOFF: Final = "korvet.share.retry.backoff.max.ms"
 _RENEWS: Final = "share.renew.acknowledge.enable"
 _RENEW_SINCE: Final = 2
 _LONGEST_MEMBER_ID: Final = 36
@@ -153,6 +155,8 @@ def limits_of(frontend: Frontend, group_id: str) -> Limits:
         lock_ms=int(setting(group_id, LOCK_DURATION)),
         deliveries=int(setting(group_id, _DELIVERIES)),
         window=int(setting(group_id, _RECORD_LOCKS)),
+        backoff_ms=int(setting(group_id, _BACKOFF)),
+        backoff_most_ms=int(setting(group_id, _MOST_BACKOFF)),
     )
 
 

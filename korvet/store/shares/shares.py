@@ -82,6 +82,8 @@ class Shares:
             lock_ms=limits.lock_ms,
             limit=limits.deliveries,
             window=limits.window,
+            backoff_ms=limits.backoff_ms,
+            backoff_most_ms=limits.backoff_most_ms,
             reset=reset,
         )
         ranges = [AcquiredRange(*flat[at : at + 3]) for at in range(0, len(flat), 3)]
@@ -145,6 +147,8 @@ class Shares:
             nonce=acquirer.nonce,
             lock_ms=limits.lock_ms,
             limit=limits.deliveries,
+            backoff_ms=limits.backoff_ms,
+            backoff_most_ms=limits.backoff_most_ms,
             part=part,
             acknowledgements=[int(number) for one in acknowledgements for number in one],
         )
@@ -173,6 +177,8 @@ class Shares:
                 member=acquirer.member_id,
                 nonce=acquirer.nonce,
                 limit=limits.deliveries,
+                backoff_ms=limits.backoff_ms,
+                backoff_most_ms=limits.backoff_most_ms,
                 which=which,
                 offset=further,
             )

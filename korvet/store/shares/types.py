@@ -45,11 +45,14 @@ class Acquirer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """share.record.lock.duration.ms, share.delivery.count.limit and share.partition.max.record.locks of a group."""
+    """A group's share.record.lock.duration.ms, share.delivery.count.limit, share.partition.max.record.locks,
+    korvet.share.retry.backoff.ms and korvet.share.retry.backoff.max.ms."""
 
     lock_ms: int
     deliveries: int
     window: int
+    backoff_ms: int = 0
+    backoff_most_ms: int = 0
 
 
 class AcquiredRange(NamedTuple):
@@ -82,8 +85,8 @@ class Acquired(NamedTuple):
 
 
 class InFlight(NamedTuple):
-    """A range that is not finished. ``state`` is available or acquired; ``left_ms`` is left of an acquired one's lock,
-    without the outages that prolong it."""
+    """A range that is not finished. ``state`` is available, acquired, or delayed until it is available; ``left_ms`` is
+    left of the lock, without the outages that prolong it, or of the delay."""
 
     state: str
     first: int
