@@ -12,6 +12,7 @@ from tests.api.consumers import function_calls, share_beat, topic_id
 from tests.api.groups import commit
 from tests.api.raw import ask, created, unique
 from tests.support.broker import KorvetServer, running_broker
+from tests.support.ported import kafka
 from tests.support.redis import Server
 
 ALIVE = {"throttle_time": 0, "error_code": "NONE", "error_message": None, "heartbeat_interval": 5000}
@@ -54,6 +55,11 @@ def delete(port: int, group: str, *topics: str) -> Any:
     return ask(port, "delete_share_group_offsets", 0, group_id=group, topics=[{"topic_name": name} for name in topics])
 
 
+@kafka("ShareGroupHeartbeatRequestTest.testShareGroupHeartbeatIsAccessibleWhenShareGroupIsEnabled")
+@kafka("ShareGroupDescribeRequestTest.testShareGroupDescribe")
+@kafka("GroupCoordinatorServiceTest.testShareGroupHeartbeat testShareGroupDescribe")
+@kafka("GroupMetadataManagerTest.testShareGroupDescribeNoErrors")
+@kafka("ShareGroupMemberTest.testAsShareGroupDescribeMember")
 def test_member_joins_is_described_and_leaves(broker: KorvetServer, redis_server: Server) -> None:
     port, topic, group = broker.port, created(broker.port, partitions=2), unique("g")
     id = topic_id(port, topic)
@@ -80,6 +86,7 @@ def test_member_joins_is_described_and_leaves(broker: KorvetServer, redis_server
     assert described(port, group)["group_state"] == "Empty"
 
 
+@kafka("GroupCoordinatorServiceTest.testShareGroupHeartbeatRequestValidation")
 def test_malformed_heartbeats_are_refused_in_kafkas_words(broker: KorvetServer) -> None:
     port, group = broker.port, unique("g")
     wrong: dict[str, list[tuple[Any, ...]]] = {
@@ -97,6 +104,9 @@ def test_malformed_heartbeats_are_refused_in_kafkas_words(broker: KorvetServer) 
     assert refusal(share_beat(port, group, "m", 5)) == ("UNKNOWN_MEMBER_ID", f"Share group {group} not found.")
 
 
+@kafka("GroupMetadataManagerTest.testShareGroupDescribeOnConsumerGroup testConsumerGroupDescribeOnShareGroup")
+@kafka("GroupMetadataManagerTest.testShareGroupDescribeRequest")
+@kafka("ShareGroupTest.testIsInStatesCaseInsensitive")
 def test_each_kind_of_group_refuses_the_requests_of_the_others(broker: KorvetServer) -> None:
     port, topic, shared, consuming = broker.port, created(broker.port), unique("g"), unique("g")
     share_beat(port, shared, "m", 0, topic)
@@ -130,6 +140,17 @@ def partition(index: int, start: int, lag: int, epoch: int = 0) -> dict[str, Any
     }  # fmt: skip
 
 
+@kafka("GroupCoordinatorServiceTest.testDescribeShareGroupOffsetsWithDefaultPersister")
+@kafka("GroupCoordinatorServiceTest.testDescribeShareGroupAllOffsets")
+@kafka("GroupCoordinatorServiceTest.testDescribeShareGroupOffsetsNonexistentTopicWithDefaultPersister")
+@kafka("GroupCoordinatorServiceTest.testDeleteShareGroupOffsetsWithDefaultPersister")
+@kafka("GroupCoordinatorServiceTest.testAlterShareGroupOffsetsInvalidGroupId")
+@kafka("GroupCoordinatorServiceTest.testDeleteShareGroupOffsetsRequestReturnsGroupIdNotFound")
+@kafka("GroupCoordinatorServiceTest.testDeleteShareGroupOffsetsRequestReturnsGroupNotEmpty")
+@kafka("GroupCoordinatorServiceTest.testDeleteShareGroupOffsetsSuccessWithErrorTopics")
+@kafka("GroupMetadataManagerTest.testSharePartitionsEligibleForOffsetDeletionErrorTopics")
+@kafka("GroupMetadataManagerTest.testSharePartitionsEligibleForOffsetDeletionUninitializedTopics")
+@kafka("GroupMetadataManagerTest.testSharePartitionsEligibleForOffsetDeletionUninitializedAndErrorTopics")
 def test_offsets_are_altered_described_and_deleted(broker: KorvetServer) -> None:
     port, topic, group = broker.port, created(broker.port, partitions=2), unique("g")
     id = topic_id(port, topic)
@@ -177,3 +198,31 @@ def test_group_with_committed_offsets_is_no_share_group(broker: KorvetServer) ->
     commit(port, group, topic, 0)
     why = f"Group {group} is not a share group."
     assert refusal(share_beat(port, group, "m", 0, topic)) == ("GROUP_ID_NOT_FOUND", why)
+
+
+@kafka("GroupMetadataManagerTest.testShareGroupDynamicConfigs testShareGroupEvaluatedConfigs")
+@kafka("ShareGroupConfigTest.testInvalidConfigs")
+def test_a_group_has_its_own_configs_within_the_brokers_bounds(broker: KorvetServer) -> None:
+    port, topic, group = broker.port, created(broker.port), unique("g")
+
+    def configure(name: str, value: str) -> tuple[str, str | None]:
+        configs = [{"name": name, "config_operation": 0, "value": value}]
+        resources = [{"resource_type": 32, "resource_name": group, "configs": configs}]
+        (answer,) = ask(port, "incremental_alter_configs", 1, resources=resources, validate_only=False)["responses"]
+        return refusal(answer)
+
+    assert share_beat(port, group, "m", 0, topic)["heartbeat_interval"] == 5000
+    assert configure("share.heartbeat.interval.ms", "7000") == ("NONE", None)
+    assert share_beat(port, group, "m", 1)["heartbeat_interval"] == 7000
+    wrong = {
+        "share.heartbeat.interval.ms": ("4999", "greater", "group.share.min.heartbeat.interval.ms"),
+        "share.session.timeout.ms": ("60001", "less", "group.share.max.session.timeout.ms"),
+        "share.record.lock.duration.ms": ("14999", "greater", "group.share.min.record.lock.duration.ms"),
+        "share.delivery.count.limit": ("11", "less", "group.share.max.delivery.count.limit"),
+        "share.partition.max.record.locks": ("4001", "less", "group.share.max.partition.max.record.locks"),
+    }
+    for name, (value, words, bound) in wrong.items():
+        assert configure(name, value) == ("INVALID_CONFIG", f"{name} must be {words} than or equal to {bound}")
+    assert configure("share.auto.offset.reset", "by_duration:PT1H") == ("NONE", None)
+    assert configure("share.auto.offset.reset", "by_duration:-PT1H")[0] == "INVALID_CONFIG"
+    assert configure("share.renew.acknowledge.enable", "false") == ("NONE", None)

@@ -89,6 +89,8 @@ def pair(sharing: ShareGroup) -> ShareGroup:
 
 
 @kafka("GroupMetadataManagerTest.testShareGroupUnknownMemberIdJoins testShareGroupMemberIdGeneration")
+@kafka("ShareGroupTest.testType testProtocolType testGetOrCreateMember testAsListedGroup")
+@kafka("ShareGroupMemberTest.testNewMember")
 def test_first_member_makes_the_group_and_gets_its_target(sharing: ShareGroup) -> None:
     sharing.targets = {"a": ALL}
     assert sharing.enter("a") == Beat(NONE, "a", "ready", 1, ALL)
@@ -101,6 +103,7 @@ def test_first_member_makes_the_group_and_gets_its_target(sharing: ShareGroup) -
 
 
 @kafka("GroupMetadataManagerTest.testShareGroupMemberJoinsEmptyGroupWithAssignments")
+@kafka("ShareGroupHeartbeatRequestTest.testShareGroupHeartbeatWithMultipleMembers")
 def test_members_share_a_partition_and_none_waits_for_another(pair: ShareGroup) -> None:
     assert pair.member("a").owned == pair.member("b").owned == ALL
     assert pair.owners() == {}
@@ -117,6 +120,8 @@ def test_member_gets_a_changed_target_at_its_next_heartbeat(pair: ShareGroup) ->
 
 
 @kafka("ShareGroupAssignmentBuilderTest.testStableToStableWithAssignmentTopicsNoLongerInSubscription")
+@kafka("ShareGroupMemberTest.testUpdateMember")
+@kafka("ShareGroupTest.testUpdateMember")
 def test_topic_that_a_member_no_longer_names_leaves_its_assignment_before_the_next_target(pair: ShareGroup) -> None:
     assert pair.consume("a", 2, "bar", anyway=True) == Beat(NONE, "a", "ready", 2, of(bar=range(3)))
     assert pair.epochs == (3, 2)
@@ -128,6 +133,7 @@ def test_heartbeat_that_names_its_topics_gets_its_assignment_again(pair: ShareGr
 
 
 @kafka("GroupMetadataManagerTest.testShareGroupMemberCanRejoinWithEpochZero")
+@kafka("ShareGroupHeartbeatRequestTest.testFencedMemberCanRejoinWithEpochZero")
 def test_member_that_joins_again_keeps_its_place(pair: ShareGroup) -> None:
     assert pair.enter("a") == Beat(NONE, "a", "ready", 2, ALL)
     assert pair.epochs == (2, 2)
@@ -162,6 +168,7 @@ def test_epoch_that_is_neither_the_members_nor_the_one_before_is_fenced(pair: Sh
 
 
 @kafka("GroupMetadataManagerTest.testShareGroupNewMemberIsRejectedWithMaximumMembersIsReached")
+@kafka("ShareGroupHeartbeatRequestTest.testShareGroupMaxSizeConfigExceeded")
 def test_member_beyond_the_largest_size_is_refused(pair: ShareGroup) -> None:
     pair.max_size = 2
     why = "The share group has reached its maximum capacity of 2 members."
@@ -170,6 +177,8 @@ def test_member_beyond_the_largest_size_is_refused(pair: ShareGroup) -> None:
 
 
 @kafka("GroupMetadataManagerTest.testShareGroupLeavingMemberBumpsGroupEpoch")
+@kafka("ShareGroupTest.testRemoveMember")
+@kafka("ShareGroupHeartbeatRequestTest.testMemberLeavingAndRejoining")
 def test_leave_raises_the_group_epoch(pair: ShareGroup) -> None:
     assert pair.consume("b", -1) == Beat(NONE, "b", "ready", -1)
     assert pair.epochs == (3, 2)
@@ -182,6 +191,7 @@ def test_leave_of_no_share_group_is_refused(sharing: ShareGroup, group: Group) -
 
 
 @kafka("GroupMetadataManagerTest.testSessionTimeoutExpirationForShareMember")
+@kafka("ShareGroupHeartbeatRequestTest.testMemberJoiningAndExpiring")
 def test_silent_member_expires_and_an_outage_gives_its_session_back(pair: ShareGroup) -> None:
     pair.pass_time(30)
     assert pair.beat("a", 2) == Beat(NONE, "a", "ready", 2)
@@ -210,6 +220,7 @@ def test_late_heartbeat_changes_nothing(pair: ShareGroup) -> None:
 
 
 @kafka("GroupMetadataManagerTest.testShareGroupStates")
+@kafka("ShareGroupTest.testGroupState testOffsetExpirationCondition")
 def test_group_without_members_stays(pair: ShareGroup) -> None:
     for member in "ab":
         pair.consume(member, -1)
@@ -220,6 +231,7 @@ def test_group_without_members_stays(pair: ShareGroup) -> None:
     assert pair.enter("a") == Beat(NONE, "a", "ready", 5, ALL)
 
 
+@kafka("ShareGroupTest.testValidateDeleteGroup")
 def test_group_is_deleted_when_it_is_empty_and_its_topics_are_detached(pair: ShareGroup) -> None:
     topics = ("foo", f"{FOO} 6")
     assert pair.server.fcall("korvet_group_attach", 6, *pair.keys, pair.attached, "", *topics)[0] == NONE
@@ -315,6 +327,7 @@ def test_topics_of_share_partitions_are_noted_for_members_and_for_administrators
     assert topics(pair) == (NONE, GROUP_ID, "Empty", {"foo": f"{FOO} 6", "bar": "x 3"})
 
 
+@kafka("GroupMetadataManagerTest.testShareGroupInitializeSuccess")
 def test_administrator_makes_the_group_by_moving_its_start(sharing: ShareGroup) -> None:
     assert attach(sharing, "begin", "foo", f"{FOO} 6") == (GROUP_ID_NOT_FOUND, "")
     group_id, sharing.id = sharing.id, ""

@@ -15,6 +15,7 @@ from korvet.store.shares.types import Acquirer, Limits, SharePartition
 from korvet.store.topics import delete_topic, grow_topic
 from tests.store.groups import new_group
 from tests.store.redis_groups import Side
+from tests.support.ported import kafka
 
 pytestmark = pytest.mark.anyio
 
@@ -40,6 +41,8 @@ async def left(side: Side, group_id: str, member_id: str) -> None:
     assert (await beat(side, group_id, member_id, -1)).code == 0
 
 
+@kafka("GroupMetadataManagerTest.testShareGroupHeartbeatPersisterRequestWithInitializing")
+@kafka("ShareGroupTest.testAsDescribedGroup")
 async def test_member_gets_partitions_whose_share_partitions_have_begun(a: Side) -> None:
     topic, group_id = await a.topic(3), new_group()
     answer = await beat(a, group_id, "m", 0, topic.name)
@@ -67,6 +70,8 @@ async def test_members_of_two_front_ends_share_a_partition(a: Side, b: Side) -> 
     assert (answer.member_epoch, answer.assignment) == (2, None)
 
 
+@kafka("GroupMetadataManagerTest.testShareGroupHeartbeatInitializeOnPartitionUpdate testShareGroupPendingAssignments")
+@kafka("ShareGroupHeartbeatRequestTest.testPartitionAssignmentWithChangingTopics")
 async def test_added_partitions_begin_and_are_assigned(a: Side) -> None:
     topic, group_id = await a.topic(1), new_group()
     await beat(a, group_id, "m", 0, topic.name)
@@ -79,6 +84,7 @@ async def test_added_partitions_begin_and_are_assigned(a: Side) -> None:
     assert found is not None and found.topics == {topic.name: f"{topic.id.hex} 3"}
 
 
+@kafka("ShareGroupHeartbeatRequestTest.testGroupCoordinatorChange")
 async def test_target_is_not_installed_before_its_share_partitions_have_begun(
     a: Side, b: Side, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +109,8 @@ async def test_names_of_topics_are_bounded(a: Side) -> None:
     assert (await beat(a, new_group(), "m", 3)).code == UNKNOWN_MEMBER_ID
 
 
+@kafka("GroupCoordinatorServiceTest.testPersisterInitializeForAlterShareGroupOffsetsResponseSuccess")
+@kafka("GroupCoordinatorServiceTest.testAlterShareGroupOffsetsRequestReturnsGroupNotEmpty")
 async def test_start_moves_only_while_the_group_has_no_members(a: Side) -> None:
     topic, group_id = await a.topic(2), new_group()
     moved = await a.groups.shares.move(group_id, [(topic, {0: 5, 1: 100})])
@@ -118,6 +126,9 @@ async def test_start_moves_only_while_the_group_has_no_members(a: Side) -> None:
     assert await a.groups.shares.forget("classic") == GROUP_ID_NOT_FOUND
 
 
+@kafka("GroupMetadataManagerTest.testSharePartitionsEligibleForOffsetDeletionSuccess")
+@kafka("GroupMetadataManagerTest.testShareGroupInitializingClearsCommonDeleting")
+@kafka("GroupMetadataManagerTest.testCompleteDeleteShareGroupOffsets")
 async def test_forgotten_topic_begins_again_with_the_next_member(a: Side) -> None:
     topic, other, group_id = await a.topic(2), await a.topic(1), new_group()
     await a.groups.shares.move(group_id, [(topic, {0: 5}), (other, {0: 5})])
@@ -132,6 +143,8 @@ async def test_forgotten_topic_begins_again_with_the_next_member(a: Side) -> Non
     assert await starts(a, group_id, other, 1) == [5]
 
 
+@kafka("GroupMetadataManagerTest.testShareGroupDeleteRequestNoDeletingTopics testShareGroupDeleteTombstones")
+@kafka("GroupCoordinatorServiceTest.testDeleteWithShareGroups testDeleteShareGroupNotEmptyError")
 async def test_deleted_group_leaves_no_share_partition(a: Side) -> None:
     topic, gone, group_id = await a.topic(3), await a.topic(1), new_group()
     await beat(a, group_id, "m", 0, topic.name, gone.name)
