@@ -353,3 +353,34 @@ def test_deleted_share_partitions_have_the_next_heartbeat_make_a_target(pair: Sh
     assert pair.snapshot()["topics"] == ""
     assert not pair.is_settled("a", 2)
     assert pair.beat("a", 2) == Beat(NONE, "a", "ready", 3)
+
+
+def test_transaction_cannot_commit_offsets_of_a_share_group(pair: ShareGroup) -> None:
+    for _ in range(2):
+        reply = pair.call(
+            "txn_commit", pair.id, pair.locator, "", "", -1, 1000, "7", 0, 1, "txn", "foo:0", "5 -1 id ",
+            keys=(pair.attached, pair.attached.replace("attached", "pending")),
+        )  # fmt: skip
+        assert reply == GROUP_ID_NOT_FOUND
+        for member in "ab":
+            pair.consume(member, -1)
+
+
+def test_damaged_share_group_has_its_members_join_again(pair: ShareGroup) -> None:
+    """Somebody removed a member by hand."""
+    attach(pair, "begin", "foo", f"{FOO} 6")
+    pair.server.hdel(pair.keys[1], "b")
+    assert pair.consume("a", 2) == Beat(UNKNOWN_MEMBER_ID, "a", why="Member a is not a member of group {group}.")
+    assert pair.state == "Empty"
+    assert pair.enter("a") == Beat(NONE, "a", "ready", 4, ALL)
+    assert topics(pair)[3] == {"foo": f"{FOO} 6"}
+
+
+def test_group_goes_on_after_the_clock_went_back(pair: ShareGroup) -> None:
+    pair.pass_time(-1000)
+    assert pair.beat("a", 2) == Beat(NONE, "a", "ready", 2)
+    pair.pass_time(44)
+    assert set(pair.members()) == {"a", "b"}
+    pair.pass_time(2)
+    assert set(pair.members()) == set()
+    assert pair.state == "Empty"
