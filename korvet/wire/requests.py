@@ -123,8 +123,9 @@ class OffsetCommitRequestPartition(Entity):
 
 
 class OffsetCommitRequestTopic(Entity):
-    name: str
+    topic_id: UUID | None = None  # 10+
     partitions: tuple[OffsetCommitRequestPartition, ...]
+    name: str = ""  # 2-9
 
 
 class OffsetCommitRequest(Entity):
@@ -137,8 +138,9 @@ class OffsetCommitRequest(Entity):
 
 
 class OffsetFetchRequestTopics(Entity):
-    name: str
+    topic_id: UUID | None = None  # 10+
     partition_indexes: tuple[int, ...] = ()
+    name: str = ""  # 8-9
 
 
 class OffsetFetchRequestGroup(Entity):
@@ -233,6 +235,8 @@ class SaslHandshakeRequest(Entity):
 class ApiVersionsRequest(Entity):
     client_software_name: str = ""  # 3+
     client_software_version: str = ""  # 3+
+    cluster_id: str | None = None  # 5+
+    node_id: int = -1  # 5+
 
 
 class CreatableReplicaAssignment(Entity):
@@ -354,6 +358,7 @@ class WritableTxnMarker(Entity):
     transaction_result: bool
     topics: tuple[WritableTxnMarkerTopic, ...]
     coordinator_epoch: int
+    transaction_version: int = 0  # 2+
 
 
 class WriteTxnMarkersRequest(Entity):
@@ -368,8 +373,9 @@ class TxnOffsetCommitRequestPartition(Entity):
 
 
 class TxnOffsetCommitRequestTopic(Entity):
-    name: str
+    topic_id: UUID | None = None  # 6+
     partitions: tuple[TxnOffsetCommitRequestPartition, ...]
+    name: str = ""  # 0-5
 
 
 class TxnOffsetCommitRequest(Entity):

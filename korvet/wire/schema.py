@@ -8,9 +8,10 @@ from functools import cache, lru_cache
 from types import UnionType
 from typing import Any, Final, get_args, get_origin
 
-from kio.index import UnknownEntity, load_request_schema, load_response_schema
+from kio.index import UnknownEntity
 
 from korvet.wire import requests
+from korvet.wire.newer import request_class, response_class
 
 API_VERSIONS_KEY: Final = 18
 PRODUCE_KEY: Final = 0
@@ -49,7 +50,7 @@ def _without_none(kind: Any) -> Any:
 @cache
 def request_schema(api_key: int, version: int) -> Any:
     """kio's entity class of a request. It has the fields of other versions, with their defaults, as in Kafka."""
-    schema = load_request_schema(api_key, version)
+    schema = request_class(api_key, version)
     _complete(schema)
     return schema
 
@@ -68,7 +69,7 @@ def _complete(schema: Any) -> None:
 @cache
 def response_schema(api_key: int, version: int) -> Any:
     """kio's entity class of a response."""
-    return load_response_schema(api_key, version)
+    return response_class(api_key, version)
 
 
 @lru_cache(maxsize=1024)

@@ -18,6 +18,14 @@ def _topics(**fields: Any) -> list[Any]:
     return [{"name": f"${word}", **fields} for word in "tuwh"]
 
 
+_IDS: Final = {"t": "$t_id", "u": "$no_id", "w": "$w_id", "h": None}
+
+
+def _identified(topics: list[Any]) -> list[Any]:
+    """Topics with the ids of their names."""
+    return [{**topic, "topic_id": _IDS[topic["name"][1:]]} for topic in topics]
+
+
 def _parts(**fields: Any) -> list[Any]:
     return _topics(partitions=[{"partition_index": 0, **fields}])
 
@@ -89,9 +97,10 @@ REQUESTS: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
     ("metadata", {"topics": None, "include_topic_authorized_operations": True}),
     ("metadata", {"topics": []}),
     ("offset_commit", {"group_id": "$g", "generation_id_or_member_epoch": -1, "member_id": "",
-                       "topics": _parts(**_OFFSETS)}),
+                       "topics": _identified(_parts(**_OFFSETS))}),
     ("offset_fetch", {"group_id": "$g", "topics": _indexes("partition_indexes"),
-                      "groups": [{"group_id": group, "member_epoch": -1, "topics": _indexes("partition_indexes")}
+                      "groups": [{"group_id": group, "member_epoch": -1,
+                                  "topics": _identified(_indexes("partition_indexes"))}
                                  for group in ("$g", "$h", "$u")]}),
     ("offset_fetch", {"group_id": "$g", "topics": None,
                       "groups": [{"group_id": "$g", "member_epoch": -1, "topics": None}]}),
@@ -127,7 +136,7 @@ REQUESTS: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
                                         "topics": [{"name": "$u", "partition_indexes": [0]}],
                                         "coordinator_epoch": 0}]}),
     ("txn_offset_commit", {**_TXN, "group_id": "$g", "generation_id": -1, "member_id": "",
-                           "topics": _parts(**_OFFSETS)}),
+                           "topics": _identified(_parts(**_OFFSETS))}),
     ("describe_configs", {"resources": _RESOURCES, "include_synonyms": False}),
     ("alter_configs", {"resources": _CHANGES, "validate_only": True}),
     ("incremental_alter_configs", {"resources": _CHANGES, "validate_only": True}),
