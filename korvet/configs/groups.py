@@ -33,10 +33,9 @@ def _retry(name: str, default: int, documentation: str) -> Config:
     )
 
 
-def _kept(name: str, default: int | str, check: Check, documentation: str) -> Config:
-    """A config of a group type that korvet does not serve."""
-    kind = Kind.INT if isinstance(default, int) else Kind.STRING
-    return Config(name=name, kind=kind, default=str(default), documentation=documentation, check=check)
+def _kept(name: str, kind: Kind, default: str, documentation: str, check: Check | None = None) -> Config:
+    """A config that is kept and shown, and does nothing."""
+    return Config(name=name, kind=kind, default=default, documentation=documentation, check=check)
 
 
 def _offset_reset(value: Value) -> str | None:
@@ -50,12 +49,20 @@ _OFFSET_RESET = re.compile(
     r"earliest|latest|by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+([.,]\d{0,9})?S)?)?", re.IGNORECASE
 )
 _LONGEST_BACKOFF_MS: Final = 86_400_000
-_OF_STREAMS: Final = "korvet has no streams groups"
+_AT_ONCE: Final = "It does nothing: a new target is made at once."
+_IN_THREAD: Final = "It does nothing: a thread computes the targets of large groups."
+_OF_STREAMS: Final = "It does nothing: korvet has no streams groups."
+_INTERVAL: Final = Kind.INT, "1000", _AT_ONCE, between(0, 15_000)
+_OFFLOAD: Final = Kind.BOOLEAN, "true", _IN_THREAD
 
 GROUP_CONFIGS: Final = table(
     [
+        _kept("consumer.assignment.interval.ms", *_INTERVAL),
+        _kept("consumer.assignor.offload.enable", *_OFFLOAD),
         _of_group("consumer.heartbeat.interval.ms", 5_000, "Time between two heartbeats of a member."),
         _of_group("consumer.session.timeout.ms", 45_000, "Silence after which a member expires."),
+        _kept("share.assignment.interval.ms", *_INTERVAL),
+        _kept("share.assignor.offload.enable", *_OFFLOAD),
         Config(
             name="share.auto.offset.reset",
             kind=Kind.STRING,
@@ -83,9 +90,16 @@ GROUP_CONFIGS: Final = table(
         _of_group("share.session.timeout.ms", 45_000, "Silence after which a member of a share group expires."),
         _retry("backoff.ms", 0, "Time between a record's first delivery and the next one, twice as long each time."),
         _retry("backoff.max.ms", 60_000, "The longest time between two deliveries of a record."),
-        _kept("streams.heartbeat.interval.ms", 5_000, between(5_000, 15_000), f"As the consumer's; {_OF_STREAMS}."),
-        _kept("streams.num.standby.replicas", 0, between(0, 2), f"Copies of a task's state; {_OF_STREAMS}."),
-        _kept("streams.session.timeout.ms", 45_000, between(45_000, 60_000), f"As the consumer's; {_OF_STREAMS}."),
+        _kept("streams.acceptable.recovery.lag", Kind.LONG, "10000", _OF_STREAMS, at_least(0)),
+        _kept("streams.assignment.interval.ms", Kind.INT, "1000", _OF_STREAMS, between(0, 15_000)),
+        _kept("streams.assignor.offload.enable", Kind.BOOLEAN, "true", _OF_STREAMS),
+        _kept("streams.heartbeat.interval.ms", Kind.INT, "5000", _OF_STREAMS, between(5_000, 15_000)),
+        _kept("streams.initial.rebalance.delay.ms", Kind.INT, "3000", _OF_STREAMS, at_least(0)),
+        _kept("streams.num.standby.replicas", Kind.INT, "0", _OF_STREAMS, between(0, 2)),
+        _kept("streams.num.warmup.replicas", Kind.INT, "2", _OF_STREAMS, at_least(0)),
+        _kept("streams.rack.aware.assignment.tags", Kind.LIST, "", _OF_STREAMS),
+        _kept("streams.session.timeout.ms", Kind.INT, "45000", _OF_STREAMS, between(45_000, 60_000)),
+        _kept("streams.task.offset.interval.ms", Kind.INT, "60000", _OF_STREAMS, at_least(15_000)),
     ]
 )
 """The configs of a group. A synonym is the broker's default; configs without one are kept and shown, and do nothing."""

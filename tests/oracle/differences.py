@@ -95,7 +95,7 @@ DIFFERENCES: Final = (
     Difference(
         api="describe_configs",
         path="results[].configs[]",
-        reason="korvet has the configs of share groups that came with Kafka 4.3",
+        reason="korvet has the configs of groups that came with Kafka 4.3",
         script="configs of *groups*",
         extra=True,
     ),
