@@ -7,7 +7,8 @@
 --
 -- The hash `:shares`: group id -> a text
 --   id start next tracked available due least swept full clock
--- id is the group's own, so a group that is made anew does not go on with this. start is the share partition's start
+-- id is the group's own, so a group that is made anew does not go on with this; it is NO_GROUP until a group takes over
+-- what Redis workers began. start is the share partition's start
 -- offset, -1 until the first acquisition finds it. Offsets from next on were never acquired. tracked is the number of
 -- offsets between them that are not finished, available the number of ranges that may be acquired again.
 -- due is a time before which no lock ends, least the same for the ranges that a sweep has seen, and swept the offset at
@@ -28,6 +29,8 @@
 local share = {
   AVAILABLE = 4503599627370496,
   NEVER = 9007199254740991,
+  -- The id while Redis workers alone use a share partition.
+  NO_GROUP = '-',
   -- Ranges that one call reads of each state, and acknowledgements that it takes; ranges that it reads at a time.
   MOST = 1000,
   PAGE = 100,

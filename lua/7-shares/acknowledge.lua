@@ -79,8 +79,7 @@ function share.settle(s, part, asked)
     share.add_available(s, part.first, part.last, count - 1, r)
     s.announced = true
   elseif part.type == share.RENEW then
-    local lock = { ends = s.now + asked.lock_ms, lasts = asked.lock_ms, nonce = asked.nonce, member = asked.member }
-    share.add_timed(s, 'acquired', part.first, part.last, count, r, lock)
+    share.add_timed(s, 'acquired', part.first, part.last, count, r, share.lock(s, asked))
   else
     share.finish(s, part.first)
   end

@@ -204,6 +204,31 @@ function share.wait_ms(s, asked)
   return s.due == share.NEVER and -1 or s.due - s.now
 end
 
+-- Do what is due before an acquisition. Returns how many records were locked too long.
+function share.prepare(s, asked)
+  if s.next > s.log_end or s.tracked > 0 and redis.call('ZCARD', s.keys[4]) == 0 then
+    share.begin_anew(s) -- first write
+  end
+  if s.start < s.log_start then
+    share.follow_log_start(s)
+  end
+  return share.sweep(s, asked)
+end
+
+-- The ranges that a call takes, {first, last, count, size}, in memory.
+function share.taken(s, asked)
+  local taking = { count = 0, most = asked.max_records, in_records = asked.mode == 'records' }
+  if not share.take_available(s, taking, asked.limit) then
+    share.take_new(s, taking, asked)
+  end
+  return taking
+end
+
+-- The lock of a call.
+function share.lock(s, asked)
+  return { ends = s.now + asked.lock_ms, lasts = asked.lock_ms, nonce = asked.nonce, member = asked.member }
+end
+
 korvet.define({
   name = 'share_acquire', flags = { 'allow-oom' },
   description = 'acquire records of a share partition for a member, after the locks that are over',
@@ -238,21 +263,11 @@ korvet.define({
     return { code.RETRY, -1, -1, {}, -1, 0 }
   end
   s.outages = group.outages(asked.outages, s.now)
-  if s.next > s.log_end or s.tracked > 0 and redis.call('ZCARD', keys[4]) == 0 then
-    share.begin_anew(s) -- first write
-  end
-  if s.start < s.log_start then
-    share.follow_log_start(s)
-  end
-  local expired = share.sweep(s, asked)
-  local taking = { count = 0, most = asked.max_records, in_records = asked.mode == 'records' }
-  if not share.take_available(s, taking, asked.limit) then
-    share.take_new(s, taking, asked)
-  end
-  local lock = { ends = s.now + asked.lock_ms, lasts = asked.lock_ms, nonce = asked.nonce, member = asked.member }
+  local expired = share.prepare(s, asked)
+  local taken, lock = share.taken(s, asked), share.lock(s, asked)
   local acquired = {}
   s.announced = s.announced and s.available > 0
-  for _, r in ipairs(taking) do
+  for _, r in ipairs(taken) do
     share.add_timed(s, 'acquired', r.first, r.last, r.count, r, lock)
     acquired[#acquired + 1], acquired[#acquired + 2], acquired[#acquired + 3] = r.first, r.last, r.count
   end

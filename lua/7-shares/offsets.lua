@@ -20,8 +20,14 @@ korvet.define({
   end
   local text = redis.call('HGET', keys[3], asked.group)
   local known = text and share.parsed(text, keys[3], asked.group)
-  if known and known.id >= asked.id and asked.mode == 'begin' then
-    return { known.id == asked.id and code.NONE or code.GROUP_ID_NOT_FOUND, known.start }
+  if known and asked.mode == 'begin' then
+    if known.id == share.NO_GROUP then
+      known.id = asked.id
+      redis.call('HSET', keys[3], asked.group, share.header(known)) -- first write
+    end
+    if known.id >= asked.id then
+      return { known.id == asked.id and code.NONE or code.GROUP_ID_NOT_FOUND, known.start }
+    end
   end
   local start = math.max(math.min(asked.start, tonumber(meta[2])), -1)
   redis.call('UNLINK', keys[4]) -- first write
