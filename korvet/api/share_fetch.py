@@ -12,7 +12,7 @@ Source: KafkaApis.handleShareFetchRequest, SharePartitionManager.fetchMessages, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -22,6 +22,7 @@ import anyio
 from korvet.api import IN_TURN, Answer, api
 from korvet.api.shared.context import AT_ONCE, Context
 from korvet.api.shared.data_failures import PASSING_S, read_failure_code
+from korvet.api.shared.share_acknowledgements import Batch
 from korvet.api.shared.share_groups import (
     NO_ID,
     Member,
@@ -44,6 +45,7 @@ from korvet.store.log.state.partition import Partition
 from korvet.store.shares.delivery import Delivery, Wanted
 from korvet.store.shares.supplies import SharedSupply
 from korvet.store.shares.supply import Waiter
+from korvet.store.shares.types import AcknowledgeType
 from korvet.wire import requests
 
 MOST_BYTES: Final = 55 << 20
@@ -56,6 +58,7 @@ _RECORD_LIMIT: Final = 1
 _ZERO: Final = timedelta()
 
 Deliveries = dict[TopicPartition, Delivery]
+"""What a request gets, by partition."""
 
 
 @api(78, 1, 2, needs=check, start=IN_TURN)
@@ -87,17 +90,46 @@ async def handle(ctx: Context, request: requests.ShareFetchRequest) -> Answer:
         sessions.close(*ids)
         return refused(INVALID_REQUEST, f"A share session has at most {MOST_PARTITIONS} partitions.")
     await topics.look_up([*parts, *session])
-    outcomes: dict[TopicPartition, Outcome] = {}
-    if any(parts.values()):
-        outcomes = await acknowledge(ctx, member, parts, topics, is_renewal=request.is_renew_ack)
-    found: Deliveries = {}
+    outcomes, found = await _serve(ctx, request, session, member, topics, parts, new)
     if epoch == FINAL_EPOCH:
         sessions.close(*ids)
         release(ctx.frontend, member, session)
-    elif not request.is_renew_ack:
-        await _release_others(ctx, member, topics, new)
-        found = await _fetch(ctx, request, session, member, topics)
     return answered(_entries(session, epoch, found, outcomes), limits_of(ctx.frontend, member.group_id).lock_ms)
+
+
+async def _serve(
+    ctx: Context,
+    request: requests.ShareFetchRequest,
+    session: ShareSession,
+    member: Member,
+    topics: Topics,
+    parts: Mapping[TopicPartition, Sequence[Batch]],
+    new: Sequence[TopicPartition],
+) -> tuple[Mapping[TopicPartition, Outcome], Deliveries]:
+    """What became of the request's acknowledgements, and what it gets."""
+    is_renewal, outcomes = request.is_renew_ack, dict[TopicPartition, Outcome]()
+    acknowledging = acknowledge(ctx, member, parts, topics, is_renewal=is_renewal) if any(parts.values()) else None
+    if request.share_session_epoch == FINAL_EPOCH or is_renewal:
+        return outcomes if acknowledging is None else await acknowledging, {}
+    if acknowledging is None:
+        await _release_others(ctx, member, topics, new)
+        return outcomes, await _fetch(ctx, request, session, member, topics, frozenset())
+    # The calls of both leave in one write, and Redis acknowledges first.
+    task = asyncio.ensure_future(acknowledging)
+    try:
+        await asyncio.sleep(0)
+        await _release_others(ctx, member, topics, new)
+        found = await _fetch(ctx, request, session, member, topics, _released(parts))
+        return await task, found
+    except BaseException:
+        task.cancel()
+        raise
+
+
+def _released(parts: Mapping[TopicPartition, Sequence[Batch]]) -> Set[TopicPartition]:
+    """The partitions of which the request releases records, which it may get again."""
+    release = AcknowledgeType.RELEASE
+    return {named for named, batches in parts.items() if any(release in batch.acknowledge_types for batch in batches)}
 
 
 def _renewal_problem(request: requests.ShareFetchRequest) -> str | None:
@@ -143,9 +175,17 @@ async def _release_others(ctx: Context, member: Member, topics: Topics, new: Ite
 
 
 async def _fetch(
-    ctx: Context, request: requests.ShareFetchRequest, session: ShareSession, member: Member, topics: Topics
+    ctx: Context,
+    request: requests.ShareFetchRequest,
+    session: ShareSession,
+    member: Member,
+    topics: Topics,
+    released: Set[TopicPartition],
 ) -> Deliveries:
-    """What the request gets of each partition of its session, or the error code."""
+    """What the request gets of each partition of its session, or the error code.
+
+    :param released: the partitions that may have records although their supplies know of none.
+    """
     found: Deliveries = {}
     wanted: dict[TopicPartition, Partition] = {}
     async for named in ctx.paced(session.rotated(request.share_session_epoch)):
@@ -160,7 +200,7 @@ async def _fetch(
     if not wanted or request.max_records <= 0 or max_bytes <= 0:
         return found
     with ctx.frontend.deliveries.supplies.used(wanted.values(), member.group_id) as supplies:
-        fetching = _Fetching(ctx, request, member, list(zip(wanted, supplies, strict=True)), max_bytes)
+        fetching = _Fetching(ctx, request, member, list(zip(wanted, supplies, strict=True)), max_bytes, released)
         try:
             await fetching.run()
         finally:
@@ -191,6 +231,7 @@ class _Fetching:
         member: Member,
         supplies: Sequence[tuple[TopicPartition, SharedSupply]],
         max_bytes: int,
+        released: Set[TopicPartition],
     ) -> None:
         frontend, (group_id, acquirer) = ctx.frontend, member
         setting = frontend.catalog.group_setting
@@ -207,6 +248,7 @@ class _Fetching:
         )
         self._supplies = supplies
         self._deadline = self._loop.time() + max(0.0, request.max_wait.total_seconds())
+        self._released = set(released)
         self._left_records, self._left_bytes = request.max_records, max_bytes
         self._waiters: dict[int, Waiter] = {}
         """By the position of their supplies."""
@@ -238,8 +280,9 @@ class _Fetching:
         if waiter is not None and not waiter.has_turn:
             supply.leave(waiter)
             waiter = None
-        if waiter is None and not supply.may_call():
+        if waiter is None and named not in self._released and not supply.may_call():
             return False
+        self._released.discard(named)
         candidates = sum(other.may_have for _, other in self._supplies) if len(self._supplies) > 1 else 1
         try:
             delivery = await self._ctx.frontend.deliveries.deliver(

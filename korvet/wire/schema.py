@@ -16,6 +16,7 @@ from korvet.wire.newer import request_class, response_class
 API_VERSIONS_KEY: Final = 18
 PRODUCE_KEY: Final = 0
 FETCH_KEY: Final = 1
+SHARE_FETCH_KEY: Final = 78
 
 FORMATS: Final = {
     "bool": "?", "int8": "b", "int16": "h", "uint16": "H", "error_code": "h", "int32": "i", "uint32": "I",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -22,7 +22,7 @@ from korvet.errors import KorvetError, forget_frames
 from korvet.redis.wakeup import Wakeups
 from korvet.store.contract import RETRY
 from korvet.store.log.log import Log
-from korvet.store.log.memory.budget import Share
+from korvet.store.log.memory.budget import SMALL_BYTES, Share
 from korvet.store.log.memory.room import PartitionRead, Want
 from korvet.store.log.state.partition import Partition
 from korvet.store.outcomes import settled
@@ -41,13 +41,15 @@ from korvet.store.shares.types import (
     Mode,
     Reset,
 )
-from korvet.wire.batch import headers_in
+from korvet.wire.batch import Batch, headers_in
 
 _NEAR: Final = 100
 """The offsets between two ranges that one read goes over."""
 _MOST_READS: Final = 100
 _MOST_ROUNDS: Final = 10
 _RELEASES_AT_ONCE: Final = 100
+_MOST_KEPT: Final = 256
+_MOST_KEPT_BYTES: Final = SMALL_BYTES
 _MS: Final = timedelta(milliseconds=1)
 
 
@@ -85,6 +87,26 @@ class Delivery:
         return sum(one.last - one.first + 1 for one in self.acquired)
 
 
+class _Kept(NamedTuple):
+    """A small read: the members of a group that get few records each take them from the same batch, one after another.
+
+    It stays valid like entries in memory (`korvet.store.log.memory.cache`): batches do not change within an epoch.
+    """
+
+    since: int
+    epoch: int
+    is_committed: bool
+    first: int
+    next: int
+    read: PartitionRead
+    headers: Sequence[Batch]
+
+    def serves(self, want: Want, since: int) -> bool:
+        """True if it has the batch of a read's first offset."""
+        is_valid = (self.since, self.epoch, self.is_committed) == (since, want.partition.epoch, want.is_committed)
+        return is_valid and self.first <= want.offset < self.next and self.read.size_bytes <= want.max_bytes
+
+
 class _Release(NamedTuple):
     group_id: str
     acquirer: Acquirer
@@ -99,6 +121,8 @@ class Deliveries:
         self.supplies = Supplies(wakeups, shares)
         self._logs = logs
         self._shares = shares
+        self._wakeups = wakeups
+        self._kept: OrderedDict[Partition, _Kept] = OrderedDict()
         self._releases: deque[_Release] = deque()
         self._has_releases = anyio.Event()
 
@@ -224,6 +248,10 @@ class Deliveries:
                 if not left or (found.size_bytes and left_bytes <= 0):
                     break
                 want = _want(partition, left, left_bytes, wanted)
+                if (kept := self._kept_for(want)) is not None:
+                    _take(found, split, kept.read, kept.headers, wanted.batch_size)
+                    continue
+                since = self._wakeups.since(partition.channel)
                 may_exceed = is_first and not found.size_bytes
                 (read,) = await self._logs.read([want], left_bytes, share, is_first=may_exceed)
                 if may_exceed and not (read.records or read.code or read.pending):
@@ -234,13 +262,31 @@ class Deliveries:
                 if not read.records:
                     found.code = 0 if read.code == OFFSET_OUT_OF_RANGE else read.code
                     break
-                _take(found, split, read, wanted.batch_size)
+                headers = list(headers_in(read.records))
+                _take(found, split, read, headers, wanted.batch_size)
+                self._keep(want, since, read, headers)
         except KorvetError as error:
             forget_frames(error)
             found.code = NOT_LEADER_OR_FOLLOWER
         found.acquired, found.has_gaps = split.acquired, bool(split.gaps)
         await self._return(partition, wanted, split)
         return found
+
+    def _kept_for(self, want: Want) -> _Kept | None:
+        kept = self._kept.get(want.partition)
+        if kept is None or not kept.serves(want, self._wakeups.since(want.partition.channel)):
+            return None
+        self._kept.move_to_end(want.partition)
+        return kept
+
+    def _keep(self, want: Want, since: int, read: PartitionRead, headers: Sequence[Batch]) -> None:
+        if read.size_bytes > _MOST_KEPT_BYTES or not since:
+            return
+        first, last, epoch = headers[0].base_offset, headers[-1], want.partition.epoch
+        next_offset = last.base_offset + last.last_offset_delta + 1
+        self._kept[want.partition] = _Kept(since, epoch, want.is_committed, first, next_offset, read, headers)
+        if len(self._kept) > _MOST_KEPT:
+            self._kept.popitem(last=False)
 
     async def _return(self, partition: Partition, wanted: Wanted, split: Delivered) -> None:
         """Acknowledge gaps, and give back what was not read. If that fails, locks end by themselves."""
@@ -263,10 +309,10 @@ def _want(partition: Partition, left: Sequence[AcquiredRange], max_bytes: int, w
     return Want(partition, left[0].first, max_bytes, is_committed=wanted.isolation == "committed", until=until)
 
 
-def _take(found: Delivery, split: Delivered, read: PartitionRead, batch_size: int) -> None:
+def _take(found: Delivery, split: Delivered, read: PartitionRead, headers: Sequence[Batch], batch_size: int) -> None:
     """Put what was read into a delivery."""
     aborted = [Aborted(*one) for one in read.aborted or ()]
-    part = delivered(split.unread, headers_in(read.records), aborted, batch_size)
+    part = delivered(split.unread, headers, aborted, batch_size)
     split.gaps += part.gaps
     split.unread = part.unread
     if part.acquired:
