@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from korvet.store.contract import arguments
 from korvet.store.keys import Namespace, share_partition
 from tests.api.data import Connection, now_ms, produce, records
 from tests.api.raw import ask, created, unique
@@ -108,6 +109,18 @@ class Topic:
                 keys, given = self.keys(group, index), (self.id.hex, group, "cgp_1", start, "begin")
                 code, _ = client.fcall("korvet_share_set", 4, *keys, *given)
                 assert code == 0
+
+    def acquire(self, member: str, lock_ms: int = 30_000) -> None:
+        """Acquire everything for a member, as a front-end does that is gone since."""
+        named: dict[str, str | int] = {
+            "outages": "", "topic_id": self.id.hex, "group": self.group, "member": member, "nonce": "of-another",
+            "max_records": 500, "max_bytes": -1, "mode": "batches", "isolation": "uncommitted", "lock_ms": lock_ms,
+            "limit": 5, "window": 2000, "reset": "", "backoff_ms": 0, "backoff_most_ms": 0,
+        }  # fmt: skip
+        given = arguments("korvet_share_acquire", named)
+        with self.broker.redis() as client:
+            code, *_ = client.fcall("korvet_share_acquire", 4, *self.keys(self.group), *given)
+        assert code == 0
 
     def keys(self, group: str, index: int = 0) -> Sequence[str]:
         """The keys of a share partition."""
@@ -413,11 +426,7 @@ def test_member_that_comes_back_gets_what_it_held_by_a_killed_front_end(
 ) -> None:
     topic.append(10)
     member = join()
-    with broker.redis() as client:
-        keys = topic.keys(topic.group)
-        given = (topic.id.hex, topic.group, member.id, "of-another-front-end", 500, -1, "batches", "uncommitted")
-        code, *_ = client.fcall("korvet_share_acquire", 4, *keys, "", *given, 30_000, 5, 2000, "earliest")
-        assert code == 0
+    topic.acquire(member.id)
     assert acquired(member.fetch(part(topic.id))) == [(0, 9, 2)]
 
 
@@ -497,9 +506,7 @@ def test_release_by_another_member_ends_a_wait(join: Join, topic: Topic, member:
 def test_end_of_a_lock_ends_a_wait(broker: KorvetServer, topic: Topic, member: Member) -> None:
     set_of_group(broker, topic.group, **{"share.record.lock.duration.ms": "15000"})
     topic.append(3)
-    with broker.redis() as client:
-        given = (topic.id.hex, topic.group, "gone", "gone", 500, -1, "batches", "uncommitted", 1_500, 5, 2000, "")
-        client.fcall("korvet_share_acquire", 4, *topic.keys(topic.group), "", *given)
+    topic.acquire("gone", lock_ms=1_500)
     assert acquired(member.fetch(part(topic.id), max_wait=WAIT_MS)) == [(0, 2, 2)]
 
 
