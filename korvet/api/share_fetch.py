@@ -31,11 +31,11 @@ from korvet.api.shared.share_groups import (
     acknowledge,
     answered,
     check,
-    ids_of,
+    end,
     limits_of,
+    name_of,
     parts_of,
     refused,
-    release,
     reset_of,
 )
 from korvet.api.shared.share_sessions import FINAL_EPOCH, FIRST_EPOCH, ShareSession, TopicPartition
@@ -64,14 +64,13 @@ Deliveries = dict[TopicPartition, Delivery]
 @api(78, 1, 2, needs=check, start=IN_TURN)
 async def handle(ctx: Context, request: requests.ShareFetchRequest) -> Answer:
     """Acknowledge records, then acquire some, perhaps after a wait."""
-    sessions, epoch, ids = ctx.frontend.share_sessions, request.share_session_epoch, ids_of(request)
-    problem = ids if isinstance(ids, str) else _renewal_problem(request)
-    if isinstance(ids, str) or problem is not None:
+    epoch, parts, name = request.share_session_epoch, parts_of(request.topics), name_of(request)
+    problem = name if isinstance(name, str) else _renewal_problem(request)
+    if isinstance(name, str) or problem is not None:
         return refused(INVALID_REQUEST, problem)
-    parts = parts_of(request.topics)
-    session = sessions.fetch(
+    session = ctx.frontend.share_sessions.fetch(
         ctx.share_opener,
-        *ids,
+        name,
         epoch,
         parts,
         has_acknowledgements=any(parts.values()),
@@ -83,17 +82,15 @@ async def handle(ctx: Context, request: requests.ShareFetchRequest) -> Answer:
             with anyio.move_on_after(request.max_wait.total_seconds()):
                 await ctx.frontend.draining.wait()
         return refused(session)
-    member, topics = Member.of(*ids, session), Topics(ctx)
+    member, topics = Member.of(session), Topics(ctx)
     new = _changed(session, request, parts)
     if len(session) > MOST_PARTITIONS:
-        release(ctx.frontend, member, session)
-        sessions.close(*ids)
+        end(ctx.frontend, session)
         return refused(INVALID_REQUEST, f"A share session has at most {MOST_PARTITIONS} partitions.")
     await topics.look_up([*parts, *session])
     outcomes, found = await _serve(ctx, request, session, member, topics, parts, new)
     if epoch == FINAL_EPOCH:
-        sessions.close(*ids)
-        release(ctx.frontend, member, session)
+        end(ctx.frontend, session)
     return answered(_entries(session, epoch, found, outcomes), limits_of(ctx.frontend, member.group_id).lock_ms)
 
 

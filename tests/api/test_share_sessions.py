@@ -15,6 +15,7 @@ from tests.support.ported import kafka
 
 A0, A1, B0, B1 = (UUID(int=1), 0), (UUID(int=1), 1), (UUID(int=2), 0), (UUID(int=2), 1)
 LAST_EPOCH = 2**31 - 1
+M = ("g", "m")
 Fetched = ShareSession | int
 
 
@@ -27,7 +28,7 @@ def fetch(
     opener: Opener | None = None,
 ) -> Fetched:
     opener = opener or Opener()
-    return sessions.fetch(opener, "g", member, epoch, partitions, has_acknowledgements=False, most=most)
+    return sessions.fetch(opener, ("g", member), epoch, partitions, has_acknowledgements=False, most=most)
 
 
 def opened(*partitions: tuple[UUID, int]) -> tuple[ShareSessions, ShareSession]:
@@ -50,7 +51,7 @@ def test_final_epoch_leaves_the_session_until_it_is_closed() -> None:
     sessions, session = opened(A0)
     assert fetch(sessions, FINAL_EPOCH) is session
     assert fetch(sessions, FINAL_EPOCH) is session
-    sessions.close("g", "m")
+    sessions.close(session)
     assert fetch(sessions, FINAL_EPOCH) == SHARE_SESSION_NOT_FOUND
 
 
@@ -61,20 +62,20 @@ def test_final_epoch_leaves_the_session_until_it_is_closed() -> None:
 def test_request_without_a_session_is_refused_whatever_its_epoch() -> None:
     sessions = ShareSessions()
     assert [fetch(sessions, epoch) for epoch in (FINAL_EPOCH, 1, 7)] == [SHARE_SESSION_NOT_FOUND] * 3
-    assert sessions.acknowledge("g", "m", 1) == SHARE_SESSION_NOT_FOUND
+    assert sessions.acknowledge(Opener(), M, 1, ()) == SHARE_SESSION_NOT_FOUND
 
 
 def test_session_of_another_member_or_group_is_another_one() -> None:
     sessions, session = opened(A0)
     assert fetch(sessions, 1, member="other") == SHARE_SESSION_NOT_FOUND
-    assert sessions.acknowledge("other", "m", 1) == SHARE_SESSION_NOT_FOUND
-    assert sessions.acknowledge("g", "m", 1) is session
+    assert sessions.acknowledge(Opener(), ("other", "m"), 1, ()) == SHARE_SESSION_NOT_FOUND
+    assert sessions.acknowledge(Opener(), M, 1, ()) is session
 
 
 @kafka("SharePartitionManagerTest.testNewContextExistingSessionNewRequestWithInitialEpoch")
 def test_first_epoch_opens_a_new_session_instead_of_the_former_one() -> None:
     sessions, former = opened(A0)
-    session = fetch(sessions, FIRST_EPOCH, B0)
+    session = fetch(sessions, FIRST_EPOCH, B0, opener=former.opener)
     assert isinstance(session, ShareSession) and session is not former
     assert session.rotated(FIRST_EPOCH) == [B0]
     assert fetch(sessions, 1) is session
@@ -83,7 +84,7 @@ def test_first_epoch_opens_a_new_session_instead_of_the_former_one() -> None:
 @kafka("SharePartitionManagerTest.testNewContextThrowsErrorWhenAcknowledgeDataPresentOnInitialEpoch")
 def test_first_request_of_a_session_acknowledges_nothing() -> None:
     sessions, former = opened(A0)
-    refused = sessions.fetch(Opener(), "g", "m", FIRST_EPOCH, [A0], has_acknowledgements=True, most=10)
+    refused = sessions.fetch(Opener(), M, FIRST_EPOCH, [A0], has_acknowledgements=True, most=10)
     assert refused == INVALID_REQUEST
     assert fetch(sessions, 1) is former
 
@@ -91,7 +92,7 @@ def test_first_request_of_a_session_acknowledges_nothing() -> None:
 @kafka("SharePartitionManagerTest.testAcknowledgeSessionUpdateThrowsOnInitialEpoch")
 def test_acknowledgement_opens_no_session() -> None:
     sessions, _ = opened(A0)
-    assert sessions.acknowledge("g", "m", FIRST_EPOCH) == INVALID_SHARE_SESSION_EPOCH
+    assert sessions.acknowledge(Opener(), M, FIRST_EPOCH, ()) == INVALID_SHARE_SESSION_EPOCH
 
 
 @kafka(
@@ -102,9 +103,9 @@ def test_acknowledgement_opens_no_session() -> None:
 def test_acknowledgements_and_fetches_share_one_row_of_epochs() -> None:
     sessions, session = opened(A0)
     assert fetch(sessions, 1) is session
-    assert sessions.acknowledge("g", "m", 2) is session
-    assert sessions.acknowledge("g", "m", 2) == INVALID_SHARE_SESSION_EPOCH
-    assert sessions.acknowledge("g", "m", FINAL_EPOCH) is session
+    assert sessions.acknowledge(Opener(), M, 2, ()) is session
+    assert sessions.acknowledge(Opener(), M, 2, ()) == INVALID_SHARE_SESSION_EPOCH
+    assert sessions.acknowledge(Opener(), M, FINAL_EPOCH, ()) is session
     assert fetch(sessions, 3) is session
 
 
@@ -120,32 +121,33 @@ def test_epoch_after_the_largest_is_the_second() -> None:
     "SharePartitionManagerTest.testNewContextThrowsErrorWhenShareSessionCacheIsFullOnInitialEpoch",
 )
 def test_sessions_of_all_namespaces_have_one_bound() -> None:
-    every = OpenSessions()
-    one, other, opener = ShareSessions(every), ShareSessions(every), Opener()
-    assert not isinstance(fetch(one, FIRST_EPOCH, member="a", most=2, opener=opener), int)
-    assert not isinstance(fetch(other, FIRST_EPOCH, member="b", most=2), int)
+    every, opener = OpenSessions(), Opener()
+    one, other = ShareSessions(every), ShareSessions(every)
+    session = fetch(one, FIRST_EPOCH, member="a", most=2)
+    assert isinstance(session, ShareSession)
+    assert not isinstance(fetch(other, FIRST_EPOCH, member="b", most=2, opener=opener), int)
     assert fetch(other, FIRST_EPOCH, member="c", most=2) == SHARE_SESSION_LIMIT_REACHED
     # A new session in place of its former one takes no further room.
-    assert not isinstance(fetch(other, FIRST_EPOCH, member="b", most=2), int)
-    assert [(group, member) for group, member, _ in one.leave(opener)] == [("g", "a")]
-    assert not isinstance(fetch(other, FIRST_EPOCH, member="c", most=2), int)
-    other.close("g", "b")
-    other.close("g", "b")
+    assert not isinstance(fetch(other, FIRST_EPOCH, member="b", most=2, opener=opener), int)
+    one.close(session)
+    one.close(session)
     assert every.count == 1
+    assert not isinstance(fetch(other, FIRST_EPOCH, member="c", most=2), int)
 
 
-@kafka("ShareSessionCacheTest.testShareGroupListenerEventsOnStaleSession")
-def test_session_ends_with_the_connection_that_opened_it_last() -> None:
-    sessions, first, second = ShareSessions(), Opener(), Opener()
-    fetch(sessions, FIRST_EPOCH, A0, opener=first)
-    session = fetch(sessions, FIRST_EPOCH, A0, opener=second)
-    assert isinstance(session, ShareSession) and session.opener.nonce == second.nonce != first.nonce
-    assert sessions.leave(first) == []
-    # Requests of other connections go on with it.
-    assert fetch(sessions, 1, opener=first) is session
-    assert sessions.acknowledge("g", "m", 2) is session
-    assert sessions.leave(second) == [("g", "m", session)]
-    assert fetch(sessions, 3, opener=first) == SHARE_SESSION_NOT_FOUND
+def test_another_connection_goes_on_with_the_session_that_fits_its_request() -> None:
+    sessions, other = ShareSessions(), Opener()
+    first, second = fetch(sessions, FIRST_EPOCH, A0), fetch(sessions, FIRST_EPOCH, B0)
+    assert isinstance(first, ShareSession) and isinstance(second, ShareSession)
+    assert first.opener.nonce != second.opener.nonce
+    assert fetch(sessions, 1, opener=first.opener) is first
+    assert sessions.acknowledge(other, M, 2, [B0]) is first
+    assert sessions.acknowledge(other, M, 1, [A0]) is second
+    assert sessions.acknowledge(other, M, FINAL_EPOCH, [B0]) is second
+    sessions.close(second)
+    assert sessions.acknowledge(other, M, FINAL_EPOCH, [B0]) is first
+    sessions.close(first)
+    assert sessions.acknowledge(other, M, FINAL_EPOCH, [B0]) == SHARE_SESSION_NOT_FOUND
 
 
 @kafka(

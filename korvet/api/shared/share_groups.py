@@ -17,7 +17,7 @@ from korvet.api.shared import needs
 from korvet.api.shared.context import Context, Frontend
 from korvet.api.shared.data_failures import failure_code, failure_message
 from korvet.api.shared.share_acknowledgements import Batch, acknowledged
-from korvet.api.shared.share_sessions import ShareSession, TopicPartition
+from korvet.api.shared.share_sessions import Name, ShareSession, TopicPartition
 from korvet.codes import (
     GROUP_AUTHORIZATION_FAILED,
     INVALID_RECORD_STATE,
@@ -67,8 +67,9 @@ class Member(NamedTuple):
     acquirer: Acquirer
 
     @classmethod
-    def of(cls, group_id: str, member_id: str, session: ShareSession) -> Member:
+    def of(cls, session: ShareSession) -> Member:
         """The member of a session."""
+        group_id, member_id = session.name
         return cls(group_id, Acquirer(member_id, session.opener.nonce))
 
 
@@ -118,7 +119,7 @@ def check(_ctx: Context, rights: Rights, request: OfMember) -> needs.Narrowed | 
     return needs.refusal(refused(GROUP_AUTHORIZATION_FAILED))
 
 
-def ids_of(request: OfMember) -> tuple[str, str] | str:
+def name_of(request: OfMember) -> Name | str:
     """The ids of group and member in a request; or the message for INVALID_REQUEST if one is missing."""
     if request.group_id is None:
         return "Invalid group id in the request."
@@ -265,8 +266,10 @@ def _renews(frontend: Frontend, group_id: str) -> bool:
     return frontend.catalog.group_setting(group_id, _RENEWS) == "true"
 
 
-def release(frontend: Frontend, member: Member, session: ShareSession) -> None:
-    """Have what a member acquired by its session's connection released, because the session has ended."""
+def end(frontend: Frontend, session: ShareSession) -> None:
+    """End a session, and have what its member acquired by its connection released."""
+    frontend.share_sessions.close(session)
+    member = Member.of(session)
     topic_by_id, partitions = frontend.catalog.topic_by_id, list[Partition]()
     for id, index in session.holds:
         if (topic := topic_by_id(id)) is not None and index < topic.partitions:

@@ -1,8 +1,10 @@
 """Share sessions: the partitions that a member of a share group fetches, and the epochs of its requests.
 
-As in Kafka, a session ends with the connection that opened it, and requests of all connections may go on with it:
-franz-go acknowledges by another one than it fetches by. A front-end keeps no other state of a member: what that has
-acquired lies beside the log, with the `Opener.nonce` of the connection. Here is no I/O.
+A session ends with the connection that opened it. Another connection of its member may go on with it, as in Kafka:
+franz-go acknowledges by another one than it fetches by. Unlike in Kafka a member may have several sessions, each opened
+by a connection of its own: to a client, several nodes of one address are several brokers. A front-end keeps no other
+state of a member: what that has acquired lies beside the log, with the `Opener.nonce` of the connection. Here is no
+I/O.
 
 Source: SharePartitionManager.newContext and acknowledgeSessionUpdate, ShareSession, ShareSessionCache,
 ShareSessionContext, CachedSharePartition, ShareRequestMetadata, PartitionRotateStrategy
@@ -10,7 +12,7 @@ ShareSessionContext, CachedSharePartition, ShareRequestMetadata, PartitionRotate
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Final
 from uuid import UUID, uuid4
@@ -28,14 +30,16 @@ _LAST_EPOCH: Final = 2**31 - 1
 
 TopicPartition = tuple[UUID, int]
 """A topic's id and the index of a partition."""
+Name = tuple[str, str]
+"""A group and a member of it."""
 
 
 class Opener:
     """A connection, as it opens sessions."""
 
     def __init__(self) -> None:
-        self.sessions: dict[tuple[str, str], ShareSession] = {}
-        """Its sessions by group and member; there is mostly one."""
+        self.sessions: dict[Name, ShareSession] = {}
+        """Its sessions; there is mostly one."""
 
     @cached_property
     def nonce(self) -> str:
@@ -46,9 +50,10 @@ class Opener:
 class ShareSession:
     """One session. ``epoch`` is that of its next request."""
 
-    __slots__ = ("_partitions", "due", "epoch", "holds", "opener")
+    __slots__ = ("_partitions", "due", "epoch", "holds", "name", "opener")
 
-    def __init__(self, opener: Opener, partitions: Iterable[TopicPartition]) -> None:
+    def __init__(self, name: Name, opener: Opener, partitions: Iterable[TopicPartition]) -> None:
+        self.name = name
         self.opener = opener
         self.epoch = _after(FIRST_EPOCH)
         self.holds: set[TopicPartition] = set()
@@ -105,22 +110,21 @@ class OpenSessions:
 
 
 class ShareSessions:
-    """The sessions of a namespace at one front-end, by group and member.
+    """The sessions of a namespace at one front-end.
 
     :param all_open: counts the sessions of all namespaces.
     """
 
     def __init__(self, all_open: OpenSessions | None = None) -> None:
         self._all_open = all_open or OpenSessions()
-        self._sessions: dict[tuple[str, str], ShareSession] = {}
+        self._sessions: dict[Name, list[ShareSession]] = {}
 
     def fetch(
         self,
         opener: Opener,
-        group_id: str,
-        member_id: str,
+        name: Name,
         epoch: int,
-        partitions: Iterable[TopicPartition],
+        partitions: Collection[TopicPartition],
         *,
         has_acknowledgements: bool,
         most: int,
@@ -134,25 +138,33 @@ class ShareSessions:
         :param most: the most sessions of the process.
         """
         if epoch != FIRST_EPOCH:
-            return self._of_epoch(group_id, member_id, epoch)
+            return self._of_epoch(opener, name, epoch, partitions)
         if has_acknowledgements:
             return INVALID_REQUEST
-        former = self.close(group_id, member_id)
+        former = opener.sessions.get(name)
+        if former is not None:
+            self.close(former)
         if self._all_open.count >= most:
             return SHARE_SESSION_LIMIT_REACHED
         self._all_open.count += 1
-        session = ShareSession(opener, partitions)
-        self._sessions[group_id, member_id] = opener.sessions[group_id, member_id] = session
-        if former is not None and former.opener is opener:
+        session = opener.sessions[name] = ShareSession(name, opener, partitions)
+        self._sessions.setdefault(name, []).append(session)
+        if former is not None:
             session.holds = former.holds
         return session
 
-    def acknowledge(self, group_id: str, member_id: str, epoch: int) -> ShareSession | int:
+    def acknowledge(
+        self, opener: Opener, name: Name, epoch: int, partitions: Collection[TopicPartition]
+    ) -> ShareSession | int:
         """The session of a ShareAcknowledge, as `fetch`; it cannot be a session's first request."""
-        return INVALID_SHARE_SESSION_EPOCH if epoch == FIRST_EPOCH else self._of_epoch(group_id, member_id, epoch)
+        if epoch == FIRST_EPOCH:
+            return INVALID_SHARE_SESSION_EPOCH
+        return self._of_epoch(opener, name, epoch, partitions)
 
-    def _of_epoch(self, group_id: str, member_id: str, epoch: int) -> ShareSession | int:
-        session = self._sessions.get((group_id, member_id))
+    def _of_epoch(
+        self, opener: Opener, name: Name, epoch: int, partitions: Collection[TopicPartition]
+    ) -> ShareSession | int:
+        session = opener.sessions.get(name) or self._of_another(name, epoch, partitions)
         if session is None:
             return SHARE_SESSION_NOT_FOUND
         if epoch != FINAL_EPOCH:
@@ -161,21 +173,20 @@ class ShareSessions:
             session.epoch = _after(epoch)
         return session
 
-    def close(self, group_id: str, member_id: str) -> ShareSession | None:
-        """End a session, if there is one, and return it."""
-        key = group_id, member_id
-        session = self._sessions.pop(key, None)
-        if session is not None:
-            self._all_open.count -= 1
-            del session.opener.sessions[key]
-        return session
+    def _of_another(self, name: Name, epoch: int, partitions: Collection[TopicPartition]) -> ShareSession | None:
+        """The session of a member that another connection opened: of several the one that fits the request best."""
+        sessions = self._sessions.get(name, ())
+        return max(sessions, key=lambda one: (one.epoch == epoch, any(map(one.__contains__, partitions))), default=None)
 
-    def leave(self, opener: Opener) -> Sequence[tuple[str, str, ShareSession]]:
-        """End all sessions of a connection that is gone; returns each with its group and member."""
-        left = [(group_id, member_id, session) for (group_id, member_id), session in opener.sessions.items()]
-        for group_id, member_id, _ in left:
-            self.close(group_id, member_id)
-        return left
+    def close(self, session: ShareSession) -> None:
+        """End a session, if it has not ended yet."""
+        if session.opener.sessions.get(session.name) is session:
+            self._all_open.count -= 1
+            del session.opener.sessions[session.name]
+            sessions = self._sessions[session.name]
+            sessions.remove(session)
+            if not sessions:
+                del self._sessions[session.name]
 
 
 def _after(epoch: int) -> int:

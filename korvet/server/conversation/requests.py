@@ -15,7 +15,7 @@ from korvet.api import PIPELINED, Answer, Api
 from korvet.api.api_versions import supported
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.loop_turns import LoopTurns
-from korvet.api.shared.share_groups import Member, release
+from korvet.api.shared.share_groups import end
 from korvet.api.shared.share_sessions import Opener
 from korvet.api.shared.telemetry import Peer
 from korvet.metrics.requests import RequestFigures
@@ -284,8 +284,8 @@ class Headers:
             self._leave()
 
     def _leave(self) -> None:
-        for group_id, member_id, session in self._frontend.share_sessions.leave(self.share_opener):
-            release(self._frontend, Member.of(group_id, member_id, session), session)
+        for session in list(self.share_opener.sessions.values()):
+            end(self._frontend, session)
 
     def request(self, frame: bytes | memoryview) -> Request | None:
         """The request of a frame; None if its API or version is not served, and Kafka has no answer for that.
