@@ -36,12 +36,12 @@ class Queue:
 
     def take(self, count: int = 10, worker: str = "w", *options: int | str, lock_ms: int = 30_000) -> list[Any]:
         """wait_ms, and (offset, deliveries, value) of each record."""
-        args = (self.share.group, worker, count, lock_ms, *options)
+        args: tuple[str | int, ...] = (self.share.group, worker, count, lock_ms, *options)
         wait_ms, *found = self.share.call("korvet_queue_take", *args, keys=self.share.share_keys)
         return [wait_ms, *((offset, count, fields[-1].decode()) for offset, count, _, fields in found)]
 
     def settle(self, kind: str, *offsets: int, worker: str = "w", ms: int = 0, limit: int = 5) -> int:
-        args = (self.share.group, worker, kind, ms, limit, *offsets)
+        args: tuple[str | int, ...] = (self.share.group, worker, kind, ms, limit, *offsets)
         return int(self.share.call("korvet_queue_settle", *args, keys=self.share.share_keys))
 
 

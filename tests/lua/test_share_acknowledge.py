@@ -267,6 +267,22 @@ def test_renewal_begins_a_lock_anew_and_counts_no_delivery(share: Share) -> None
     assert share.describe().start == 11
 
 
+@kafka(
+    "SharePartitionTest.testScheduleAcquisitionLockTimeoutValueFromGroupConfig "
+    "testScheduleAcquisitionLockTimeoutValueUpdatesSuccessfully"
+)
+def test_lock_is_as_long_as_the_setting_was_when_it_began(share: Share) -> None:
+    share.lock_ms = 15_000
+    assert share.take(10) == [(40, 49, 1)]
+    share.lock_ms = 60_000
+    share.pass_time(15)
+    assert share.take(1, "you") == [(40, 49, 2)]
+    share.pass_time(15)
+    assert share.acquire(1, "you").expired == 40
+    share.pass_time(44.999)
+    assert share.acquire(1, "other").expired == 0
+
+
 def test_outage_prolongs_locks_that_had_not_ended(share: Share) -> None:
     share.pass_time(20)
     gone = round(share.now * 1000)
@@ -336,7 +352,9 @@ def test_lock_that_ends_is_followed_by_a_backoff(share: Share) -> None:
     "testReleaseAcknowledgedMultipleSubsetRecordBatch testReleaseAcquiredRecordsForEmptyCachedData "
     "testReleaseAcquiredRecordsWithAnotherMemberAndSubsetAcknowledged "
     "testReleaseAcquiredRecordsAfterDifferentAcknowledges testReleaseAcquiredRecordsSubsetWithAnotherMember "
-    "testAcquisitionLockOnReleasingMultipleRecordBatch testReleaseAcquiredRecordsPerOffsetWithDifferentMemberId"
+    "testAcquisitionLockOnReleasingMultipleRecordBatch testReleaseAcquiredRecordsPerOffsetWithDifferentMemberId "
+    "testAcquisitionLockOnReleasingAcknowledgedMultipleSubsetRecordBatchWithGapOffsets "
+    "testAcquisitionLockOnReleasingAcknowledgedMultipleSubsetRecordBatchWithGapOffsetsInRecordLimitMode"
 )
 def test_end_of_a_session_releases_what_its_member_holds(share: Share) -> None:
     share.settle(ACCEPT, (5, 9))

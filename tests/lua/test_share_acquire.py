@@ -40,7 +40,8 @@ def share(server: redis.Redis, set_clock: Callable[[float], None]) -> Share:
 @kafka(
     "SharePartitionTest.testAcquireMultipleRecords testAcquireWithMaxFetchRecords "
     "testAcquireWithMultipleBatchesAndMaxFetchRecords testMaybeInitializeAndAcquireWithHigherMaxFetchRecords "
-    "testNextFetchOffsetWithCachedStateAcquired"
+    "testNextFetchOffsetWithCachedStateAcquired testCanAcquireRecordsWithEmptyCache "
+    "testNextFetchOffsetWithFindAndCachedStateEmpty"
 )
 def test_acquisition_takes_whole_batches_beyond_the_number_of_records(share: Share) -> None:
     assert share.acquire(15) == (NONE, 0, 20, [(0, 19, 1)], 0, 0)
@@ -285,7 +286,8 @@ def test_record_before_its_last_delivery_comes_alone(share: Share) -> None:
 @kafka(
     "SharePartitionTest.testMaxDeliveryCountLimitExceededForRecordBatch testDynamicDeliveryCountDecreaseCausesArchival "
     "testMaxDeliveryCountLimitExceededForRecordsSubset testDynamicDeliveryCountIncreaseAllowsMoreDeliveries "
-    "testMaxDeliveryCountUsesGroupConfigWhenPresent"
+    "testMaxDeliveryCountUsesGroupConfigWhenPresent "
+    "testMaxDeliveryCountLimitExceededForRecordsSubsetAndCachedStateNotCleared"
 )
 def test_record_at_the_limit_of_deliveries_is_archived_when_it_is_released(share: Share) -> None:
     share.limit = 2
