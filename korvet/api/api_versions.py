@@ -30,18 +30,18 @@ from korvet.wire.schema import API_VERSIONS_KEY
 from korvet.wire.writer import Fields
 
 HIGHEST = 5
-FEATURES: Final = {"group.version": (0, 1), "metadata.version": (7, 27), "transaction.version": (0, 2)}
+FEATURES: Final = {
+    "group.version": (0, 1), "metadata.version": (7, 27), "share.version": (0, 1), "transaction.version": (0, 2)
+}  # fmt: skip
 """The lowest and the highest level that korvet supports; the highest one is finalized.
 
 Tools take Kafka's version from metadata.version: these are Kafka 4.1's levels (MetadataVersion.IBP_4_1_IV1).
 """
-FEATURES_EPOCH: Final = 3
+FEATURES_EPOCH: Final = 4
 _FEATURES_SINCE: Final = 3
 _SOFTWARE_SINCE: Final = 3
 _TELEMETRY: Final = (71, 72)
 """The answer lists these APIs only if pushed metrics have a receiver. They are served in any case."""
-UNANNOUNCED: Final = (76, 77, 78, 79, 90, 91, 92)
-"""APIs of share groups, announced once all of them work together."""
 _LEVEL_0_SINCE: Final = 4
 _NO_NODE: Final = -1
 _JAVA: Final = "apache-kafka-java"
@@ -110,7 +110,6 @@ def supported(error_code: ErrorCode) -> Fields:
     shown = tuple(
         {"api_key": api.key, "min_version": api.advertised_lowest, "max_version": api.highest}
         for _, api in sorted(registry().items())
-        if api.key not in UNANNOUNCED
     )
     if error_code is ErrorCode.unsupported_version:
         # As in Kafka: only this API itself, because the client repeats the request and then gets them all.

@@ -35,20 +35,17 @@ ADVERTISED: Final = {
     "describe_acls": (1, 3), "create_acls": (1, 3), "delete_acls": (1, 3),
     "alter_user_scram_credentials": (0, 0), "sasl_handshake": (0, 1), "sasl_authenticate": (0, 2),
     "get_telemetry_subscriptions": (0, 0), "push_telemetry": (0, 0),
-}  # fmt: skip
-
-OF_SHARE_GROUPS: Final = {
     "share_group_heartbeat": (1, 1), "share_group_describe": (1, 1), "share_fetch": (1, 2), "share_acknowledge": (1, 2),
     "describe_share_group_offsets": (0, 1), "alter_share_group_offsets": (0, 0), "delete_share_group_offsets": (0, 0),
 }  # fmt: skip
-"""The APIs of share groups, which korvet serves and does not announce yet."""
 
-API_KEYS: Final = {name: key for key, name in api_key_map.items() if name in ADVERTISED | OF_SHARE_GROUPS}
+API_KEYS: Final = {name: key for key, name in api_key_map.items() if name in ADVERTISED}
 
 OF_NEWEST: Final = {
     "list_offsets": 11, "offset_commit": 10, "offset_fetch": 10, "api_versions": 5, "write_txn_markers": 2,
     "txn_offset_commit": 6, "describe_log_dirs": 5, "delete_groups": 3,
-    **{api: lowest for api, (lowest, _) in OF_SHARE_GROUPS.items()},
+    # In 4.1.2 share groups are a preview.
+    **{api: lowest for api, (lowest, _) in ADVERTISED.items() if "share" in api},
 }  # fmt: skip
 """The first versions that only the newest Kafka serves, and not the one that all others are compared with."""
 
@@ -60,7 +57,7 @@ _SERVED_SINCE: Final = {"produce": 3, "sasl_handshake": 1}
 
 def supported(api: str) -> range:
     """The versions of an API that work, lowest first."""
-    low, high = (ADVERTISED | OF_SHARE_GROUPS)[api]
+    low, high = ADVERTISED[api]
     return range(_SERVED_SINCE.get(api, low), high + 1)
 
 
