@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 
+from korvet.apply import Claim, Place
 from korvet.cli import run
 from korvet.store.library import library_source
 from tests.support.redis import Server
@@ -102,6 +103,13 @@ def test_commands_of_the_page_work_as_written(
     assert applied.split() == ["APPLIED", "4", "17"]
     assert stored.splitlines()[1].endswith(" 4 17 0 -")
     assert (client.get("{shop}:total"), client.hgetall("{shop}:orders")) == (b"30", {b"1001": b"30"})
+    with redis_server.client(username="billing", password="secret") as billing:
+        (topic_id,) = re.findall(r"--topic (\S+)", page)
+        claim = Claim(billing, "billing", topic_id, 0, ["{shop}:applied"])
+        claim.add(Place(4, 19), {"{shop}:applied": [("INCRBY", "{shop}:total", 12)]})
+        assert claim.settle(replicas=1, timeout_ms=1) is None
+        assert (claim.settle(), client.get("{shop}:total")) == (20, b"42")
+    client.acl_deluser("billing")
 
     (listing, forgetting) = re.findall(r"^    korvet (.*)$", page, re.MULTILINE)
     for words in (listing, forgetting):

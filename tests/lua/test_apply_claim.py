@@ -12,6 +12,7 @@ import redis
 
 import korvet.apply
 from korvet.apply import NOTHING, Claim, ClaimLost, CommandFailed, OtherCommands, Place
+from tests.support.redis import running_server
 
 KEYS = ["{a}:applied", "{b}:applied"]
 WHOSE = "billing", "topic-id", 0
@@ -245,6 +246,8 @@ def test_next_owner_waits_for_as_many_commands_as_are_done(server: redis.Redis) 
     server.delete("{a}:list")
     claim.add(Place(0, 2), commands("a", 2))
     assert claim.settle() == 3
+    claim.add(Place(0, 3), {})
+    assert claim.settle() == 4
     assert (server.get("{a}:sum"), server.lrange("{a}:list", 0, -1)) == (b"4", [b"2"])
 
 
@@ -304,3 +307,15 @@ def test_offset_is_to_be_committed_only_when_enough_copies_have_what_was_applied
     read(claim, TOPIC, settles=False)
     assert claim.settle(replicas=1, timeout_ms=1) is None
     assert claim.settle() == 11
+
+
+def test_offset_is_to_be_committed_once_the_append_only_file_has_what_was_applied(library: str) -> None:
+    with running_server("valkey", options={"appendonly": "yes"}) as durable, durable.client() as client:
+        client.function_load(library)
+        claim = new_claim(client)
+        read(claim, TOPIC, settles=False)
+        assert claim.settle(replicas=1, on_disk=True, timeout_ms=1) is None
+        assert claim.settle(on_disk=True, timeout_ms=60_000) == 11
+        durable.restart(crash=True)
+        assert new_claim(client).place == TOPIC[-1][0]
+        assert applied(client) == [1, 2, 3, 4, 5, 6]
