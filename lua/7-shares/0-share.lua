@@ -6,28 +6,30 @@
 -- share coordinator have no counterpart here.
 --
 -- The hash `:shares`: group id -> a text
---   id start next tracked available due least swept full clock
+--   id start next tracked available archiving due least swept full clock
 -- id is the group's own, so a group that is made anew does not go on with this; it is NO_GROUP until a group takes over
--- what Redis workers began. start is the share partition's start
--- offset, -1 until the first acquisition finds it. Offsets from next on were never acquired. tracked is the number of
--- offsets between them that are not finished, available the number of ranges that may be acquired again.
--- due is a time before which no lock ends, least the same for the ranges that a sweep has seen, and swept the offset at
--- which it goes on. full is 1 if an acquirer waits for the start to move. clock is the time of the last change.
+-- what Redis workers began. start is the share partition's start offset, -1 until the first acquisition finds it.
+-- Offsets from next on were never acquired. tracked is the number of offsets between them that are not finished,
+-- available the number of ranges that may be acquired again, and archiving that of dead letters. due is a time before
+-- which no lock ends, least the same for the ranges that a sweep has seen, and swept the offset at which it goes on.
+-- full is 1 if an acquirer waits for the start to move. clock is the time of the last change.
 --
 -- The zset `:share:<group>` holds the tracked offsets as ranges:
 --   available first last count size
 --   acquired first last count size ends lasts nonce member
 --   delayed first last count size ends lasts, and no nonce and member: it is available from ends on
+--   archiving first last count size ends lasts owner cause: dead letters, which the owner copies until ends
 -- count is the number of deliveries, size the number of offsets that came together at the first one. The lock of an
 -- acquired range ends at ends, lasts ms after it began. The nonce names the member's connection. An available range
--- has its first offset less AVAILABLE as score, the others their first offset: so the first available one is found
--- however many are acquired. The member of the empty name is below all.
+-- has its first offset less AVAILABLE as score, a dead letter that and AVAILABLE, the others their first offset: so the
+-- first one of each kind is found however many are acquired. The member of the empty name is below all.
 -- An offset from start to next in no range is finished: accepted, rejected, archived, or it never was a record.
 --
 -- No process ends locks: whoever acquires does the due work first. An outage prolongs locks as it prolongs sessions.
 -- Without the zset the group begins anew at the start, so that records come twice and none is lost.
 local share = {
   AVAILABLE = 4503599627370496,
+  BELOW_ARCHIVING = '(4503599627370496',
   NEVER = 9007199254740991,
   -- The id while Redis workers alone use a share partition.
   NO_GROUP = '-',
@@ -40,30 +42,30 @@ local share = {
 
 -- The share partition of a header.
 function share.parsed(text, key, group_id)
-  local id, start, next_offset, tracked, available, due, least, swept, full, clock_ms =
-    string.match(text, '^(%S+) (%-?%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([01]) (%d+)$')
+  local id, start, next_offset, tracked, available, archiving, due, least, swept, full, clock_ms =
+    string.match(text, '^(%S+) (%-?%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([01]) (%d+)$')
   if not id then
     value.unreadable(key, group_id)
   end
   return {
     id = id, start = tonumber(start), next = tonumber(next_offset), tracked = tonumber(tracked),
-    available = tonumber(available), due = tonumber(due), least = tonumber(least), swept = tonumber(swept),
-    full = tonumber(full), clock = tonumber(clock_ms),
+    available = tonumber(available), archiving = tonumber(archiving), due = tonumber(due), least = tonumber(least),
+    swept = tonumber(swept), full = tonumber(full), clock = tonumber(clock_ms),
   }
 end
 
 function share.header(s)
   return string.format(
-    '%s %d %d %d %d %d %d %d %d %d', s.id, s.start, s.next, s.tracked, s.available, s.due, s.least, s.swept, s.full,
-    s.clock
+    '%s %d %d %d %d %d %d %d %d %d %d', s.id, s.start, s.next, s.tracked, s.available, s.archiving, s.due, s.least,
+    s.swept, s.full, s.clock
   )
 end
 
 -- A share partition without any tracked offset.
 function share.fresh(id, start, now)
   return {
-    id = id, start = start, next = start, tracked = 0, available = 0, due = share.NEVER, least = share.NEVER, swept = 0,
-    full = 0, clock = now,
+    id = id, start = start, next = start, tracked = 0, available = 0, archiving = 0, due = share.NEVER,
+    least = share.NEVER, swept = 0, full = 0, clock = now,
   }
 end
 
@@ -108,6 +110,7 @@ function share.remove(s, r)
   s.removed[#s.removed + 1] = r.text
   s.tracked = s.tracked - (r.last - r.first + 1)
   s.available = s.available - (r.state == 'available' and 1 or 0)
+  s.archiving = s.archiving - (r.state == 'archiving' and 1 or 0)
 end
 
 function share.put(s, score, text, first, last)
@@ -131,10 +134,21 @@ function share.add_timed(s, state, first, last, count, of, lock)
   s.due, s.least = math.min(s.due, lock.ends), math.min(s.least, lock.ends)
 end
 
+-- Add a dead letter, in memory. The lease is whose it is, {ends, lasts, owner}.
+function share.add_archiving(s, first, last, count, of, cause, lease)
+  local text = string.format(
+    'archiving %d %d %d %d %d %d %s %s', first, last, count, of.size, lease.ends, lease.lasts, lease.owner, cause
+  )
+  share.put(s, first + share.AVAILABLE, text, first, last)
+  s.archiving = s.archiving + 1
+end
+
 -- Add a part of a removed range as it was, in memory.
 function share.add_part(s, r, first, last)
   if r.state == 'available' then
     share.add_available(s, first, last, r.count, r)
+  elseif r.state == 'archiving' then
+    share.add_archiving(s, first, last, r.count, r, r.member, { ends = r.ends, lasts = r.lasts, owner = r.nonce })
   else
     share.add_timed(s, r.state, first, last, r.count, r, r)
   end
@@ -145,11 +159,19 @@ function share.finish(s, first)
   s.moves = s.moves or first <= s.start
 end
 
+-- Finish a removed part of a range without success: as a dead letter if the group has a topic for these.
+function share.fail(s, r, first, last, count, cause, asked)
+  if asked.dead_letters ~= 1 then
+    return share.finish(s, first)
+  end
+  share.add_archiving(s, first, last, count, r, cause, { ends = 0, lasts = 0, owner = '' })
+end
+
 -- Make a removed part of a range available again, perhaps later, or finish it if it was delivered as often as it may
 -- be. Source: InFlightState.tryUpdateState
 function share.give_back(s, r, first, last, count, asked)
   if count >= asked.limit then
-    return share.finish(s, first)
+    return share.fail(s, r, first, last, count, 'limit', asked)
   end
   local delay = math.min(asked.backoff_ms * 2 ^ math.min(count - 1, 30), asked.backoff_most_ms)
   if delay > 0 then
@@ -166,12 +188,23 @@ function share.available(s, after, most)
   return redis.call('ZRANGEBYSCORE', s.keys[4], value.integer(-share.AVAILABLE), '(0', 'LIMIT', after, most)
 end
 
+-- The texts of dead letters from an offset on.
+function share.archiving(s, offset, most)
+  return redis.call('ZRANGEBYSCORE', s.keys[4], value.integer(offset + share.AVAILABLE), '+inf', 'LIMIT', 0, most)
+end
+
 -- The first offset that is not finished.
 function share.lowest(s)
-  local timed = redis.call('ZRANGEBYSCORE', s.keys[4], 0, '+inf', 'LIMIT', 0, 1)[1]
-  local available = s.available > 0 and share.available(s, 0, 1)[1]
-  local first = timed and share.range(s, timed).first or s.next
-  return math.min(s.next, first, available and share.range(s, available).first or s.next)
+  local first, key = s.next, s.keys[4]
+  local lowest = {
+    redis.call('ZRANGEBYSCORE', key, 0, share.BELOW_ARCHIVING, 'LIMIT', 0, 1)[1],
+  }
+  lowest[#lowest + 1] = s.available > 0 and share.available(s, 0, 1)[1] or nil
+  lowest[#lowest + 1] = s.archiving > 0 and share.archiving(s, 0, 1)[1] or nil
+  for _, text in ipairs(lowest) do
+    first = math.min(first, share.range(s, text).first)
+  end
+  return first
 end
 
 -- Write the ranges, and move the start over what is finished.

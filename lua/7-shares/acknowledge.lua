@@ -80,6 +80,8 @@ function share.settle(s, part, asked)
     s.announced = true
   elseif part.type == share.RENEW then
     share.add_timed(s, 'acquired', part.first, part.last, count, r, share.lock(s, asked))
+  elseif part.type == share.REJECT then
+    share.fail(s, r, part.first, part.last, count, 'rejected', asked)
   else
     share.finish(s, part.first)
   end
@@ -113,13 +115,13 @@ korvet.define({
   keys = '@share',
   args = [[
     outages   topic_id   group its id   member   nonce of the connection that acquired them   lock_ms:int of renewals
-    limit:int of deliveries   backoff_ms:int as for share_acquire   backoff_most_ms:int
+    limit:int of deliveries   backoff_ms:int as for share_acquire   backoff_most_ms:int   dead_letters:int
     part:all|check|apply `all` does it in one call. `check` and `apply` go through more ranges than that in several
     acknowledgements*3<=3000 first, last and type, by their offsets. type: 0 gap, 1 accept, 2 release, 3 reject,
       4 renew, 5 undelivered, which does not count as a delivery
   ]],
-  returns = [[{code, start, further}: further is the offset at which a further call of this part has to go on, -1 if it
-    is done. Nothing is written if the code is not 0]],
+  returns = [[{code, start, further, archiving}: further is the offset at which a further call of this part has to go
+    on, -1 if it is done; archiving the number of ranges of dead letters. Nothing is written if the code is not 0]],
   bound = '1000 acknowledgements, and 1000 acquired ranges',
   codes = [[GONE, LATE, GROUP_ID_NOT_FOUND (the group has no state here), INVALID_REQUEST (an offset was never acquired,
     or these are no acknowledgements), INVALID_RECORD_STATE (the member does not hold an offset, or no longer), RETRY
@@ -129,11 +131,11 @@ korvet.define({
     changes nothing, and is no error.]],
 }, function(keys, asked)
   if group.is_late(asked.outages) then
-    return { code.LATE, -1, -1 }
+    return { code.LATE, -1, -1, 0 }
   end
   local s, refusal = share.open(keys, asked)
   if refusal then
-    return { refusal, -1, -1 }
+    return { refusal, -1, -1, 0 }
   end
   s.outages = group.outages(asked.outages, s.now)
   local acknowledgements, outcome, parts, further = share.acknowledgements(asked.acknowledgements), nil, nil, nil
@@ -141,15 +143,15 @@ korvet.define({
     outcome, parts, further = share.parts(s, acknowledgements, asked)
   end
   if outcome ~= code.NONE then
-    return { outcome or code.INVALID_REQUEST, s.start, -1 }
+    return { outcome or code.INVALID_REQUEST, s.start, -1, 0 }
   elseif asked.part == 'all' and further >= 0 then
-    return { code.RETRY, s.start, further }
+    return { code.RETRY, s.start, further, 0 }
   end
   if asked.part ~= 'check' then
     share.settle_all(s, parts, asked)
     share.save(s) -- first write
   end
-  return { code.NONE, s.start, further }
+  return { code.NONE, s.start, further, s.archiving }
 end)
 
 -- True if a release is of a range.
@@ -165,24 +167,27 @@ korvet.define({
   keys = '@share',
   args = [[
     outages   topic_id   group its id   member or '' for all   nonce of a connection   limit:int of deliveries
-    backoff_ms:int as for share_acquire   backoff_most_ms:int
+    backoff_ms:int as for share_acquire   backoff_most_ms:int   dead_letters:int
     which:own|others|any what that connection acquired, what others of the member did, or both
     offset:int at which to go on, 0 at first
   ]],
-  returns = '{code, released, further}: how many records, and the offset at which to go on, -1 if all is done',
+  returns = [[{code, released, further, archiving}: how many records, and the offset at which to go on, -1 if all is
+    done]],
   bound = '1000 acquired ranges a call',
   codes = 'GONE, LATE, GROUP_ID_NOT_FOUND (the group has no state here)',
   source = 'SharePartition.releaseAcquiredRecords',
   notes = 'May be repeated. A late call could release what its member acquired meanwhile by another connection.',
 }, function(keys, asked)
   if group.is_late(asked.outages) then
-    return { code.LATE, 0, -1 }
+    return { code.LATE, 0, -1, 0 }
   end
   local s, refusal = share.open(keys, asked)
   if refusal then
-    return { refusal, 0, -1 }
+    return { refusal, 0, -1, 0 }
   end
-  local texts = redis.call('ZRANGEBYSCORE', keys[4], asked.offset, '+inf', 'LIMIT', 0, share.MOST)
+  local texts = redis.call(
+    'ZRANGEBYSCORE', keys[4], asked.offset, share.BELOW_ARCHIVING, 'LIMIT', 0, share.MOST
+  )
   local released, r = 0, nil
   for _, text in ipairs(texts) do
     r = share.range(s, text)
@@ -195,5 +200,5 @@ korvet.define({
   if released > 0 then
     share.save(s) -- first write
   end
-  return { code.NONE, released, #texts == share.MOST and r.last + 1 or -1 }
+  return { code.NONE, released, #texts == share.MOST and r.last + 1 or -1, s.archiving }
 end)

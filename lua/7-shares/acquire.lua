@@ -13,8 +13,7 @@ end
 
 -- Forget offsets below the log start, whatever was done with them. Source: SharePartition.updateCacheAndOffsets
 function share.follow_log_start(s)
-  local above = { 0, -share.AVAILABLE }
-  for _, base in ipairs(above) do
+  for _, base in ipairs({ 0, -share.AVAILABLE, share.AVAILABLE }) do
     local below = redis.call(
       'ZRANGEBYSCORE', s.keys[4], value.integer(base), '(' .. value.integer(base + s.log_start), 'LIMIT', 0, share.MOST
     )
@@ -37,7 +36,9 @@ function share.sweep(s, asked)
   if s.now < s.due then
     return 0
   end
-  local texts = redis.call('ZRANGEBYSCORE', s.keys[4], value.integer(s.swept), '+inf', 'LIMIT', 0, share.MOST)
+  local texts = redis.call(
+    'ZRANGEBYSCORE', s.keys[4], value.integer(s.swept), share.BELOW_ARCHIVING, 'LIMIT', 0, share.MOST
+  )
   local expired, r = 0, nil
   s.least = s.swept > 0 and s.least or share.NEVER
   for _, text in ipairs(texts) do
@@ -240,12 +241,13 @@ korvet.define({
     isolation:uncommitted|committed   lock_ms:int   limit:int of deliveries   window:int of offsets in flight
     backoff_ms:int after which a record comes a second time; twice as long each time
     backoff_most_ms:int the longest of these times
+    dead_letters:int 1 if records that failed wait for share_dead_letters, 0 if they are finished
     reset earliest, latest or an offset: where a share partition without a start begins; '' if the caller does not know
   ]],
-  returns = [=[{code, start, next, [first, last, count, ...], wait_ms, expired}: the acquired ranges by their offsets,
-    with the number of this delivery. wait_ms is the time after which more may be available of itself, 0 if it may be
-    now, -1 if nothing will; the group's id comes on the channel of shares when something becomes available otherwise.
-    expired records were locked too long]=],
+  returns = [=[{code, start, next, [first, last, count, ...], wait_ms, expired, archiving}: the acquired ranges by
+    their offsets, with the number of this delivery. wait_ms is the time after which more may be available of itself,
+    0 if it may be now, -1 if nothing will; the group's id comes on the channel of shares when something becomes
+    available otherwise. expired records were locked too long; archiving is the number of ranges of dead letters]=],
   bound = '1000 available and 1000 acquired ranges, and 15 entries of the log',
   codes = 'GONE, LATE, GROUP_ID_NOT_FOUND (the group has no state here), RETRY (it has no start yet: find the offset)',
   source = 'SharePartition.acquire, nextFetchOffset, lastOffsetAndMaxRecordsToAcquire',
@@ -254,13 +256,13 @@ korvet.define({
     send it gives back as undelivered.]],
 }, function(keys, asked)
   if group.is_late(asked.outages) then
-    return { code.LATE, -1, -1, {}, -1, 0 }
+    return { code.LATE, -1, -1, {}, -1, 0, 0 }
   end
   local s, refusal = share.open(keys, asked)
   if refusal then
-    return { refusal, -1, -1, {}, -1, 0 }
+    return { refusal, -1, -1, {}, -1, 0, 0 }
   elseif not share.find_start(s, asked.reset) then
-    return { code.RETRY, -1, -1, {}, -1, 0 }
+    return { code.RETRY, -1, -1, {}, -1, 0, 0 }
   end
   s.outages = group.outages(asked.outages, s.now)
   local expired = share.prepare(s, asked)
@@ -272,5 +274,5 @@ korvet.define({
     acquired[#acquired + 1], acquired[#acquired + 2], acquired[#acquired + 3] = r.first, r.last, r.count
   end
   share.save(s)
-  return { code.NONE, s.start, s.next, acquired, share.wait_ms(s, asked), expired }
+  return { code.NONE, s.start, s.next, acquired, share.wait_ms(s, asked), expired, s.archiving }
 end)

@@ -141,7 +141,7 @@ korvet.define({
 }, function(keys, asked)
   asked.reset, asked.limit = asked.reset or 'earliest', asked.limit or queue.LIMIT
   asked.mode, asked.isolation, asked.window, asked.max_bytes = 'records', 'committed', queue.WINDOW, -1
-  asked.backoff_ms, asked.backoff_most_ms = 0, 0
+  asked.backoff_ms, asked.backoff_most_ms, asked.dead_letters = 0, 0, 0
   asked.max_records = math.max(1, math.min(asked.count, queue.MOST))
   local s, problem = queue.open(keys, asked)
   if not s then

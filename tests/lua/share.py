@@ -53,6 +53,9 @@ class Share(Tiered):
         self.lock_ms, self.limit, self.window = LOCK_MS, 5, 2000
         self.mode, self.isolation, self.reset = "batches", "uncommitted", "earliest"
         self.backoff = (0, 0)
+        self.dead_letters = 0
+        self.archiving = 0
+        """The number of ranges of dead letters, by the last reply."""
         self._set_clock = set_clock
         set_clock(self.now)
 
@@ -73,9 +76,9 @@ class Share(Tiered):
     def acquire(self, most: int = 500, member: str = "m", nonce: str = "n", *, max_bytes: int = -1) -> Acquired:
         args: tuple[str | int, ...] = (
             self.outages, self.topic_id, self.group, member, nonce, most, max_bytes, self.mode, self.isolation,
-            self.lock_ms, self.limit, self.window, *self.backoff, self.reset,
+            self.lock_ms, self.limit, self.window, *self.backoff, self.dead_letters, self.reset,
         )  # fmt: skip
-        code, start, next_offset, flat, wait_ms, expired = self.call(
+        code, start, next_offset, flat, wait_ms, expired, self.archiving = self.call(
             "korvet_share_acquire", *args, keys=self.share_keys
         )
         ranges = [(flat[at], flat[at + 1], flat[at + 2]) for at in range(0, len(flat), 3)]
@@ -97,10 +100,10 @@ class Share(Tiered):
         """Code, start, further."""
         flat = [number for one in acknowledgements for number in one]
         words: list[str | int] = [self.outages, self.topic_id, self.group, member, nonce, self.lock_ms, self.limit]
-        reply: list[int] = self.call(
-            "korvet_share_acknowledge", *words, *self.backoff, part, *flat, keys=self.share_keys
+        code, start, further, self.archiving = self.call(
+            "korvet_share_acknowledge", *words, *self.backoff, self.dead_letters, part, *flat, keys=self.share_keys
         )
-        return reply
+        return [code, start, further]
 
     def settle(self, kind: int, *offsets: int | tuple[int, int], member: str = "m", nonce: str = "n") -> int:
         """Acknowledge offsets or spans of them with one type. Returns the code."""
@@ -112,12 +115,26 @@ class Share(Tiered):
         released = further = 0
         while further >= 0:
             args: list[str | int] = [self.outages, self.topic_id, self.group, member, nonce, self.limit]
-            code, count, further = self.call(
-                "korvet_share_release", *args, *self.backoff, which, further, keys=self.share_keys
+            code, count, further, self.archiving = self.call(
+                "korvet_share_release", *args, *self.backoff, self.dead_letters, which, further, keys=self.share_keys
             )
             assert code == NONE
             released += count
         return released
+
+    def lease(self, owner: str = "o", most: int = 100, lease_ms: int = 30_000) -> list[tuple[int, int, int, str]]:
+        """Dead letters: first, last, deliveries, cause."""
+        args = (self.topic_id, self.group, owner, lease_ms, most)
+        code, flat = self.call("korvet_share_dead_letters", *args, keys=self.share_keys)
+        assert code == NONE
+        return [(*flat[at : at + 3], flat[at + 3].decode()) for at in range(0, len(flat), 4)]
+
+    def bury(self, *spans: tuple[int, int], owner: str = "o") -> int:
+        """The number of finished records."""
+        flat = [offset for span in spans for offset in span]
+        code, finished = self.call("korvet_share_bury", self.topic_id, self.group, owner, *flat, keys=self.share_keys)
+        assert code == NONE
+        return int(finished)
 
     def remove(self, group_id: str = "") -> int:
         """Delete the share partition; 1 if there was one."""

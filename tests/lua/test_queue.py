@@ -219,7 +219,7 @@ def test_commands_of_the_page_work_as_written(queue: Queue, redis_server: Server
     assert (done.returncode, done.stderr) == (0, "")
     _, _, taken, settled, _, described, released, moved = (part.split() for part in done.stdout.split("=="))
     assert taken[:3] + taken[4:6] == ["30000", "0", "1", "value", "a"]
-    assert (settled, released, moved) == (["1"], ["0", "2", "-1"], ["0", "0"])
+    assert (settled, released, moved) == (["1"], ["0", "2", "-1", "0"], ["0", "0"])
     assert described[:5] == ["0", "-", "1", "3", "2"]
     assert " ".join(described[6:]).startswith("acquired 1 2 1 3 ")
 

@@ -343,6 +343,59 @@ def test_lock_that_ends_is_followed_by_a_backoff(share: Share) -> None:
     assert share.acquire() == (NONE, 0, 40, [(0, 29, 2), (30, 39, 2)], 30_000, 0)
 
 
+# ---------------------------------------------------------------------- dead letters
+
+
+def test_dead_letters_hold_the_start_until_they_are_copied(share: Share) -> None:
+    share.dead_letters, share.limit = 1, 2
+    assert share.acknowledge((0, 4, REJECT), (5, 9, GAP), (10, 29, RELEASE)) == [NONE, 0, -1]
+    assert share.archiving == 1
+    share.pass_time(30)
+    assert share.take(1, "you") == [(10, 29, 2)]
+    assert share.release("you") == 20
+    assert share.archiving == 2
+    assert share.describe()[2:5] == (0, 40, 95)
+    assert share.take(10) == [(30, 39, 2)]
+    assert share.settle(ACCEPT, (30, 39)) == NONE
+    assert share.lease() == [(0, 4, 1, "rejected"), (10, 29, 2, "limit")]
+    assert share.settle(ACCEPT, 3) == INVALID_RECORD_STATE
+    assert share.bury((0, 4), (10, 19)) == 15
+    assert share.describe()[2:] == (20, 40, 70, [("archiving", 20, 29, 2)])
+    assert share.bury((20, 29), (20, 29)) == 10
+    assert share.describe()[2:] == (40, 40, 60, [])
+
+
+def test_dead_letters_are_copied_by_one_until_its_lease_ends(share: Share) -> None:
+    share.dead_letters = 1
+    assert share.settle(REJECT, (0, 9)) == NONE
+    assert share.lease("a", 4) == [(0, 3, 1, "rejected")]
+    assert share.lease("b", 4) == [(4, 7, 1, "rejected")]
+    assert share.lease("a", 5) == [(0, 3, 1, "rejected"), (8, 8, 1, "rejected")]
+    assert share.bury((0, 1), (4, 5), owner="a") == 2
+    share.pass_time(30)
+    assert share.lease("b") == [
+        (2, 3, 1, "rejected"),
+        (4, 7, 1, "rejected"),
+        (8, 8, 1, "rejected"),
+        (9, 9, 1, "rejected"),
+    ]
+    assert share.bury((2, 3), owner="a") == 0
+    assert share.bury((4, 7), (2, 3), (8, 9), owner="b") == 6
+    assert share.bury((8, 8), (9, 9), owner="b") == 2
+    assert share.describe().start == 10
+
+
+def test_dead_letters_below_the_log_start_are_gone(share: Share) -> None:
+    share.dead_letters = 1
+    share.settle(REJECT, (0, 9))
+    share.trim(5)
+    share.take(1)
+    assert share.lease() == [(5, 9, 1, "rejected")]
+    share.trim(20)
+    share.take(1)
+    assert (share.archiving, share.describe().start) == (0, 20)
+
+
 # ---------------------------------------------------------------------- releases
 
 
@@ -388,8 +441,8 @@ def test_member_that_comes_back_releases_what_its_former_connection_acquired(sha
 
 def test_late_release_of_other_connections_does_nothing(share: Share) -> None:
     share.outages = f"{(START_S - 3) * 1000}"
-    args = (share.outages, share.topic_id, "g", "m", "new", 5, 0, 0, "others", 0)
-    assert share.call("korvet_share_release", *args, keys=share.share_keys) == [LATE, 0, -1]
+    args = (share.outages, share.topic_id, "g", "m", "new", 5, 0, 0, 0, "others", 0)
+    assert share.call("korvet_share_release", *args, keys=share.share_keys) == [LATE, 0, -1, 0]
     assert share.states()[0][0] == "acquired"
 
 

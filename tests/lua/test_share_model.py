@@ -24,6 +24,7 @@ from tests.lua.share import (
     INVALID_REQUEST,
     LOCK_MS,
     NONE,
+    REJECT,
     RELEASE,
     RENEW,
     UNDELIVERED,
@@ -65,15 +66,31 @@ class Table:
     locks: dict[int, Lock] = field(default_factory=dict)
     delays: dict[int, int] = field(default_factory=dict)
     """When delayed offsets are available, in ms."""
+    archiving: set[int] = field(default_factory=set)
+    """Dead letters."""
 
     @property
     def available(self) -> list[int]:
-        return sorted(self.counts.keys() - self.locks.keys() - self.delays.keys())
+        return sorted(self.counts.keys() - self.locks.keys() - self.delays.keys() - self.archiving)
+
+    def clear(self) -> None:
+        for offset in list(self.counts):
+            self.finish(offset)
+
+    def fail(self, offset: int) -> None:
+        del self.locks[offset]
+        self.archiving.add(offset)
+
+    def state(self, offset: int) -> str:
+        if offset in self.locks:
+            return "acquired"
+        return "delayed" if offset in self.delays else "archiving" if offset in self.archiving else "available"
 
     def finish(self, offset: int) -> None:
         self.counts.pop(offset)
         self.locks.pop(offset, None)
         self.delays.pop(offset, None)
+        self.archiving.discard(offset)
 
     def move_start(self) -> None:
         self.start = min(self.counts, default=self.next)
@@ -110,6 +127,7 @@ class ShareMachine(RuleBasedStateMachine):
         self.server.flushall()
         self.real = Share(self.server, self.set_clock)
         self.real.limit, self.real.window, self.real.backoff = 4, 30, (2000, 5000)
+        self.real.dead_letters = 1
         assert self.real.create() == 0
         assert self.real.begin() == [NONE, -1]
         self.table = Table()
@@ -230,9 +248,7 @@ class ShareMachine(RuleBasedStateMachine):
         """What an acquisition does before all else. Returns how many locks ended."""
         table = self.table
         if table.next > table.end:
-            table.counts.clear()
-            table.locks.clear()
-            table.delays.clear()
+            table.clear()
             table.start = table.next = min(table.start, table.end)
         table.follow_log_start()
         over = [offset for offset, lock in table.locks.items() if self._is_over(lock)]
@@ -246,7 +262,7 @@ class ShareMachine(RuleBasedStateMachine):
 
     def _give_back(self, offset: int) -> None:
         if self.table.counts[offset] >= self.real.limit:
-            self.table.finish(offset)
+            self.table.fail(offset)
         else:
             del self.table.locks[offset]
             self.table.delays[offset] = self.now + min(2000 * 2 ** (self.table.counts[offset] - 1), 5000)
@@ -348,6 +364,8 @@ class ShareMachine(RuleBasedStateMachine):
                 elif kind == UNDELIVERED:
                     table.counts[offset] -= 1
                     del table.locks[offset]
+                elif kind == REJECT:
+                    table.fail(offset)
                 elif kind == RENEW:
                     table.locks[offset] = Lock(*who, self.now + LOCK_MS)
                 else:
@@ -365,14 +383,26 @@ class ShareMachine(RuleBasedStateMachine):
             self._give_back(offset)
         self.table.move_start()
 
+    @rule(most=st.integers(1, 20), part=PARTS)
+    def copy_dead_letters(self, most: int, part: float) -> None:
+        """One owner copies the lowest ones, and has some of them finished."""
+        leased = self.real.lease(most=most)
+        spans = [(first, last) for first, last, *_ in leased]
+        offsets = [offset for first, last in spans for offset in range(first, last + 1)]
+        assert offsets == sorted(self.table.archiving)[:most]
+        done = spans[: round(part * len(spans))]
+        assert self.real.bury(*done) == sum(last - first + 1 for first, last in done) if done else True
+        for first, last in done:
+            for offset in range(first, last + 1):
+                self.table.finish(offset)
+        self.table.move_start()
+
     # ------------------------------------------------------------------ the whole
 
     def move(self, part: float) -> None:
         start = round(part * self.table.end)
         assert self.real.begin("cgp_1", start, "move") == [NONE, start]
-        self.table.counts.clear()
-        self.table.locks.clear()
-        self.table.delays.clear()
+        self.table.clear()
         self.table.start = self.table.next = self.lowest = start
 
     def lose_the_last_writes(self) -> None:
@@ -403,13 +433,7 @@ class ShareMachine(RuleBasedStateMachine):
             for offset in range(first, last + 1)
         }
         table = self.table
-        assert found == {
-            offset: (
-                "acquired" if offset in table.locks else "delayed" if offset in table.delays else "available",
-                count,
-            )
-            for offset, count in table.counts.items()
-        }
+        assert found == {offset: (table.state(offset), count) for offset, count in table.counts.items()}
         assert (described.start, described.next) == (table.start, table.next)
         assert described.start >= self.lowest
         self.lowest = described.start
@@ -427,6 +451,8 @@ class ShareMachine(RuleBasedStateMachine):
             if not found.ranges and found.wait_ms < 0:
                 break
             self.real.pass_time(5)
+            if dead := self.real.lease():
+                assert self.real.bury(*((first, last) for first, last, *_ in dead))
             runs = [(first, last, 1) for first, last, _ in found.ranges]
             assert self.real.acknowledge(*runs)[0] == NONE
         described = self.real.describe()

@@ -68,7 +68,7 @@ class Shares:
         :param max_bytes: of batches that were never acquired, the first of which always fits; -1 for any number.
         :param is_awaited: see `Calls.call`: a client that has left acquires nothing.
         """
-        code, start, next_offset, flat, wait_ms, expired = await self._call(
+        code, start, next_offset, flat, wait_ms, expired, _ = await self._call(
             "korvet_share_acquire",
             partition,
             group_id,
@@ -84,6 +84,7 @@ class Shares:
             window=limits.window,
             backoff_ms=limits.backoff_ms,
             backoff_most_ms=limits.backoff_most_ms,
+            dead_letters=int(limits.dead_letters),
             reset=reset,
         )
         ranges = [AcquiredRange(*flat[at : at + 3]) for at in range(0, len(flat), 3)]
@@ -138,7 +139,7 @@ class Shares:
         *,
         is_awaited: bool,
     ) -> tuple[int, int]:
-        code, _, further = await self._call(
+        code, _, further, _ = await self._call(
             "korvet_share_acknowledge",
             partition,
             group_id,
@@ -149,6 +150,7 @@ class Shares:
             limit=limits.deliveries,
             backoff_ms=limits.backoff_ms,
             backoff_most_ms=limits.backoff_most_ms,
+            dead_letters=int(limits.dead_letters),
             part=part,
             acknowledgements=[int(number) for one in acknowledgements for number in one],
         )
@@ -170,7 +172,7 @@ class Shares:
         """
         released = further = 0
         while further >= 0:
-            _, count, further = await self._call(
+            _, count, further, _ = await self._call(
                 "korvet_share_release",
                 partition,
                 group_id,
@@ -179,6 +181,7 @@ class Shares:
                 limit=limits.deliveries,
                 backoff_ms=limits.backoff_ms,
                 backoff_most_ms=limits.backoff_most_ms,
+                dead_letters=int(limits.dead_letters),
                 which=which,
                 offset=further,
             )

@@ -46,13 +46,15 @@ class Acquirer(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """A group's share.record.lock.duration.ms, share.delivery.count.limit, share.partition.max.record.locks,
-    korvet.share.retry.backoff.ms and korvet.share.retry.backoff.max.ms."""
+    korvet.share.retry.backoff.ms and korvet.share.retry.backoff.max.ms; ``dead_letters`` is true if records that failed
+    are to be copied into a topic."""
 
     lock_ms: int
     deliveries: int
     window: int
     backoff_ms: int = 0
     backoff_most_ms: int = 0
+    dead_letters: bool = False
 
 
 class AcquiredRange(NamedTuple):
