@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import add, gt
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import redis
@@ -24,9 +25,8 @@ Command: TypeAlias = Sequence[str | bytes | int | float]
 """A command's name, its key, and its further arguments."""
 
 MOST_TAGS: Final = 256
-MOST_COMMANDS: Final = 100
-MOST_BYTES: Final = 1 << 20
-"""The most of one record in one tag, and of one call."""
+MOST: Final = (100, 9900, 1 << 20)
+"""The most commands, words and bytes of one record in one tag, and of one call."""
 
 
 class ClaimLost(KorvetError):
@@ -85,7 +85,8 @@ class _Record(NamedTuple):
 
     place: Place
     commands: list[list[bytes]]
-    size_bytes: int
+    size: tuple[int, ...]
+    """How many commands, words and bytes they are."""
 
 
 class _Tag:
@@ -99,13 +100,13 @@ class _Tag:
     def chunk(self) -> list[_Record]:
         """The first waiting records, as many as go into a call; none as long as they are fewer than those done."""
         chunk: list[_Record] = []
-        commands = size_bytes = 0
+        size: tuple[int, ...] = (0, 0, 0)
         for record in self.waiting:
-            commands, size_bytes = commands + len(record.commands), size_bytes + record.size_bytes
-            if chunk and (commands > MOST_COMMANDS or size_bytes > MOST_BYTES):
+            size = tuple(map(add, size, record.size))
+            if chunk and any(map(gt, size, MOST)):
                 return chunk
             chunk.append(record)
-        return chunk if commands >= self.done else []
+        return chunk if size[0] >= self.done else []
 
     def moved(self, place: Place) -> None:
         self.place, self.done = place, 0
@@ -216,7 +217,7 @@ class Claim:
                 tag.moved(Place(*rest))
             case b"FAILED" | "FAILED":
                 number, problem = rest
-                raise CommandFailed(f"{key}: {b' '.join(commands[number - 1])!r} failed: {_text(problem)}")
+                raise CommandFailed(f"{key}: {b' '.join(commands[number - 1])[:200]!r} failed: {_text(problem)}")
             case b"CONFLICT" | "CONFLICT":
                 raise OtherCommands(f"{key}: after {tag.place} {rest[0]} other commands are done")
             case _:
@@ -250,13 +251,10 @@ class Claim:
 
 def _record(place: Place, commands: Iterable[Command]) -> _Record:
     encoded = [[*_encoded(command)] for command in commands]
-    size_bytes = sum(len(word) for command in encoded for word in command)
-    if len(encoded) > MOST_COMMANDS or size_bytes > MOST_BYTES:
-        raise ValueError(
-            f"the record at {place} has {len(encoded)} commands of {size_bytes} bytes in one tag; "
-            f"{MOST_COMMANDS} and {MOST_BYTES} are the most"
-        )
-    return _Record(place, encoded, size_bytes)
+    size = (len(encoded), sum(map(len, encoded)), sum(len(word) for command in encoded for word in command))
+    if any(map(gt, size, MOST)):
+        raise ValueError(f"in one tag {place} has {size} commands, words and bytes; {MOST} are the most")
+    return _Record(place, encoded, size)
 
 
 def _encoded(command: Command) -> Iterator[bytes]:

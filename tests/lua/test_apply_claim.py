@@ -271,15 +271,18 @@ def test_long_topic_goes_in_calls_of_bounded_size(server: redis.Redis) -> None:
         claim.add(Place(0, offset), {KEYS[0]: [("SET", "{a}:big", big)]})
     for offset in range(7, 257):
         claim.add(Place(0, offset), {KEYS[1]: [("INCRBY", "{b}:sum", 1), ("RPUSH", "{b}:list", 1)]})
+    for offset in range(257, 270):
+        claim.add(Place(0, offset), {KEYS[0]: [("SADD", "{a}:set", *range(990 * offset, 990 * offset + 990))]})
     before = int(server.info("commandstats")["cmdstat_fcall"]["calls"])
     claim.flush()
-    assert int(server.info("commandstats")["cmdstat_fcall"]["calls"]) - before == 4 + 5
+    assert int(server.info("commandstats")["cmdstat_fcall"]["calls"]) - before == 4 + 1 + 5
     assert server.get("{b}:sum") == b"250"
 
 
 def test_record_that_is_larger_than_a_call_is_refused(server: redis.Redis) -> None:
     claim = new_claim(server)
-    for some in ([("INCRBY", "{a}:sum", 1)] * 101, [("SET", "{a}:big", b"x" * 1048576)]):
+    many = [("SADD", "{a}:set", *range(990))]
+    for some in ([("INCRBY", "{a}:sum", 1)] * 101, [("SET", "{a}:big", b"x" * 1048576)], many * 10):
         with pytest.raises(ValueError, match="are the most"):
             claim.add(Place(0, 0), {KEYS[0]: some})
     claim.add(Place(0, 0), commands("a", 1))
