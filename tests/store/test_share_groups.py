@@ -62,6 +62,19 @@ async def test_member_gets_partitions_whose_share_partitions_have_begun(a: Side)
     assert [(one.state, one.protocol_type, one.type) for one in listed] == [("Stable", "share", "share")]
 
 
+async def test_share_partition_whose_keys_were_lost_begins_again(a: Side) -> None:
+    topic, group_id = await a.topic(1), new_group()
+    await beat(a, group_id, "m", 0, topic.name)
+    partition = a.front.log.partition(topic, 0)
+    assert await a.call(a.groups.share_partitions.channel(partition), "DEL") == 1
+    shares, me = a.groups.share_partitions, Acquirer("m", "1")
+    found = await shares.acquire(partition, group_id, me, LIMITS, 1, reset="earliest")
+    assert (found.code, found.start) == (0, 0)
+    assert (await shares.acquire(partition, "unknown", me, LIMITS, 1)).code == GROUP_ID_NOT_FOUND
+    other = a.front.log.partition(await a.topic(1), 0)
+    assert (await shares.acquire(other, group_id, me, LIMITS, 1)).code == GROUP_ID_NOT_FOUND
+
+
 async def test_members_of_two_front_ends_share_a_partition(a: Side, b: Side) -> None:
     topic, group_id = await a.topic(1), new_group()
     assert (await beat(a, group_id, "m", 0, topic.name)).assignment == {topic.id: (0,)}

@@ -52,6 +52,7 @@ class Groups:
         self.consumers = ConsumerGroups(calls, catalog)
         self.share_partitions = Shares(log, Calls(store.whole, outages, self.room))
         self.shares = ShareGroups(calls, catalog, log, self.consumers, self.share_partitions)
+        self.share_partitions.group_uid = self.shares.uid_of
         self.classic = ClassicGroups(calls, catalog, wakeups, self.consumers)
         deletion = Deletion(calls, redis_groups, self.mirror)
         self.administration = Administration(calls, store, self.offsets, deletion, self.shares)

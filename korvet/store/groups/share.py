@@ -161,6 +161,15 @@ class ShareGroups:
             if cursor == b"0":
                 return ShareTopics(replies.text(group_uid), replies.text(state), found)
 
+    async def uid_of(self, group_id: str, partition: Partition) -> str:
+        """The own id of a group that has begun a partition; empty if it has not, or does not exist.
+
+        :raises StoreUnavailable, StoreError:
+        """
+        found = await self.topics(group_id)
+        line = "" if found is None else found.topics.get(partition.topic.name, "")
+        return found.group_uid if found is not None and line.startswith(partition.topic_id) else ""
+
     async def describe(
         self, group_id: str, topics: Sequence[tuple[Topic, Sequence[int]]]
     ) -> Sequence[tuple[Partition, SharePartition | KorvetError | None]]:

@@ -7,10 +7,11 @@ for which something became available, or which can take further offsets in fligh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final, Literal
 
-from korvet.codes import UNKNOWN_TOPIC_OR_PARTITION
+from korvet.codes import GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION
 from korvet.redis.client import Named
 from korvet.store.calls import Calls
 from korvet.store.contract import GONE, RETRY
@@ -40,6 +41,8 @@ class Shares:
     def __init__(self, log: Partitions, calls: Calls) -> None:
         self._log = log
         self._calls = calls
+        self.group_uid: Callable[[str, Partition], Awaitable[str]] | None = None
+        """Finds the own id of a group that has begun a partition, else an empty text. `ShareGroups` has it."""
 
     def channel(self, partition: Partition) -> str:
         """The channel of a partition's share groups; a message is the id of the group that may acquire more."""
@@ -68,7 +71,8 @@ class Shares:
         :param max_bytes: of batches that were never acquired, the first of which always fits; -1 for any number.
         :param is_awaited: see `Calls.call`: a client that has left acquires nothing.
         """
-        code, start, next_offset, flat, wait_ms, expired, _ = await self._call(
+        acquire = partial(
+            self._call,
             "korvet_share_acquire",
             partition,
             group_id,
@@ -87,8 +91,16 @@ class Shares:
             dead_letters=int(limits.dead_letters),
             reset=reset,
         )
+        code, start, next_offset, flat, wait_ms, expired, _ = await acquire()
+        if code == GROUP_ID_NOT_FOUND and await self._begin_again(partition, group_id):
+            code, start, next_offset, flat, wait_ms, expired, _ = await acquire()
         ranges = [AcquiredRange(*flat[at : at + 3]) for at in range(0, len(flat), 3)]
         return Acquired(code, start, next_offset, ranges, None if wait_ms < 0 else wait_ms, expired)
+
+    async def _begin_again(self, partition: Partition, group_id: str) -> bool:
+        """Begin a share partition whose keys were lost. False if the group has not begun it, or does not exist."""
+        group_uid = "" if self.group_uid is None else await self.group_uid(group_id, partition)
+        return bool(group_uid) and await self.begin(partition, group_id, group_uid) == 0
 
     async def acknowledge(
         self,
