@@ -22,7 +22,7 @@ from korvet.api.shared.share_groups import (
     refused,
 )
 from korvet.api.shared.share_sessions import FINAL_EPOCH
-from korvet.codes import INVALID_REQUEST
+from korvet.codes import INVALID_REQUEST, SHARE_SESSION_NOT_FOUND
 from korvet.wire import requests
 
 
@@ -38,6 +38,8 @@ async def handle(ctx: Context, request: requests.ShareAcknowledgeRequest) -> Ans
     member, topics = Member.of(session), Topics(ctx)
     await topics.look_up(list(parts))
     outcomes = await acknowledge(ctx, member, parts, topics, is_renewal=request.is_renew_ack)
+    if session.is_elsewhere and not any(one.code == 0 for one in outcomes.values()):
+        return refused(SHARE_SESSION_NOT_FOUND)
     if epoch == FINAL_EPOCH:
         end(ctx.frontend, session)
     entries = {named: {"error_code": one.code, "error_message": one.message} for named, one in outcomes.items()}

@@ -37,9 +37,10 @@ function share.holding(s, walk, offset, last)
   return r and r.first <= offset and offset <= r.last and r or nil
 end
 
--- True if the connection of a call holds a range.
+-- True if the connection of a call holds a range; with the nonce * any connection of its member.
 function share.is_held(s, r, asked)
-  return r.state == 'acquired' and r.member == asked.member and r.nonce == asked.nonce and not share.is_over(s, r)
+  local is_own = r.nonce == asked.nonce or asked.nonce == '*'
+  return r.state == 'acquired' and r.member == asked.member and is_own and not share.is_over(s, r)
 end
 
 -- The parts of acquired ranges that acknowledgements name, each {range, first, last, type}, or the code that refuses
@@ -79,7 +80,7 @@ function share.settle(s, part, asked)
     share.add_available(s, part.first, part.last, count - 1, r)
     s.announced = true
   elseif part.type == share.RENEW then
-    share.add_timed(s, 'acquired', part.first, part.last, count, r, share.lock(s, asked))
+    share.add_timed(s, 'acquired', part.first, part.last, count, r, share.lock(s, asked, r.nonce))
   elseif part.type == share.REJECT then
     share.fail(s, r, part.first, part.last, count, 'rejected', asked)
   else

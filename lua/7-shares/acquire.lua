@@ -225,9 +225,9 @@ function share.taken(s, asked)
   return taking
 end
 
--- The lock of a call.
-function share.lock(s, asked)
-  return { ends = s.now + asked.lock_ms, lasts = asked.lock_ms, nonce = asked.nonce, member = asked.member }
+-- The lock of a call, or of an earlier one that it renews.
+function share.lock(s, asked, nonce)
+  return { ends = s.now + asked.lock_ms, lasts = asked.lock_ms, nonce = nonce or asked.nonce, member = asked.member }
 end
 
 korvet.define({

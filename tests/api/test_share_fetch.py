@@ -17,8 +17,9 @@ from tests.api.data import Connection, now_ms, produce, records
 from tests.api.raw import ask, created, unique
 from tests.api.transactions import producer
 from tests.oracle.batches import describe
-from tests.support.broker import KorvetServer
+from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
+from tests.support.redis import running_server
 
 NONE = "NONE"
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
@@ -115,7 +116,7 @@ class Topic:
         named: dict[str, str | int] = {
             "outages": "", "topic_id": self.id.hex, "group": self.group, "member": member, "nonce": "of-another",
             "max_records": 500, "max_bytes": -1, "mode": "batches", "isolation": "uncommitted", "lock_ms": lock_ms,
-            "limit": 5, "window": 2000, "reset": "", "backoff_ms": 0, "backoff_most_ms": 0,
+            "limit": 5, "window": 2000, "reset": "", "backoff_ms": 0, "backoff_most_ms": 0, "dead_letters": 0,
         }  # fmt: skip
         given = arguments("korvet_share_acquire", named)
         with self.broker.redis() as client:
@@ -541,3 +542,31 @@ def test_member_ends_its_session_after_it_left_with_a_request_under_way(
     other = join(id=member.id)
     answer = other.acknowledge(part(topic.id, (0, 9, ACCEPT)), epoch=-1)
     assert parts(answer)[0]["error_code"] == NONE
+
+
+def test_member_acknowledges_at_another_front_end_of_its_address() -> None:
+    """franz-go has a connection for each; a load balancer gives them to any front-ends."""
+    group = unique("share")
+    with (
+        running_server("valkey") as server,
+        running_broker(redis_url=server.url, advertised=("127.0.0.1", 9)) as one,
+        running_broker(redis_url=server.url, advertised=("127.0.0.1", 9)) as other,
+    ):
+        topic, member = Topic(one, group), Member(one, group)
+        topic.append(10)
+        assert acquired(member.fetch(part(topic.id))) == [(0, 9, 1)]
+        away = Member(other, group, member.id)
+        answer = away.acknowledge(
+            part(topic.id, (0, 3, ACCEPT), (4, 5, RELEASE), (6, 6, RENEW)), epoch=1, is_renew_ack=True
+        )
+        assert parts(answer)[0]["error_code"] == NONE
+        assert acquired(member.fetch(epoch=2)) == [(4, 5, 2)]
+        assert away.acknowledge(part(topic.id, (0, 3, ACCEPT)), epoch=3)["error_code"] == NONE
+        stranger = Member(other, group)
+        answer = stranger.acknowledge(part(topic.id, (6, 6, ACCEPT)), epoch=1)
+        assert answer["error_code"] == "SHARE_SESSION_NOT_FOUND"
+        answer = away.acknowledge(part(topic.id, (4, 6, ACCEPT)), epoch=-1)
+        assert parts(answer)[0]["error_code"] == NONE
+        assert acquired(stranger.fetch(part(topic.id), epoch=0, max_wait=WAIT_MS)) == [(7, 9, 2)]
+        for one_member in (member, away, stranger):
+            one_member.connection.socket.close()

@@ -196,3 +196,16 @@ def test_partition_with_records_goes_to_the_end_of_the_order() -> None:
     session.names(A0, has_records=True, has_error=False)
     session.names(A1, has_records=False, has_error=True)
     assert session.rotated(FIRST_EPOCH) == [A1, B0, A0]
+
+
+def test_acknowledgement_needs_no_session_if_another_process_may_have_it() -> None:
+    sessions, opener = ShareSessions(is_alone=False), Opener()
+    elsewhere = sessions.acknowledge(opener, M, 7, [A0])
+    assert isinstance(elsewhere, ShareSession) and elsewhere.is_elsewhere and elsewhere.holds == {A0}
+    sessions.close(elsewhere)
+    assert fetch(sessions, 7) == SHARE_SESSION_NOT_FOUND
+    session = fetch(sessions, FIRST_EPOCH, A0, opener=opener)
+    assert isinstance(session, ShareSession) and not session.is_elsewhere
+    # Another process got the acknowledgements of the epochs between.
+    assert fetch(sessions, 4, opener=opener) is session
+    assert fetch(sessions, 4, opener=opener) == INVALID_SHARE_SESSION_EPOCH

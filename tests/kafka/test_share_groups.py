@@ -21,7 +21,7 @@ LOCK_MS = 60_000
 """Longer than any test waits: no test passes because locks end."""
 PARTITIONS = 3
 
-Record = tuple[int, int]
+Record = tuple[int | None, int | None]
 
 
 def produce(bootstrap: str, topic: str, count: int) -> None:

@@ -23,6 +23,7 @@ from korvet.codes import (
     SHARE_SESSION_LIMIT_REACHED,
     SHARE_SESSION_NOT_FOUND,
 )
+from korvet.store.shares.types import ANY_CONNECTION
 
 FIRST_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
@@ -35,9 +36,14 @@ Name = tuple[str, str]
 
 
 class Opener:
-    """A connection, as it opens sessions."""
+    """A connection, as it opens sessions.
 
-    def __init__(self) -> None:
+    :param nonce: that of a connection at another front-end.
+    """
+
+    def __init__(self, nonce: str | None = None) -> None:
+        if nonce is not None:
+            self.nonce = nonce
         self.sessions: dict[Name, ShareSession] = {}
         """Its sessions; there is mostly one."""
 
@@ -61,6 +67,11 @@ class ShareSession:
         self._partitions = dict.fromkeys(partitions)
         self.due: set[TopicPartition] = set()
         """The partitions that the next answer names even without news. The first answer names all."""
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """True if it stands for a session that another process may have."""
+        return self.opener.nonce == ANY_CONNECTION
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -113,10 +124,13 @@ class ShareSessions:
     """The sessions of a namespace at one front-end.
 
     :param all_open: counts the sessions of all namespaces.
+    :param is_alone: false if another process may have sessions of the clients that this one serves: it has the same
+        address. Then a ShareAcknowledge goes without its session, and a session's epochs may have gaps.
     """
 
-    def __init__(self, all_open: OpenSessions | None = None) -> None:
+    def __init__(self, all_open: OpenSessions | None = None, *, is_alone: bool = True) -> None:
         self._all_open = all_open or OpenSessions()
+        self._is_alone = is_alone
         self._sessions: dict[Name, list[ShareSession]] = {}
 
     def fetch(
@@ -156,10 +170,17 @@ class ShareSessions:
     def acknowledge(
         self, opener: Opener, name: Name, epoch: int, partitions: Collection[TopicPartition]
     ) -> ShareSession | int:
-        """The session of a ShareAcknowledge, as `fetch`; it cannot be a session's first request."""
+        """The session of a ShareAcknowledge, as `fetch`; it cannot be a session's first request.
+
+        If another process may have it, a session of any connection stands for it (`ShareSession.is_elsewhere`).
+        """
         if epoch == FIRST_EPOCH:
             return INVALID_SHARE_SESSION_EPOCH
-        return self._of_epoch(opener, name, epoch, partitions)
+        session = self._of_epoch(opener, name, epoch, partitions)
+        if session == SHARE_SESSION_NOT_FOUND and not self._is_alone:
+            session = ShareSession(name, Opener(ANY_CONNECTION), ())
+            session.holds.update(partitions)
+        return session
 
     def _of_epoch(
         self, opener: Opener, name: Name, epoch: int, partitions: Collection[TopicPartition]
@@ -168,7 +189,8 @@ class ShareSessions:
         if session is None:
             return SHARE_SESSION_NOT_FOUND
         if epoch != FINAL_EPOCH:
-            if epoch != session.epoch:
+            has_gap = epoch > session.epoch and not self._is_alone
+            if epoch != session.epoch and not has_gap:
                 return INVALID_SHARE_SESSION_EPOCH
             session.epoch = _after(epoch)
         return session

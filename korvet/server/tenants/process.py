@@ -180,6 +180,8 @@ class Process:
         if self.tier is not None:
             self.tier.serve(namespace, catalog, partitions)
         groups = Groups(namespace, store, catalog, wakeups, self.outages, partitions)
+        listeners = self.settings.listeners
+        is_alone = self.settings.workers == 1 and all(one.advertised_host is None for one in listeners)
         return Frontend(
             namespace=namespace,
             store=store,
@@ -198,7 +200,7 @@ class Process:
             authorizer=self._authorizer(namespace, store, wakeups, audit, super_users),
             turns=self.turns,
             sweeps=self.sweeps,
-            share_sessions=ShareSessions(self.open_share_sessions),
+            share_sessions=ShareSessions(self.open_share_sessions, is_alone=is_alone),
         )
 
     def start_tiering(self, tasks: TaskGroup, frontend: Frontend) -> None:

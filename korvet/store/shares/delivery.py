@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import anyio
 
@@ -31,6 +31,7 @@ from korvet.store.shares.shares import Shares
 from korvet.store.shares.supplies import SharedSupply, Supplies
 from korvet.store.shares.supply import Waiter
 from korvet.store.shares.types import (
+    ANY_CONNECTION,
     Acknowledgement,
     AcknowledgeType,
     Acquired,
@@ -149,9 +150,11 @@ class Deliveries:
             self._has_releases = anyio.Event()
             while self._releases:
                 some = [self._releases.popleft() for _ in range(min(_RELEASES_AT_ONCE, len(self._releases)))]
-                await settled(
-                    self._shares.release(one.partition, one.group_id, one.acquirer, one.limits) for one in some
-                )
+                await settled(self._release(one) for one in some)
+
+    async def _release(self, one: _Release) -> None:
+        which: Literal["own", "any"] = "any" if one.acquirer.nonce == ANY_CONNECTION else "own"
+        await self._shares.release(one.partition, one.group_id, one.acquirer, one.limits, which)
 
     # ------------------------------------------------------------------ deliveries
 

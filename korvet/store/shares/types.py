@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 Mode = Literal["batches", "records"]
 """Whole batches, also beyond the number of records (Kafka's BATCH_OPTIMIZED), or exactly so many (RECORD_LIMIT)."""
@@ -33,6 +33,10 @@ class Acknowledgement(NamedTuple):
     first: int
     last: int
     type: int
+
+
+ANY_CONNECTION: Final = "*"
+"""The nonce for acknowledgements and releases of what a member acquired by any of its connections."""
 
 
 class Acquirer(NamedTuple):
