@@ -30,8 +30,8 @@ from korvet.wire import requests
 async def handle(ctx: Context, request: requests.ShareAcknowledgeRequest) -> Answer:
     """Acknowledge records. The final epoch also releases what the member holds, and ends its session."""
     epoch, parts, name = request.share_session_epoch, parts_of(request.topics), name_of(request)
-    if isinstance(name, str):
-        return refused(INVALID_REQUEST, name)
+    if name is None:
+        return refused(INVALID_REQUEST)
     session = ctx.frontend.share_sessions.acknowledge(ctx.share_opener, name, epoch, parts)
     if isinstance(session, int):
         return refused(session)

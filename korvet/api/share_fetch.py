@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence, Set
-from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -55,7 +54,6 @@ MOST_PARTITIONS: Final = 30_000
 _MOST_SESSIONS: Final = "group.share.max.share.sessions"
 _ISOLATION: Final = "share.isolation.level"
 _RECORD_LIMIT: Final = 1
-_ZERO: Final = timedelta()
 
 Deliveries = dict[TopicPartition, Delivery]
 """What a request gets, by partition."""
@@ -65,9 +63,8 @@ Deliveries = dict[TopicPartition, Delivery]
 async def handle(ctx: Context, request: requests.ShareFetchRequest) -> Answer:
     """Acknowledge records, then acquire some, perhaps after a wait."""
     epoch, parts, name = request.share_session_epoch, parts_of(request.topics), name_of(request)
-    problem = name if isinstance(name, str) else _renewal_problem(request)
-    if isinstance(name, str) or problem is not None:
-        return refused(INVALID_REQUEST, problem)
+    if name is None or (request.is_renew_ack and _wants_records(request)):
+        return refused(INVALID_REQUEST)
     session = ctx.frontend.share_sessions.fetch(
         ctx.share_opener,
         name,
@@ -129,18 +126,9 @@ def _released(parts: Mapping[TopicPartition, Sequence[Batch]]) -> Set[TopicParti
     return {named for named, batches in parts.items() if any(release in batch.acknowledge_types for batch in batches)}
 
 
-def _renewal_problem(request: requests.ShareFetchRequest) -> str | None:
-    """The message for INVALID_REQUEST if a request with renewals wants records: these could come after the locks."""
-    if not request.is_renew_ack:
-        return None
-    limits = (
-        ("maxBytes", request.max_bytes),
-        ("minBytes", request.min_bytes),
-        ("maxRecords", request.max_records),
-        ("maxWaitMs", request.max_wait),
-    )
-    wrong = [f"{name} must be set to 0, " for name, limit in limits if limit not in (0, _ZERO)]
-    return f"{''.join(wrong)}if isRenewAck is true." if wrong else None
+def _wants_records(request: requests.ShareFetchRequest) -> bool:
+    """True if a request wants records. One with renewals may not: records could come after the locks."""
+    return any((request.max_bytes, request.min_bytes, request.max_records, request.max_wait))
 
 
 def _changed(

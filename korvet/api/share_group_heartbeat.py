@@ -82,15 +82,15 @@ def _is_member_id(member_id: str) -> bool:
     return 0 < len(member_id) <= _MOST_MEMBER_ID
 
 
-def _problem(request: requests.ShareGroupHeartbeatRequest) -> tuple[ErrorCode, str] | None:
+def _problem(request: requests.ShareGroupHeartbeatRequest) -> tuple[ErrorCode, str | None] | None:
     """The problem with a request, in Kafka's order, or None."""
     names = request.subscribed_topic_names or ()
     why = None
     texts = (("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id))
     empty = [name for name, text in texts if text is not None and not text.strip(BLANK)]
     if not _is_member_id(request.member_id):
-        why = "Invalid member id in the request."
-    elif empty:
+        return ErrorCode.invalid_request, None
+    if empty:
         why = f"{empty[0]} can't be empty."
     elif request.member_epoch == _JOIN and not names:
         why = "SubscribedTopicNames must be set in first request."

@@ -348,9 +348,6 @@ def test_renewal_with_a_wish_for_records_is_refused(topic: Topic, member: Member
     member.fetch(part(topic.id))
     answer = member.fetch(part(topic.id, (0, 0, RENEW)), is_renew_ack=True)
     assert answer["error_code"] == "INVALID_REQUEST"
-    assert answer["error_message"] == (
-        "maxBytes must be set to 0, minBytes must be set to 0, maxRecords must be set to 0, if isRenewAck is true."
-    )
 
 
 @kafka("KafkaApisTest.testHandleShareAcknowledgeRequestBatchValidationError")
@@ -394,9 +391,7 @@ def test_member_without_a_valid_name_is_refused(join: Join, topic: Topic) -> Non
         member = join()
         member.id = id
         answer = member.fetch(part(topic.id))
-        assert (answer["error_code"], answer["error_message"]) == (
-            "INVALID_REQUEST", "Invalid member id in the request."
-        )  # fmt: skip
+        assert answer["error_code"] == "INVALID_REQUEST"
 
 
 @kafka("ShareFetchAcknowledgeRequestTest.testShareAcknowledgeRequestReleaseOnClose")

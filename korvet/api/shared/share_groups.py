@@ -119,13 +119,11 @@ def check(_ctx: Context, rights: Rights, request: OfMember) -> needs.Narrowed | 
     return needs.refusal(refused(GROUP_AUTHORIZATION_FAILED))
 
 
-def name_of(request: OfMember) -> Name | str:
-    """The ids of group and member in a request; or the message for INVALID_REQUEST if one is missing."""
-    if request.group_id is None:
-        return "Invalid group id in the request."
-    if request.member_id is None or not 0 < len(request.member_id) <= _LONGEST_MEMBER_ID:
-        return "Invalid member id in the request."
-    return request.group_id, request.member_id
+def name_of(request: OfMember) -> Name | None:
+    """The ids of group and member in a request; None, for INVALID_REQUEST, if one is missing."""
+    if request.group_id is None or not 0 < len(request.member_id or "") <= _LONGEST_MEMBER_ID:
+        return None
+    return request.group_id, request.member_id or ""
 
 
 def refused(code: int, message: str | None = None) -> Fields:
