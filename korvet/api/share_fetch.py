@@ -292,12 +292,14 @@ class _Fetching:
 
     async def _woken_in_time(self) -> bool:
         """Wait for the turn at one of the supplies; false at the end of the time."""
+        left_s = self._deadline - self._loop.time()
+        if left_s <= 0:
+            return False
         for at, (_, supply) in enumerate(self._supplies):
             if at not in self._waiters:
                 waiter = self._waiters[at] = Waiter(partial(self._note, at))
                 supply.wait(waiter)
-        left_s = self._deadline - self._loop.time()
-        if not self._woken and left_s > 0:
+        if not self._woken:
             self._wake = self._loop.create_future()
             timer = self._loop.call_later(left_s, self._rouse)
             try:

@@ -67,13 +67,13 @@ def delivered(
                 if span.is_aborted:
                     found.gaps.append(one._replace(first=at, last=last))
                 else:
-                    _add(found.acquired, one._replace(first=at, last=last), at == span.first, batch_size)
+                    add(found.acquired, one._replace(first=at, last=last), at == span.first, batch_size)
             at = last + 1
     return found
 
 
-def _add(acquired: list[AcquiredRange], one: AcquiredRange, begins_batch: bool, batch_size: int) -> None:
-    """Add a part of a batch, to the range before it if that is not long enough and in other respects equal."""
+def add(acquired: list[AcquiredRange], one: AcquiredRange, begins_batch: bool, batch_size: int) -> None:
+    """Add a range, to the one before it if that ends there, is not long enough and was delivered as often."""
     if acquired:
         before = acquired[-1]
         is_full = begins_batch and one.first - before.first >= batch_size

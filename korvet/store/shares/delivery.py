@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Final, Literal, NamedTuple
 
 import anyio
+import structlog
 
 from korvet.codes import NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE
 from korvet.errors import KorvetError, forget_frames
@@ -26,7 +27,7 @@ from korvet.store.log.memory.budget import SMALL_BYTES, Share
 from korvet.store.log.memory.room import PartitionRead, Want
 from korvet.store.log.state.partition import Partition
 from korvet.store.outcomes import settled
-from korvet.store.shares.delivered import Aborted, Delivered, delivered
+from korvet.store.shares.delivered import Aborted, Delivered, add, delivered
 from korvet.store.shares.shares import Shares
 from korvet.store.shares.supplies import SharedSupply, Supplies
 from korvet.store.shares.supply import Waiter
@@ -43,6 +44,8 @@ from korvet.store.shares.types import (
     Reset,
 )
 from korvet.wire.batch import Batch, headers_in
+
+log = structlog.get_logger()
 
 _NEAR: Final = 100
 """The offsets between two ranges that one read goes over."""
@@ -150,11 +153,17 @@ class Deliveries:
             self._has_releases = anyio.Event()
             while self._releases:
                 some = [self._releases.popleft() for _ in range(min(_RELEASES_AT_ONCE, len(self._releases)))]
-                await settled(self._release(one) for one in some)
+                await settled(map(self._release, some))
 
     async def _release(self, one: _Release) -> None:
+        """As `Shares.release`; what fails unforeseen ends no other task."""
         which: Literal["own", "any"] = "any" if one.acquirer.nonce == ANY_CONNECTION else "own"
-        await self._shares.release(one.partition, one.group_id, one.acquirer, one.limits, which)
+        try:
+            await self._shares.release(one.partition, one.group_id, one.acquirer, one.limits, which)
+        except KorvetError as error:
+            forget_frames(error)
+        except Exception:
+            log.exception("what a share group's member acquired could not be released", group=one.group_id)
 
     # ------------------------------------------------------------------ deliveries
 
@@ -272,6 +281,9 @@ class Deliveries:
             forget_frames(error)
             found.code = NOT_LEADER_OR_FOLLOWER
         found.acquired, found.has_gaps = split.acquired, bool(split.gaps)
+        if found.acquired:
+            # With an error a client would drop the records. The next request meets it again.
+            found.code = 0
         await self._return(partition, wanted, split)
         return found
 
@@ -319,7 +331,8 @@ def _take(found: Delivery, split: Delivered, read: PartitionRead, headers: Seque
     split.gaps += part.gaps
     split.unread = part.unread
     if part.acquired:
-        split.acquired += part.acquired
+        for one in part.acquired:
+            add(split.acquired, one, True, batch_size)
         found.records += read.records
         found.size_bytes += read.size_bytes
 
