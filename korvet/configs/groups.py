@@ -46,7 +46,7 @@ def _offset_reset(value: Value) -> str | None:
 
 
 _OFFSET_RESET = re.compile(
-    r"earliest|latest|by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+([.,]\d{0,9})?S)?)?", re.IGNORECASE
+    r"earliest|latest|by_duration:(?i:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+([.,]\d{0,9})?S)?)?)"
 )
 _LONGEST_BACKOFF_MS: Final = 86_400_000
 _AT_ONCE: Final = "It does nothing: a new target is made at once."

@@ -13,6 +13,8 @@ from typing import Any, Final
 from tests.oracle.batches import Batch
 from tests.oracle.script import Script, Step
 from tests.oracle.scripts import consumer_steps, transactions
+from tests.oracle.scripts.consumer_configs import config_reads
+from tests.oracle.scripts.consumer_configs import describe_config as described_configs
 from tests.oracle.scripts.consumer_steps import group_config
 from tests.oracle.scripts.membership import joined
 from tests.oracle.scripts.steps import NO_SUCH_ID, new_topic, produced
@@ -392,4 +394,32 @@ OFFSETS: Final = (
 )  # fmt: skip
 
 
-SCRIPTS: Final = (*HEARTBEAT, *OTHER_TYPES, *DELIVERY, *ACKNOWLEDGE, *SESSIONS, *OFFSETS)
+_CONFIGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "share.auto.offset.reset": ("earliest", "Latest", "by_duration:PT1H", "by_duration:1", "none", ""),
+    "share.isolation.level": ("read_committed", "READ_COMMITTED", "7"),
+    "share.session.timeout.ms": ("50000", "44999", "60001", "x"),
+    "share.heartbeat.interval.ms": ("6000", "4999", "15001"),
+    "share.record.lock.duration.ms": ("15000", "14999", "60001"),
+    "share.delivery.count.limit": ("2", "1", "10", "11"),
+    "share.partition.max.record.locks": ("100", "99", "4000", "4001"),
+    "share.renew.acknowledge.enable": ("false", "maybe"),
+    "share.assignment.interval.ms": ("0", "-1", "15000", "15001"),
+    "share.assignor.offload.enable": ("true", "maybe"),
+    "consumer.assignment.interval.ms": ("0", "-1", "15000", "15001"),
+    "consumer.assignor.offload.enable": ("true", "maybe"),
+    "streams.assignment.interval.ms": ("0", "-1", "15001"),
+    "no.such.config": ("1",),
+}
+
+CONFIGS: Final = (
+    _script(
+        "configs",
+        "share_group_heartbeat",
+        *(replace(group_config(name, value), errors=None) for name, values in _CONFIGS.items() for value in values),
+        config_reads("streams.assignment.interval.ms", "0"),
+        described_configs(*_CONFIGS),
+    ),
+)
+
+
+SCRIPTS: Final = (*CONFIGS, *HEARTBEAT, *OTHER_TYPES, *DELIVERY, *ACKNOWLEDGE, *SESSIONS, *OFFSETS)
