@@ -1,12 +1,16 @@
-"""ApiVersions (key 18), versions 0 to 4: the APIs that this front-end serves, built from the registry.
+"""ApiVersions (key 18), versions 0 to 5: the APIs that this front-end serves, built from the registry.
 
 - 1: throttle_time_ms   - 3: flexible, the client's software (KIP-511), features
 - 4: features whose lowest version is 0 (KIP-584's fix, KAFKA-17011)
+- 5: the cluster and the node that the client means (KIP-1242)
 
 The features are those of this version of korvet, the same at every front-end. Their epoch counts the versions of korvet
 that changed them. A software name that breaks Kafka's rule is INVALID_REQUEST.
 
-Source: ApiVersionsRequest, ApiVersionsResponse, SimpleApiVersionManager, KIP-35.
+A client that means another cluster gets REBOOTSTRAP_REQUIRED. Every front-end stands for every node of its cluster, so
+the node is not looked at. Before its login a client has no cluster yet, as in Kafka.
+
+Source: ApiVersionsRequest, ApiVersionsResponse, SimpleApiVersionManager, KafkaApis.handleApiVersionsRequest, KIP-35.
 """
 
 from __future__ import annotations
@@ -25,18 +29,21 @@ from korvet.wire import requests
 from korvet.wire.schema import API_VERSIONS_KEY
 from korvet.wire.writer import Fields
 
-HIGHEST = 4
-FEATURES: Final = {"group.version": (0, 1), "metadata.version": (7, 27), "transaction.version": (0, 2)}
+HIGHEST = 5
+FEATURES: Final = {
+    "group.version": (0, 1), "metadata.version": (7, 27), "share.version": (0, 1), "transaction.version": (0, 2)
+}  # fmt: skip
 """The lowest and the highest level that korvet supports; the highest one is finalized.
 
 Tools take Kafka's version from metadata.version: these are Kafka 4.1's levels (MetadataVersion.IBP_4_1_IV1).
 """
-FEATURES_EPOCH: Final = 3
+FEATURES_EPOCH: Final = 4
 _FEATURES_SINCE: Final = 3
 _SOFTWARE_SINCE: Final = 3
 _TELEMETRY: Final = (71, 72)
 """The answer lists these APIs only if pushed metrics have a receiver. They are served in any case."""
 _LEVEL_0_SINCE: Final = 4
+_NO_NODE: Final = -1
 _JAVA: Final = "apache-kafka-java"
 _RDKAFKA: Final = "rdkafka"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
@@ -44,15 +51,27 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 @api(API_VERSIONS_KEY, 0, HIGHEST, needs=needs.nothing)
 async def handle(ctx: Context, request: requests.ApiVersionsRequest) -> Answer:
-    if ctx.version >= _SOFTWARE_SINCE and not _names_its_software(request):
+    if (code := _refusal(ctx, request)) is not ErrorCode.none:
         if ctx.login is not None:
             ctx.login.asks_versions_again()
-        return {"error_code": ErrorCode.invalid_request, "api_keys": (), "throttle_time": 0}
+        return {"error_code": code, "api_keys": (), "throttle_time": 0}
     if ctx.version >= _SOFTWARE_SINCE:
         ctx.peer.software_name = request.client_software_name[:MOST_SOFTWARE_CHARACTERS]
         ctx.peer.software_version = request.client_software_version[:MOST_SOFTWARE_CHARACTERS]
         ctx.peer.dates_batches = _dates_batches(ctx.peer)
     return _shown(ctx.version, has_telemetry=ctx.frontend.telemetry.receiver is not None)
+
+
+def _refusal(ctx: Context, request: requests.ApiVersionsRequest) -> ErrorCode:
+    if ctx.version >= _SOFTWARE_SINCE and not _names_its_software(request):
+        return ErrorCode.invalid_request
+    if (request.cluster_id is None) != (request.node_id == _NO_NODE):
+        return ErrorCode.invalid_request
+    is_logged_in = ctx.login is None or ctx.login.principal is not None
+    cluster_id = ctx.frontend.catalog.cluster_id
+    if request.cluster_id is None or not is_logged_in or request.cluster_id == cluster_id or not cluster_id:
+        return ErrorCode.none
+    return ErrorCode.rebootstrap_required
 
 
 def _dates_batches(peer: Peer) -> bool:

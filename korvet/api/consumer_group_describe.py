@@ -7,7 +7,6 @@ Source: KafkaApis.handleConsumerGroupDescribe, ConsumerGroup.asDescribedGroup
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,14 +14,15 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
 from korvet.api.shared import needs
-from korvet.api.shared.admin import GROUP_OPERATIONS, NOT_REQUESTED
+from korvet.api.shared.admin import NOT_REQUESTED
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
+from korvet.api.shared.group_members import HIDDEN, assigned_topics, has_hidden_topics, operations
 from korvet.api.shared.loop_turns import with_few_repeats
-from korvet.assignors import Assignment
 from korvet.errors import KorvetError
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.groups.consumer_types import ConsumerMember
+from korvet.store.groups.replies import CONSUMER
 from korvet.store.groups.types import GroupDescription
 from korvet.wire import requests
 
@@ -51,13 +51,9 @@ async def handle(ctx: Context, request: requests.ConsumerGroupDescribeRequest) -
         code = failure_code(error, "consumer_group_describe")
         return {"groups": [_without_group(group_id, code, None) for group_id in request.group_ids]}
     groups = await ctx.gathered(with_few_repeats(request.group_ids), partial(_described, ctx))
-    return {"groups": [{"authorized_operations": _operations(ctx, request, group), **group} for group in groups]}
-
-
-def _operations(ctx: Context, request: requests.ConsumerGroupDescribeRequest, group: Mapping[str, Any]) -> int:
-    if not request.include_authorized_operations:
-        return NOT_REQUESTED
-    return needs.operations(ctx, needs.GROUP, group["group_id"], GROUP_OPERATIONS)
+    return {
+        "groups": [{"authorized_operations": operations(ctx, request, group["group_id"]), **group} for group in groups]
+    }
 
 
 async def _described(ctx: Context, group_id: str) -> dict[str, Any]:
@@ -67,25 +63,13 @@ async def _described(ctx: Context, group_id: str) -> dict[str, Any]:
         group = await ctx.frontend.groups.administration.describe(group_id)
     except KorvetError as error:
         return _without_group(group_id, failure_code(error, "consumer_group_describe"), None)
-    if group is None or group.consumer is None:
+    if group is None or group.type != CONSUMER:
         why = "not found" if group is None else "is not a consumer group"
         return _without_group(group_id, ErrorCode.group_id_not_found, f"Group {group_id} {why}.")
     fields = _fields(ctx, group)
-    if ctx.rights is not None and await needs.unseen(ctx, needs.TOPIC, _topic_names(fields["members"])):
-        # A group is shown whole or not at all, as in Kafka.
-        why = "The group has described topic(s) that the client is not authorized to describe."
-        return _without_group(group_id, ErrorCode.topic_authorization_failed, why)
+    if await has_hidden_topics(ctx, fields["members"], "assignment", "target_assignment"):
+        return _without_group(group_id, ErrorCode.topic_authorization_failed, HIDDEN)
     return {"group_id": group_id, **fields}
-
-
-def _topic_names(members: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The topics that members own, or will own."""
-    return {
-        topic["topic_name"]
-        for member in members
-        for assignment in (member["assignment"], member["target_assignment"])
-        for topic in assignment["topic_partitions"]
-    }
 
 
 def _without_group(group_id: str, code: int, message: str | None) -> dict[str, Any]:
@@ -125,19 +109,7 @@ def _member(catalog: Catalog, member: ConsumerMember) -> dict[str, Any]:
         "client_host": member.client_host,
         "subscribed_topic_names": sorted(member.names),
         "subscribed_topic_regex": member.regex,
-        "assignment": _assignment(catalog, member.owned),
-        "target_assignment": _assignment(catalog, member.target),
+        "assignment": assigned_topics(catalog, member.owned),
+        "target_assignment": assigned_topics(catalog, member.target),
         "member_type": 0 if member.is_classic else 1,
-    }
-
-
-def _assignment(catalog: Catalog, assignment: Assignment) -> dict[str, Any]:
-    """The assignment without deleted topics, as in Kafka."""
-    named = [(catalog.topic_by_id(id), id, partitions) for id, partitions in assignment.items()]
-    return {
-        "topic_partitions": [
-            {"topic_id": id, "topic_name": topic.name, "partitions": partitions}
-            for topic, id, partitions in named
-            if topic is not None
-        ]
     }

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
@@ -22,6 +22,7 @@ from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code, milliseconds
+from korvet.api.shared.group_members import BLANK, MOST_SUBSCRIBED_BYTES, alive, assigned_ids, is_too_long
 from korvet.assignors import Assignment
 from korvet.errors import KorvetError
 from korvet.security.acl import WILDCARD, ResourceType
@@ -30,15 +31,10 @@ from korvet.store.groups.consumer_types import HeartbeatRequest
 from korvet.store.groups.subscriptions import regex_problem
 from korvet.store.topics import MAX_NAME_LENGTH
 from korvet.wire import requests
-from korvet.wire.writer import Fields
 
-MOST_SUBSCRIBED_BYTES: Final = 1 << 20
-"""The topic names and the regular expression of a member; Kafka has a mebibyte for its record (max.message.bytes)."""
 _OWN_MEMBER_ID_SINCE: Final = 1
 _JOIN, _LEAVE, _LEAVE_FOR_A_WHILE = 0, -1, -2
 _UNCHANGED: Final = timedelta(milliseconds=-1)
-_BLANK: Final = "".join(map(chr, range(33)))
-"""The characters that Java's String.trim removes."""
 
 Problem = tuple[ErrorCode, str]
 
@@ -46,12 +42,7 @@ Problem = tuple[ErrorCode, str]
 def _beaten(ctx: Context, request: requests.ConsumerGroupHeartbeatRequest) -> Answer:
     """The answer to a heartbeat without news."""
     interval_ms = ctx.frontend.groups.consumers.heartbeat_interval_ms(request.group_id)
-    return _alive(request.member_id, request.member_epoch, interval_ms)
-
-
-def _alive(member_id: str, member_epoch: int, interval_ms: int) -> Fields:
-    """An answer without an error and without an assignment."""
-    return {"member_id": member_id, "member_epoch": member_epoch, "heartbeat_interval": interval_ms, "error_code": 0}
+    return alive(request.member_id, request.member_epoch, interval_ms)
 
 
 def _check(
@@ -102,11 +93,11 @@ async def handle(ctx: Context, request: requests.ConsumerGroupHeartbeatRequest) 
         return _refused(answer.code, answer.message)
     interval_ms = consumers.heartbeat_interval_ms(group_id) if request.member_epoch >= _JOIN else 0
     if answer.assignment is None:
-        return _alive(answer.member_id, answer.member_epoch, interval_ms)
+        return alive(answer.member_id, answer.member_epoch, interval_ms)
     await _note(ctx, group_id, answer.assignment)
     return {
-        **_alive(answer.member_id, answer.member_epoch, interval_ms),
-        "assignment": _assignment(answer.assignment),
+        **alive(answer.member_id, answer.member_epoch, interval_ms),
+        "assignment": assigned_ids(answer.assignment),
     }
 
 
@@ -129,11 +120,6 @@ def _says_nothing(request: requests.ConsumerGroupHeartbeatRequest) -> bool:
 
 def _refused(code: int, message: str | None) -> Answer:
     return {"error_code": code, "error_message": message, "member_epoch": 0, "heartbeat_interval": 0}
-
-
-def _assignment(assignment: Assignment) -> dict[str, Any]:
-    topics = assignment.items()
-    return {"topic_partitions": [{"topic_id": topic, "partitions": partitions} for topic, partitions in topics]}
 
 
 def _request(ctx: Context, request: requests.ConsumerGroupHeartbeatRequest) -> HeartbeatRequest:
@@ -182,7 +168,7 @@ def _problem(
     if why is not None:
         return ErrorCode.invalid_request, why
     regex, names = request.subscribed_topic_regex, request.subscribed_topic_names or ()
-    if any(len(name) > MAX_NAME_LENGTH for name in names):
+    if is_too_long(names):
         return ErrorCode.invalid_request, f"SubscribedTopicNames: a topic's name has at most {MAX_NAME_LENGTH} letters."
     if sum(map(len, names)) + len((regex or "").encode()) > MOST_SUBSCRIBED_BYTES:
         return ErrorCode.unknown_server_error, f"A member's subscription has at most {MOST_SUBSCRIBED_BYTES} bytes."
@@ -203,9 +189,7 @@ def _empty(request: requests.ConsumerGroupHeartbeatRequest, version: int) -> str
         ("InstanceId", request.instance_id),
         ("RackId", request.rack_id),
     )
-    return next(
-        (f"{name} can't be empty." for name, text in texts if text is not None and not text.strip(_BLANK)), None
-    )
+    return next((f"{name} can't be empty." for name, text in texts if text is not None and not text.strip(BLANK)), None)
 
 
 def _out_of_place(request: requests.ConsumerGroupHeartbeatRequest) -> str | None:

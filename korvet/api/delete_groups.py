@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42), versions 0 to 2; 2 is flexible.
+"""DeleteGroups (key 42), versions 0 to 3; 2 is flexible, and 3 has messages, which only streams groups need.
 
 Source: KafkaApis.handleDeleteGroupsRequest, GroupCoordinatorShard.deleteGroups
 """
@@ -18,7 +18,7 @@ from korvet.wire import requests
 @api(
     42,
     0,
-    2,
+    3,
     needs=needs.items(
         needs.GROUP,
         needs.DELETE,

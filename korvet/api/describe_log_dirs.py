@@ -1,6 +1,7 @@
-"""DescribeLogDirs (key 35), versions 1 to 4: the bytes that each partition takes, and Redis's total and usable bytes.
+"""DescribeLogDirs (key 35), versions 1 to 5: the bytes that each partition takes, and Redis's total and usable bytes.
 
 - 2: flexible   - 3: an error of the whole answer   - 4: total and usable bytes (KIP-827)
+- 5: cordoned directories (KIP-1066), of which korvet has none
 
 A node has one log directory, which stands for Redis. Each partition lies in the directory of the node that leads it by
 the hints. So a client that queries all nodes gets each partition once. A partition's bytes are its batches' in Redis,
@@ -33,7 +34,7 @@ _NO_LAG: Final = 0
 @api(
     35,
     1,
-    4,
+    5,
     needs=needs.cluster(needs.DESCRIBE, refused=needs.failed(needs.CLUSTER, results=())),
 )
 async def handle(ctx: Context, request: requests.DescribeLogDirsRequest) -> Fields:

@@ -1,13 +1,14 @@
-"""ListOffsets (key 2), versions 1 to 10.
+"""ListOffsets (key 2), versions 1 to 11.
 
 - 1: one offset for each partition   - 2: isolation level   - 4: leader epochs   - 6: flexible
 - 7: -3, the record with the largest timestamp   - 8: -4, the earliest local offset
-- 9: -5, the latest tiered offset   - 10: timeout
+- 9: -5, the latest tiered offset   - 10: timeout   - 11: -6, the earliest offset that is not in the tier yet
 
 The earliest local offset is the first one in Redis, and the latest tiered offset the last one in segments, -1 if there
-are none. The record with the largest timestamp is the one in Redis, as in Kafka's local log. The latest and earliest
-offsets of all partitions cost one pipelined read. An offset by time is exact to the record: one batch is
-opened for it. A reader of committed records gets the last stable offset as the latest, and no record at or above it.
+are none. The earliest offset that is not in the tier yet follows it, and is -1 without `remote.storage.enable`. The
+record with the largest timestamp is the one in Redis, as in Kafka's local log. The latest and earliest offsets of all
+partitions cost one pipelined read. An offset by time is exact to the record: one batch is opened for it. A reader of
+committed records gets the last stable offset as the latest, and no record at or above it.
 
 Source: KafkaApis.handleListOffsetRequest, ReplicaManager.fetchOffset, UnifiedLog.fetchOffsetByTimestamp
 """
@@ -25,6 +26,7 @@ from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import read_failure_code
 from korvet.api.shared.topic_lookup import indexed, known_topics
 from korvet.codes import INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION
+from korvet.configs.types import is_tiered
 from korvet.errors import KorvetError
 from korvet.store.log.log import Log
 from korvet.store.log.partitions.source import Timed
@@ -37,8 +39,10 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
+EARLIEST_PENDING: Final = -6
 _SINCE: Final[Mapping[int, int]] = {
     LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9,
+    EARLIEST_PENDING: 11,
 }  # fmt: skip
 _READ_COMMITTED: Final = 1
 
@@ -50,7 +54,7 @@ def _refused(topic: requests.ListOffsetsTopic) -> Entry:
     return {"name": topic.name, "partitions": entries}
 
 
-@api(2, 1, 10, needs=needs.topics(needs.DESCRIBE, _refused))
+@api(2, 1, 11, needs=needs.topics(needs.DESCRIBE, _refused))
 async def handle(ctx: Context, request: requests.ListOffsetsRequest) -> Answer:
     """Answer each partition; one that is named twice is INVALID_REQUEST, answered once."""
     topics = await known_topics(ctx, indexed(request.topics))
@@ -127,7 +131,7 @@ async def _answer(
         return {"error_code": UNKNOWN_TOPIC_OR_PARTITION}
     if (code := check_leader_epoch(part.current_leader_epoch, meta.epoch)) != 0:
         return {"error_code": code}
-    found = _without_reading(part.timestamp, meta, is_committed)
+    found = _without_reading(partition, part.timestamp, meta, is_committed)
     if found is None:
         found = await log.offset_for_time(partition, part.timestamp, meta)
         if is_committed and found is not None and found.offset >= meta.stable:
@@ -135,12 +139,15 @@ async def _answer(
     return {"error_code": UNKNOWN_TOPIC_OR_PARTITION} if found is None else found._asdict()
 
 
-def _without_reading(timestamp: int, meta: Meta, is_committed: bool) -> Timed | None:
+def _without_reading(partition: Partition, timestamp: int, meta: Meta, is_committed: bool) -> Timed | None:
     if timestamp == LATEST:
         return Timed(meta.stable if is_committed else meta.end, -1, meta.epoch)
-    offset = {EARLIEST: meta.start, EARLIEST_LOCAL: meta.local_start, LATEST_TIERED: max(-1, meta.tier_end - 1)}.get(
-        timestamp
-    )
+    offset = {
+        EARLIEST: meta.start,
+        EARLIEST_LOCAL: meta.local_start,
+        LATEST_TIERED: max(-1, meta.tier_end - 1),
+        EARLIEST_PENDING: max(meta.start, meta.tier_end) if is_tiered(partition.topic.configs) else -1,
+    }.get(timestamp)
     if offset is None:
         return None
     return Timed(offset, -1, epoch_of_offset(parse_epochs(meta.epochs), offset)) if offset >= 0 else NOTHING

@@ -1,7 +1,8 @@
-"""OffsetFetch (key 9), versions 1 to 9.
+"""OffsetFetch (key 9), versions 1 to 10.
 
 - 2: every topic (null), an error for all   - 5: leader epochs   - 6: flexible   - 7: require_stable   - 8: several
 groups   - 9: member id and epoch, which a member of a group of the consumer protocol must have (KIP-848)
+- 10: topics by their ids
 
 A partition without a committed offset is -1 without an error. So is one whose group or topic does not exist, and one
 whose offset belongs to a former topic of the same name. With require_stable, a partition whose offset an open
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -24,15 +26,18 @@ from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.codes import COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
+from korvet.api.shared.topic_lookup import known_topics
+from korvet.codes import COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_TOPIC_ID
 from korvet.errors import KorvetError
 from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.topic import Topic
 from korvet.store.groups.consumer import ConsumerGroups
 from korvet.store.groups.types import Offset, TopicPartition
 from korvet.store.topics import MAX_NAME_LENGTH
 from korvet.wire import requests
 
 _BATCHED_SINCE: Final = 8
+_BY_ID_SINCE: Final = 10
 _Topics = Sequence[tuple[str, Sequence[int]]]
 """The names of topics, each with the indexes of its partitions."""
 
@@ -56,20 +61,44 @@ _UNSTABLE_OFFSET_COMMIT: Final = ErrorCode.unstable_offset_commit
 _NOTHING: Final = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
 
 
-@api(9, 1, 9, needs=needs.by_handler)
+@api(9, 1, 10, needs=needs.by_handler)
 async def handle(ctx: Context, request: requests.OffsetFetchRequest) -> Answer:
     """The committed offsets of one group, or of several."""
     if ctx.version >= _BATCHED_SINCE:
         # All topics of a group are answered once, however often the request names the group.
         groups = list({one.group_id if one.topics is None else one: one for one in request.groups}.values())
-        requested = [_Requested(one.group_id, _named(one.topics), one.member_id, one.member_epoch) for one in groups]
-        answers = await ctx.gathered(requested, lambda one: _answer(ctx, one, request.require_stable))
+        answer_one = _answer_by_id if ctx.version >= _BY_ID_SINCE else _answer_by_name
+        answers = await ctx.gathered(groups, lambda one: answer_one(ctx, one, request.require_stable))
         return {"groups": [{"group_id": one.group_id, **answer} for one, answer in zip(groups, answers, strict=True)]}
     topics = _named(request.topics)
     answer = await _answer(ctx, _Requested(request.group_id, topics), request.require_stable)
     if (code := answer["error_code"]) != 0:
         answer["topics"] = _refused(topics or (), code)
     return answer
+
+
+async def _answer_by_name(ctx: Context, group: requests.OffsetFetchRequestGroup, is_stable: bool) -> dict[str, Any]:
+    requested = _Requested(group.group_id, _named(group.topics), group.member_id, group.member_epoch)
+    return await _answer(ctx, requested, is_stable)
+
+
+async def _answer_by_id(ctx: Context, group: requests.OffsetFetchRequestGroup, is_stable: bool) -> dict[str, Any]:
+    wanted = [(topic.topic_id or UUID(int=0), topic.partition_indexes) for topic in group.topics or ()]
+    known = await known_topics(ctx, wanted)
+    named, unknown = list[tuple[str, Sequence[int]]](), list[dict[str, Any]]()
+    for id, indexes in wanted:
+        topic = known.get(id, UNKNOWN_TOPIC_ID)
+        if isinstance(topic, Topic):
+            named.append((topic.name, indexes))
+        elif topic == UNKNOWN_TOPIC_ID:
+            unknown.append({"topic_id": id, "partitions": [_unread(index, topic) for index in indexes]})
+        else:
+            return {"error_code": COORDINATOR_NOT_AVAILABLE, "topics": []}
+    requested = _Requested(group.group_id, None if group.topics is None else named, group.member_id, group.member_epoch)
+    answer = await _answer(ctx, requested, is_stable)
+    found = [(ctx.frontend.catalog.topic(topic["name"]), topic) for topic in answer["topics"]]
+    shown = [{**entry, "topic_id": topic.id} for topic, entry in found if topic is not None]
+    return {**answer, "topics": [*shown, *(unknown if answer["error_code"] == 0 else ())]}
 
 
 async def _answer(ctx: Context, requested: _Requested, is_stable: bool) -> dict[str, Any]:

@@ -1,18 +1,21 @@
-"""WriteTxnMarkers (key 27), version 1: end a producer's open transaction in partitions, whatever its coordinator says.
+"""WriteTxnMarkers (key 27), versions 1 and 2: end a producer's open transaction in partitions.
 
 Kafka's brokers send it to each other, and administrators send it to end a transaction that hangs
 (Admin.abortTransaction, KIP-664). It needs ALTER or CLUSTER_ACTION on the cluster. Korvet's own markers need
 no request.
 
-The marker ends the transaction that is open in the partition now. The partition refuses later batches of it, and the
-coordinator's own marker then has no effect. Without an open transaction no marker is written.
+- 2: the transaction's version. From its version 2 on a marker has the epoch after the transaction's (KIP-1228).
 
-Source: KafkaApis.handleWriteTxnMarkersRequest, ProducerAppendInfo.appendEndTxnMarker
+Whatever the coordinator says, the marker ends the transaction that is open in the partition now. The partition refuses
+later batches of it, and the coordinator's own marker then has no effect. Without an open transaction no marker is
+written.
+
+Source: KafkaApis.handleWriteTxnMarkersRequest, ProducerAppendInfo.appendEndTxnMarker, checkProducerEpoch
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from korvet.api import Answer, api
 from korvet.api.shared import needs
@@ -25,6 +28,9 @@ from korvet.store.catalog.topic import Topic
 from korvet.store.contract import GONE
 from korvet.store.log.appending.markers import Ending
 from korvet.wire import requests
+
+_BUMPS_SINCE: Final = 2
+_LAST_EPOCH: Final = 2**15 - 1
 
 
 def _all_refused(_ctx: Context, request: requests.WriteTxnMarkersRequest) -> dict[str, Any]:
@@ -46,7 +52,7 @@ def _all_refused(_ctx: Context, request: requests.WriteTxnMarkersRequest) -> dic
     }
 
 
-@api(27, 1, 1, needs=needs.cluster(needs.ALTER, needs.CLUSTER_ACTION, refused=_all_refused))
+@api(27, 1, 2, needs=needs.cluster(needs.ALTER, needs.CLUSTER_ACTION, refused=_all_refused))
 async def handle(ctx: Context, request: requests.WriteTxnMarkersRequest) -> Answer:
     """A code for each partition of each marker."""
     return {"markers": [await _written(ctx, marker) async for marker in ctx.paced(request.markers)]}
@@ -95,6 +101,9 @@ async def _end(ctx: Context, topic: Topic, index: int, marker: requests.Writable
         return INVALID_PRODUCER_EPOCH
     if found.ordinal < 0:
         return 0
+    is_bumped = marker.producer_epoch > found.epoch or marker.producer_epoch == _LAST_EPOCH
+    if marker.transaction_version >= _BUMPS_SINCE and not is_bumped:
+        return INVALID_PRODUCER_EPOCH
     # The ordinal identifies the transaction: if it has ended since, the marker does not affect the next one.
     ending = Ending(found.ordinal, marker.producer_id, marker.producer_epoch, marker.transaction_result)
     return await log.mark(partition, ending)

@@ -14,6 +14,7 @@ import click
 
 from korvet import __version__
 from korvet.cli.acls import acls
+from korvet.cli.apply import apply
 from korvet.cli.completion import completion
 from korvet.cli.config import config
 from korvet.cli.console import console
@@ -44,16 +45,16 @@ def korvet() -> None:
     """A Kafka-protocol broker whose state lives in Redis.
 
     'korvet serve' starts a broker. 'topics' and 'groups' talk to a running one, as any Kafka client does; so do
-    'users', 'acls' and 'quotas', which also reach Redis. 'tenants', 'functions' and 'doctor' talk to Redis. 'tier'
-    reads a bucket, and 'pipeline' moves topics to a lake and back.
+    'users', 'acls' and 'quotas', which also reach Redis. 'tenants', 'functions', 'apply' and 'doctor' talk to Redis.
+    'tier' reads a bucket, and 'pipeline' moves topics to a lake and back.
     """
     for sentence in unknown_variables(korvet):
         say_note(f"korvet: {sentence}")
 
 
 for command in (
-    serve, topics, groups, users, acls, quotas, tenants, tier, functions, doctor, repair, console, pipeline, config,
-    completion,
+    serve, topics, groups, users, acls, quotas, tenants, tier, functions, apply, doctor, repair, console, pipeline,
+    config, completion,
 ):  # fmt: skip
     korvet.add_command(command)
 

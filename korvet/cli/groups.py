@@ -28,8 +28,8 @@ def groups() -> None:
     "--type",
     "types",
     multiple=True,
-    type=click.Choice(["classic", "consumer"]),
-    help="Only groups of this protocol. May be given again.",
+    type=click.Choice(["classic", "consumer", "share"]),
+    help="Only groups of this type. May be given again.",
 )
 @as_json
 @cluster_options
@@ -125,22 +125,23 @@ def _described_member(member: Member) -> dict[str, Any]:
 
 
 def _described_partitions(client: Client, group: Group) -> list[dict[str, Any]]:
-    from korvet.cli.kafka.offsets import LATEST, committed_offsets, log_offsets
+    from korvet.cli.kafka.groups import SHARE_TYPE
+    from korvet.cli.kafka.offsets import standings
 
-    offsets = committed_offsets(client, group.group)
-    owners = {partition: member for member in group.members for partition in member.assignment}
-    topic_partitions = sorted({*offsets, *owners})
-    ends = log_offsets(client, topic_partitions, LATEST)
+    is_share = group.type == SHARE_TYPE
+    assigned = {partition: member for member in group.members for partition in member.assignment}
+    # The members of a share group share partitions.
+    owners = {} if is_share else assigned
     partitions = []
-    for partition in topic_partitions:
-        member, offset, end = owners.get(partition), offsets.get(partition), ends.get(partition)
+    for partition, standing in standings(client, group.group, assigned, is_share=is_share).items():
+        member = owners.get(partition)
         partitions.append(
             {
                 "topic": partition.topic,
                 "partition": partition.partition,
-                "current_offset": offset,
-                "end_offset": end,
-                "lag": None if offset is None or end is None else max(end - offset, 0),
+                "current_offset": standing.offset,
+                "end_offset": standing.end,
+                "lag": standing.lag,
                 "member_id": member.id if member else None,
                 "host": member.host if member else None,
                 "client_id": member.client_id if member else None,

@@ -81,6 +81,16 @@ THROTTLES: Final = (
 """Configs that `kafka-reassign-partitions` sets. Like Kafka, korvet shows them only once they are set."""
 
 
+def _of_shares(name: str, default: int, check: Check, least: int, most: int, documentation: str) -> tuple[Config, ...]:
+    """A config of share groups with the least and the greatest value that a group may set."""
+    low, high = (f"group.share.{end}.{name}" for end in ("min", "max"))
+    return (
+        _at_start(f"group.share.{name}", _INT, default, check, documentation),
+        _at_start(high, _INT, most, check, f"The greatest group.share.{name} that a group may set."),
+        _at_start(low, _INT, least, check, f"The least group.share.{name} that a group may set."),
+    )
+
+
 def _assignors(value: Value) -> str | None:
     """The problem with a list of assignors (empty, or an unknown name), or None."""
     return one_of("uniform", "range")(value) if value else "List must not be empty"
@@ -235,6 +245,45 @@ BROKER_CONFIGS: Final = table(
         _at_start(
             "group.max.session.timeout.ms", _INT, 1_800_000, at_least(1), "The longest session timeout of a member."
         ),
+        Config(
+            name="group.share.assignors",
+            kind=_LIST,
+            default="simple",
+            check=one_of("simple"),
+            documentation="The assignor of share groups.",
+            read_only=True,
+        ),
+        *_of_shares(
+            "delivery.count.limit", 5, between(2, 25), 2, 10, "How often a record is delivered to a share group."
+        ),
+        *_of_shares(
+            "heartbeat.interval.ms", 5_000, at_least(1), 5_000, 15_000, "Time between two heartbeats of a member."
+        ),
+        _at_start(
+            "group.share.max.share.sessions",
+            _INT,
+            2_000,
+            at_least(1),
+            "The most share sessions of a front-end process.",
+        ),
+        _at_start("group.share.max.size", _INT, 200, between(1, 1_000), "The most members of a share group."),
+        *_of_shares(
+            "partition.max.record.locks",
+            2_000,
+            between(100, 10_000),
+            100,
+            4_000,
+            "The most offsets of a share partition in flight.",
+        ),
+        *_of_shares(
+            "record.lock.duration.ms",
+            30_000,
+            between(1_000, 3_600_000),
+            15_000,
+            60_000,
+            "How long a member may keep a record.",
+        ),
+        *_of_shares("session.timeout.ms", 45_000, at_least(1), 45_000, 60_000, "Silence after which a member expires."),
         _at_start("group.max.size", _INT, MOST_MEMBERS, at_least(1), "The most members of a classic group."),
         _at_start(
             "group.min.session.timeout.ms", _INT, 6_000, at_least(1), "The shortest session timeout of a member."

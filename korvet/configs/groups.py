@@ -1,7 +1,7 @@
 """The configs of groups, by their Kafka names.
 
-Kafka 4.1's GroupConfig has them for consumer groups; their defaults are the broker's configs. korvet adds facts about a
-group, which Kafka's clients read as configs.
+Kafka's GroupConfig has them for consumer groups and share groups; their defaults are the broker's configs. korvet adds
+facts about a group, which Kafka's clients read as configs.
 """
 
 from __future__ import annotations
@@ -12,21 +12,30 @@ from typing import Final
 from korvet.configs.types import Check, Config, Kind, Value, at_least, between, one_of, table
 
 
-def _of_group(name: str, default: int, documentation: str) -> Config:
+def _of_group(name: str, default: int, documentation: str, least: int = 1) -> Config:
     return Config(
         name=name,
         kind=Kind.INT,
         default=str(default),
         synonym=f"group.{name}",
         documentation=documentation,
-        check=at_least(1),
+        check=at_least(least),
     )
 
 
-def _kept(name: str, default: int | str, check: Check, documentation: str) -> Config:
-    """A config of a group type that korvet does not serve."""
-    kind = Kind.INT if isinstance(default, int) else Kind.STRING
-    return Config(name=name, kind=kind, default=str(default), documentation=documentation, check=check)
+def _retry(name: str, default: int, documentation: str) -> Config:
+    return Config(
+        name=f"korvet.share.retry.{name}",
+        kind=Kind.INT,
+        default=str(default),
+        documentation=documentation,
+        check=between(0, _LONGEST_BACKOFF_MS),
+    )
+
+
+def _kept(name: str, kind: Kind, default: str, documentation: str, check: Check | None = None) -> Config:
+    """A config that is kept and shown, and does nothing."""
+    return Config(name=name, kind=kind, default=default, documentation=documentation, check=check)
 
 
 def _offset_reset(value: Value) -> str | None:
@@ -37,33 +46,60 @@ def _offset_reset(value: Value) -> str | None:
 
 
 _OFFSET_RESET = re.compile(
-    r"earliest|latest|by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+([.,]\d{0,9})?S)?)?", re.IGNORECASE
+    r"earliest|latest|by_duration:(?i:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+([.,]\d{0,9})?S)?)?)"
 )
-_OF_SHARE: Final = "korvet has no share groups yet"
-_OF_STREAMS: Final = "korvet has no streams groups"
+_LONGEST_BACKOFF_MS: Final = 86_400_000
+_AT_ONCE: Final = "It does nothing: a new target is made at once."
+_IN_THREAD: Final = "It does nothing: a thread computes the targets of large groups."
+_OF_STREAMS: Final = "It does nothing: korvet has no streams groups."
+_INTERVAL: Final = Kind.INT, "1000", _AT_ONCE, between(0, 15_000)
+_OFFLOAD: Final = Kind.BOOLEAN, "true", _IN_THREAD
 
 GROUP_CONFIGS: Final = table(
     [
+        _kept("consumer.assignment.interval.ms", *_INTERVAL),
+        _kept("consumer.assignor.offload.enable", *_OFFLOAD),
         _of_group("consumer.heartbeat.interval.ms", 5_000, "Time between two heartbeats of a member."),
         _of_group("consumer.session.timeout.ms", 45_000, "Silence after which a member expires."),
-        _kept("share.auto.offset.reset", "latest", _offset_reset, f"Where a share group begins; {_OF_SHARE}."),
-        _kept("share.heartbeat.interval.ms", 5_000, between(5_000, 15_000), f"As the consumer's; {_OF_SHARE}."),
-        _kept(
-            "share.isolation.level",
-            "read_uncommitted",
-            one_of("read_committed", "read_uncommitted"),
-            f"Whether a share group reads open transactions; {_OF_SHARE}.",
+        _kept("share.assignment.interval.ms", *_INTERVAL),
+        _kept("share.assignor.offload.enable", *_OFFLOAD),
+        Config(
+            name="share.auto.offset.reset",
+            kind=Kind.STRING,
+            default="latest",
+            documentation="Where a share group begins in a partition: earliest, latest, or by_duration:PnDTnHnMn.nS.",
+            check=_offset_reset,
         ),
-        _kept(
-            "share.record.lock.duration.ms",
-            30_000,
-            between(15_000, 60_000),
-            f"How long a member may keep a record; {_OF_SHARE}.",
+        _of_group("share.delivery.count.limit", 5, "How often a record is delivered.", 2),
+        _of_group("share.heartbeat.interval.ms", 5_000, "Time between two heartbeats of a member of a share group."),
+        Config(
+            name="share.isolation.level",
+            kind=Kind.STRING,
+            default="read_uncommitted",
+            documentation="Whether a share group gets records of transactions before they are committed.",
+            check=one_of("read_committed", "read_uncommitted"),
         ),
-        _kept("share.session.timeout.ms", 45_000, between(45_000, 60_000), f"As the consumer's; {_OF_SHARE}."),
-        _kept("streams.heartbeat.interval.ms", 5_000, between(5_000, 15_000), f"As the consumer's; {_OF_STREAMS}."),
-        _kept("streams.num.standby.replicas", 0, between(0, 2), f"Copies of a task's state; {_OF_STREAMS}."),
-        _kept("streams.session.timeout.ms", 45_000, between(45_000, 60_000), f"As the consumer's; {_OF_STREAMS}."),
+        _of_group("share.partition.max.record.locks", 2_000, "The most offsets of a partition in flight.", 100),
+        _of_group("share.record.lock.duration.ms", 30_000, "How long a member may keep a record.", 1_000),
+        Config(
+            name="share.renew.acknowledge.enable",
+            kind=Kind.BOOLEAN,
+            default="true",
+            documentation="Whether a member may keep a record for longer.",
+        ),
+        _of_group("share.session.timeout.ms", 45_000, "Silence after which a member of a share group expires."),
+        _retry("backoff.ms", 0, "Time between a record's first delivery and the next one, twice as long each time."),
+        _retry("backoff.max.ms", 60_000, "The longest time between two deliveries of a record."),
+        _kept("streams.acceptable.recovery.lag", Kind.LONG, "10000", _OF_STREAMS, at_least(0)),
+        _kept("streams.assignment.interval.ms", Kind.INT, "1000", _OF_STREAMS, between(0, 15_000)),
+        _kept("streams.assignor.offload.enable", Kind.BOOLEAN, "true", _OF_STREAMS),
+        _kept("streams.heartbeat.interval.ms", Kind.INT, "5000", _OF_STREAMS, between(5_000, 15_000)),
+        _kept("streams.initial.rebalance.delay.ms", Kind.INT, "3000", _OF_STREAMS, at_least(0)),
+        _kept("streams.num.standby.replicas", Kind.INT, "0", _OF_STREAMS, between(0, 2)),
+        _kept("streams.num.warmup.replicas", Kind.INT, "2", _OF_STREAMS, at_least(0)),
+        _kept("streams.rack.aware.assignment.tags", Kind.LIST, "", _OF_STREAMS),
+        _kept("streams.session.timeout.ms", Kind.INT, "45000", _OF_STREAMS, between(45_000, 60_000)),
+        _kept("streams.task.offset.interval.ms", Kind.INT, "60000", _OF_STREAMS, at_least(15_000)),
     ]
 )
 """The configs of a group. A synonym is the broker's default; configs without one are kept and shown, and do nothing."""

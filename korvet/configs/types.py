@@ -378,33 +378,52 @@ def group_problem(
         why = problem(known[name], value or "")
         if why is not None:
             return why
-    values = {name: int(configs.get(name) or known[name].default or "0") for name in _GROUP_ORDER}
-    for name in _GROUP_ORDER:
+    values = {name: int(configs.get(name) or known[name].default or "0") for name in _BOUNDED}
+    for name in _BOUNDED:
         for end, goes_too_far, words in (("min", int.__lt__, "greater"), ("max", int.__gt__, "less")):
-            bound = name.replace("consumer.", f"group.consumer.{end}.", 1)
+            bound = _bound(name, end)
             if goes_too_far(values[name], int(broker(bound))):
                 return f"{name} must be {words} than or equal to {bound}"
-    interval, session = _GROUP_ORDER
-    return f"{session} must be greater than {interval}" if values[session] <= values[interval] else None
+    for interval, session in _GROUP_ORDERS:
+        if values[session] <= values[interval]:
+            return f"{session} must be greater than {interval}"
+    return None
 
 
-_GROUP_ORDER = ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms")
+_GROUP_ORDERS = (
+    ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"),
+    ("share.heartbeat.interval.ms", "share.session.timeout.ms"),
+)
+_BOUNDED = (
+    *(name for order in _GROUP_ORDERS for name in order),
+    "share.record.lock.duration.ms",
+    "share.delivery.count.limit",
+    "share.partition.max.record.locks",
+)
 
 
-def consumer_limits_problem(broker: Callable[[str], str]) -> str | None:
-    """The reason why the broker's configs of the consumer protocol contradict each other, or None.
+def _bound(name: str, end: str) -> str:
+    """The broker's config that bounds a group's config; the end is min or max."""
+    kind, _, rest = name.partition(".")
+    return f"group.{kind}.{end}.{rest}"
 
-    ``broker`` returns a broker config's value. Source: GroupCoordinatorConfig's constructor.
+
+def group_limits_problem(broker: Callable[[str], str]) -> str | None:
+    """The reason why the broker's configs of groups contradict each other, or None.
+
+    ``broker`` returns a broker config's value. Source: the constructors of GroupCoordinatorConfig and ShareGroupConfig.
     """
-    interval, session = (f"group.{name}" for name in _GROUP_ORDER)
-    for name in (interval, session):
-        least, most = (name.replace("consumer.", f"consumer.{end}.", 1) for end in ("min", "max"))
+    for short in _BOUNDED:
+        name, least, most = f"group.{short}", _bound(short, "min"), _bound(short, "max")
         for one in (most, name):
             if int(broker(one)) < int(broker(least)):
                 return f"{one} must be greater than or equal to {least}"
         if int(broker(name)) > int(broker(most)):
             return f"{name} must be less than or equal to {most}"
-    return f"{interval} must be less than {session}" if int(broker(interval)) >= int(broker(session)) else None
+    for interval, session in _GROUP_ORDERS:
+        if int(broker(f"group.{interval}")) >= int(broker(f"group.{session}")):
+            return f"group.{interval} must be less than group.{session}"
+    return None
 
 
 def table(configs: Iterable[Config]) -> Mapping[str, Config]:

@@ -260,13 +260,16 @@ TOPICS = _table(
 
 GROUPS = _table(
     _gauge(
-        "groups", "Consumer groups by protocol and state.", "namespace", "type", "state",
+        "groups", "Groups by type and state.", "namespace", "type", "state",
         jmx="kafka.server:type=group-coordinator-metrics,name=group-count",
     ),
-    _gauge("group_members", "Members of a group, with its protocol and state.", "namespace", "group", "type", "state"),
-    _gauge("group_offset", "Committed offset.", "namespace", "group", "topic", "partition"),
+    _gauge("group_members", "Members of a group, with its type and state.", "namespace", "group", "type", "state"),
     _gauge(
-        "group_lag", "Records from the committed offset on.", "namespace", "group", "topic", "partition",
+        "group_offset", "Committed offset, or a share group's start offset.", "namespace", "group", "topic", "partition"
+    ),
+    _gauge(
+        "group_lag", "Records from the committed offset on, or those that a share group has not finished.",
+        "namespace", "group", "topic", "partition",
         jmx="kafka.consumer:type=consumer-fetch-manager-metrics,name=records-lag",
     ),
     _gauge("transactional_ids", "Transactional ids by their transaction's state.", "namespace", "state"),

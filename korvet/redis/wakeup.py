@@ -141,6 +141,14 @@ class Listening:
             self._wake.set_result(None)
 
 
+class _Following(Listening):
+    """Calls a function at each message, and wakes no task."""
+
+    def __init__(self, wakeups: Wakeups, channels: list[_Channel], noted: Callable[[str], None]) -> None:
+        super().__init__(wakeups, channels)
+        self._note = noted  # type: ignore[method-assign, assignment]
+
+
 class Wakeups:
     """All subscriptions of one front-end, on its store's subscriber connections."""
 
@@ -206,6 +214,17 @@ class Wakeups:
         listening = Listening(self, [self._channel(name) for name in channels])
         self._sweep()
         return listening
+
+    def follow(self, channels: Iterable[str], noted: Callable[[str], None]) -> Listening:
+        """As `listen`, from now on: calls a function with the channel at each message, which must not raise."""
+        following = _Following(self, [self._channel(name) for name in channels], noted)
+        self._sweep()
+        return following.__enter__()
+
+    @property
+    def doubted_s(self) -> float | None:
+        """The seconds for which a channel's silence is trusted; None for ever."""
+        return _BELIEVED_S if self._is_doubted else None
 
     def keep(self, name: str) -> bool:
         """Keep a channel subscribed for the next minute; true if `since` covers its changes already."""

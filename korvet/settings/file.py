@@ -16,7 +16,7 @@ from jsonschema.exceptions import ValidationError
 from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.listeners import LISTENER_CONFIGS, broker_config, listener_config
 from korvet.configs.topics import TOPIC_CONFIGS
-from korvet.configs.types import consumer_limits_problem, normal, problem
+from korvet.configs.types import group_limits_problem, normal, problem
 from korvet.errors import ConfigError
 from korvet.settings.pipeline import PATHS, SETTINGS_TABLES
 from korvet.settings.schema import FILES, LISTENER_NAMES, config_schema
@@ -102,7 +102,7 @@ def _broker_problems(values: Mapping[str, str]) -> list[str]:
     known = {name: value for name, (config, value) in found.items() if not config.is_fixed}
     wrong = [f"broker.{name}: {why}" for name in known if (why := problem(*found[name]))]
     if not wrong:
-        why = consumer_limits_problem(lambda name: known.get(name) or BROKER_CONFIGS[name].default or "")
+        why = group_limits_problem(lambda name: known.get(name) or BROKER_CONFIGS[name].default or "")
         wrong = [f"broker.{why}"] if why else []
     return wrong
 

@@ -28,6 +28,7 @@ KEPT: Final = {
     "korvet_group_join": ("client_id", "protocols"),
     "korvet_group_sync": ("assignments",),
     "korvet_group_consumer_heartbeat": ("regex", "names"),
+    "korvet_group_share_heartbeat": ("names",),
     "korvet_group_commit": ("offsets",),
     "korvet_group_txn_commit": ("offsets",),
     "korvet_txn_init": ("transactional_id",),

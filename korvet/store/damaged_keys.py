@@ -19,7 +19,8 @@ _TYPES: Final = {
     r".*:@quota:\d\d": {r".+": "string"},
     r".*:@connections|@tenants": {r"leases": "zset", r"connections:.+|tenants|frontends": "hash", r"secret": "string"},
     r"[^:]*:[^:@]+:\d+": {
-        r"log|log:spare|in|in:refused": "stream", r"meta|producers|transactions": "hash", r"open|aborted|tier": "zset",
+        r"log|log:spare|in|in:refused": "stream", r"meta|producers|transactions|shares": "hash",
+        r"open|aborted|tier|share:.*": "zset",
         r"log:[^:]+": "string",
     },
 }  # fmt: skip

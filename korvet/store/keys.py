@@ -48,6 +48,15 @@ class TierKeys(NamedTuple):
     aborted: str
 
 
+class ShareKeys(NamedTuple):
+    """Keys of one partition with those of a share group, in the order of every share function's KEYS."""
+
+    log: str
+    meta: str
+    shares: str
+    ranges: str
+
+
 class InletKeys(NamedTuple):
     """Keys of one partition with those of its inlet."""
 
@@ -90,6 +99,12 @@ def spare_stream(log: str) -> str:
 def temporary_batch(log: str, token: str) -> str:
     """A temporary key; ``token`` is unique among all front-ends and does not look like an offset."""
     return f"{log}:t{token}"
+
+
+def share_partition(keys: PartitionKeys, group_id: str) -> ShareKeys:
+    """The keys of a partition for functions of a share group, whose id comes after the tag and is not encoded."""
+    unit = keys.log.removesuffix(":log")
+    return ShareKeys(keys.log, keys.meta, f"{unit}:shares", f"{unit}:share:{group_id}")
 
 
 class CatalogKeys(NamedTuple):

@@ -14,6 +14,7 @@ of records int32, records.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -208,3 +209,22 @@ def sealed(batch: Batch, body: bytes) -> tuple[Batch, bytes]:
 def placed_in_log(data: bytes | memoryview, base_offset: int, leader_epoch: int) -> tuple[bytes, memoryview]:
     """A stored batch as consumers get it, in two parts. The checksum covers none of the changed fields."""
     return _OUTER.pack(base_offset, len(data) - LENGTH_FROM, leader_epoch), memoryview(data)[_OUTER_BYTES:]
+
+
+def headers_in(buffers: Iterable[bytes | memoryview]) -> Iterator[Batch]:
+    """The headers of batches that follow each other in buffers, whose borders may be anywhere."""
+    head, skipped = bytearray(), 0
+    for buffer in buffers:
+        at = min(skipped, len(buffer))
+        skipped -= at
+        while at < len(buffer):
+            piece = buffer[at : at + HEADER_BYTES - len(head)]
+            head += piece
+            at += len(piece)
+            if len(head) == HEADER_BYTES:
+                batch = Batch._make(HEADER.unpack(head))
+                yield batch
+                head.clear()
+                step = min(batch.size_bytes - HEADER_BYTES, len(buffer) - at)
+                skipped = batch.size_bytes - HEADER_BYTES - step
+                at += step

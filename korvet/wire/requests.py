@@ -46,26 +46,28 @@ class ReplicaState(Entity):
 
 
 class FetchPartition(Entity):
-    partition: int
-    current_leader_epoch: int = -1  # 9+
-    fetch_offset: int
-    last_fetched_epoch: int = -1  # 12+
-    log_start_offset: int = -1  # 5+
-    partition_max_bytes: int
-    replica_directory_id: UUID | None = None  # 17+
-    high_watermark: int = 9223372036854775807  # 18+
+    partition: int = 0  # API 1
+    current_leader_epoch: int = -1  # API 1
+    fetch_offset: int = 0  # API 1
+    last_fetched_epoch: int = -1  # API 1
+    log_start_offset: int = -1  # API 1
+    partition_max_bytes: int = 0  # API 1
+    replica_directory_id: UUID | None = None  # API 1
+    high_watermark: int = 9223372036854775807  # API 1
+    partition_index: int = 0  # API 78
+    acknowledgement_batches: tuple[AcknowledgementBatch, ...] = ()  # API 78
 
 
 class FetchTopic(Entity):
-    topic_id: UUID | None = None  # 13+
+    topic_id: UUID | None = None  # API 1, 78
     partitions: tuple[FetchPartition, ...]
-    topic: str = ""  # 4-12
+    topic: str = ""  # API 1
 
 
 class ForgottenTopic(Entity):
-    topic_id: UUID | None = None  # 13+
+    topic_id: UUID | None = None  # API 1, 78
     partitions: tuple[int, ...] = ()
-    topic: str = ""  # 7-12
+    topic: str = ""  # API 1
 
 
 class FetchRequest(Entity):
@@ -121,8 +123,9 @@ class OffsetCommitRequestPartition(Entity):
 
 
 class OffsetCommitRequestTopic(Entity):
-    name: str
+    topic_id: UUID | None = None  # 10+
     partitions: tuple[OffsetCommitRequestPartition, ...]
+    name: str = ""  # 2-9
 
 
 class OffsetCommitRequest(Entity):
@@ -135,8 +138,9 @@ class OffsetCommitRequest(Entity):
 
 
 class OffsetFetchRequestTopics(Entity):
-    name: str
+    topic_id: UUID | None = None  # 10+
     partition_indexes: tuple[int, ...] = ()
+    name: str = ""  # 8-9
 
 
 class OffsetFetchRequestGroup(Entity):
@@ -231,6 +235,8 @@ class SaslHandshakeRequest(Entity):
 class ApiVersionsRequest(Entity):
     client_software_name: str = ""  # 3+
     client_software_version: str = ""  # 3+
+    cluster_id: str | None = None  # 5+
+    node_id: int = -1  # 5+
 
 
 class CreatableReplicaAssignment(Entity):
@@ -352,6 +358,7 @@ class WritableTxnMarker(Entity):
     transaction_result: bool
     topics: tuple[WritableTxnMarkerTopic, ...]
     coordinator_epoch: int
+    transaction_version: int = 0  # 2+
 
 
 class WriteTxnMarkersRequest(Entity):
@@ -366,8 +373,9 @@ class TxnOffsetCommitRequestPartition(Entity):
 
 
 class TxnOffsetCommitRequestTopic(Entity):
-    name: str
+    topic_id: UUID | None = None  # 6+
     partitions: tuple[TxnOffsetCommitRequestPartition, ...]
+    name: str = ""  # 0-5
 
 
 class TxnOffsetCommitRequest(Entity):
@@ -692,3 +700,93 @@ class DescribeTopicPartitionsRequest(Entity):
     topics: tuple[TopicRequest, ...]
     response_partition_limit: int = 2000
     cursor: Cursor | None = None
+
+
+class ShareGroupHeartbeatRequest(Entity):
+    group_id: str
+    member_id: str
+    member_epoch: int
+    rack_id: str | None = None
+    subscribed_topic_names: tuple[str, ...] | None = None
+
+
+class ShareGroupDescribeRequest(Entity):
+    group_ids: tuple[str, ...] = ()
+    include_authorized_operations: bool
+
+
+class AcknowledgementBatch(Entity):
+    first_offset: int
+    last_offset: int
+    acknowledge_types: tuple[int, ...] = ()
+
+
+class ShareFetchRequest(Entity):
+    group_id: str | None = None
+    member_id: str | None
+    share_session_epoch: int
+    max_wait: timedelta
+    min_bytes: int
+    max_bytes: int = 2147483647
+    max_records: int
+    batch_size: int
+    share_acquire_mode: int = 0  # 2+
+    is_renew_ack: bool = False  # 2+
+    topics: tuple[FetchTopic, ...]
+    forgotten_topics_data: tuple[ForgottenTopic, ...]
+
+
+class AcknowledgePartition(Entity):
+    partition_index: int
+    acknowledgement_batches: tuple[AcknowledgementBatch, ...]
+
+
+class AcknowledgeTopic(Entity):
+    topic_id: UUID | None
+    partitions: tuple[AcknowledgePartition, ...]
+
+
+class ShareAcknowledgeRequest(Entity):
+    group_id: str | None = None
+    member_id: str | None
+    share_session_epoch: int
+    is_renew_ack: bool = False  # 2+
+    topics: tuple[AcknowledgeTopic, ...]
+
+
+class DescribeShareGroupOffsetsRequestTopic(Entity):
+    topic_name: str
+    partitions: tuple[int, ...] = ()
+
+
+class DescribeShareGroupOffsetsRequestGroup(Entity):
+    group_id: str
+    topics: tuple[DescribeShareGroupOffsetsRequestTopic, ...] | None
+
+
+class DescribeShareGroupOffsetsRequest(Entity):
+    groups: tuple[DescribeShareGroupOffsetsRequestGroup, ...]
+
+
+class AlterShareGroupOffsetsRequestPartition(Entity):
+    partition_index: int
+    start_offset: int
+
+
+class AlterShareGroupOffsetsRequestTopic(Entity):
+    topic_name: str
+    partitions: tuple[AlterShareGroupOffsetsRequestPartition, ...]
+
+
+class AlterShareGroupOffsetsRequest(Entity):
+    group_id: str
+    topics: tuple[AlterShareGroupOffsetsRequestTopic, ...]
+
+
+class DeleteShareGroupOffsetsRequestTopic(Entity):
+    topic_name: str
+
+
+class DeleteShareGroupOffsetsRequest(Entity):
+    group_id: str
+    topics: tuple[DeleteShareGroupOffsetsRequestTopic, ...]

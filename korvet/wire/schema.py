@@ -8,13 +8,15 @@ from functools import cache, lru_cache
 from types import UnionType
 from typing import Any, Final, get_args, get_origin
 
-from kio.index import UnknownEntity, load_request_schema, load_response_schema
+from kio.index import UnknownEntity
 
 from korvet.wire import requests
+from korvet.wire.newer import request_class, response_class
 
 API_VERSIONS_KEY: Final = 18
 PRODUCE_KEY: Final = 0
 FETCH_KEY: Final = 1
+SHARE_FETCH_KEY: Final = 78
 
 FORMATS: Final = {
     "bool": "?", "int8": "b", "int16": "h", "uint16": "H", "error_code": "h", "int32": "i", "uint32": "I",
@@ -49,7 +51,7 @@ def _without_none(kind: Any) -> Any:
 @cache
 def request_schema(api_key: int, version: int) -> Any:
     """kio's entity class of a request. It has the fields of other versions, with their defaults, as in Kafka."""
-    schema = load_request_schema(api_key, version)
+    schema = request_class(api_key, version)
     _complete(schema)
     return schema
 
@@ -68,7 +70,7 @@ def _complete(schema: Any) -> None:
 @cache
 def response_schema(api_key: int, version: int) -> Any:
     """kio's entity class of a response."""
-    return load_response_schema(api_key, version)
+    return response_class(api_key, version)
 
 
 @lru_cache(maxsize=1024)

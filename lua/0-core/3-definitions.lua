@@ -35,6 +35,12 @@ korvet.KEYSETS = {
       the offset after it
     aborted zset `first last producer_id stable` by the last offset
   ]],
+  share = [[
+    log stream record batches   meta hash identity, offsets, epochs, totals
+    shares hash group id -> `id start next tracked available archiving due least swept full clock`
+    ranges zset `state first last count size` of a group's offsets in flight, acquired ones with their lock, by the
+      first offset
+  ]],
   group = [[
     group hash state, generation, leader, deadlines   members hash member id -> record
     sessions zset member id -> end of its session   static hash instance id -> member id

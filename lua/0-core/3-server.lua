@@ -27,6 +27,8 @@ end
 server.SILENCE_MS = 2500
 server.OUTAGES = 4
 server.REMEMBERED_MS = 3600000
+-- The text of the last probe, kept for callers that are no front-ends. They have no other knowledge of outages.
+server.told = nil
 -- The elements of a key whose memory counts for that of all.
 server.SAMPLES = 50
 
@@ -59,7 +61,8 @@ korvet.define({
     local outages = server.outages(text, now)
     outages = outages ~= '' and ' ' .. outages or ''
     told = (string.match(text, '^%d+') or '') .. outages
-    redis.call('SET', keys[1], value.integer(now) .. outages, 'PX', server.REMEMBERED_MS) -- first write
+    server.told = value.integer(now) .. outages
+    redis.call('SET', keys[1], server.told, 'PX', server.REMEMBERED_MS) -- first write
   end
   return { now, server.ask_replid(), told }
 end)

@@ -21,3 +21,7 @@ end
 function calls.sha1hex(text)
   return redis.sha1hex(text)
 end
+
+function calls.acl_check_cmd(...)
+  return redis.acl_check_cmd(...)
+end

@@ -185,11 +185,10 @@ function recorded.append(keys, topic_id, run_id, rules, given)
   return log.append_batch(keys, batch, nil, nil, { args = args, starts = starts })
 end
 
--- The first of an append's commands that the calling Redis user may not run; nil if it may run all. A function has the
--- rights of its caller, and an append that stopped half-way would leave a log to which nobody can append.
-function recorded.denied(keys)
-  local written = { { 'XADD', keys[1], '*', 'i', '' }, { 'HSET', keys[2], 'end', '' }, { 'SPUBLISH', keys[1], '' } }
-  for _, command in ipairs(written) do
+-- The first of some commands that the calling Redis user may not run; nil if it may run all. A function has the rights
+-- of its caller, and one that stopped half-way would leave a log or a share partition that nobody can use.
+function recorded.denied(commands)
+  for _, command in ipairs(commands) do
     if not redis.acl_check_cmd(unpack(command)) then
       return command[1]
     end
@@ -213,7 +212,9 @@ korvet.define({
   if rules then
     problem, fields, size = recorded.read(args, rules)
   end
-  local denied = recorded.denied(keys)
+  local denied = recorded.denied({
+    { 'XADD', keys[1], '*', 'i', '' }, { 'HSET', keys[2], 'end', '' }, { 'SPUBLISH', keys[1], '' },
+  })
   if problem or denied then
     return { err = problem and 'ERR ' .. problem or 'NOPERM the user may not call ' .. denied .. ' for this log' }
   end

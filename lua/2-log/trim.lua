@@ -151,6 +151,24 @@ function log.refused_key(inlet_key)
   return inlet_key .. ':refused'
 end
 
+-- Remove a bounded number of a log's share partitions (7-shares/0-share.lua). Returns true if some are left.
+function log.discard_shares(log_key)
+  local shares_key = (string.gsub(log_key, 'log$', 'shares'))
+  if not log.is_of(shares_key, 'hash') then
+    redis.call('UNLINK', shares_key)
+    return false
+  end
+  local cursor, headers
+  repeat
+    cursor, headers = unpack(redis.call('HSCAN', shares_key, cursor or '0', 'COUNT', log.STEP))
+  until #headers > 0 or cursor == '0'
+  for at = 1, math.min(#headers, 2 * log.STEP), 2 do
+    redis.call('UNLINK', string.gsub(log_key, 'log$', 'share:') .. headers[at])
+    redis.call('HDEL', shares_key, headers[at])
+  end
+  return redis.call('EXISTS', shares_key) == 1
+end
+
 -- True if a key is missing or of a type.
 function log.is_of(key, kind)
   local found = redis.call('TYPE', key).ok
@@ -190,6 +208,7 @@ korvet.define({
   local entries, is_more = log.page(log_key, '-', '+')
   log.drop(log_key, entries)
   local is_last = not is_more and not log.discard_spare(log_key, log.spare_key(log_key))
+    and not log.discard_shares(log_key)
   if is_last then
     local inlet_key = log.inlet_key(log_key)
     redis.call('UNLINK', inlet_key, log.refused_key(inlet_key), log.tier_key(log_key), unpack(keys))

@@ -1,6 +1,6 @@
 -- A group of consumers, by Kafka's classic protocol. Source: ClassicGroup, ClassicGroupState. If the hash has a type,
--- that is `consumer`: lua/4-consumer/0-consumer.lua describes the groups of the consumer protocol. They lie in the same
--- keys, and the functions of groups serve both.
+-- that is `consumer` or `share`: lua/4-consumer/0-consumer.lua describes the groups of the consumer protocol, and
+-- share.lua beside it share groups. They lie in the same keys, and the functions of groups serve all of them.
 --
 -- The group hash:
 -- * id and locator, the group's names; state, state_since; generation; protocol_type, protocol; leader.
@@ -42,9 +42,9 @@ local group = {
     { 'consumers', true }, { 'assignor' }, { 'catalog_version' }, { 'policy' }, { 'max_size', true },
     { 'metadata_bytes', true }, { 'clock', true }, { 'resumed', true }, { 'size', true },
   },
-  -- The fields of every group, and the fields of every group of the consumer protocol.
+  -- The fields of every group, and the further ones of every group with a type.
   NEEDED = { 'state', 'id', 'locator', 'generation', 'state_since', 'retention' },
-  NEEDED_BY_CONSUMERS = { 'target_epoch', 'settled', 'consumers' },
+  NEEDED_WITH_TYPE = { 'target_epoch', 'settled', 'consumers' },
   -- The keys outlive expires_at by this time: only a backstop, as every function takes the group as gone by then.
   BACKSTOP = 86400000,
   KEYS = 5,
@@ -65,6 +65,8 @@ local group = {
   SHORTEST_SESSION = 6000,
   -- The functions of the consumer protocol, from lua/4-consumer/0-consumer.lua on.
   consumer = {},
+  -- The functions of share groups, from lua/4-consumer/share.lua on.
+  share = {},
 }
 
 -- True if a group expired, by two of its fields. It does not expire while an open transaction holds offsets in it.
@@ -79,12 +81,12 @@ function group.is_cut(fields)
       return true
     end
   end
-  for _, name in ipairs(fields.type == 'consumer' and group.NEEDED_BY_CONSUMERS or {}) do
+  for _, name in ipairs(fields.type and group.NEEDED_WITH_TYPE or {}) do
     if fields[name] == nil then
       return true
     end
   end
-  return fields.state == 'Empty' and fields.expires_at == nil
+  return fields.state == 'Empty' and fields.expires_at == nil and fields.type ~= 'share'
 end
 
 -- The group, read from its keys. An expired group is read as none, and `save` removes its remains. So is one with a
@@ -169,9 +171,19 @@ function group.is_consumer(g)
   return g.fields.type == 'consumer'
 end
 
+function group.is_share(g)
+  return g.fields.type == 'share'
+end
+
+-- True if the group has a target assignment and members with epochs: one of the consumer protocol, or a share group.
+-- Source: ModernGroup
+function group.is_modern(g)
+  return g.fields.type ~= nil
+end
+
 -- The functions that pack, unpack and describe the members of a group's protocol.
 function group.codec(g)
-  return group.is_consumer(g) and group.consumer or group
+  return group.is_modern(g) and group.consumer or group
 end
 
 function group.is(g, state)
@@ -416,7 +428,9 @@ end
 
 -- The code if a caller is not the member that it claims to be, else nil. Source: ClassicGroup.validateMember
 function group.refusal(g, id, instance_id)
-  if instance_id ~= '' then
+  if group.is_share(g) then
+    return code.UNKNOWN_MEMBER_ID
+  elseif instance_id ~= '' then
     local holder = group.static_member(g, instance_id)
     if not holder then
       return code.UNKNOWN_MEMBER_ID

@@ -194,7 +194,7 @@ end
 -- Do everything that became due in a group. The front-end gave the text of outages.
 function group.advance(g, outages)
   group.count_outages(g, outages)
-  if group.is_consumer(g) then
+  if group.is_modern(g) then
     group.consumer.advance(g)
   elseif group.exists(g) then
     group.expire_sessions(g)

@@ -119,12 +119,12 @@ korvet.define({
     read), partitions (that it is assigned, as `topic:partition`), metadata, assignment (as the members sent them).
     pending: ids that have yet to join. offsets: [`topic:partition`, `offset leader_epoch topic_id metadata`, ...].
     lags: [[name, value, ...], ...] of partition (`topic:partition`), offset, end_offset, lag in records. type: classic,
-    or consumer. A classic group also has is_initial: a first rebalance waits for further members. Its members have
-    is_awaited: they have yet to join, or to sync. A group of the consumer protocol also has target_epoch, assignor,
-    unsettled (why it is not Stable, in words). Its members have member_epoch, previous_epoch, member_state, target,
-    owned, revoking (assignments as `topic_id:partition,... ...`), regex, rack, assignor, is_classic. A reply has some
-    members of a large group, and group_members has the others from cursor on, which is '0' if there are none. A reply
-    leaves out more than a thousand offsets, and topics and partitions of classic members beyond 64 KiB of metadata and
+    consumer or share. A classic group also has is_initial: a first rebalance waits for further members. Its members
+    have is_awaited: they have yet to join, or to sync. Another group also has target_epoch, assignor, unsettled (why it
+    is not Stable, in words). Its members have member_epoch, previous_epoch, member_state, target, owned,
+    revoking (assignments as `topic_id:partition,... ...`), regex, rack, assignor, is_classic. A reply has some members
+    of a large group, and group_members has the others from cursor on, which is '0' if there are none. A reply leaves
+    out more than a thousand offsets, and topics and partitions of classic members beyond 64 KiB of metadata and
     assignments]=],
   codes = 'GROUP_ID_NOT_FOUND',
   source = 'ClassicGroup.asDescribedGroup, ClassicGroupMember.describe',
@@ -136,7 +136,7 @@ korvet.define({
   group.advance(g, asked.outages)
   if not group.exists(g) then
     return { code.GROUP_ID_NOT_FOUND }
-  elseif group.is_consumer(g) then
+  elseif group.is_modern(g) then
     return group.consumer.describe(g, keys, asked.partitions)
   end
   local fields = g.fields
@@ -178,7 +178,7 @@ korvet.define({
   keys = '@group',
   args = 'outages?',
   returns = [[{code}, or {0, 'state', state, 'generation', generation, 'protocol_type', protocol_type or '', 'members',
-    members, 'pending', ids that have yet to join, 'type', classic or consumer}]],
+    members, 'pending', ids that have yet to join, 'type', classic, consumer or share}]],
   codes = 'GROUP_ID_NOT_FOUND',
   source = 'ClassicGroup.asListedGroup',
 }, function(keys, asked)
@@ -189,7 +189,7 @@ korvet.define({
   end
   return {
     code.NONE, 'state', g.fields.state, 'generation', g.fields.generation,
-    'protocol_type', group.is_consumer(g) and 'consumer' or g.fields.protocol_type or '', 'members', g.size,
+    'protocol_type', g.fields.type or g.fields.protocol_type or '', 'members', g.size,
     'pending', g.pending, 'type', g.fields.type or 'classic',
   }
 end)

@@ -225,7 +225,9 @@ end
 -- Kafka's order of the refusals of a JoinGroup. Source: GroupMetadataManager.classicGroupJoinToClassicGroup
 function group.admit(g, request)
   local id = request.member_id
-  if id ~= '' and not group.exists(g) then
+  if group.is_share(g) then
+    return code.INCONSISTENT_GROUP_PROTOCOL, ''
+  elseif id ~= '' and not group.exists(g) then
     return code.UNKNOWN_MEMBER_ID, id
   elseif not group.has_room(g, id, request) then
     -- A member stays as it was: without it the others would have to rebalance.

@@ -40,7 +40,8 @@ function group.commit_slowly(keys, args)
   local g = group.open(keys)
   group.advance(g, outages)
   local refuses = group.is_consumer(g) and group.consumer.commit_refusal or group.commit_refusal
-  local refusal = refuses(g, member_id, instance_id, generation, version)
+  local refusal = group.is_share(g) and code.GROUP_ID_NOT_FOUND
+    or refuses(g, member_id, instance_id, generation, version)
   if not refusal then
     local member = group.member(g, member_id)
     if member and not group.is_consumer(g) then
@@ -195,7 +196,7 @@ korvet.define({
   local g = group.open_beside(keys)
   group.advance(g, asked.outages)
   local outcome, codes, removed = code.NONE, {}, {}
-  if not group.exists(g) then
+  if not group.exists(g) or group.is_share(g) then
     outcome = code.GROUP_ID_NOT_FOUND
   elseif not group.is(g, 'Empty') and not group.is_consumer(g) and g.fields.protocol_type ~= 'consumer' then
     outcome = code.NON_EMPTY_GROUP

@@ -1,6 +1,7 @@
 -- Redis groups mirror a Kafka group. The attached hash: `topic:partition` -> the topic's id, for each partition that
 -- has a Redis group or is about to get one. The field of the empty name holds the front-end of the last mirror's call.
--- The hash has no expiry, so that a group's Redis groups are found when the group itself has expired.
+-- The hash has no expiry, so that a group's Redis groups are found when the group itself has expired. A share group has
+-- the topics with its share partitions there, topic -> `topic_id partitions`.
 
 -- Partitions with Redis groups and their topics' ids: all of them, or some of very many.
 function group.redis_groups(attached_key)
@@ -103,6 +104,8 @@ korvet.define({
   keys = '@group   attached hash topic:partition -> id of the topic with a Redis group there',
   args = "partitions*2<=1000 `topic:partition`, topic_id, ... A partition with another topic's id stays",
   returns = 'the number of forgotten partitions; may be repeated',
+  notes = [[Of a share group they are topics whose share partitions are deleted. Its next target begins those of all its
+    topics again.]],
 }, function(keys, asked)
   local gone = {}
   for partition, topic_id in pairs(value.pairs(asked.partitions)) do
@@ -110,7 +113,10 @@ korvet.define({
       gone[#gone + 1] = partition
     end
   end
-  group.in_batches('HDEL', keys[6], gone) -- first write
+  if redis.call('HGET', keys[1], 'type') == 'share' then
+    redis.call('HDEL', keys[1], 'topics', 'catalog_version') -- first write
+  end
+  group.in_batches('HDEL', keys[6], gone)
   return #gone
 end)
 

@@ -69,10 +69,10 @@ function group.first_deadline(g)
 end
 
 -- Have Redis expire the keys of an Empty group without open transactions, some time after the group expires. The keys
--- of other groups stay.
+-- of other groups stay, and those of share groups.
 function group.save_expiry(g)
   local is_held = (g.fields.transactions or 0) > 0
-  if group.is(g, 'Empty') and not is_held then
+  if group.is(g, 'Empty') and g.fields.expires_at and not is_held then
     for _, key in ipairs(g.keys) do
       redis.call('PEXPIREAT', key, value.integer(g.fields.expires_at + group.BACKSTOP))
     end

@@ -13,6 +13,8 @@
 function group.txn_commit_refusal(g, id, instance_id, generation)
   if group.is_consumer(g) then
     return group.consumer.txn_commit_refusal(g, id, instance_id, generation)
+  elseif group.is_share(g) then
+    return code.GROUP_ID_NOT_FOUND
   elseif not group.exists(g) then
     return generation >= 0 and code.ILLEGAL_GENERATION or nil
   elseif generation < 0 and (group.is(g, 'Empty') or id == '' and instance_id == '') then
@@ -63,9 +65,9 @@ korvet.define({
     transactional_id   offsets*2<=2000 `topic:partition`, `offset leader_epoch topic_id metadata`, ...
   ]],
   returns = 'code; may be repeated',
-  codes = [[LATE, UNINDEXED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INVALID_PRODUCER_EPOCH,
-    INVALID_TXN_STATE (the transaction of the ordinal was ended here), INVALID_REQUEST (it holds as many offsets as it
-    may)]],
+  codes = [[LATE, UNINDEXED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND (of a share
+    group), INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE (the transaction of the ordinal was ended here), INVALID_REQUEST
+    (it holds as many offsets as it may)]],
   source = 'OffsetMetadataManager.commitTransactionalOffset',
 }, function(keys, request)
   if group.is_late(request.outages) then

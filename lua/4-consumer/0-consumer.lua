@@ -13,7 +13,7 @@
 -- * `topic_id:partition` -> the member that owns it: at most one, because it is one field.
 -- * `target:` and a member id -> its target assignment.
 -- * `settled:` and the id of a STABLE member of the consumer protocol -> `epoch session_timeout`: its usual heartbeat
---   and commit read no other data of it.
+--   and commit read no other data of it. In a share group the field begins with `sharing:`.
 --
 -- An assignment is a text everywhere, `topic_id:partition,partition topic_id:partition`: topics by id, partitions
 -- ascending, '' for none.
@@ -178,6 +178,10 @@ function consumer.count(g, member, step)
   end
 end
 
+function consumer.settled_field(is_share, id)
+  return (is_share and 'sharing:' or 'settled:') .. id
+end
+
 function consumer.put(g, id, member)
   local before = group.member(g, id)
   if before then
@@ -185,7 +189,7 @@ function consumer.put(g, id, member)
   end
   consumer.count(g, member, 1)
   local is_plain = member.state == 'STABLE' and not member.classic
-  g.further['settled:' .. id] = is_plain and member.epoch .. ' ' .. member.session_timeout
+  g.further[consumer.settled_field(group.is_share(g), id)] = is_plain and member.epoch .. ' ' .. member.session_timeout
   group.put(g, id, member)
 end
 
@@ -236,8 +240,11 @@ function consumer.partitions_beyond(text, other)
   return consumer.partitions(table.concat(rest, ' '))
 end
 
--- Free the partitions that a member owned.
+-- Free the partitions that a member owned. Those of a share group have no owner.
 function consumer.disown(g, member)
+  if group.is_share(g) then
+    return
+  end
   for topic_id, partitions in string.gmatch(member.owned .. ' ' .. member.revoking, '(%x+):(%S+)') do
     local prefix = topic_id .. ':'
     for partition in string.gmatch(partitions, '%d+') do
@@ -273,7 +280,7 @@ function consumer.remove(g, id)
   consumer.count(g, member, -1)
   consumer.disown(g, member)
   g.further['target:' .. id] = false
-  g.further['settled:' .. id] = false
+  g.further[consumer.settled_field(group.is_share(g), id)] = false
   group.release_instance(g, id, member)
   g.members[id] = false
   g.written[id] = true
@@ -281,10 +288,12 @@ function consumer.remove(g, id)
   g.size = g.size - 1
 end
 
--- Source: ConsumerGroup.maybeUpdateGroupState
+-- Source: ConsumerGroup.maybeUpdateGroupState, ShareGroup.maybeUpdateGroupState
 function consumer.state(g)
   if g.size == 0 then
     return 'Empty'
+  elseif group.is_share(g) then
+    return 'Stable'
   elseif g.fields.generation > g.fields.target_epoch then
     return 'Assigning'
   end
@@ -298,20 +307,20 @@ function consumer.note_state(g)
   end
   group.set(g, 'state', state)
   group.set(g, 'state_since', g.now)
-  group.set(g, 'expires_at', state == 'Empty' and g.now + g.fields.retention or nil)
+  group.set(g, 'expires_at', state == 'Empty' and group.is_consumer(g) and g.now + g.fields.retention or nil)
 end
 
 -- Write all changes, offsets first.
 function consumer.save(g, offsets)
-  if group.is_consumer(g) then
+  if group.is_modern(g) then
     consumer.note_state(g)
   end
   group.save(g, offsets)
 end
 
--- Make a group without members one of the consumer protocol. Its epoch goes on, and its offsets stay.
+-- Give a group without members a type. Its epoch goes on, and its offsets stay.
 -- Source: GroupMetadataManager.maybeDeleteEmptyClassicGroup
-function consumer.begin(g)
+function consumer.begin(g, kind)
   for _, name in ipairs({ 'protocol_type', 'protocol' }) do
     group.set(g, name, nil)
   end
@@ -321,7 +330,7 @@ function consumer.begin(g)
     end
     g.pending = 0
   end
-  group.set(g, 'type', 'consumer')
+  group.set(g, 'type', kind)
   group.set(g, 'target_epoch', g.fields.generation)
   group.set(g, 'settled', 0)
   group.set(g, 'consumers', 0)

@@ -26,7 +26,7 @@ end
 
 -- Take members out, and raise the group epoch once. Source: GroupMetadataManager.consumerGroupFenceMembers
 function consumer.fence(g, ids)
-  if consumer.downgrade_without(g, ids) then
+  if group.is_consumer(g) and consumer.downgrade_without(g, ids) then
     return
   end
   for _, id in ipairs(ids) do
@@ -59,7 +59,7 @@ function consumer.advance(g)
     end
     consumer.fence(g, gone)
   end
-  if group.is_consumer(g) then
+  if group.is_modern(g) then
     consumer.note_state(g)
   end
 end

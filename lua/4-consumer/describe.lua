@@ -1,4 +1,4 @@
--- The description of a group of the consumer protocol.
+-- The description of a group of the consumer protocol, or of a share group.
 
 -- The names of topics by their ids.
 function consumer.topic_names(g)
@@ -55,10 +55,10 @@ function consumer.describe(g, keys, partitions)
   local members, cursor = group.described_members(g, '0')
   return {
     code.NONE, 'id', fields.id, 'locator', fields.locator, 'state', fields.state,
-    'state_for_ms', g.now - fields.state_since, 'generation', fields.generation, 'protocol_type', 'consumer',
+    'state_for_ms', g.now - fields.state_since, 'generation', fields.generation, 'protocol_type', fields.type,
     'protocol', fields.assignor or '', 'leader', '', 'rebalance_ends_in_ms', false, 'sync_ends_in_ms', false,
     'expires_in_ms', group.is(g, 'Empty') and group.from_now(g, fields.expires_at),
-    'members', members, 'pending', {}, 'type', 'consumer', 'target_epoch', fields.target_epoch,
+    'members', members, 'pending', {}, 'type', fields.type, 'target_epoch', fields.target_epoch,
     'assignor', fields.assignor or '', 'unsettled', consumer.unsettled(g),
     'offsets', group.described_offsets(g), 'lags', group.lags(keys, partitions), 'cursor', cursor,
   }

@@ -125,10 +125,12 @@ end
 -- The code and message if a heartbeat has no group; nil if there is one, or one can be made.
 -- Source: GroupMetadataManager.getOrMaybeCreateConsumerGroup
 function consumer.group_refusal(g, request)
+  local why = 'Group {group} is not a consumer group.'
   if group.is_consumer(g) then
     return nil
+  elseif group.is_share(g) then
+    return code.GROUP_ID_NOT_FOUND, why
   elseif request.epoch ~= 0 and group.exists(g) then
-    local why = 'Group {group} is not a consumer group.'
     return consumer.may_come_back(g, request) and code.UNKNOWN_MEMBER_ID or code.GROUP_ID_NOT_FOUND, why
   elseif request.epoch ~= 0 then
     -- Kafka's GROUP_ID_NOT_FOUND ends clients for good. Redis may lose a group, and then its members must join again.
@@ -144,7 +146,7 @@ function consumer.enter(g, request)
     group.found(g, request.id, request.locator, request.retention)
   end
   if not group.is_consumer(g) then
-    consumer.begin(g)
+    consumer.begin(g, 'consumer')
   end
 end
 

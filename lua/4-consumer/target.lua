@@ -21,16 +21,17 @@ korvet.define({
   description = 'the members and topics from which a target assignment is made',
   keys = '@group',
   args = 'outages   cursor? of the last call',
-  returns = [=[{code}, or {0, name, value, ...} of generation, target_epoch, catalog_version, topics, assignor (of the
-    present target), members. members: [[name, value, ...], ...] of member_id, instance_id, rack, assignor, regex,
-    topics (names), target, is_classic, sorted by member_id; regex only once it counts; and cursor. The group is as it
-    was last written, with members that are overdue. A reply has some members of a large group: call again from cursor
-    on until it is '0'. A member that is there all the time comes once or twice]=],
+  returns = [=[{code}, or {0, name, value, ...} of id, type (consumer or share), generation, target_epoch,
+    catalog_version, topics, assignor (of the present target), members. members: [[name, value, ...], ...] of member_id,
+    instance_id, rack, assignor, regex, topics (names), target, is_classic, sorted by member_id; regex only once it
+    counts; and cursor. The group is as it was last written, with members that are overdue. A reply has some members of
+    a large group: call again from cursor on until it is '0'. A member that is there all the time comes once or
+    twice]=],
   bound = '200 members a call, more or less',
   codes = 'GROUP_ID_NOT_FOUND',
 }, function(keys, asked)
   local g = group.open(keys)
-  if not group.is_consumer(g) then
+  if not group.is_modern(g) then
     return { code.GROUP_ID_NOT_FOUND }
   end
   local members, ids, cursor = {}, group.member_page(g, asked.cursor or '0')
@@ -44,7 +45,8 @@ korvet.define({
     }
   end
   return {
-    code.NONE, 'generation', g.fields.generation, 'target_epoch', g.fields.target_epoch,
+    code.NONE, 'id', g.fields.id, 'type', g.fields.type, 'generation', g.fields.generation,
+    'target_epoch', g.fields.target_epoch,
     'catalog_version', g.fields.catalog_version or '', 'topics', redis.call('HGET', keys[1], 'topics') or '',
     'assignor', g.fields.assignor or '', 'members', members, 'cursor', cursor,
   }
@@ -120,7 +122,7 @@ korvet.define({
 }, function(keys, made)
   local g = group.open(keys)
   group.advance(g, made.outages)
-  if not group.is_consumer(g) then
+  if not group.is_modern(g) then
     group.save(g)
     return { code.GROUP_ID_NOT_FOUND, 0, 0 }
   end

@@ -24,6 +24,14 @@ def beat(port: int, group: str, member: str, epoch: int, version: int = 1, **mor
     return ask(port, "consumer_group_heartbeat", version, **values)
 
 
+def share_beat(port: int, group: str, member: str, epoch: int, *names: str, rack: str | None = None) -> Any:
+    """A heartbeat to a share group, which names topics if there are any."""
+    return ask(
+        port, "share_group_heartbeat", 1, group_id=group, member_id=member, member_epoch=epoch, rack_id=rack,
+        subscribed_topic_names=list(names) or None,
+    )  # fmt: skip
+
+
 def topic_id(port: int, topic: str) -> UUID:
     asked = [{"name": topic, "topic_id": None}]
     (found,) = ask(port, "metadata", 12, topics=asked, allow_auto_topic_creation=False)["topics"]

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from kio.schema.index import api_key_map
 
 from korvet.api import registry
 from korvet.security.acl import Operation, PatternType, ResourceType
@@ -16,7 +17,7 @@ from tests.api.acls import TURNED_ON, everything, on_cluster, rule, set_rules, w
 from tests.api.data import connected, records
 from tests.api.raw import ask, created, unique
 from tests.api.transactions import producer
-from tests.oracle.versions import API_KEYS, supported
+from tests.oracle.versions import supported
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
 
@@ -149,6 +150,17 @@ REFUSALS: dict[str, tuple[dict[str, Any], set[str]]] = {
         {G30},
     ),
     "consumer_group_describe": ({"group_ids": ["g"]}, {G30}),
+    "share_group_heartbeat": (
+        {"group_id": "g", "member_id": "m", "member_epoch": 0, "subscribed_topic_names": [SECRET]}, {G30}
+    ),
+    "share_group_describe": ({"group_ids": ["g"]}, {G30}),
+    "share_fetch": ({"group_id": "g", "member_id": "m", "share_session_epoch": 0}, {G30}),
+    "share_acknowledge": ({"group_id": "g", "member_id": "m", "share_session_epoch": 1}, {G30}),
+    "describe_share_group_offsets": ({"groups": [{"group_id": "g", "topics": None}]}, {G30}),
+    "alter_share_group_offsets": (
+        {"group_id": "g", "topics": [{"topic_name": SECRET, "partitions": [{"partition_index": 0}]}]}, {G30}
+    ),
+    "delete_share_group_offsets": ({"group_id": "g", "topics": [{"topic_name": SECRET}]}, {G30}),
     "list_config_resources": ({}, {C31}),
     # Without an id the answer holds a random one.
     "get_telemetry_subscriptions": ({"client_instance_id": UUID(int=7)}, {"NONE"}),
@@ -197,7 +209,7 @@ def refused_with(api: str, version: int) -> set[str]:
 
 
 def test_every_api_has_a_check_and_a_case_here() -> None:
-    assert {api.key for api in registry().values()} == {API_KEYS[name] for name in REFUSALS}
+    assert {api_key_map[key] for key in registry()} == REFUSALS.keys()
     assert all(callable(api.needs) for api in registry().values())
 
 
@@ -378,6 +390,41 @@ def test_a_group_is_described_only_to_a_client_that_may_describe_its_topics(
     assert codes(ask(broker.port, "consumer_group_describe", 1, group_ids=[group])) == {"NONE"}
     set_rules(broker, rule(GROUP, group, DESCRIBE))
     assert codes(ask(broker.port, "consumer_group_describe", 1, group_ids=[group])) == {T29}
+
+
+@kafka("KafkaApisTest.testShareGroupHeartbeatRequestTopicAuthorizationFailed")
+@kafka("KafkaApisTest.testShareGroupDescribeFilterUnauthorizedTopics testAlterShareGroupOffsetsAuthorizationFailed")
+@kafka("KafkaApisTest.testDescribeShareGroupOffsetsRequestTopicAuthorizationFailed")
+@kafka("KafkaApisTest.testDescribeShareGroupAllOffsetsRequestTopicAuthorizationFailed")
+@kafka("KafkaApisTest.testDeleteShareGroupOffsetsRequestsTopicAuthorizationFailed")
+def test_a_share_group_shows_and_changes_only_topics_that_the_client_may_use(
+    broker: KorvetServer, secret_id: UUID
+) -> None:
+    group, port = unique("g"), broker.port
+    own = [rule(GROUP, group, READ), rule(GROUP, group, Operation.DELETE)]
+    heartbeat = {"group_id": group, "member_id": "m", "subscribed_topic_names": [SECRET]}
+    altered = {"topic_name": SECRET, "partitions": [{"partition_index": 0, "start_offset": 0}]}
+    named = {"topics": [{"topic_name": SECRET, "partitions": [0]}]}
+
+    def asked() -> list[set[str]]:
+        return [
+            codes(ask(port, "share_group_heartbeat", 1, member_epoch=0, **heartbeat)),
+            codes(ask(port, "share_group_describe", 1, group_ids=[group])),
+            codes(ask(port, "describe_share_group_offsets", 1, groups=[{"group_id": group, **named}])),
+            codes(
+                ask(port, "share_group_heartbeat", 1, member_epoch=-1, **{**heartbeat, "subscribed_topic_names": None})
+            ),
+            codes(ask(port, "alter_share_group_offsets", 0, group_id=group, topics=[altered])),
+            codes(ask(port, "delete_share_group_offsets", 0, group_id=group, topics=[{"topic_name": SECRET}])),
+        ]
+
+    set_rules(broker, *own, rule(TOPIC, SECRET, READ))
+    assert asked() == [{"NONE"}] * 6
+    assert ask(port, "share_group_heartbeat", 1, member_epoch=0, **heartbeat)["error_code"] == "NONE"
+    set_rules(broker, *own)
+    (every,) = ask(port, "describe_share_group_offsets", 1, groups=[{"group_id": group, "topics": None}])["groups"]
+    assert (every["error_code"], every["topics"]) == ("NONE", [])
+    assert asked() == [{T29}, {T29}, {"NONE", T29}, {"NONE"}, {"NONE", T29}, {"NONE", T29}]
 
 
 @kafka(

@@ -22,7 +22,7 @@ from tests.support.broker import KorvetServer, running_broker
 
 OFTEN = {"log.retention.check.interval.ms": "100"}
 DISABLED = "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
-EARLIEST, LATEST_TIERED, EARLIEST_LOCAL, LATEST = -2, -5, -4, -1
+EARLIEST, LATEST_TIERED, EARLIEST_LOCAL, LATEST, PENDING = -2, -5, -4, -1, -6
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def listed(broker: KorvetServer, topic: str, *timestamps: int) -> list[tuple[str
     for timestamp in timestamps:
         part = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}
         asked = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": [part]}]}
-        answer = ask(broker.port, "list_offsets", 10, **asked, timeout=10_000)
+        answer = ask(broker.port, "list_offsets", 11, **asked, timeout=10_000)
         (one,) = answer["topics"][0]["partitions"]
         found.append((one["error_code"], one["offset"], one["leader_epoch"]))
     return found
@@ -71,6 +71,7 @@ def test_topic_has_both_parts_and_deletes_from_both(tiered: KorvetServer) -> Non
     assert altered(tiered.port, name, local_retention_ms="0") == ("NONE", None)
     until(lambda: is_trimmed_to(tiered, name, 30))
     assert listed(tiered, name, EARLIEST, LATEST_TIERED, LATEST) == [("NONE", 0, 0), ("NONE", 29, 0), ("NONE", 30, 0)]
+    assert listed(tiered, name, PENDING) == [("NONE", 30, 0)]
     assert listed(tiered, name, 0, now + 450, now + 1000) == [("NONE", 0, 0), ("NONE", 15, 0), ("NONE", -1, -1)]
     (cold,) = fetch(tiered.port, name, wanted(0), max_wait=10_000)
     assert (cold["error_code"], offsets(cold), cold["high_watermark"]) == ("NONE", list(range(0, 30, 3)), 30)
@@ -92,7 +93,7 @@ def test_topic_without_the_tier_has_nothing_there(tiered: KorvetServer) -> None:
     name = created(tiered.port, local_retention_ms="0", retention_ms="-1")
     produced(tiered.port, name, records(3))
     time.sleep(0.5)
-    assert listed(tiered, name, EARLIEST_LOCAL, LATEST_TIERED) == [("NONE", 0, 0), ("NONE", -1, -1)]
+    assert listed(tiered, name, EARLIEST_LOCAL, LATEST_TIERED, PENDING) == [("NONE", 0, 0), *[("NONE", -1, -1)] * 2]
 
 
 def test_bytes_of_the_whole_log_are_kept_while_redis_keeps_fewer(tiered: KorvetServer) -> None:

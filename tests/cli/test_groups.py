@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +20,7 @@ from korvet.cli.kafka.group_rows import OFFSETS_AT_ONCE, group_rows
 from korvet.cli.kafka.groups import ListedGroup, existing_group, list_groups
 from korvet.errors import KorvetError
 from tests.api.consumers import Member as RawMember
+from tests.api.consumers import share_beat
 from tests.api.groups import entered, join, leave, stable, sync
 from tests.api.raw import created
 from tests.cli.conftest import Korvet, Shown
@@ -197,7 +199,7 @@ def test_groups_are_listed_by_type(
     assert listed() == {group: ("consumer", 1), classic: ("classic", 0)}
     assert listed("--type", "consumer") == {group: ("consumer", 1)}
     assert listed("--type", "classic") == {classic: ("classic", 0)}
-    assert korvet("groups", "list", "--type", "share")[0] == 2
+    assert korvet("groups", "list", "--type", "streams")[0] == 2
 
 
 def test_description_of_a_consumer_group_shows_epochs_and_targets(
@@ -448,3 +450,39 @@ def test_group_of_another_type_is_no_missing_group() -> None:
 
     with Listing() as client, pytest.raises(KorvetError, match="group 'g' is of the type share, which only Kafka's"):
         existing_group(client, "g")
+
+
+def test_share_group_is_listed_described_reset_and_deleted(
+    broker: KorvetServer, korvet_broker: Korvet, name: str
+) -> None:
+    korvet, group = korvet_broker, f"{name}-sharing"
+    topic = created(broker.port, partitions=2)
+    assert korvet("groups", "reset-offsets", group, "--topic", topic, "--to-earliest", "--execute")[0] == 0
+    # A group that does not exist yet becomes a consumer group.
+    assert korvet("groups", "delete", group, "--execute")[0] == 0
+    for member, epoch, *names in (("a", 0, topic), ("b", 0, topic), ("a", 1)):
+        assert share_beat(broker.port, group, member, epoch, *names)["error_code"] == "NONE"
+    out = korvet("groups", "list", "--type", "share", "--json")[1]
+    (listed,) = [one for one in json.loads(out) if one["group"] == group]
+    assert listed == {
+        "group": group, "type": "share", "state": "Stable", "protocol_type": "share", "members": 2, "lag": None,
+    }  # fmt: skip
+    (described,) = json.loads(korvet("groups", "describe", group, "--json")[1])
+    assert (described["type"], described["protocol"], described["group_epoch"]) == ("share", "simple", 2)
+    assert [(one["member_id"], one["partitions"], one["protocol"]) for one in described["members"]] == [
+        ("a", 1, "share"), ("b", 1, "share"),
+    ]  # fmt: skip
+    assert [(one["partition"], one["current_offset"], one["end_offset"]) for one in described["partitions"]] == [
+        (0, None, 0), (1, None, 0),
+    ]  # fmt: skip
+    assert "type share   state Stable   protocol simple   2 members" in korvet("groups", "describe", group)[1]
+    reset = ("groups", "reset-offsets", group, "--topic", topic, "--to-latest")
+    assert "stop its consumers" in korvet(*reset, "--execute")[2]
+    assert "removed member a" in korvet("groups", "remove-member", group, "a")[1]
+    assert korvet("groups", "remove-member", group, "--all")[0] == 0
+    assert korvet(*reset, "--execute")[0] == 0
+    (described,) = json.loads(korvet("groups", "describe", group, "--json")[1])
+    assert [(one["current_offset"], one["lag"]) for one in described["partitions"]] == [(0, 0), (0, 0)]
+    assert korvet("groups", "reset-offsets", group, "--all-topics", "--shift-by", "5", "--execute")[0] == 0
+    assert korvet("groups", "delete", group, "--execute")[0] == 0
+    assert "no group" in korvet("groups", "describe", group)[2]

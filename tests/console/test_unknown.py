@@ -52,7 +52,7 @@ def test_trim_to_a_size_is_refused_if_sizes_are_not_known(alice: Client) -> None
 
 def test_lag_of_a_group_without_committed_offsets_is_not_known() -> None:
     partition = TopicPartition("t", 0)
-    rows = [LagRow(partition, None, 5, ""), LagRow(partition, 3, 5, "")]
+    rows = [LagRow(partition, None, 5, None, ""), LagRow(partition, 3, 5, 2, "")]
     assert (total_lag(rows[:1]), total_lag([]), total_lag(rows)) == (None, None, 2)
 
 

@@ -20,17 +20,19 @@ def java_example() -> list[str]:
     return [find_tool("java"), *SHORT_LIVED, "-cp", f"{jars}/*", str(EXAMPLES / "java" / "Orders.java")]
 
 
-def node_example() -> list[str]:
+def node_example(name: str = "orders.js") -> list[str]:
     """Raises BuildError."""
     node, npm = find_tool("node"), find_tool("npm")
-    sources = [EXAMPLES / "node" / name for name in ("package.json", "package-lock.json", "orders.js")]
+    sources = [
+        EXAMPLES / "node" / name for name in ("package.json", "package-lock.json", "orders.js", "orders_applied.js")
+    ]
 
     def build(target: Path) -> None:
         for source in sources:
             (target / source.name).write_bytes(source.read_bytes())
         run_build([npm, "ci", "--no-audit", "--no-fund", "--loglevel=error"], target)
 
-    return [node, str(built_once("example-node", sources, build) / "orders.js")]
+    return [node, str(built_once("example-node", sources, build) / name)]
 
 
 def go_example() -> list[str]:

@@ -20,16 +20,11 @@ pytestmark = pytest.mark.all
 WITHIN_S = 560.0
 RECORDS = 10_000
 """franz-go sends 500,000 by itself."""
-OF_INTERNAL_TOPICS = ("TestConsumeRegex", "Test848RegexBrokerResolves")
+OF_INTERNAL_TOPICS = ("TestConsumeRegex", "Test848RegexBrokerResolves", "TestConsumeRegexShareSkipsInternal")
 """They look for `__consumer_offsets` among all topics."""
 WITHOUT_TLS = "TestIssue769"
 """It has a dialer of its own."""
 LOGIN = {"TestSCRAMAuth", "TestSCRAMAuthBadCredentials"}
-OF_SHARE_GROUPS = {
-    "TestShareGroup", "TestShareGroupETL", "TestShareGroupAckOnClose", "TestShareGroupOffsetsAdmin",
-    "TestConsumeRegexShareSkipsInternal",
-}  # fmt: skip
-"""They skip themselves at a broker without share groups."""
 
 
 @pytest.fixture(scope="module")
@@ -64,16 +59,16 @@ def skipped(found: dict[str, str]) -> set[str]:
     return {name for name, outcome in found.items() if outcome == "SKIP"}
 
 
-def test_clients_without_logins_pass_all_but_share_groups(fleet: Fleet, tmp_path: Path) -> None:
+def test_clients_without_logins_pass(fleet: Fleet, tmp_path: Path) -> None:
     found = outcomes(fleet.way(Security.PLAINTEXT).bootstrap, tmp_path, *OF_INTERNAL_TOPICS)
     assert len(found) > 100
-    assert skipped(found) == OF_SHARE_GROUPS | LOGIN
+    assert skipped(found) == LOGIN
 
 
-def test_clients_with_logins_tls_and_rules_pass_all_but_share_groups(fleet: Fleet, tmp_path: Path) -> None:
+def test_clients_with_logins_tls_and_rules_pass(fleet: Fleet, tmp_path: Path) -> None:
     way, left_out = fleet.way(Security.SASL_TLS), (*OF_INTERNAL_TOPICS, WITHOUT_TLS)
     without_tls = fleet.way(Security.SASL_PLAINTEXT).bootstrap
     scram = {"KGO_TEST_SCRAM": f"{USER}:{PASSWORD}", "KGO_TEST_SCRAM_SEEDS": without_tls}
     found = outcomes(way.bootstrap, tmp_path, *left_out, KGO_TEST_TLS=f"ca:{way.ca}", **scram)
     assert len(found) > 100
-    assert skipped(found) == OF_SHARE_GROUPS
+    assert skipped(found) == set()

@@ -15,6 +15,7 @@ from tests.lua.consumer import (
     of,
 )
 from tests.lua.group import (
+    GROUP_ID,
     GROUP_ID_NOT_FOUND,
     LATE,
     NON_EMPTY_GROUP,
@@ -122,8 +123,8 @@ def test_snapshot_has_the_members_and_topics_of_a_target(consumers: ConsumerGrou
         },
     ]  # fmt: skip
     assert snapshot == {
-        "generation": 2, "target_epoch": 1, "catalog_version": "1", "topics": f"bar {BAR} 3\nfoo {FOO} 6",
-        "assignor": "uniform", "cursor": "0",
+        "id": GROUP_ID, "type": "consumer", "generation": 2, "target_epoch": 1, "catalog_version": "1",
+        "topics": f"bar {BAR} 3\nfoo {FOO} 6", "assignor": "uniform", "cursor": "0",
     }  # fmt: skip
 
 

@@ -37,7 +37,7 @@ BATCHES: Final = {
 }  # fmt: skip
 """Functions that callers call by position, because a call is made for each batch or acknowledgement."""
 _ADDED: Final = {"outages", "id", "locator", "transactional_id"}
-ADDED: Final = {"call": _ADDED, "_call": _ADDED | {"topic_id", "token"}, "partial": _ADDED}
+ADDED: Final = {"call": _ADDED, "_call": _ADDED | {"topic_id", "token", "group"}, "partial": _ADDED}
 """The arguments that a method adds to its callers' ones, by the method's name."""
 SAID: Final = {"size": "len(data)", "batch": "data", "kind": "transactional", "is_next": "SEQUENCE"}
 """A part of the text by which hot callers give an argument, if it is not the argument's name."""
@@ -354,7 +354,7 @@ def test_functions_of_groups_and_transactions_that_keep_what_clients_give_count_
     keep_little = {  # they name members, or partitions that exist, or remove what they name
         "korvet_group_await", "korvet_group_await_sync", "korvet_group_leave", "korvet_group_offset_delete",
         "korvet_group_offset_forget", "korvet_group_attach", "korvet_group_detach", "korvet_group_delete",
-        "korvet_group_assign", "korvet_txn_complete",
+        "korvet_group_assign", "korvet_group_share_attach", "korvet_txn_complete",
     }  # fmt: skip
     kept = {
         name

@@ -169,7 +169,7 @@ def test_unused_transactional_id_expires_as_the_config_says(
 async def _transactions(loop: Loop, configs: Mapping[str, str]) -> Transactions:
     one = loop.front
     catalog = Catalog(NAMESPACE, one.store, one.wakeups, configs)
-    groups = Groups(NAMESPACE, one.store, catalog, one.wakeups, Outages(one.store))
+    groups = Groups(NAMESPACE, one.store, catalog, one.wakeups, Outages(one.store), one.log)
     return Transactions(NAMESPACE, one.store, catalog, one.log, groups)
 
 

@@ -1,4 +1,4 @@
-"""The two brokers of the oracle: Apache Kafka, and korvet or the broker that KORVET_TEST_BOOTSTRAP names.
+"""The brokers of the oracle: Apache Kafka in two versions, and korvet or the broker that KORVET_TEST_BOOTSTRAP names.
 
 KORVET_TEST_BOOTSTRAP is host:port of a running broker, or `kafka` for a second Kafka process. The latter proves that
 the harness reports nothing between two brokers that are equal.
@@ -19,7 +19,7 @@ from tests.oracle.secured import Secured
 from tests.oracle.tools import TOPICS, Tools, await_topic
 from tests.support.broker import running_broker
 from tests.support.issuer import Issuer
-from tests.support.kafka import KafkaUnavailable, running_kafka
+from tests.support.kafka import NEWEST, VERSION, KafkaUnavailable, running_kafka
 from tests.support.tools import cannot_run
 
 SETTINGS = {
@@ -33,9 +33,19 @@ SETTINGS = {
 @pytest.fixture(scope="package")
 def kafka_address() -> Iterator[str]:
     """host:port of the Apache Kafka to compare with. Without Java or Maven, tests are skipped, or fail in CI."""
+    yield from _kafka_address(VERSION)
+
+
+@pytest.fixture(scope="package")
+def newest_kafka_address() -> Iterator[str]:
+    """As `kafka_address`, of the newest Kafka."""
+    yield from _kafka_address(NEWEST)
+
+
+def _kafka_address(version: str) -> Iterator[str]:
     with ExitStack() as stack:
         try:
-            running = stack.enter_context(running_kafka(settings=SETTINGS))
+            running = stack.enter_context(running_kafka(version=version, settings=SETTINGS))
         except KafkaUnavailable as error:
             cannot_run(str(error))
         yield running.bootstrap
@@ -65,9 +75,19 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
 @pytest.fixture(scope="package")
 def secured_kafka(issuer: Issuer) -> Iterator[Secured]:
     """An Apache Kafka with access rules, for as long as tests need it."""
+    yield from _secured_kafka(issuer, VERSION)
+
+
+@pytest.fixture(scope="package")
+def newest_secured_kafka(issuer: Issuer) -> Iterator[Secured]:
+    """As `secured_kafka`, of the newest version."""
+    yield from _secured_kafka(issuer, NEWEST)
+
+
+def _secured_kafka(issuer: Issuer, version: str) -> Iterator[Secured]:
     with ExitStack() as stack:
         try:
-            running = stack.enter_context(secured.secured_kafka(USERS, issuer))
+            running = stack.enter_context(secured.secured_kafka(USERS, issuer, version))
         except KafkaUnavailable as error:
             cannot_run(str(error))
         yield running

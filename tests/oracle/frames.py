@@ -21,7 +21,7 @@ from tests.oracle.requests import REQUESTS, versions_of
 from tests.oracle.rights import SECRET, Client
 from tests.oracle.script import Connection, Played, Transcript
 from tests.oracle.values import resolved
-from tests.oracle.versions import edges
+from tests.oracle.versions import edges, needs_newest
 
 _NOBODY: Final = Client(user="u00", title="of no rules")
 _VARIABLES: Final[Mapping[str, Any]] = {
@@ -46,13 +46,16 @@ class Request:
 
 
 @functools.cache
-def requests(at_edges: bool) -> Sequence[Request]:
-    """All requests in order, each at the versions that each run plays, or at the others."""
+def requests(at_edges: bool, of_newest: bool = False) -> Sequence[Request]:
+    """All requests in order, each at the versions that each run plays, or at the others.
+
+    :param of_newest: at the versions that only the newest Kafka serves instead.
+    """
     return [
         Request(api, version, request_frame(api, version, resolved(body, _VARIABLES), 0))
         for api, body in REQUESTS
         for version in versions_of(api, body)
-        if (version in edges(api)) == at_edges
+        if needs_newest(api, version) == of_newest and (of_newest or (version in edges(api)) == at_edges)
     ]
 
 

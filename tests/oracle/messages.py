@@ -15,15 +15,15 @@ from collections.abc import Iterator, Mapping
 from types import UnionType
 from typing import Any, get_args, get_origin
 
-from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
-from kio.schema.index import schema_name_map
+from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import Records, i16, i32, i32Timedelta, i64Timedelta
 
-from tests.oracle.versions import API_KEYS
+from korvet.wire.newer import CHANGES, request_class, response_class
 
 CLIENT_ID = "oracle"
+_KEYS = {name: key for key, name in api_key_map.items()}
 Value = Any  # a tree of dict, list, str, int, bool, bytes, None and uuid.UUID
 
 
@@ -98,8 +98,9 @@ def _names(schema: Any) -> Iterator[str]:
 
 @functools.cache
 def _known_names(api: str) -> frozenset[str]:
-    versions = schema_name_map[api]
-    return frozenset(name for v in versions for name in _names(load_request_schema(API_KEYS[api], v)))
+    key = _KEYS[api]
+    versions = {*schema_name_map[api], *(version for changed, version in CHANGES if changed == key)}
+    return frozenset(name for version in versions for name in _names(request_class(key, version)))
 
 
 def _check_names(api: str, values: Value) -> None:
@@ -119,11 +120,11 @@ def request_frame(
 ) -> bytes:
     """A whole frame, size first. `sent_version` goes into the header instead of the version of the body."""
     _check_names(api, values)
-    schema = load_request_schema(API_KEYS[api], version)
+    schema = request_class(_KEYS[api], version)
     buffer = io.BytesIO()
     header_schema: Any = schema.__header_schema__
     header = {
-        "request_api_key": i16(API_KEYS[api]),
+        "request_api_key": i16(_KEYS[api]),
         "request_api_version": i16(version if sent_version is None else sent_version),
         "correlation_id": i32(correlation_id),
         "client_id": CLIENT_ID,
@@ -156,7 +157,7 @@ def plain(value: Any) -> Value:
 
 def parse_answer(api: str, version: int, frame: bytes, correlation_id: int) -> Value:
     """The tree of an answer's body. Raises ValueError for a wrong correlation id or bytes left over."""
-    schema = load_response_schema(API_KEYS[api], version)
+    schema = response_class(_KEYS[api], version)
     if api == "describe_transactions":
         # kio refuses times below 0, and the time of a transactional id without a transaction is -1.
         frame = frame.replace(b"\xff" * 8, bytes(8))

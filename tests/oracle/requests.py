@@ -18,6 +18,14 @@ def _topics(**fields: Any) -> list[Any]:
     return [{"name": f"${word}", **fields} for word in "tuwh"]
 
 
+_IDS: Final = {"t": "$t_id", "u": "$no_id", "w": "$w_id", "h": None}
+
+
+def _identified(topics: list[Any]) -> list[Any]:
+    """Topics with the ids of their names."""
+    return [{**topic, "topic_id": _IDS[topic["name"][1:]]} for topic in topics]
+
+
 def _parts(**fields: Any) -> list[Any]:
     return _topics(partitions=[{"partition_index": 0, **fields}])
 
@@ -77,6 +85,11 @@ _OLD_MEMBER: Final = {**_MEMBER, "generation_id": 1}
 _TXN: Final = {"transactional_id": "$g", "producer_id": 1, "producer_epoch": 0}
 _OLD_TXN: Final = {f"v3_and_below_{name}": value for name, value in _TXN.items()}
 _OFFSETS: Final = {"committed_offset": 0, "committed_leader_epoch": -1, "committed_metadata": ""}
+_NEW_SHARER: Final = {"group_id": "$g", "member_id": "nobody", "member_epoch": 0}
+_SHARED: Final = [
+    {"topic_id": f"${id}", "partitions": [{"partition_index": 7, "acknowledgement_batches": []}]}
+    for id in ("t_id", "w_id")
+]
 
 REQUESTS: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
     ("produce", _produced()),
@@ -89,9 +102,10 @@ REQUESTS: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
     ("metadata", {"topics": None, "include_topic_authorized_operations": True}),
     ("metadata", {"topics": []}),
     ("offset_commit", {"group_id": "$g", "generation_id_or_member_epoch": -1, "member_id": "",
-                       "topics": _parts(**_OFFSETS)}),
+                       "topics": _identified(_parts(**_OFFSETS))}),
     ("offset_fetch", {"group_id": "$g", "topics": _indexes("partition_indexes"),
-                      "groups": [{"group_id": group, "member_epoch": -1, "topics": _indexes("partition_indexes")}
+                      "groups": [{"group_id": group, "member_epoch": -1,
+                                  "topics": _identified(_indexes("partition_indexes"))}
                                  for group in ("$g", "$h", "$u")]}),
     ("offset_fetch", {"group_id": "$g", "topics": None,
                       "groups": [{"group_id": "$g", "member_epoch": -1, "topics": None}]}),
@@ -127,7 +141,7 @@ REQUESTS: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
                                         "topics": [{"name": "$u", "partition_indexes": [0]}],
                                         "coordinator_epoch": 0}]}),
     ("txn_offset_commit", {**_TXN, "group_id": "$g", "generation_id": -1, "member_id": "",
-                           "topics": _parts(**_OFFSETS)}),
+                           "topics": _identified(_parts(**_OFFSETS))}),
     ("describe_configs", {"resources": _RESOURCES, "include_synonyms": False}),
     ("alter_configs", {"resources": _CHANGES, "validate_only": True}),
     ("incremental_alter_configs", {"resources": _CHANGES, "validate_only": True}),
@@ -158,6 +172,19 @@ REQUESTS: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
     ("consumer_group_heartbeat", {"group_id": "$g", "member_id": "nobody", "member_epoch": 0, "rebalance_timeout": -1,
                                   "topic_partitions": [], "subscribed_topic_names": ["$t", "$w"]}),
     ("consumer_group_describe", {"group_ids": ["$g", "$h"], "include_authorized_operations": True}),
+    ("share_group_heartbeat", {**_NEW_SHARER, "subscribed_topic_names": ["$t"]}),
+    ("share_group_heartbeat", {**_NEW_SHARER, "subscribed_topic_names": ["$t", "$w"]}),
+    ("share_group_describe", {"group_ids": ["$g", "$h"], "include_authorized_operations": True}),
+    ("share_fetch", {"group_id": "$g", "member_id": "nobody", "share_session_epoch": 0, "max_wait": 0, "min_bytes": 0,
+                     "max_bytes": 1, "max_records": 1, "batch_size": 1, "topics": _SHARED,
+                     "forgotten_topics_data": []}),
+    ("share_acknowledge", {"group_id": "$g", "member_id": "nobody", "share_session_epoch": 1, "topics": _SHARED}),
+    ("describe_share_group_offsets", {"groups": [{"group_id": group, "topics": [
+        {"topic_name": f"${word}", "partitions": [0]} for word in "tuwh"]} for group in ("$g", "$h", "$u")]}),
+    ("describe_share_group_offsets", {"groups": [{"group_id": "$g", "topics": None}]}),
+    ("alter_share_group_offsets", {"group_id": "$g", "topics": [
+        {"topic_name": f"${word}", "partitions": [{"partition_index": 7, "start_offset": 0}]} for word in "tuwh"]}),
+    ("delete_share_group_offsets", {"group_id": "$g", "topics": [{"topic_name": f"${word}"} for word in "tuwh"]}),
     ("list_config_resources", {"resource_types": [2]}),
     ("get_telemetry_subscriptions", {"client_instance_id": None}),
     ("push_telemetry", {"client_instance_id": None}),

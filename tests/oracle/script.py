@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from tests.oracle import messages
 from tests.oracle.values import resolved
-from tests.oracle.versions import edges, supported
+from tests.oracle.versions import edges, supported, usual
 
 NAMES: Final = ("t", "u", "w", "g", "h")
 ANSWER_WITHIN_S = 40.0
@@ -256,7 +256,7 @@ class _Player:
             return step.version
         if step.api == self._script.api:
             return self._version
-        return SETUP_VERSIONS.get(step.api, supported(step.api)[-1])
+        return SETUP_VERSIONS.get(step.api, usual(step.api))
 
 
 def _reached(outcome: Any, until: tuple[str, Any]) -> bool:

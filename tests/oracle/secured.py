@@ -48,7 +48,7 @@ class Secured:
 
 
 @contextmanager
-def secured_kafka(users: Sequence[str], issuer: Issuer) -> Iterator[Secured]:
+def secured_kafka(users: Sequence[str], issuer: Issuer, version: str) -> Iterator[Secured]:
     """An Apache Kafka with these users and the admin; all have the same password. Raises KafkaUnavailable."""
     known = " ".join(f'user_{user}="{PASSWORD}"' for user in (*users, ADMIN))
     login = "listener.name.sasl_plaintext"
@@ -65,7 +65,7 @@ def secured_kafka(users: Sequence[str], issuer: Issuer) -> Iterator[Secured]:
     allowed = {"urls": issuer.url, "files": str(issuer.path)}
     jvm = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.{name}={value}" for name, value in allowed.items()]
     listeners = [f"SASL_PLAINTEXT://{address}"]
-    with running_kafka(jvm=(*TEST_JVM, *jvm), settings=settings, listeners=listeners) as running:
+    with running_kafka(version=version, jvm=(*TEST_JVM, *jvm), settings=settings, listeners=listeners) as running:
         yield Secured(plain=running.bootstrap, login=address)
 
 

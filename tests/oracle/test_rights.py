@@ -39,6 +39,11 @@ def at_kafka(secured_kafka: Secured) -> Prepared:
 
 
 @pytest.fixture(scope="module")
+def at_newest_kafka(newest_secured_kafka: Secured) -> Prepared:
+    return prepared(newest_secured_kafka)
+
+
+@pytest.fixture(scope="module")
 def at_korvet(secured_korvet: Secured) -> Prepared:
     return prepared(secured_korvet)
 
@@ -161,4 +166,14 @@ def test_korvet_answers_a_client_as_kafka(
 ) -> None:
     with closing(at_kafka.connected(client)) as theirs, closing(at_korvet.connected(client)) as ours:
         found = differences(theirs, ours, requests(at_edges))
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.title.replace(" ", "-"))
+def test_korvet_answers_a_client_as_the_newest_kafka(
+    client: Client, at_newest_kafka: Prepared, at_korvet: Prepared
+) -> None:
+    with closing(at_newest_kafka.connected(client)) as theirs, closing(at_korvet.connected(client)) as ours:
+        found = differences(theirs, ours, requests(True, of_newest=True))
     assert not found, "\n" + "\n".join(found)

@@ -79,7 +79,7 @@ class Played:
         topic = {"id": TOPIC.hex, "partitions": 2}
         self.catalog._replace_topics([b"t", json.dumps(topic).encode()])
         log = Log(namespace, store, self.catalog, wakeups)
-        self.groups = Groups(namespace, store, self.catalog, wakeups, outages)
+        self.groups = Groups(namespace, store, self.catalog, wakeups, outages, log)
         transactions = Transactions(namespace, store, self.catalog, log, self.groups)
         self.frontend = cast(
             Frontend,

@@ -138,6 +138,7 @@ async def test_ordinary_request_ends_with_its_last_reply_and_needs_no_task(
 def test_only_apis_that_wait_for_others_or_for_time_never_begin_on_arrival() -> None:
     why = {
         "fetch": "it waits for records",
+        "share_fetch": "it waits for records",
         "join_group": "it waits for other members",
         "sync_group": "it waits for the leader's assignment",
         "sasl_handshake": "its answer changes what the connection takes",

@@ -20,6 +20,7 @@ from korvet.server.ground.settings import ListenerSettings
 from tests.api.data import connected, fetch_request, produce_request, records, wanted
 from tests.api.quotas import Client, client, limit
 from tests.api.raw import ask, created, unique
+from tests.api.test_share_fetch import Member, Topic, acknowledged, acquired, part
 from tests.server.quotas import CLOCKS_S, WINDOWS, eventually, limited
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
@@ -122,6 +123,21 @@ def test_a_fetch_over_the_quota_is_empty_and_does_not_count(port: int) -> None:
         assert over["responses"] == [] and over["error_code"] == "NONE"
         assert 0 < over["throttle_time"] <= 7_000
         eventually(lambda: bool(one.ask("fetch", 12, **asked)["responses"]), "the fetch is never served")
+
+
+def test_a_share_fetch_over_the_quota_acknowledges_and_gets_no_records(broker: KorvetServer, port: int) -> None:
+    group, name = unique("share"), limited(port, consumer_byte_rate=4_000)
+    topic = Topic(broker, group)
+    member = Member(broker, group)
+    member.connection.socket.close()
+    with client(port, name) as member.connection:
+        topic.append(30, size=1_000)
+        topic.append(5)
+        assert acquired(member.fetch(part(topic.id), max_records=30)) == [(0, 29, 1)]
+        over = member.fetch(part(topic.id, (0, 29, 1)))
+        assert (acknowledged(over), acquired(over)) == (0, [])
+        assert 0 < over["throttle_time"] <= 7_000
+        eventually(lambda: acquired(member.fetch()) == [(30, 34, 1)], "the share fetch is never served")
 
 
 def test_a_fetch_of_a_batch_larger_than_the_quota_gets_it(port: int) -> None:

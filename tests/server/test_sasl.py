@@ -162,6 +162,13 @@ def test_second_api_versions_handshake_or_step_out_of_turn_closes_the_connection
     assert session.is_closed()
 
 
+def test_client_that_means_another_cluster_is_told_so_after_its_login(session: Session) -> None:
+    meant = {"client_software_name": "a", "client_software_version": "1", "cluster_id": "another", "node_id": 1}
+    assert session.ask("api_versions", 5, **meant)["error_code"] == "NONE"
+    assert session.log_in()["error_code"] == "NONE"
+    assert session.ask("api_versions", 5, **meant)["error_code"] == "REBOOTSTRAP_REQUIRED"
+
+
 def test_large_frame_is_refused_before_the_login_and_taken_after_it(connect: Connect, session: Session) -> None:
     other = connect()
     other.socket.sendall(struct.pack(">i", 524_289))

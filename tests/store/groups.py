@@ -28,7 +28,7 @@ async def open_groups(front: Front, outages: Outages) -> Groups:
         await front.store.call(Purpose.COORDINATE, key, "DEL", key)
     catalog = Catalog(NAMESPACE, front.store, front.wakeups, {"group.initial.rebalance.delay.ms": "0"})
     await catalog.open()
-    return Groups(NAMESPACE, front.store, catalog, front.wakeups, outages)
+    return Groups(NAMESPACE, front.store, catalog, front.wakeups, outages, front.log)
 
 
 def new_group() -> str:

@@ -72,7 +72,7 @@ class Archive:
     def __init__(self, one: Front, topic: Topic) -> None:
         self.front = one
         self.topic = topic
-        self.groups = Groups(NAMESPACE, one.store, one.catalog, one.wakeups, Outages(one.store))
+        self.groups = Groups(NAMESPACE, one.store, one.catalog, one.wakeups, Outages(one.store), one.log)
         self.follower = ArchiveFollower(NAMESPACE, one.catalog, one.log)
         self.groups.offsets.on_commit(ARCHIVE_GROUP, self.follower.committed)
 

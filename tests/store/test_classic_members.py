@@ -54,7 +54,9 @@ async def test_heartbeat_reports_added_partitions_to_classic_members(one: Front,
         await synced(groups, group_id, member_id, generation)
         assert await groups.classic.heartbeat(group_id, member_id, None, generation) == 0
         await _grow(other, name)
-        elsewhere = Groups(NAMESPACE, other.store, await _catalog(other), other.wakeups, Outages(other.store))
+        elsewhere = Groups(
+            NAMESPACE, other.store, await _catalog(other), other.wakeups, Outages(other.store), other.log
+        )
         assert await elsewhere.classic.heartbeat(group_id, member_id, None, generation) == REBALANCE_IN_PROGRESS
         assert await groups.classic.heartbeat(group_id, member_id, None, generation) == REBALANCE_IN_PROGRESS
         member_id, generation = await joined(groups, group_id, name, member_id)

@@ -77,10 +77,10 @@ class Counting:
         self.gate = anyio.Event()
         make_target = groups.consumers._make_target
 
-        async def counted(group_id: str) -> None:
+        async def counted(group_id: str, prepare: Any) -> None:
             self.begun += 1
             await self.gate.wait()
-            await make_target(group_id)
+            await make_target(group_id, prepare)
 
         monkeypatch.setattr(groups.consumers, "_make_target", counted)
 
@@ -145,7 +145,7 @@ async def test_client_that_leaves_while_it_makes_the_target_stops_no_other_clien
 async def test_failure_ends_all_waiting_heartbeats(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
     group_id, told = new_group(), 0
 
-    async def fail(_: str) -> None:
+    async def fail(*_: Any) -> None:
         raise StoreUnavailable("gone", outcome_unknown=False)
 
     async def join(member: int) -> None:
@@ -171,9 +171,9 @@ async def test_member_is_answered_while_others_keep_changing_the_group(
     assert (await groups.consumers.heartbeat(request(group_id, "first", names=[name]))).code == 0
     make_target = groups.consumers._make_target
 
-    async def overtaken(group_id: str) -> None:
+    async def overtaken(group_id: str, prepare: Any) -> None:
         nonlocal others
-        await make_target(group_id)
+        await make_target(group_id, prepare)
         others += 1
         reply = await groups.consumers._consume(
             request(group_id, f"other{others}", names=[name]), f"other{others}", b"", answers_anyway=False
@@ -198,7 +198,7 @@ async def test_front_end_with_an_older_catalog_reads_it_first(one: Front, other:
     """The front-end takes no topic away that the newer catalog showed."""
     catalog = Catalog(NAMESPACE, other.store, other.wakeups)
     await catalog.open()
-    elsewhere = Groups(NAMESPACE, other.store, catalog, other.wakeups, Outages(other.store))
+    elsewhere = Groups(NAMESPACE, other.store, catalog, other.wakeups, Outages(other.store), other.log)
     group_id, name = new_group(), await topic(one)
     await groups.consumers.heartbeat(request(group_id, "a", names=[name]))
     epoch = (await groups.consumers.heartbeat(request(group_id, "a", 1))).member_epoch
@@ -215,7 +215,7 @@ async def test_front_end_with_an_older_catalog_makes_no_target_from_it(
     await topic(one, 1, f"{prefix}.u")
     catalog = Catalog(NAMESPACE, other.store, other.wakeups)
     await catalog.open()
-    elsewhere = Groups(NAMESPACE, other.store, catalog, other.wakeups, Outages(other.store))
+    elsewhere = Groups(NAMESPACE, other.store, catalog, other.wakeups, Outages(other.store), other.log)
     await topic(one, 1, f"{prefix}.v")
     await groups.consumers.heartbeat(request(group_id, "m", regex=f"{prefix}.*"))
     await groups.consumers.heartbeat(request(group_id, "m", 1))
@@ -259,7 +259,7 @@ async def test_unavailable_redis_is_tried_once_for_all_waiting_heartbeats(
     """Redis does not answer: if heartbeats called one after another, each would wait for all calls before its own."""
     group_id, all_wait, tried, failed = new_group(), anyio.Event(), 0, 0
 
-    async def fail(_: str) -> None:
+    async def fail(*_: Any) -> None:
         nonlocal tried
         tried += 1
         await all_wait.wait()
@@ -460,6 +460,7 @@ def told(*members: ConsumerMember, epoch: int = 2, target_epoch: int = 2) -> lis
     group = GroupDescription(
         id="",
         locator="",
+        type="consumer",
         state="",
         generation=epoch,
         protocol_type="consumer",

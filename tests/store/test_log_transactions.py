@@ -274,7 +274,7 @@ async def test_reader_gets_only_the_aborted_transactions_of_its_range(one: Front
 
 async def test_transaction_that_no_coordinator_knows_is_closed(one: Front) -> None:
     partition = await one.partition()
-    groups = Groups(NAMESPACE, one.store, one.catalog, one.wakeups, Outages(one.store))
+    groups = Groups(NAMESPACE, one.store, one.catalog, one.wakeups, Outages(one.store), one.log)
     transactions = Transactions(NAMESPACE, one.store, one.catalog, one.log, groups)
     assert await append(one, partition, transactional(0), Coordinator()) == (0, 0)
     name = f"known-{partition.topic.name}"

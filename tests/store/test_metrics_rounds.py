@@ -97,6 +97,22 @@ async def test_groups_are_exported_with_their_states(one: Front, groups: Groups)
     assert value(samples, "groups", "classic", "Empty") == 1
 
 
+async def test_share_groups_are_exported_with_their_starts_and_lags(one: Front, groups: Groups) -> None:
+    topic = await one.topic(2)
+    for _ in range(4):
+        await one.append(one.log.partition(topic, 1), batch(3))
+    assert not isinstance(await groups.shares.move("g", [(topic, {0: 0, 1: 5})]), int)
+    seen = watched(one, groups)
+    await groups.consumers._catalog.refresh()
+    samples = await sample(seen, PLENTY)
+    assert value(samples, "groups", "share", "Empty") == 1
+    assert [value(samples, "group_offset", "g", topic.name, index) for index in "01"] == [0, 5]
+    assert [value(samples, "group_lag", "g", topic.name, index) for index in "01"] == [0, 7]
+    told = seen.lags.of_group(NAMESPACE.name, "g")
+    assert told is not None
+    assert told["topics"] == {topic.name: [7]}
+
+
 async def test_an_offset_of_a_deleted_topic_has_no_lag(one: Front, groups: Groups) -> None:
     topic = await one.topic()
     await commit(groups, "g", topic, 0, 0)

@@ -186,7 +186,7 @@ async def test_drain_sends_all_parked_members_elsewhere(one: Front, groups: Grou
 
 
 async def test_members_of_one_group_wait_at_two_front_ends(one: Front, other: Front, groups: Groups) -> None:
-    elsewhere = Groups(NAMESPACE, other.store, other.catalog, other.wakeups, Outages(other.store))
+    elsewhere = Groups(NAMESPACE, other.store, other.catalog, other.wakeups, Outages(other.store), other.log)
     group_id, first = await stable(groups)
     async with waiting(groups, group_id, 5) as here:
         there = Waiting(elsewhere, group_id, RUNNING)

@@ -31,7 +31,7 @@ NOBODY = (-1, -1)
 
 
 def transactions_of(front: Front) -> Transactions:
-    groups = Groups(NAMESPACE, front.store, front.catalog, front.wakeups, Outages(front.store))
+    groups = Groups(NAMESPACE, front.store, front.catalog, front.wakeups, Outages(front.store), front.log)
     return Transactions(NAMESPACE, front.store, front.catalog, front.log, groups)
 
 

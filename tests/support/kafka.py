@@ -1,6 +1,6 @@
-"""Apache Kafka 4.1.2 for comparison: one KRaft node on loopback, with all its files in a temporary directory.
+"""Apache Kafka for comparison: one KRaft node on loopback, with all its files in a temporary directory.
 
-The jars come once from Maven into `.cache/kafka-4.1.2` of the clone. `running_kafka` is for any caller; the session
+The jars of a version come once from Maven into `.cache` of the clone. `running_kafka` is for any caller; the session
 fixture `kafka` is for tests and holds one broker for the whole run.
 """
 
@@ -25,7 +25,10 @@ from tests.support.ports import free_port as free_port
 from tests.support.tools import cannot_run, trouble
 
 ROOT = Path(__file__).resolve().parents[2]
-JARS = ROOT / ".cache" / "kafka-4.1.2"
+VERSION = "4.1.2"
+"""The version that answers are compared with."""
+NEWEST = "4.4.0"
+"""The version for what `VERSION` does not serve."""
 POM = Path(__file__).with_name("kafka-pom.xml")
 READY_WITHIN_S = 150.0
 FETCH_WITHIN_S = 600.0
@@ -54,12 +57,12 @@ def _tool(name: str) -> str:
     return str(shutil.which(name))
 
 
-def fetch_jars() -> Path:
+def fetch_jars(version: str = VERSION) -> Path:
     """The directory of Kafka's jars, which Maven fills if it is empty. Safe for several processes at once."""
-    return fetch_dependencies(POM, JARS)
+    return fetch_dependencies(POM, ROOT / ".cache" / f"kafka-{version}", f"-Dkafka.version={version}")
 
 
-def fetch_dependencies(pom: Path, jars: Path) -> Path:
+def fetch_dependencies(pom: Path, jars: Path, *options: str) -> Path:
     """The directory with a project's dependencies, which Maven fills if it is missing. Raises KafkaUnavailable."""
     jars.parent.mkdir(parents=True, exist_ok=True)
     with open(jars.parent / f"{jars.name}.lock", "w") as lock:
@@ -67,7 +70,7 @@ def fetch_dependencies(pom: Path, jars: Path) -> Path:
         if not jars.is_dir():
             partial = Path(tempfile.mkdtemp(prefix="jars-", dir=jars.parent))
             command = [_tool("mvn"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-            command.append(f"-DoutputDirectory={partial}")
+            command += [f"-DoutputDirectory={partial}", *options]
             done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_WITHIN_S, check=False)
             if done.returncode != 0:
                 shutil.rmtree(partial)
@@ -163,6 +166,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, output: Path)
 @contextmanager
 def running_kafka(
     *,
+    version: str = VERSION,
     jvm: tuple[str, ...] = TEST_JVM,
     settings: Mapping[str, str] | None = None,
     parent: Path | None = None,
@@ -176,7 +180,7 @@ def running_kafka(
     `share.version=1`.
     Raises KafkaUnavailable.
     """
-    java, classpath = _tool("java"), f"{fetch_jars()}/*"
+    java, classpath = _tool("java"), f"{fetch_jars(version)}/*"
     with tempfile.TemporaryDirectory(prefix="kafka-", dir=parent, ignore_cleanup_errors=True) as name:
         directory, port = Path(name), free_port()
         properties = _properties(directory, port, free_port(), settings or {}, listeners)

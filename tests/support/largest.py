@@ -12,9 +12,8 @@ from types import UnionType
 from typing import Any, NamedTuple, get_args, get_origin
 from uuid import UUID
 
-from kio.index import load_request_schema
-
 from korvet.api import registry
+from korvet.wire.newer import request_class
 
 Path = tuple[str, ...]
 Values = Mapping[str, Any]
@@ -44,7 +43,7 @@ def versions() -> list[tuple[int, int]]:
 
 def locations(key: int, version: int) -> Iterator[Location]:
     """All arrays and strings of a request, also those inside elements of arrays."""
-    yield from _locations(Location(key, version, (), False), load_request_schema(key, version))
+    yield from _locations(Location(key, version, (), False), request_class(key, version))
 
 
 def _locations(above: Location, schema: Any) -> Iterator[Location]:
@@ -73,15 +72,13 @@ def body(location: Location, count: int, values: Values, *, are_distinct: bool =
 
     :param values: the values of the other fields, by name; a function of a number gives each element's value.
     """
-    return _Body(values, are_distinct).entity(
-        load_request_schema(location.key, location.version), location.path, count, 0
-    )
+    return _Body(values, are_distinct).entity(request_class(location.key, location.version), location.path, count, 0)
 
 
 def tagged(location: Location, count: int, values: Values) -> bytes:
     """A request's body with ``count`` empty tagged fields, all of number 0, in the entity that a path leads to."""
     return _Body(values, False, tags=(location.path, varint(count) + b"\x00\x00" * count)).entity(
-        load_request_schema(location.key, location.version), location.path, 1, 0
+        request_class(location.key, location.version), location.path, 1, 0
     )
 
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import Any, get_args, get_origin
 
-from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import Records
 
+from korvet.wire.newer import request_class
 from tests.oracle.versions import API_KEYS
 
 _SHORT_MS = 20
@@ -38,7 +38,7 @@ class Pool:
 
 def random_values(api: str, version: int, pool: Pool, rng: random.Random) -> dict[str, Any]:
     """The fields of a request, for `tests.oracle.messages.request_frame`."""
-    return _fields(load_request_schema(API_KEYS[api], version), pool, rng)
+    return _fields(request_class(API_KEYS[api], version), pool, rng)
 
 
 def _fields(schema: Any, pool: Pool, rng: random.Random) -> dict[str, Any]:

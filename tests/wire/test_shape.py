@@ -14,12 +14,12 @@ from types import UnionType
 from typing import Any, get_args, get_origin
 
 import pytest
-from kio.index import load_request_schema
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import Records
 
 from korvet.errors import MalformedRequest
 from korvet.wire.codec import RequestHeader, decode_request
+from korvet.wire.newer import request_class
 from korvet.wire.schema import is_known
 from korvet.wire.shape import LONGEST_ID_BYTES, LONGEST_STRING_BYTES, MOST_ELEMENTS, check_shape
 
@@ -67,7 +67,7 @@ def encoded(schema: Any, entity: Any) -> bytes:
 
 @pytest.mark.parametrize("version", [0, 9])
 def test_overlong_id_is_refused_in_every_field(version: int) -> None:
-    schema: Any = load_request_schema(11, version)
+    schema: Any = request_class(11, version)
     request = a_request(schema, random.Random(1))
     for name in ("group_id", "member_id"):
         for size in (LONGEST_ID_BYTES, LONGEST_ID_BYTES + 1):
@@ -77,17 +77,17 @@ def test_overlong_id_is_refused_in_every_field(version: int) -> None:
             else:
                 with pytest.raises(MalformedRequest, match=f"{name} of 1025 bytes"):
                     check_shape(schema, body, 0)
-    sasl_handshake: Any = load_request_schema(17, 1)
+    sasl_handshake: Any = request_class(17, 1)
     with pytest.raises(MalformedRequest, match="mechanism of 1025 bytes"):
         check_shape(sasl_handshake, memoryview(encoded(sasl_handshake, sasl_handshake(mechanism="x" * 1025))), 0)
-    describe_groups: Any = load_request_schema(15, 0)
+    describe_groups: Any = request_class(15, 0)
     with pytest.raises(MalformedRequest, match="groups of 1025 bytes"):
         check_shape(describe_groups, memoryview(encoded(describe_groups, describe_groups(groups=("g", "x" * 1025)))), 0)
 
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_string_longer_than_kafka_takes_is_refused(version: int) -> None:
-    schema: Any = load_request_schema(68, version)
+    schema: Any = request_class(68, version)
     told = {field.name: _value(field, field.type, random.Random(1)) for field in fields(schema)}
     for size in (16_382, 16_383, LONGEST_STRING_BYTES):
         body = memoryview(encoded(schema, schema(**{**told, "subscribed_topic_names": ("x" * size,)})))
@@ -100,7 +100,7 @@ def test_string_longer_than_kafka_takes_is_refused(version: int) -> None:
 
 @pytest.mark.parametrize(("key", "version"), REQUESTS)
 def test_whole_requests_pass_and_truncated_ones_do_not(key: int, version: int) -> None:
-    schema: Any = load_request_schema(key, version)
+    schema: Any = request_class(key, version)
     chance = random.Random(key * 100 + version)
     for _ in range(ROUNDS):
         body = encoded(schema, a_request(schema, chance))
@@ -114,13 +114,13 @@ def test_whole_requests_pass_and_truncated_ones_do_not(key: int, version: int) -
 
 @pytest.mark.parametrize("count", [2**31 - 1, 1 << 20, 3])
 def test_collection_larger_than_its_bytes_is_refused(count: int) -> None:
-    metadata: Any = load_request_schema(3, 1)
+    metadata: Any = request_class(3, 1)
     with pytest.raises(MalformedRequest, match=str(count)):
         check_shape(metadata, memoryview(struct.pack(">i", count) + b"\x00\x00" * 2), 0)
 
 
 def test_compact_collection_larger_than_its_bytes_is_refused() -> None:
-    list_groups: Any = load_request_schema(16, 4)
+    list_groups: Any = request_class(16, 4)
     for length in (b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x7f", b"\xff\xff\xff\xff\xff\xff", b"\x09"):
         with pytest.raises(MalformedRequest):
             check_shape(list_groups, memoryview(length + b"\x01\x01\x00"), 0)
@@ -129,7 +129,7 @@ def test_compact_collection_larger_than_its_bytes_is_refused() -> None:
 @pytest.mark.parametrize(("key", "version"), REQUESTS)
 def test_null_is_refused_if_the_schema_has_none(key: int, version: int) -> None:
     """A request with one changed byte is refused, or has a value in every field that cannot be null."""
-    schema: Any = load_request_schema(key, version)
+    schema: Any = request_class(key, version)
     header, chance = RequestHeader(key, version, 1, None, 0), random.Random(key * 100 + version)
     body = encoded(schema, a_request(schema, chance))
     for at in range(len(body)):
@@ -154,18 +154,18 @@ def nulls_in(entity: Any) -> list[str]:
 
 @pytest.mark.parametrize("count", [-1, -2])
 def test_collection_that_cannot_be_null_is_refused_as_null(count: int) -> None:
-    metadata: Any = load_request_schema(3, 0)
+    metadata: Any = request_class(3, 0)
     with pytest.raises(MalformedRequest, match="null instead of a collection"):
         check_shape(metadata, memoryview(struct.pack(">i", count)), 0)
-    assert check_shape(load_request_schema(3, 1), memoryview(struct.pack(">i", -1)), 0) == 4
+    assert check_shape(request_class(3, 1), memoryview(struct.pack(">i", -1)), 0) == 4
 
 
 def test_unknown_tagged_field_and_one_that_does_not_fit_are_refused() -> None:
-    list_groups: Any = load_request_schema(16, 3)
+    list_groups: Any = request_class(16, 3)
     assert check_shape(list_groups, memoryview(b"\x00"), 0) == 1
     with pytest.raises(MalformedRequest, match="unknown tagged field 5"):
         check_shape(list_groups, memoryview(b"\x01\x05\x01x"), 0)
-    fetch: Any = load_request_schema(1, 12)
+    fetch: Any = request_class(1, 12)
     body = encoded(fetch, a_request(fetch, random.Random(1)))
     untagged = body[: body.rindex(b"\x00")] if body.endswith(b"\x00") else body
     for tags in (b"\x01\x00\x09\x02x", b"\x01\x00\x01\x02x"):
@@ -174,7 +174,7 @@ def test_unknown_tagged_field_and_one_that_does_not_fit_are_refused() -> None:
 
 
 def test_request_of_too_many_elements_is_refused_in_every_array() -> None:
-    offset_fetch: Any = load_request_schema(9, 1)
+    offset_fetch: Any = request_class(9, 1)
     half = MOST_ELEMENTS // 2
     indexes = struct.pack(">i", half - 1) + bytes(4 * (half - 1))
     for topics, is_taken in ((2, True), (3, False)):
@@ -184,14 +184,14 @@ def test_request_of_too_many_elements_is_refused_in_every_array() -> None:
         else:
             with pytest.raises(MalformedRequest, match="elements in one request"):
                 check_shape(offset_fetch, body, 0)
-    metadata: Any = load_request_schema(3, 1)
+    metadata: Any = request_class(3, 1)
     with pytest.raises(MalformedRequest, match="elements in one request"):
         names = struct.pack(">i", MOST_ELEMENTS + 1) + b"\x00\x00" * (MOST_ELEMENTS + 1)
         check_shape(metadata, memoryview(names), 0)
 
 
 def test_entity_of_more_than_64_known_tagged_fields_is_refused() -> None:
-    fetch: Any = load_request_schema(1, 12)
+    fetch: Any = request_class(1, 12)
     body = encoded(fetch, replace(a_request(fetch, random.Random(2)), cluster_id=None))[:-1]
     for count, is_taken in ((64, True), (65, False), (4000, False)):
         head = bytes([count]) if count < 128 else bytes([count & 127 | 128, count >> 7])

@@ -19,7 +19,7 @@ from korvet.wire.writer import Fields
 
 _ADMINISTRATIVE: Final = {
     19: "topics", 21: "topics", 27: "markers", 33: "resources", 37: "topics", 42: "groups_names", 44: "resources",
-    47: "",
+    47: "", 91: "", 92: "",
 }  # fmt: skip
 """The APIs that change topics, groups and settings, each with the field of the items that it changes.
 

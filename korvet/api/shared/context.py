@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio
 
 from korvet.api.shared.loop_turns import SLICE, LoopTurns
+from korvet.api.shared.share_sessions import Opener, ShareSessions
 from korvet.api.shared.telemetry import Peer, Telemetry, shown
 from korvet.configs.client_metrics import Traits
 from korvet.redis.reply import in_task
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from korvet.store.log.state.partition import Partition
     from korvet.store.outages import Outages
     from korvet.store.security.users import Users
+    from korvet.store.shares.delivery import Deliveries
     from korvet.store.transactions.transactions import Transactions
 
 T = TypeVar("T")
@@ -79,6 +81,7 @@ class Frontend:
     catalog: Catalog
     log: Log
     groups: Groups
+    deliveries: Deliveries
     transactions: Transactions
     users: Users
     wakeups: Wakeups
@@ -90,6 +93,7 @@ class Frontend:
     sweeps: Sweeps = field(default_factory=Sweeps)
     draining: anyio.Event = field(default_factory=anyio.Event)
     turns: LoopTurns = field(default_factory=LoopTurns)
+    share_sessions: ShareSessions = field(default_factory=ShareSessions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +104,7 @@ class Context:
     A connection's requests of one API, version and client id share a context. ``fetched`` are the partitions for which
     one of these requests attached Redis groups. ``target`` is the node that the client connected to, by its id or the
     balancer's port, None if unknown. ``share`` is the connection's part of the bound on answers' bytes. ``rights`` is
-    None if every client may do everything. All requests of a connection share ``peer``.
+    None if every client may do everything. All requests of a connection share ``peer`` and ``share_opener``.
     """
 
     frontend: Frontend
@@ -116,6 +120,7 @@ class Context:
     share: Share | None = field(default=None, compare=False)
     rights: Rights | None = field(default=None, compare=False)
     peer: Peer = field(default_factory=Peer, compare=False)
+    share_opener: Opener = field(default_factory=Opener, compare=False)
 
     def traits(self, id: UUID) -> Traits:
         """The client's traits as a client instance with this id."""

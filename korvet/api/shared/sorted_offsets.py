@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from uuid import UUID
 
 from korvet.api.shared.context import Context
 from korvet.api.shared.loop_turns import SLICE
 from korvet.api.shared.needs import ALTER, READ, TOPIC, denied_names
+from korvet.api.shared.topic_lookup import TopicKey, known_topics
 from korvet.codes import (
     COORDINATOR_NOT_AVAILABLE,
     OFFSET_METADATA_TOO_LARGE,
     TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from korvet.security.rights import Rights
@@ -21,7 +24,8 @@ from korvet.wire import requests
 from korvet.wire.writer import Fields
 
 Commit = requests.OffsetCommitRequest | requests.TxnOffsetCommitRequest
-Entries = dict[str, list[dict[str, int]]]
+_Wanted = requests.OffsetCommitRequestTopic | requests.TxnOffsetCommitRequestTopic
+Entries = dict[TopicKey, list[dict[str, int]]]
 """Topic -> partitions of the answer, each with its code."""
 
 
@@ -40,32 +44,36 @@ class SortedOffsets:
 
         :param code: the group's. If it is not 0, each partition that went to the group gets it.
         """
-        for name, entries in self.requested.items():
+        for key, entries in self.requested.items():
             if code != 0:
                 for entry in entries:
                     entry["error_code"] = code
-            self.refused.setdefault(name, []).extend(entries)
-        return {"topics": [{"name": name, "partitions": entries} for name, entries in self.refused.items()]}
+            self.refused.setdefault(key, []).extend(entries)
+        refused = self.refused.items()
+        return {"topics": [{"name": key, "topic_id": key, "partitions": entries} for key, entries in refused]}
 
 
-async def sort_offsets(ctx: Context, request: Commit, topics: Mapping[str, Topic | int]) -> SortedOffsets:
+async def sort_offsets(ctx: Context, request: Commit, *, by_id: bool) -> SortedOffsets:
     """Sort the partitions of an OffsetCommit or TxnOffsetCommit into refused ones and ones for the group.
 
     Unknown partitions are refused. A partition with too long metadata has its code among the group's partitions, and no
     offset. If a request names a partition twice, its last offset wins: Kafka writes both.
 
-    :param topics: the answer of `known_topics` for the request.
+    :param by_id: true if the request names topics by their ids.
     """
+    wanted_topics: Sequence[_Wanted] = request.topics
+    keys = [_key(wanted, by_id) for wanted in wanted_topics]
+    indexes = [[part.partition_index for part in wanted.partitions] for wanted in wanted_topics]
+    topics = await known_topics(ctx, list(zip(keys, indexes, strict=True)))
     longest = ctx.frontend.catalog.integer(None, "offset.metadata.max.bytes")
-    denied = frozenset[str]() if ctx.rights is None else await _denied(ctx, ctx.rights, request)
+    denied = frozenset[str]() if ctx.rights is None else await _denied(ctx, ctx.rights, request.group_id, keys, topics)
     result = SortedOffsets()
     count = 0
-    for wanted in request.topics:
-        name = wanted.name
-        topic = topics.get(name, UNKNOWN_TOPIC_OR_PARTITION)
-        if name in denied:
+    for key, wanted in zip(keys, wanted_topics, strict=True):
+        topic = topics.get(key, UNKNOWN_TOPIC_ID if by_id else UNKNOWN_TOPIC_OR_PARTITION)
+        if _name(key, topics) in denied:
             topic = TOPIC_AUTHORIZATION_FAILED
-        elif isinstance(topic, int) and name in topics:
+        elif isinstance(topic, int) and key in topics:
             topic = COORDINATOR_NOT_AVAILABLE
         for part in wanted.partitions:
             count += 1
@@ -81,20 +89,32 @@ async def sort_offsets(ctx: Context, request: Commit, topics: Mapping[str, Topic
                 code = OFFSET_METADATA_TOO_LARGE
             else:
                 offset = Offset(part.committed_offset, part.committed_leader_epoch, topic.id, metadata)
-                result.offsets[name, index] = offset
-            entries.setdefault(name, []).append({"partition_index": index, "error_code": code})
+                result.offsets[topic.name, index] = offset
+            entries.setdefault(key, []).append({"partition_index": index, "error_code": code})
     return result
 
 
-async def _denied(ctx: Context, rights: Rights, request: Commit) -> Set[str]:
-    """The topics that the client may not read.
+def _key(wanted: _Wanted, by_id: bool) -> TopicKey:
+    return wanted.topic_id or UUID(int=0) if by_id else wanted.name
+
+
+def _name(key: TopicKey, topics: Mapping[TopicKey, Topic | int]) -> str | None:
+    """The name of a topic; None of an unknown id."""
+    topic = topics.get(key)
+    return topic.name if isinstance(topic, Topic) else key if isinstance(key, str) else None
+
+
+async def _denied(
+    ctx: Context, rights: Rights, group_id: str, keys: Iterable[TopicKey], topics: Mapping[TopicKey, Topic | int]
+) -> Set[str]:
+    """The names of topics that the client may not read.
 
     The archive's offsets cause the removal of records (``korvet.retention=archived``), so they need ALTER of the topic,
     too. A rule for all groups often gives READ.
     """
-    names = [wanted.name for wanted in request.topics]
+    names = [name for key in keys if (name := _name(key, topics)) is not None]
     denied = await ctx.frontend.turns.result(denied_names(ctx, rights, READ, TOPIC, names))
-    if request.group_id != ARCHIVE_GROUP:
+    if group_id != ARCHIVE_GROUP:
         return denied
     return denied | await ctx.frontend.turns.result(denied_names(ctx, rights, ALTER, TOPIC, names))
 
@@ -105,6 +125,7 @@ def refused_offsets(request: Commit, code: int) -> Fields:
         "topics": [
             {
                 "name": topic.name,
+                "topic_id": topic.topic_id,
                 "partitions": [
                     {"partition_index": part.partition_index, "error_code": code} for part in topic.partitions
                 ],

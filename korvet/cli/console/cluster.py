@@ -12,15 +12,13 @@ from kio.schema.errors import ErrorCode
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.errors import check
 from korvet.cli.kafka.framing import request
-from korvet.cli.kafka.groups import Group
+from korvet.cli.kafka.groups import SHARE_TYPE, Group
 from korvet.cli.kafka.offsets import (
-    LATEST,
     TopicPartition,
-    committed_offsets,
     log_bytes,
     log_limits,
-    log_offsets,
     log_positions,
+    standings,
 )
 from korvet.cli.kafka.topics import Topic, describe_topics
 from korvet.unknown import total, total_known
@@ -77,11 +75,8 @@ class LagRow(NamedTuple):
     partition: TopicPartition
     committed: int | None
     end: int | None
+    lag: int | None
     owner: str
-
-    @property
-    def lag(self) -> int | None:
-        return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,12 +144,12 @@ def topic_page(client: Client, name: str) -> TopicPage:
 
 
 def lag_rows(client: Client, group: Group) -> list[LagRow]:
-    """The partitions that a group committed or reads."""
-    owners = {partition: member.id for member in group.members for partition in member.assignment}
-    committed = committed_offsets(client, group.group)
-    partitions = sorted({*owners, *committed})
-    ends = log_offsets(client, partitions, LATEST)
-    return [LagRow(one, committed.get(one), ends.get(one), owners.get(one, "")) for one in partitions]
+    """The partitions that a group committed or reads. The members of a share group share them."""
+    is_share = group.type == SHARE_TYPE
+    assigned = {partition: member.id for member in group.members for partition in member.assignment}
+    owners = {} if is_share else assigned
+    found = standings(client, group.group, assigned, is_share=is_share)
+    return [LagRow(one, at.offset, at.end, at.lag, owners.get(one, "")) for one, at in found.items()]
 
 
 def total_lag(rows: Sequence[LagRow]) -> int | None:

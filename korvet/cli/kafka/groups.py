@@ -1,8 +1,8 @@
-"""Consumer groups over the wire: list, describe and delete them, and remove members, of either protocol."""
+"""Groups over the wire: list, describe and delete consumer groups and share groups, and remove their members."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,9 @@ CONSUMER = "consumer"
 STATE_DEAD, STATE_EMPTY = "Dead", "Empty"
 GROUP_FACTS = {"korvet.group.id": "id", "korvet.group.locator": "locator", "korvet.group.waits": "waits"}
 """Configs of a group that korvet's brokers show -> their names here."""
-CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
-_OTHER_TYPES = ("share", "streams")
-"""The types that Kafka has since 4.1, and korvet does not (KIP-932, KIP-1071)."""
+CLASSIC_TYPE, CONSUMER_TYPE, SHARE_TYPE = "classic", "consumer", "share"
+_OTHER_TYPES = (SHARE_TYPE, "streams")
+"""The types that this does not describe (KIP-1071), or not on brokers without the API for it."""
 _LEAVES = -1
 _REASON = "removed by korvet groups remove-member"
 _UNKNOWN_MEMBER_TYPE, _CLASSIC_MEMBER = -1, 0
@@ -42,8 +42,8 @@ class ListedGroup:
 class Member:
     """A member of a group and its partitions.
 
-    A member of the consumer protocol also has a target and an epoch. ``protocol`` is None if the broker does not
-    report it.
+    A member of the consumer protocol also has a target and an epoch, and one of a share group an epoch. ``protocol`` is
+    None if the broker does not report it.
     """
 
     id: str
@@ -58,9 +58,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A group as DescribeGroups or ConsumerGroupDescribe shows it; an unknown group is ``Dead``.
+    """A group as DescribeGroups, ConsumerGroupDescribe or ShareGroupDescribe shows it; an unknown one is ``Dead``.
 
-    ``protocol`` is the chosen assignor. A group of the consumer protocol has its epoch and its target's.
+    ``protocol`` is the chosen assignor. A group of another type than classic has its epoch and its target's.
     """
 
     group: str
@@ -91,7 +91,7 @@ def list_groups(client: Client, states: Iterable[str] = (), types: Collection[st
 
 
 def existing_group(client: Client, group: str) -> Group:
-    """A group's state and members, in either of the two protocols.
+    """A group's state and members, of any of the three types.
 
     :raises KorvetError: if the group does not exist.
     """
@@ -110,8 +110,12 @@ def describe_group(client: Client, group: str) -> Group:
     if described.group_state == STATE_DEAD and client.serves("consumer_group_describe", 0):
         version = 1 if client.serves("consumer_group_describe", 1) else 0
         consumer = _described(client, "consumer_group_describe", version, group)
-        if consumer.error_code is not ErrorCode.group_id_not_found:
-            return _consumer_group(consumer)
+        if consumer.error_code is ErrorCode.none:
+            return _modern_group(consumer, CONSUMER_TYPE, _consumer_member)
+    if described.group_state == STATE_DEAD and client.serves("share_group_describe", 1):
+        share = _described(client, "share_group_describe", 1, group)
+        if share.error_code is ErrorCode.none:
+            return _modern_group(share, SHARE_TYPE, _share_member)
     return Group(
         group=group,
         type=CLASSIC_TYPE,
@@ -123,28 +127,31 @@ def describe_group(client: Client, group: str) -> Group:
 
 
 def describing(api: str, version: int, groups: Iterable[str]) -> Request:
-    """A request that describes groups by either of the two APIs."""
+    """A request that describes groups by one of the three APIs."""
     names = tuple(groups)
     return request(api, version, groups=names, group_ids=names)
 
 
 @retried
 def _described(client: Client, api: str, version: int, group: str) -> Any:
-    """An API's entry for a group, which may have the code for an unknown group."""
+    """An API's entry for a group, which may have the code for an unknown group.
+
+    A broker of Kafka may have its share groups turned off (share.version 0).
+    """
     (found,) = client.ask_coordinator(group, describing(api, version, (group,))).groups
-    if found.error_code is not ErrorCode.group_id_not_found:
+    if found.error_code not in (ErrorCode.group_id_not_found, ErrorCode.unsupported_version):
         check(found.error_code, f"group {group!r}", found.error_message)
     return found
 
 
-def _consumer_group(described: Any) -> Group:
+def _modern_group(described: Any, type_: str, member_of: Callable[[Any], Member]) -> Group:
     return Group(
         group=described.group_id,
-        type=CONSUMER_TYPE,
+        type=type_,
         state=described.group_state,
-        protocol_type=CONSUMER,
+        protocol_type=type_,
         protocol=described.assignor_name,
-        members=tuple(_consumer_member(member) for member in described.members),
+        members=tuple(member_of(member) for member in described.members),
         epoch=int(described.group_epoch),
         target_epoch=int(described.assignment_epoch),
     )
@@ -161,6 +168,18 @@ def _consumer_member(member: Any) -> Member:
         target=_assigned(member.target_assignment),
         epoch=int(member.member_epoch),
         protocol=None if member.member_type == _UNKNOWN_MEMBER_TYPE else protocol,
+    )
+
+
+def _share_member(member: Any) -> Member:
+    return Member(
+        id=member.member_id,
+        instance_id=None,
+        client_id=member.client_id,
+        host=member.client_host,
+        assignment=_assigned(member.assignment),
+        epoch=int(member.member_epoch),
+        protocol=SHARE_TYPE,
     )
 
 
@@ -250,6 +269,10 @@ def remove_member(client: Client, group: str, member: Member) -> None:
     if member.protocol == CONSUMER_TYPE:
         left |= {"member_epoch": _LEAVES, "instance_id": member.instance_id, "topic_partitions": None}
         answer = client.ask_coordinator(group, request("consumer_group_heartbeat", 0, group_id=group, **left))
+        code, message = answer.error_code, answer.error_message
+    elif member.protocol == SHARE_TYPE:
+        fields = {"group_id": group, "member_id": member.id, "member_epoch": _LEAVES}
+        answer = client.ask_coordinator(group, request("share_group_heartbeat", 1, **fields))
         code, message = answer.error_code, answer.error_message
     else:
         answer = client.ask_coordinator(group, request("leave_group", 5, group_id=group, members=[left]))

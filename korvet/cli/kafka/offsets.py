@@ -46,6 +46,17 @@ class Committed(NamedTuple):
     leader_epoch: int
 
 
+class Standing(NamedTuple):
+    """Where a group is in a partition: a consumer group's committed offset, or a share partition's start offset.
+
+    The end is None if there is no such partition. The lag is in records; that of a share group has no finished ones.
+    """
+
+    offset: int | None
+    end: int | None
+    lag: int | None
+
+
 Say = Callable[[TopicPartition], Mapping[str, Any]] | None
 """The fields of a partition in a request; None if it stands there as a bare number."""
 
@@ -106,6 +117,68 @@ def committed_positions(client: Client, group: str) -> dict[TopicPartition, Comm
 def fetching(groups: Iterable[str]) -> Request:
     """A request for all offsets of groups."""
     return request("offset_fetch", 8, groups=[{"group_id": group, "topics": None} for group in groups])
+
+
+def standings(
+    client: Client, group: str, assigned: Iterable[TopicPartition], *, is_share: bool
+) -> dict[TopicPartition, Standing]:
+    """Where a group is in the partitions for which it has an offset, and in the assigned ones; in their order."""
+    lags = share_offsets(client, group) if is_share else {}
+    offsets = {one: start for one, (start, _) in lags.items()} if is_share else committed_offsets(client, group)
+    partitions = sorted({*offsets, *assigned})
+    ends = log_offsets(client, partitions, LATEST)
+    found = {}
+    for one in partitions:
+        offset, end = offsets.get(one), ends.get(one)
+        lag = None if offset is None or end is None else max(end - offset, 0)
+        found[one] = Standing(offset, end, lags[one][1] if one in lags else lag)
+    return found
+
+
+@retried
+def share_offsets(client: Client, group: str) -> dict[TopicPartition, tuple[int, int | None]]:
+    """The start offset and the lag of each share partition of a group that has a start."""
+    (found,) = client.ask_coordinator(group, share_fetching((group,))).groups
+    check(found.error_code, f"offsets of group {group!r}", found.error_message)
+    return started(found)
+
+
+def share_fetching(groups: Iterable[str]) -> Request:
+    """A request for all share partitions of share groups."""
+    asked = [{"group_id": group, "topics": None} for group in groups]
+    return request("describe_share_group_offsets", 1, groups=asked)
+
+
+def started(group: Any) -> dict[TopicPartition, tuple[int, int | None]]:
+    """The start offsets and lags in a group's answer."""
+    return {
+        TopicPartition(str(topic.topic_name), int(one.partition_index)): (
+            int(one.start_offset),
+            int(one.lag) if one.lag >= 0 else None,
+        )
+        for topic in group.topics
+        for one in topic.partitions
+        if one.error_code is ErrorCode.none and one.start_offset != NO_OFFSET
+    }
+
+
+@retried
+def alter_share_offsets(client: Client, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Set the start offsets of a share group without members.
+
+    :raises BrokerError: with NON_EMPTY_GROUP if the group has members.
+    """
+    topics: dict[str, list[dict[str, int]]] = {}
+    for partition, offset in offsets.items():
+        entry = {"partition_index": partition.partition, "start_offset": offset}
+        topics.setdefault(partition.topic, []).append(entry)
+    asked = [{"topic_name": topic, "partitions": entries} for topic, entries in topics.items()]
+    answer = client.ask_coordinator(group, request("alter_share_group_offsets", 0, group_id=group, topics=asked))
+    check(answer.error_code, f"offsets of group {group!r}", answer.error_message)
+    for topic in answer.responses:
+        for one in topic.partitions:
+            place = TopicPartition(str(topic.topic_name), int(one.partition_index))
+            check(one.error_code, f"offset of group {group!r} in {place}", one.error_message)
 
 
 @retried

@@ -10,13 +10,15 @@ from typing import Any
 import click
 
 from korvet.cli.kafka.client import Client
-from korvet.cli.kafka.groups import members_in_the_way
+from korvet.cli.kafka.groups import SHARE_TYPE, describe_group, members_in_the_way
 from korvet.cli.kafka.offsets import (
     TopicPartition,
+    alter_share_offsets,
     commit_offsets,
     committed_offsets,
     log_limits,
     offsets_at,
+    share_offsets,
 )
 from korvet.cli.kafka.topics import chosen_partitions
 from korvet.errors import ConfigError, KorvetError
@@ -75,7 +77,9 @@ def plan_reset(client: Client, group: str, topics: Iterable[str], goal: Goal) ->
 
     New offsets are kept between the start and the end of each log.
     """
-    committed = committed_offsets(client, group)
+    is_share = _is_share(client, group)
+    shares = share_offsets(client, group) if is_share else {}
+    committed = {one: start for one, (start, _) in shares.items()} if is_share else committed_offsets(client, group)
     partitions = _named_partitions(client, topics) or sorted(committed)
     if not partitions:
         raise KorvetError(f"group {group!r} has no offsets; name the topics to reset with --topic")
@@ -104,7 +108,12 @@ def execute_reset(client: Client, group: str, resets: Iterable[Reset]) -> None:
     """
     if hindrance := reset_hindrance(client, group):
         raise KorvetError(hindrance)
-    commit_offsets(client, group, {reset.partition: reset.new for reset in resets})
+    set_offsets = alter_share_offsets if _is_share(client, group) else commit_offsets
+    set_offsets(client, group, {reset.partition: reset.new for reset in resets})
+
+
+def _is_share(client: Client, group: str) -> bool:
+    return describe_group(client, group).type == SHARE_TYPE
 
 
 def _wanted(

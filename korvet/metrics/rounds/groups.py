@@ -15,6 +15,7 @@ from korvet.store.groups.archived import ARCHIVE_GROUP, archived_end
 from korvet.store.groups.call import chunks
 from korvet.store.groups.groups import Groups
 from korvet.store.groups.types import Offset, TopicPartition
+from korvet.store.shares.types import SharePartition
 
 _SLICE: Final = 20
 
@@ -31,15 +32,44 @@ async def read_groups(
     lags: dict[GroupTopic, int] = {}
     for chunk in await groups.index.group_ids():
         for some in chunks(chunk, _SLICE):
+            sharing = set()
             for group_id, state in await pace.ask(some, groups.administration.state):
                 if state is not None:
                     _note_state(namespace, group_id, state, states, samples)
-            for group_id, offsets in await pace.ask(some, lambda one: groups.offsets.fetch(one, None)):
+                    sharing |= {group_id} if replies.type_of(state) == replies.SHARE else set()
+            others = [group_id for group_id in some if group_id not in sharing]
+            for group_id, offsets in await pace.ask(others, lambda one: groups.offsets.fetch(one, None)):
                 _note_offsets(namespace, group_id, offsets, seen, samples)
                 _note_lags(group_id, offsets, seen, lags)
+            for group_id in sorted(sharing):
+                await _read_shares(groups, namespace, group_id, pace, samples, lags)
     for (kind, state), count in states.items():
         samples.set_sum("korvet_groups", count, namespace, kind, state)
     return lags
+
+
+async def _read_shares(
+    groups: Groups,
+    namespace: str,
+    group_id: str,
+    pace: Pace,
+    samples: Bounded,
+    lags: MutableMapping[GroupTopic, int],
+) -> None:
+    """Set the figures of a share group's partitions, and its lag in each topic with all partitions read."""
+    for _, found in await pace.ask([group_id], groups.shares.topics):
+        for topic in () if found is None else groups.shares.existing(found.topics):
+            known: dict[int, SharePartition | None] = {}
+            for some in chunks(groups.shares.partitions([topic]), _SLICE):
+                described = await pace.ask(some, lambda one: groups.share_partitions.describe(one, group_id))
+                known |= {partition.index: share for partition, share in described}
+            started = {index: share for index, share in known.items() if share is not None and share.start >= 0}
+            for index, share in started.items():
+                labels = namespace, group_id, topic.name, str(index)
+                samples.set("korvet_group_offset", share.start, *labels)
+                samples.set("korvet_group_lag", share.lag, *labels)
+            if started and len(known) == topic.partitions:
+                lags[group_id, topic.name] = sum(share.lag for share in started.values())
 
 
 def _note_state(

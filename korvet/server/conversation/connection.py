@@ -145,7 +145,10 @@ class Connection(asyncio.BufferedProtocol):
                 await self.answering.run()
         finally:
             self.conversation.on(Event.END)
+            has_requests = bool(self.answering.requests)
             self.answering.discard()
+            # No request of it can acquire records any more.
+            self.headers.leave(has_requests=has_requests)
             self.answers.flush()
             if self.transport is not None:
                 self.transport.close()

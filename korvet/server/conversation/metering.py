@@ -1,7 +1,7 @@
 """What one request uses of its client's quotas, and the time for which its connection is then not read.
 
 - Produce counts its bytes when it arrives, before it is started: later requests of the connection wait at once.
-- Fetch counts the bytes of the records in its answer. A client that is over its quota gets an empty answer.
+- Fetch and ShareFetch count the bytes of the records in their answers. A client that is over its quota gets no records.
 - Time adds up the request's own steps in the front-end's thread, the threads that work for it (`korvet.store.threads`),
   and Redis's for the functions that the steps call (`Store.redis_s`). Other requests' steps in between do not count. As
   in Kafka, requests without an answer and logins use none.
@@ -24,13 +24,14 @@ from korvet.quotas.meters import Meters
 from korvet.security.sasl import AUTHENTICATE_KEY, HANDSHAKE_KEY
 from korvet.store.threads import COUNT_CPU_S
 from korvet.wire.requests import Entity
-from korvet.wire.schema import FETCH_KEY, PRODUCE_KEY
+from korvet.wire.schema import FETCH_KEY, PRODUCE_KEY, SHARE_FETCH_KEY
 from korvet.wire.writer import Fields, Steps
 
 T = TypeVar("T")
 
 _MS: Final = 1000
 _LONGEST_MS: Final = 2**31 - 1
+_FETCHES: Final = (FETCH_KEY, SHARE_FETCH_KEY)
 _UNTIMED: Final = (HANDSHAKE_KEY, AUTHENTICATE_KEY)
 
 
@@ -46,7 +47,7 @@ class Metering:
         self._context = context
         self._spent_s = 0.0
         self._over_s = 0.0
-        """The time that a Fetch has to wait before it is served."""
+        """The time that a Fetch has to wait before it is served, or a ShareFetch before it gets records."""
         self._throttle_s = 0.0
 
     def arrived(self, size_bytes: int) -> float:
@@ -59,9 +60,10 @@ class Metering:
 
     def handle(self, context: Context, request: Entity) -> Coroutine[Any, Any, Answer]:
         """The coroutine of a request's handler. A Fetch whose client is over the quota is not served."""
-        if self._api.key == FETCH_KEY:
+        if self._api.key in _FETCHES:
             self._over_s = self._meters.wait_s(self._meter.fetch)
-            if self._over_s:
+            # A ShareFetch also acknowledges. Its handler finds the quota itself.
+            if self._over_s and self._api.key == FETCH_KEY:
                 return _ready({"responses": ()})
         return self._api.handle(context, request)
 
@@ -71,7 +73,7 @@ class Metering:
         :returns: the time for which its connection is not read from now on.
         """
         wait_s: float = max(self._over_s, answer.get("throttle_time", 0) / _MS)
-        if self._api.key == FETCH_KEY and self._meter.fetch and not self._over_s:
+        if self._api.key in _FETCHES and self._meter.fetch and not self._over_s:
             self._meters.consume(self._meter.fetch, _fetched_bytes(answer))
         limits = self._meter.request
         if limits and self._api.key not in _UNTIMED:
@@ -148,7 +150,7 @@ class _Timed:
 
 
 def _fetched_bytes(answer: Fields) -> int:
-    """The bytes of the records in the answer to a Fetch."""
+    """The bytes of the records in the answer to a Fetch or ShareFetch."""
     parts = (part for topic in answer["responses"] for part in topic["partitions"])
     return sum(len(buffer) for part in parts for buffer in part.get("records", ()))
 

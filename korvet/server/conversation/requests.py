@@ -15,6 +15,8 @@ from korvet.api import PIPELINED, Answer, Api
 from korvet.api.api_versions import supported
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.loop_turns import LoopTurns
+from korvet.api.shared.share_groups import end
+from korvet.api.shared.share_sessions import Opener
 from korvet.api.shared.telemetry import Peer
 from korvet.metrics.requests import RequestFigures
 from korvet.redis.reply import Reply
@@ -39,6 +41,9 @@ _LARGE_BYTES = 16 << 10
 _MOST_REPEATED_BYTES = 512
 """The largest request that a connection keeps in case its client sends it again."""
 _MAX_CONTEXTS = 64
+_LAST_WORDS_S = 0.5
+"""The time in which a share group's member may end its session after the connection that opened it: as long as most
+ShareFetches wait."""
 _read_correlation_id = struct.Struct(">i").unpack_from
 
 
@@ -234,6 +239,7 @@ class Headers:
         self.principal = str(ANONYMOUS)
         """The identity of the client, fixed before its first request."""
         self.peer = Peer()
+        self.share_opener = Opener()
         self.login: Login | None = None
         """The login, on a listener with SASL."""
         self.is_of_client = False
@@ -263,6 +269,23 @@ class Headers:
         self._frontend, self._listener, self._target = frontend, listener, target
         self._contexts.clear()
         self._seen = _NOTHING_SEEN
+
+    def leave(self, *, has_requests: bool) -> None:
+        """End the connection's share sessions: what their members acquired by it is released.
+
+        Kafka does not notice that a client has left before it has answered it, and franz-go counts on that: to end its
+        session it cancels its ShareFetch first. So a client with a request under way may end its session meanwhile.
+        """
+        if not self.share_opener.sessions:
+            return
+        if has_requests:
+            asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._leave)
+        else:
+            self._leave()
+
+    def _leave(self) -> None:
+        for session in list(self.share_opener.sessions.values()):
+            end(self._frontend, session)
 
     def request(self, frame: bytes | memoryview) -> Request | None:
         """The request of a frame; None if its API or version is not served, and Kafka has no answer for that.
@@ -351,6 +374,7 @@ class Headers:
                 version=header.version,
                 share=self._share,
                 peer=self.peer,
+                share_opener=self.share_opener,
                 rights=None if authorizer is None else Rights(authorizer, self.principal, self.client, name),
             )
         return context

@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 
 from korvet.api.shared.context import Frontend
 from korvet.api.shared.loop_turns import LoopTurns
+from korvet.api.shared.share_sessions import OpenSessions, ShareSessions
 from korvet.api.shared.telemetry import Telemetry
 from korvet.configs.listeners import listener_config
 from korvet.configs.oauth import OAUTH_CONFIGS
@@ -45,6 +46,7 @@ from korvet.store.log.partitions.shared import Shared
 from korvet.store.outages import Outages
 from korvet.store.registry import SweepTurn
 from korvet.store.security.users import Users
+from korvet.store.shares.delivery import Deliveries
 from korvet.store.tenants import is_tenant_name, redis_user_of
 from korvet.store.transactions.transactions import Transactions
 
@@ -111,6 +113,7 @@ class Process:
         self.wakeups = Wakeups(store)
         self.turns = LoopTurns()
         self.sweeps = Sweeps()
+        self.open_share_sessions = OpenSessions()
         self.telemetry_receiver = None if settings.metrics is None else TelemetryReceiver()
         self.front_ends: Callable[[], int] = lambda: 1
         """Returns the number of front-ends, as last known."""
@@ -176,7 +179,9 @@ class Process:
         partitions = Log(namespace, store, catalog, wakeups, shared)
         if self.tier is not None:
             self.tier.serve(namespace, catalog, partitions)
-        groups = Groups(namespace, store, catalog, wakeups, self.outages)
+        groups = Groups(namespace, store, catalog, wakeups, self.outages, partitions)
+        listeners = self.settings.listeners
+        is_alone = self.settings.workers == 1 and all(one.advertised_host is None for one in listeners)
         return Frontend(
             namespace=namespace,
             store=store,
@@ -184,6 +189,7 @@ class Process:
             catalog=catalog,
             log=partitions,
             groups=groups,
+            deliveries=Deliveries(partitions, groups.share_partitions, wakeups),
             transactions=Transactions(namespace, store, catalog, partitions, groups),
             users=Users(namespace, store, wakeups),
             wakeups=wakeups,
@@ -194,6 +200,7 @@ class Process:
             authorizer=self._authorizer(namespace, store, wakeups, audit, super_users),
             turns=self.turns,
             sweeps=self.sweeps,
+            share_sessions=ShareSessions(self.open_share_sessions, is_alone=is_alone),
         )
 
     def start_tiering(self, tasks: TaskGroup, frontend: Frontend) -> None:
@@ -267,6 +274,7 @@ def start_following(tasks: TaskGroup, frontend: Frontend, *, has_users: bool) ->
         tasks.start_soon(frontend.authorizer.follow)
     tasks.start_soon(RecordInlets(frontend.namespace, frontend.catalog, frontend.log).tend)
     tasks.start_soon(frontend.groups.mirror.run)
+    tasks.start_soon(frontend.deliveries.run)
     tasks.start_soon(_archive_follower(frontend).follow)
 
 

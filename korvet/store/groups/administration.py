@@ -16,6 +16,7 @@ from korvet.store.groups import replies
 from korvet.store.groups.call import GroupCalls
 from korvet.store.groups.offsets import Offsets
 from korvet.store.groups.redis_mirror_deletion import Deletion
+from korvet.store.groups.share import ShareGroups
 from korvet.store.groups.types import GroupDescription, ListedGroup
 from korvet.store.outcomes import Failures, Wanted, all_of_them, settled
 
@@ -35,11 +36,14 @@ class Neglected(NamedTuple):
 class Administration:
     """All groups of one namespace."""
 
-    def __init__(self, calls: GroupCalls, store: Store, offsets: Offsets, deletion: Deletion) -> None:
+    def __init__(
+        self, calls: GroupCalls, store: Store, offsets: Offsets, deletion: Deletion, shares: ShareGroups
+    ) -> None:
         self._calls = calls
         self._store = store
         self._offsets = offsets
         self._deletion = deletion
+        self._shares = shares
 
     async def describe(self, group_id: str) -> GroupDescription | None:
         """A group and its members; None if there is no such group."""
@@ -106,8 +110,17 @@ class Administration:
         return states
 
     async def delete(self, group_ids: Sequence[str]) -> Sequence[int | KorvetError]:
-        """Remove groups without members, their Redis groups and offsets; a code or the store's failure for each."""
-        return await self._delete(group_ids)
+        """Remove groups without members, with their Redis groups and offsets, or their share partitions.
+
+        :returns: a code or the store's failure for each.
+        """
+        shared = zip(group_ids, await settled(map(self._shares.forget, group_ids)), strict=True)
+        outcomes: dict[str, int | KorvetError] = {
+            group_id: outcome for group_id, outcome in shared if isinstance(outcome, KorvetError)
+        }
+        left = [group_id for group_id in group_ids if group_id not in outcomes]
+        outcomes |= zip(left, await self._delete(left), strict=True)
+        return [outcomes[group_id] for group_id in group_ids]
 
     async def _delete(self, group_ids: Sequence[str], *, only_expired: bool = False) -> Sequence[int | KorvetError]:
         outcomes = await self._deletion.delete(group_ids, only_expired=only_expired)
@@ -137,7 +150,12 @@ class Administration:
         for some in await self._calls.index.group_ids():
             states = await self._states(some, failures)
             missing.update(group_id for group_id, state in states.items() if state is None)
-            empty = [group_id for group_id, state in states.items() if state is not None and state["state"] == _EMPTY]
+            # A share group without members stays, because its state is in partitions.
+            empty = [
+                group_id
+                for group_id, state in states.items()
+                if state is not None and state["state"] == _EMPTY and replies.type_of(state) != replies.SHARE
+            ]
             keys = [self._calls.keys(group_id).group for group_id in empty]
             lives = await settled(self._store.call(Purpose.COORDINATE, key, "PTTL", key) for key in keys)
             failures += [left_ms for left_ms in lives if isinstance(left_ms, KorvetError)]

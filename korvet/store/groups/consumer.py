@@ -9,7 +9,7 @@ Sources: KIP-848, GroupMetadataManager.consumerGroupHeartbeat, TargetAssignmentB
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import anyio
 
-from korvet.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec, changed, preferred
+from korvet.assignors import ASSIGNORS, SIMPLE, Assignment, Assignor, GroupSpec, MemberSpec, changed, preferred
 from korvet.codes import GROUP_ID_NOT_FOUND, INVALID_REQUEST
 from korvet.configs.types import split
 from korvet.errors import StoreError, StoreUnavailable
@@ -34,18 +34,21 @@ from korvet.store.groups.consumer_types import (
     parse_assignment,
 )
 from korvet.store.groups.offsets import retention_ms
+from korvet.store.groups.replies import SHARE
 from korvet.store.groups.subscriptions import Subscribed, Subscriptions
 from korvet.store.threads import FairThreads
 
+Prepare = Callable[[str, Snapshot, Subscribed], Awaitable[None]]
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
-_READY, _TOPICS = b"ready", b"topics"
+READY: Final = b"ready"
+_TOPICS: Final = b"topics"
 MOST_NAMES: Final = 10_000
 """The most topics to which a member subscribes by name."""
-_TOO_MANY_NAMES: Final = f"A member subscribes to at most {MOST_NAMES} topics by their names."
-_CALLS: Final = 8
+TOO_MANY_NAMES: Final = f"A member subscribes to at most {MOST_NAMES} topics by their names."
+CALLS: Final = 8
 """The most calls for one heartbeat. The last ones accept the current target, so that a storm of joins ends."""
-_PATIENT_CALLS: Final = 4
+PATIENT_CALLS: Final = 4
 _SMALL: Final = 500
 """The largest group, in members and partitions, whose target the loop itself computes, in some milliseconds."""
 
@@ -97,14 +100,14 @@ class ConsumerGroups:
         if request.names is not None:
             request = replace(request, names=list(dict.fromkeys(request.names)))
             if len(request.names or ()) > MOST_NAMES:
-                return Heartbeaten(code=INVALID_REQUEST, member_id=member_id, message=_TOO_MANY_NAMES)
+                return Heartbeaten(code=INVALID_REQUEST, member_id=member_id, message=TOO_MANY_NAMES)
         if not member_id and request.member_epoch == 0:
             member_id = str(uuid4())
         topics = b""
-        for call in range(_CALLS):
-            reply = await self._consume(request, member_id, topics, answers_anyway=call >= _PATIENT_CALLS)
-            if reply[0] != 0 or reply[2] == _READY:
-                return _heartbeaten(reply, request.group_id)
+        for call in range(CALLS):
+            reply = await self._consume(request, member_id, topics, answers_anyway=call >= PATIENT_CALLS)
+            if reply[0] != 0 or reply[2] == READY:
+                return heartbeaten(reply, request.group_id)
             if reply[2] == _TOPICS:
                 await self._catalog.refresh()
                 topics = self._subscriptions.lines_of(reply[3:])
@@ -154,17 +157,18 @@ class ConsumerGroups:
 
     # ------------------------------------------------------------------ targets
 
-    async def follow_catalog(self, group_id: str) -> None:
+    async def follow_catalog(self, group_id: str, prepare: Prepare | None = None) -> None:
         """Read the catalog and, if unchanged, make a target from it. The caller then retries.
 
+        :param prepare: is awaited before a target is installed, with the snapshot and the topics.
         :raises StoreUnavailable, StoreFull, StoreError:
         """
         known = self._catalog.topics_digest
         await self._catalog.refresh()
         if known == self._catalog.topics_digest:
-            await self.bring_up_to_date(group_id)
+            await self.bring_up_to_date(group_id, prepare)
 
-    async def bring_up_to_date(self, group_id: str) -> None:
+    async def bring_up_to_date(self, group_id: str, prepare: Prepare | None = None) -> None:
         """Make a target for the group's current state, once for all heartbeats that request it meanwhile.
 
         One of the requesting tasks makes it, and the next one if that task is cancelled; so no other task is needed.
@@ -182,7 +186,7 @@ class ConsumerGroups:
                 if turns.done <= begun_before:
                     turns.begun = begun = turns.begun + 1
                     try:
-                        await self._make_target(group_id)
+                        await self._make_target(group_id, prepare)
                     except StoreUnavailable:
                         # The other tasks learn of it from their own next calls, all at once.
                         turns.done = begun
@@ -193,7 +197,7 @@ class ConsumerGroups:
             if not turns.requesting:
                 del self._target_requests[group_id]
 
-    async def _make_target(self, group_id: str) -> None:
+    async def _make_target(self, group_id: str, prepare: Prepare | None) -> None:
         snapshot = await self._snapshot(group_id)
         if snapshot is None:
             return
@@ -203,7 +207,9 @@ class ConsumerGroups:
         await self._match(group_id, snapshot)
         digest = self._catalog.topics_digest
         subscribed = self._subscriptions.resolved((one.id, one.names, one.regex) for one in snapshot.members)
-        assignor = self.assignor_of(one.assignor for one in snapshot.members)
+        assignor = (
+            SIMPLE if snapshot.type == SHARE else ASSIGNORS[self.assignor_of(one.assignor for one in snapshot.members)]
+        )
         targets: Mapping[str, Assignment] = {}
         if snapshot.target_epoch < snapshot.epoch or snapshot.topics != subscribed.text:
             compute = partial(targets_of, snapshot, subscribed, assignor)
@@ -211,6 +217,8 @@ class ConsumerGroups:
                 targets = compute()
             else:
                 targets = await self._computing.run(group_id, compute)
+        if prepare is not None:
+            await prepare(group_id, snapshot, subscribed)
         await self._calls.call(
             "korvet_group_assign",
             group_id,
@@ -218,7 +226,7 @@ class ConsumerGroups:
             target_epoch=snapshot.target_epoch,
             catalog_version=digest,
             topics=subscribed.text,
-            assignor=assignor,
+            assignor=assignor.name,
             targets=[part for member, target in targets.items() for part in (member, assignment_text(target))],
         )
 
@@ -241,6 +249,8 @@ class ConsumerGroups:
             members |= {one.id: one for one in subscribers}
             if page["cursor"] == b"0":
                 return Snapshot(
+                    id=replies.text(first["id"]),
+                    type=replies.text(first["type"]),
                     epoch=first["generation"],
                     target_epoch=first["target_epoch"],
                     catalog_version=replies.text(first["catalog_version"]),
@@ -269,7 +279,7 @@ class _TargetRequests:
     done: int = 0
 
 
-def targets_of(snapshot: Snapshot, subscribed: Subscribed, assignor: str) -> Mapping[str, Assignment]:
+def targets_of(snapshot: Snapshot, subscribed: Subscribed, assignor: Assignor) -> Mapping[str, Assignment]:
     """The targets of members that differ from their former ones."""
     members = {
         one.id: MemberSpec(
@@ -282,10 +292,11 @@ def targets_of(snapshot: Snapshot, subscribed: Subscribed, assignor: str) -> Map
         for one in snapshot.members
     }
     spec = GroupSpec(members=members, partitions=subscribed.partitions)
-    return changed(spec, ASSIGNORS[assignor].assign(spec))
+    return changed(spec, assignor.assign(spec))
 
 
-def _heartbeaten(reply: Any, group_id: str) -> Heartbeaten:
+def heartbeaten(reply: Any, group_id: str) -> Heartbeaten:
+    """The answer in the reply of a heartbeat to a group of the consumer protocol, or to a share group."""
     code, member_id = reply[0], replies.text(reply[1])
     if code != 0:
         why = replies.text(reply[2]).replace("{group}", group_id)

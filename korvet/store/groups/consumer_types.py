@@ -34,6 +34,19 @@ class HeartbeatRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShareHeartbeatRequest:
+    """A ShareGroupHeartbeat. None means no change."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    rack: str | None
+    names: Sequence[str] | None
+    client_id: str
+    client_host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeaten:
     """The answer to a heartbeat; ``assignment`` is None if the member already has it."""
 
@@ -58,12 +71,14 @@ class Subscriber(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The state of a group for a new target.
+    """The state of a group for a new target; the type is consumer or share.
 
     ``topics`` are the topics of the last target, as `Subscribed.text`. They were looked up in the catalog whose
     `topics_digest` is ``catalog_version``.
     """
 
+    id: str
+    type: str
     epoch: int
     target_epoch: int
     catalog_version: str
@@ -98,7 +113,7 @@ class ConsumerMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerDescription:
-    """A group of this protocol, for administrators."""
+    """A group of this protocol, or a share group, for administrators."""
 
     epoch: int
     target_epoch: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from korvet.redis.client import Store
 from korvet.redis.wakeup import Wakeups
-from korvet.store.calls import StateRoom
+from korvet.store.calls import Calls, StateRoom
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.groups.administration import Administration
 from korvet.store.groups.call import GroupCalls
@@ -16,8 +16,11 @@ from korvet.store.groups.redis_mirror import RedisMirror
 from korvet.store.groups.redis_mirror_calls import RedisGroupCalls
 from korvet.store.groups.redis_mirror_deletion import Deletion
 from korvet.store.groups.redis_mirror_readers import Readers
+from korvet.store.groups.share import ShareGroups
 from korvet.store.keys import Namespace
+from korvet.store.log.partitions.partitions import Partitions
 from korvet.store.outages import Outages
+from korvet.store.shares.shares import Shares
 from korvet.store.tenants import TenantLimit
 
 
@@ -25,7 +28,13 @@ class Groups:
     """The groups of one namespace."""
 
     def __init__(
-        self, namespace: Namespace, store: Store, catalog: Catalog, wakeups: Wakeups, outages: Outages
+        self,
+        namespace: Namespace,
+        store: Store,
+        catalog: Catalog,
+        wakeups: Wakeups,
+        outages: Outages,
+        log: Partitions,
     ) -> None:
         def most() -> int:
             return catalog.at_most("korvet.max.groups", TenantLimit.GROUPS)
@@ -41,5 +50,9 @@ class Groups:
         self.offsets = Offsets(calls, catalog, self.mirror)
         self.held_offsets = HeldOffsets(calls, store, catalog, self.offsets)
         self.consumers = ConsumerGroups(calls, catalog)
+        self.share_partitions = Shares(log, Calls(store.whole, outages, self.room))
+        self.shares = ShareGroups(calls, catalog, log, self.consumers, self.share_partitions)
+        self.share_partitions.group_uid = self.shares.uid_of
         self.classic = ClassicGroups(calls, catalog, wakeups, self.consumers)
-        self.administration = Administration(calls, store, self.offsets, Deletion(calls, redis_groups, self.mirror))
+        deletion = Deletion(calls, redis_groups, self.mirror)
+        self.administration = Administration(calls, store, self.offsets, deletion, self.shares)

@@ -74,7 +74,7 @@ class Deletion:
         for group_id, reply in zip(left, await settled(calls), strict=True):
             outcomes[group_id] = own(reply) if isinstance(reply, BaseException) else reply
         lives = [group_id for group_id in attached.keys() - large if outcomes[group_id] not in (0, GROUP_ID_NOT_FOUND)]
-        self._mirror.put_back([Portion(group_id, list(pairs(attached[group_id]))) for group_id in lives])
+        self._mirror.put_back([Portion(group_id, _redis_groups(attached[group_id])) for group_id in lives])
         return outcomes
 
     async def _forget(
@@ -83,13 +83,13 @@ class Deletion:
         """Remove destroyed Redis groups from groups; returns RETRY, because they may have more."""
         calls = (self._groups.call("korvet_group_detach", one, partitions=attached[one]) for one in group_ids)
         replies = zip(group_ids, await settled(calls), strict=True)
-        forgotten += [Portion(group_id, list(pairs(attached[group_id]))) for group_id in group_ids]
+        forgotten += [Portion(group_id, _redis_groups(attached[group_id])) for group_id in group_ids]
         return {group_id: own(reply) if isinstance(reply, BaseException) else RETRY for group_id, reply in replies}
 
     async def _detach_all(self, attached: dict[str, list[bytes]]) -> dict[str, int | KorvetError]:
         """Destroy Redis groups; the failures by group."""
         failures: dict[str, int | KorvetError] = {}
-        gone = [(group_id, *pair) for group_id, flat in attached.items() for pair in pairs(flat)]
+        gone = [(group_id, *pair) for group_id, flat in attached.items() for pair in _redis_groups(flat)]
         for group_id in attached:
             self._mirror.forget(group_id)
         for some in chunks(gone, AT_ONCE):
@@ -99,3 +99,8 @@ class Deletion:
                 if isinstance(reply, BaseException):
                     failures[group_id] = own(reply)
         return failures
+
+
+def _redis_groups(flat: Sequence[bytes]) -> list[tuple[str, str]]:
+    """The partitions and topics' ids of a flat reply, without the topics of a share group that was damaged by hand."""
+    return [pair for pair in pairs(flat) if ":" in pair[0]]

@@ -21,6 +21,7 @@ from korvet.store.groups.types import (
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
+SHARE: Final = "share"
 
 
 def text(value: bytes) -> str:
@@ -61,27 +62,28 @@ def synced(reply: Any) -> Synced:
 
 def described(found: Mapping[str, Any]) -> GroupDescription:
     """The group in a reply. A member repeated across pages counts once."""
-    is_consumer = type_of(found) == CONSUMER
+    type_ = type_of(found)
     members = {member["member_id"]: member for member in (named((0, *flat)) for flat in found["members"])}
     return GroupDescription(
         id=text(found["id"]),
         locator=text(found["locator"]),
+        type=type_,
         state=text(found["state"]),
         generation=found["generation"],
         protocol_type=text(found["protocol_type"]),
         protocol=text(found["protocol"]),
         leader=text(found["leader"]),
-        members=() if is_consumer else [_described_member(member) for member in members.values()],
+        members=[] if type_ != CLASSIC else [_described_member(member) for member in members.values()],
         pending=[text(id) for id in found["pending"]],
         rebalance_ends_in_ms=found["rebalance_ends_in_ms"],
         sync_ends_in_ms=found["sync_ends_in_ms"],
         is_initial=bool(found.get("is_initial")),
-        consumer=_consumer_described(found, members.values()) if is_consumer else None,
+        consumer=_consumer_described(found, members.values()) if type_ != CLASSIC else None,
     )
 
 
 def type_of(found: Mapping[str, Any]) -> str:
-    """The protocol of a group's members, by a reply's names."""
+    """A group's type: classic, consumer or share; by a reply's names."""
     return text(found["type"]) if "type" in found else CLASSIC
 
 

@@ -128,12 +128,14 @@ class GroupMember(NamedTuple):
 class GroupDescription:
     """A group, for administrators; ``id`` never changes, ``locator`` is its path in the namespace.
 
-    A group of the consumer protocol has its state here and the rest in ``consumer``. In a classic group ``pending`` has
+    The type is classic, consumer or share. A group of another type than classic has its state here and the rest in
+    ``consumer``. In a classic group ``pending`` has
     the ids that must still join, and ``is_initial`` is true while a first rebalance waits for further members.
     """
 
     id: str
     locator: str
+    type: str
     state: str
     generation: int
     protocol_type: str
@@ -148,7 +150,7 @@ class GroupDescription:
 
 
 class ListedGroup(NamedTuple):
-    """A group in a list; the type is classic or consumer."""
+    """A group in a list; the type is classic, consumer or share."""
 
     group_id: str
     state: str

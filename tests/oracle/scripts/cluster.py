@@ -6,6 +6,17 @@ from tests.oracle.script import CLOSED, Script, Step
 from tests.oracle.scripts.steps import NO_SUCH_ID, new_topic
 from tests.oracle.versions import ADVERTISED, supported
 
+CLUSTER: Final = Step(
+    api="describe_cluster", body={"endpoint_type": 1}, save={"cluster": "cluster_id", "node": "brokers[0].broker_id"}
+)
+
+
+def _meant(*errors: str, **meant: Any) -> Step:
+    """ApiVersions of a client that means a cluster and a node."""
+    body = {"client_software_name": "oracle", "client_software_version": "1", "node_id": -1, **meant}
+    return Step(api="api_versions", body=body, errors=errors, ignore=("finalized_features_epoch",))
+
+
 API_VERSIONS: Final = (
     Script(
         name="api versions",
@@ -33,6 +44,26 @@ API_VERSIONS: Final = (
             Step(api="api_versions", sent_version=99, answer_version=0, errors=("UNSUPPORTED_VERSION",)),
             Step(api="api_versions", errors=("INVALID_REQUEST",)),  # the connection lives; a client must have a name
         ),
+    ),
+    Script(
+        name="api versions of a cluster and a node",
+        api="api_versions",
+        versions=(5,),
+        steps=(
+            CLUSTER,
+            _meant(cluster_id="$cluster", node_id="$node"),
+            *(_meant("REBOOTSTRAP_REQUIRED", cluster_id=name, node_id="$node") for name in ("", "another")),
+            _meant("INVALID_REQUEST", cluster_id="$cluster"),
+            _meant("INVALID_REQUEST", node_id="$node"),
+            _meant("INVALID_REQUEST", cluster_id="another", node_id="$node", client_software_name=""),
+            Step(api="metadata", version=12, body={"topics": []}),  # the connection lives
+        ),
+    ),
+    Script(
+        name="api versions of another node",
+        api="api_versions",
+        versions=(5,),
+        steps=(CLUSTER, *(_meant("REBOOTSTRAP_REQUIRED", cluster_id="$cluster", node_id=one) for one in (-5, 77))),
     ),
 )
 

@@ -18,7 +18,7 @@ def commit(offset: int, *errors: str, member: str = "", generation: Any = -1, ve
     row = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
     body = {
         "group_id": "$g", "member_id": member, "generation_id_or_member_epoch": generation, "retention_time": -1,
-        "topics": [{"name": "$t", "partitions": [row]}],
+        "topics": [{"name": "$t", "topic_id": "$t_id", "partitions": [row]}],
     }  # fmt: skip
     return Step(api="offset_commit", version=version, on="x", body=body, errors=errors)
 
@@ -49,7 +49,7 @@ EMPTIED: Final = (
 BY_STATE: Final = Script(
     name="commit in every state",
     api="offset_commit",
-    versions=tuple(range(2, 10)),
+    versions=tuple(range(2, 11)),
     steps=(
         *new_topic(),
         *gathered("m", "n"),

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tests.oracle.script import CLOSED, Script, Step
 from tests.oracle.scripts.membership import NOBODY, in_state, joined
-from tests.oracle.scripts.steps import committed, new_topic
+from tests.oracle.scripts.steps import NO_SUCH_ID, committed, new_topic
 
 
 def _row(partition: int = 0, offset: int = 5, metadata: str | None = "m", **more: Any) -> dict[str, Any]:
@@ -17,26 +17,27 @@ def _row(partition: int = 0, offset: int = 5, metadata: str | None = "m", **more
 
 def _commit(
     *rows: Mapping[str, Any], errors: tuple[str, ...] | None = (), member: str = "", generation: Any = -1,
-    name: str = "$t", group: str = "$g", **more: Any,
+    name: str = "$t", topic_id: Any = "$t_id", group: str = "$g", **more: Any,
 ) -> Step:  # fmt: skip
+    topics = [{"name": name, "topic_id": topic_id, "partitions": list(rows)}]
     body = {
         "group_id": group, "member_id": member, "retention_time": -1,
-        "generation_id_or_member_epoch": generation, "topics": [{"name": name, "partitions": list(rows)}], **more,
+        "generation_id_or_member_epoch": generation, "topics": topics, **more,
     }  # fmt: skip
     return Step(api="offset_commit", body=body, errors=errors)
 
 
 def _fetch(
-    *partitions: int, name: str = "$t", group: str = "$g", errors: tuple[str, ...] | None = (), every: bool = False,
-    member: Mapping[str, Any] | None = None, **more: Any,
+    *partitions: int, name: str = "$t", topic_id: Any = "$t_id", group: str = "$g",
+    errors: tuple[str, ...] | None = (), every: bool = False, member: Mapping[str, Any] | None = None, **more: Any,
 ) -> Step:  # fmt: skip
-    topics = None if every else [{"name": name, "partition_indexes": list(partitions)}]
+    topics = None if every else [{"name": name, "topic_id": topic_id, "partition_indexes": list(partitions)}]
     groups = [{"group_id": group, "topics": topics, **(member or {})}]
     return Step(api="offset_fetch", body={"group_id": group, "topics": topics, "groups": groups, **more}, errors=errors)
 
 
 def _commit_script(name: str, *steps: Step, start: int = 2) -> Script:
-    return Script(name=f"commit {name}", api="offset_commit", steps=steps, versions=tuple(range(start, 10)))
+    return Script(name=f"commit {name}", api="offset_commit", steps=steps, versions=tuple(range(start, 11)))
 
 
 READ: Final = Step(
@@ -91,7 +92,7 @@ COMMIT: Final = (
         "unknown topic and partition",
         *new_topic(),
         _commit(_row(0), _row(1), _row(5), errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
-        _commit(_row(0), name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+        *(_commit(_row(0), name="$u", topic_id=one, errors=None) for one in (NO_SUCH_ID, None)),
         READ,
     ),
     Script(
@@ -123,11 +124,17 @@ COMMIT: Final = (
 
 
 def _fetch_script(name: str, *steps: Step, start: int = 1) -> Script:
-    return Script(name=f"committed {name}", api="offset_fetch", steps=steps, versions=tuple(range(start, 10)))
+    return Script(name=f"committed {name}", api="offset_fetch", steps=steps, versions=tuple(range(start, 11)))
 
 
+UNKNOWN: Final = (
+    _fetch(name="$u", topic_id=NO_SUCH_ID),
+    *(_fetch(0, name="$u", topic_id=one, errors=None) for one in (NO_SUCH_ID, None)),
+)
 FETCH: Final = (
-    _fetch_script("offsets", *new_topic(partitions=3), committed(7, 0), _fetch(0, 1, 2), _fetch(1), _fetch(9)),
+    _fetch_script(
+        "offsets", *new_topic(partitions=3), committed(7, 0), _fetch(0, 1, 2), _fetch(1), _fetch(9), *UNKNOWN
+    ),
     _fetch_script(
         "offsets of every topic",
         *new_topic(),
@@ -137,7 +144,7 @@ FETCH: Final = (
         _fetch(every=True),
         start=2,
     ),
-    _fetch_script("offsets of an unknown group", *new_topic(), _fetch(0), _fetch(name="$u"), _fetch(0, name="$u")),
+    _fetch_script("offsets of an unknown group", *new_topic(), _fetch(0), *UNKNOWN),
     _fetch_script("offsets of every topic of an unknown group", _fetch(every=True), start=2),
     Script(
         name="committed offsets of every topic before null means it",
@@ -145,7 +152,7 @@ FETCH: Final = (
         versions=(1,),
         steps=(_fetch(every=True, errors=(CLOSED,)),),
     ),
-    _fetch_script("offsets of an empty group id", _fetch(0, group="", errors=None)),
+    _fetch_script("offsets of an empty group id", *new_topic(), _fetch(0, group="", errors=None)),
     _fetch_script("offsets that are stable", *new_topic(), committed(7), _fetch(0, require_stable=True), start=7),
     _fetch_script(
         "offsets of two groups",
@@ -156,7 +163,7 @@ FETCH: Final = (
             api="offset_fetch",
             body={
                 "groups": [
-                    {"group_id": name, "topics": [{"name": "$t", "partition_indexes": [0]}]}
+                    {"group_id": name, "topics": [{"name": "$t", "topic_id": "$t_id", "partition_indexes": [0]}]}
                     for name in ("$g", "$h", "$w")
                 ]
             },

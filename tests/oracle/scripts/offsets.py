@@ -26,7 +26,7 @@ def _after(amount: int) -> Plus:
 
 
 def _list_script(name: str, *steps: Step, start: int = 1, log: tuple[Step, ...] = LOG) -> Script:
-    versions = tuple(range(start, 11))
+    versions = tuple(range(start, 12))
     return Script(name=f"list offsets {name}", api="list_offsets", steps=(*log, *steps), versions=versions)
 
 

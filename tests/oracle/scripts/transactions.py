@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from tests.oracle.batches import Batch
 from tests.oracle.script import Script, Step
-from tests.oracle.scripts.steps import fetch_body, new_topic, offsets_body, produced
+from tests.oracle.scripts.consumer_steps import join, known_topic
+from tests.oracle.scripts.membership import joined
+from tests.oracle.scripts.steps import NO_SUCH_ID, fetch_body, new_topic, offsets_body, produced
 from tests.oracle.values import Plus
 
 TRANSACTIONAL: Final = 0x10
@@ -292,11 +294,12 @@ def add_offsets(*errors: str, version: int | None = 3, **body: Any) -> Step:
 def hold(*errors: str, version: int | None = None, partition: tuple[str, int] = ("$t", 0), **body: Any) -> Step:
     """TxnOffsetCommit of offset 7; it waits for the group's coordinator."""
     topic, index = partition
+    topic_id = "$t_id" if topic == "$t" else NO_SUCH_ID
     part = {"partition_index": index, "committed_offset": 7, "committed_leader_epoch": -1, "committed_metadata": "m"}
     usual = {
         "transactional_id": ID, "group_id": "$g", "producer_id": "$pid", "producer_epoch": "$epoch",
         "generation_id": -1, "member_id": "", "group_instance_id": None,
-        "topics": [{"name": topic, "partitions": [part]}],
+        "topics": [{"name": topic, "topic_id": topic_id, "partitions": [part]}],
     }  # fmt: skip
     done = None if errors else ("", None)
     return Step(api="txn_offset_commit", version=version, body={**usual, **body}, errors=errors, until=done)
@@ -316,6 +319,10 @@ NO_OFFSETS: Final = Step(
 )  # fmt: skip
 GROUP_READY: Final = (GROUP, NO_OFFSETS)
 
+MEMBERS: Final = {
+    "a classic group": joined(),
+    "a consumer group": (join("m", save={"generation": "member_epoch"}, ignore=("member_epoch",)),),
+}
 OFFSETS: Final = (
     script("offsets", "add_offsets_to_txn", READY, init(), add_offsets(version=None), add_offsets(version=None),
            add_offsets(UNKNOWN_ID, version=None, producer_id=4711),
@@ -343,30 +350,58 @@ OFFSETS: Final = (
         )
         for what, commit, final in (("committed", True, "CompleteCommit"), ("aborted", False, "CompleteAbort"))
     ),
-    script(
-        "offsets of nowhere",
-        "txn_offset_commit",
-        *new_topic(),
-        READY,
-        *GROUP_READY,
-        init(),
-        add_offsets(),
-        hold("UNKNOWN_TOPIC_OR_PARTITION", partition=("$u", 0)),
-        hold("UNKNOWN_TOPIC_OR_PARTITION", partition=("$t", 9)),
-        hold("INVALID_GROUP_ID", group_id=""),
-        hold(UNKNOWN_ID, producer_id=4711),
-        hold(OLD_FENCED, producer_epoch=AFTER),
+    *(
+        script(
+            f"offsets of nowhere, v{versions[0]}",
+            "txn_offset_commit",
+            *new_topic(),
+            READY,
+            *GROUP_READY,
+            init(),
+            add_offsets(),
+            hold(unknown, partition=("$u", 0)),
+            hold("UNKNOWN_TOPIC_OR_PARTITION", partition=("$t", 9)),
+            hold("INVALID_GROUP_ID", group_id=""),
+            hold(UNKNOWN_ID, producer_id=4711),
+            hold(OLD_FENCED, producer_epoch=AFTER),
+            versions=versions,
+        )
+        for unknown, versions in (("UNKNOWN_TOPIC_OR_PARTITION", (0, 1, 2, 3, 4, 5)), ("UNKNOWN_TOPIC_ID", (6,)))
     ),
-    script(
-        "offsets of members that are none",
-        "txn_offset_commit",
-        *new_topic(),
-        READY,
-        *GROUP_READY,
-        init(),
-        add_offsets(),
-        hold("ILLEGAL_GENERATION", generation_id=3, member_id="m"),
-        versions=(3, 4, 5),
+    *(
+        script(
+            f"offsets of members that are none, v{versions[0]}",
+            "txn_offset_commit",
+            *new_topic(),
+            READY,
+            *GROUP_READY,
+            init(),
+            add_offsets(),
+            hold(code, generation_id=3, member_id="m"),
+            versions=versions,
+        )
+        for code, versions in (("ILLEGAL_GENERATION", (3, 4, 5)), ("GROUP_ID_NOT_FOUND", (6,)))
+    ),
+    *(
+        script(
+            f"offsets of a member in {what}, v{version}",
+            "txn_offset_commit",
+            *known_topic(1),
+            *MEMBERS[what],
+            READY,
+            init(),
+            add_offsets(),
+            hold("UNKNOWN_MEMBER_ID", generation_id=1, member_id="nobody"),
+            hold(code, generation_id=9, member_id=member),
+            hold(generation_id="$generation", member_id=member),
+            versions=(version,),
+        )
+        for what, member, code, version in (
+            ("a classic group", "$m", "ILLEGAL_GENERATION", 5),
+            ("a classic group", "$m", "ILLEGAL_GENERATION", 6),
+            ("a consumer group", "m", "ILLEGAL_GENERATION", 5),
+            ("a consumer group", "m", "STALE_MEMBER_EPOCH", 6),
+        )
     ),
     *(
         script(f"offsets that were not announced, v{version}", "txn_offset_commit", *new_topic(), READY, *GROUP_READY,
@@ -374,7 +409,7 @@ OFFSETS: Final = (
         for version, code in ((3, "INVALID_TXN_STATE"), (4, "TRANSACTION_ABORTABLE"))
     ),
     script("offsets that join", "txn_offset_commit", *new_topic(partitions=2), READY, *GROUP_READY, init(), hold(),
-           end(version=5, save=True), state("CompleteCommit"), offsets(stable=True), versions=(5,)),
+           end(version=5, save=True), state("CompleteCommit"), offsets(stable=True), versions=(5, 6)),
 )  # fmt: skip
 
 
@@ -412,6 +447,11 @@ MARKERS: Final = (
            marked("INVALID_PRODUCER_EPOCH", producer_epoch=BEFORE), *SEEN, marked(), *SEEN,
            marked("UNKNOWN_TOPIC_OR_PARTITION", partitions=(7,)), end(), state("CompleteCommit")),
     script("a commit of an administrator", "write_txn_markers", *OPEN, marked(transaction_result=True), *SEEN),
+    script("markers of a transaction of version 2", "write_txn_markers", *OPEN,
+           marked("INVALID_PRODUCER_EPOCH", transaction_version=2),
+           marked(transaction_version=2, producer_epoch=AFTER), *SEEN,
+           marked(transaction_version=2, producer_epoch=AFTER),
+           marked("INVALID_PRODUCER_EPOCH", transaction_version=2), versions=(2,)),
 )  # fmt: skip
 
 

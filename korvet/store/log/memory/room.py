@@ -41,6 +41,8 @@ class Want:
     last_fetched_epoch: int = -1
     is_committed: bool = False
     """True for read_committed."""
+    until: int = -1
+    """The offset up to which records are wanted, at the end of the batch that has the last one; -1 for no bound."""
 
 
 @dataclass(slots=True)
@@ -75,8 +77,10 @@ class Expected(NamedTuple):
     entries_bytes: int
 
 
-def expected(partition: Partition, offset: int, limit: int, end: int) -> Expected:
+def expected(partition: Partition, offset: int, limit: int, end: int, *, is_bound: bool = False) -> Expected:
     """Estimate the entries from an offset on, up to a limit in bytes and the last known end, -1 if none is known.
+
+    ``is_bound`` is true if the reader wants nothing after the end.
 
     A read gets entries that hold their batches in slices. It gets none below the local start, where segments answer.
     """
@@ -89,7 +93,7 @@ def expected(partition: Partition, offset: int, limit: int, end: int) -> Expecte
     there = count
     if end >= 0:
         there = min(count, max(0, end - offset))
-        count = min(count, there + _UNHEARD_ENTRIES)
+        count = min(count, there + (0 if is_bound else _UNHEARD_ENTRIES))
     size_bytes = min(limit, there * mean)
     return Expected(count, size_bytes, there * _INDEX_BYTES if is_placed else size_bytes)
 

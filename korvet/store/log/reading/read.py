@@ -75,6 +75,10 @@ class _Sent(NamedTuple):
     meta: asyncio.Future[Any]
     since: int
     last_id: str
+    tail: asyncio.Future[Any] | None = None
+    """Of a bound read: the first entry that ends after the bound."""
+    most: int = 0
+    """The most entries of a bound read before that one."""
 
 
 class _Known(NamedTuple):
@@ -137,13 +141,13 @@ def _remembered(log: Partitions, want: Want, room: FetchRoom, *, is_next: bool =
     """
     partition, offset = want.partition, want.offset
     end, stable = known_ends(log, partition)
-    if not max(0, partition.start) <= offset <= end or want.last_fetched_epoch >= 0:
+    if not max(0, partition.start) <= offset <= end or want.last_fetched_epoch >= 0 or end < want.until:
         return None
     if want.leader_epoch not in (-1, partition.epoch):
         return PartitionRead(partition.index, check_leader_epoch(want.leader_epoch, partition.epoch))
     stable = max(stable, partition.start)
     found = PartitionRead(partition.index, 0, end, partition.start, stable)
-    until = stable if want.is_committed else end
+    until = _until(want, stable, end)
     if offset >= until:
         # The message of an append or marker that Redis has already answered may still be in flight.
         if end < (partition.end if until == end else partition.marked_end):
@@ -181,11 +185,19 @@ def _of_run(
     return found
 
 
+def _until(want: Want, stable: int, end: int) -> int:
+    """The offset at which a read ends."""
+    until = stable if want.is_committed else end
+    return until if want.until < 0 else min(until, want.until)
+
+
 def _question(log: Partitions, want: Want, room: FetchRoom) -> _Question:
     partition, end = want.partition, want.partition.end
     if 0 <= end <= want.offset:
         end = max(end, known_ends(log, partition).end)
-    return _Question(want, expected(partition, want.offset, room.limit(want.max_bytes), end))
+    is_bound = want.until >= 0
+    end = want.until if is_bound else end
+    return _Question(want, expected(partition, want.offset, room.limit(want.max_bytes), end, is_bound=is_bound))
 
 
 def _turn(log: Partitions, questions: Sequence[_Question], room: FetchRoom) -> Sequence[_Question]:
@@ -261,6 +273,8 @@ def _send(log: Partitions, question: _Question, room: FetchRoom, last_id: str) -
     message, since = log.wakeups.heard(partition.channel)
     has_entries = want.offset >= 0 and (room.is_empty or (want.max_bytes > 0 and room.left_bytes > 0))
     has_entries = has_entries and some.entries > 0
+    if want.until >= 0:
+        return _send_bound(log, question, last_id, since, has_entries=has_entries)
     # What Redis answered this front-end may be newer than the last message.
     known = partition.epoch, partition.start, partition.end, partition.marked_end
     key = partition, want.offset if has_entries else None, last_id, some.entries, message, since, known
@@ -273,6 +287,29 @@ def _send(log: Partitions, question: _Question, room: FetchRoom, last_id: str) -
         log.reads_in_flight[key] = entries, meta
         meta.add_done_callback(lambda _: log.reads_in_flight.pop(key))
     return _Sent(entries, meta, since, last_id)
+
+
+def _send_bound(log: Partitions, question: _Question, last_id: str, since: int, *, has_entries: bool) -> _Sent:
+    """As `_send`, of a bound read: its entries end at or before the bound, but perhaps for one."""
+    (want, some), partition = question, question.want.partition
+    if not has_entries:
+        return _Sent(None, request_meta(log, partition), since, last_id)
+    is_whole = last_id == "+"
+    last_id = f"{want.until}-0" if is_whole else last_id
+    entries = log.source.entries(partition, want.offset, last_id, some.entries)
+    tail = log.source.entries(partition, want.until, "+", 1) if is_whole else None
+    return _Sent(entries, request_meta(log, partition), since, last_id, tail, some.entries)
+
+
+async def _entries(want: Want, sent: _Sent) -> Any:
+    """The entries that the source returned; None if another reader requested them, and left."""
+    reply: Any = await sent.entries if sent.entries is not None else ()
+    if reply is None or sent.tail is None:
+        return reply
+    tail = await sent.tail
+    is_reached = bool(reply) and reply[-1][0] == b"%d-0" % want.until
+    # After a cut reply the tail would hide the entries between them.
+    return reply if is_reached or len(reply) >= sent.most else [*reply, *tail]
 
 
 async def _taken(log: Partitions, want: Want, sent: _Sent | _Known, room: FetchRoom) -> PartitionRead:
@@ -310,7 +347,7 @@ async def _take(log: Partitions, want: Want, sent: _Sent, room: FetchRoom) -> Pa
     missing: StoreError | None = None
     is_certain = False
     for _ in range(_ATTEMPTS):
-        reply = await sent.entries if sent.entries is not None else ()
+        reply = await _entries(want, sent)
         meta_reply = await sent.meta
         meta = None if reply is None or meta_reply is None else await meta_of(log, partition, meta_reply)
         if isinstance(meta, Meta) and want.offset > meta.end and not is_certain:
@@ -332,7 +369,7 @@ async def _take(log: Partitions, want: Want, sent: _Sent, room: FetchRoom) -> Pa
             missing = found
         elif meta is Unreadable.NO_TOPIC:
             return PartitionRead(partition.index, UNKNOWN_TOPIC_OR_PARTITION)
-        sent = _send(log, _question(log, want, room), room, sent.last_id)
+        sent = _send(log, _question(log, want, room), room, "+" if sent.tail is not None else sent.last_id)
     if missing is not None:
         raise missing
     return PartitionRead(partition.index, KAFKA_STORAGE_ERROR)
@@ -369,7 +406,7 @@ async def _collect(log: Partitions, want: Want, known: _Known, room: FetchRoom) 
     """
     partition, meta = want.partition, known.meta
     found = PartitionRead(partition.index, 0, meta.end, meta.start, meta.stable)
-    until = meta.stable if want.is_committed else meta.end
+    until = _until(want, meta.stable, meta.end)
     entries = known.entries
     chosen = _fitting(entries, room.limit(want.max_bytes), must=room.is_empty)
     if not chosen and want.offset >= until:

@@ -1,0 +1,357 @@
+"""ShareFetch (key 78), versions 1 and 2 (KIP-932).
+
+- 2: exactly MaxRecords (KIP-1206), renewals (KIP-1222)
+
+A request acknowledges first. Then it acquires from the session's partitions, each in its turn the first, until it has
+as many records or bytes as it may. If it gets none it waits, and `korvet.store.shares.supply` decides when it calls
+again. Unlike Kafka it does not wait for MinBytes: what it acquired meanwhile would lie locked.
+
+Source: KafkaApis.handleShareFetchRequest, SharePartitionManager.fetchMessages, DelayedShareFetch
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import partial
+from typing import Any, Final
+
+import anyio
+
+from korvet.api import IN_TURN, Answer, api
+from korvet.api.shared.context import AT_ONCE, Context
+from korvet.api.shared.data_failures import PASSING_S, read_failure_code
+from korvet.api.shared.share_acknowledgements import Batch
+from korvet.api.shared.share_groups import (
+    NO_ID,
+    Member,
+    Outcome,
+    Topics,
+    acknowledge,
+    answered,
+    check,
+    end,
+    limits_of,
+    name_of,
+    parts_of,
+    refused,
+    reset_of,
+)
+from korvet.api.shared.share_sessions import FINAL_EPOCH, FIRST_EPOCH, ShareSession, TopicPartition
+from korvet.codes import INVALID_REQUEST, SHARE_SESSION_LIMIT_REACHED
+from korvet.errors import KorvetError
+from korvet.store.log.state.partition import Partition
+from korvet.store.shares.delivery import Delivery, Wanted
+from korvet.store.shares.supplies import SharedSupply
+from korvet.store.shares.supply import Waiter
+from korvet.store.shares.types import AcknowledgeType
+from korvet.wire import requests
+
+MOST_BYTES: Final = 55 << 20
+"""The most bytes of one answer, even if the client allows more: Kafka's default of fetch.max.bytes."""
+MOST_PARTITIONS: Final = 30_000
+"""The most partitions of a session. A request cannot name more, but a session's requests could."""
+_MOST_SESSIONS: Final = "group.share.max.share.sessions"
+_ISOLATION: Final = "share.isolation.level"
+_RECORD_LIMIT: Final = 1
+
+Deliveries = dict[TopicPartition, Delivery]
+"""What a request gets, by partition."""
+
+
+@api(78, 1, 2, needs=check, start=IN_TURN)
+async def handle(ctx: Context, request: requests.ShareFetchRequest) -> Answer:
+    """Acknowledge records, then acquire some, perhaps after a wait."""
+    epoch, parts, name = request.share_session_epoch, parts_of(request.topics), name_of(request)
+    if name is None or (request.is_renew_ack and _wants_records(request)):
+        return refused(INVALID_REQUEST)
+    session = ctx.frontend.share_sessions.fetch(
+        ctx.share_opener,
+        name,
+        epoch,
+        parts,
+        has_acknowledgements=any(parts.values()),
+        most=ctx.frontend.catalog.integer(None, _MOST_SESSIONS),
+    )
+    if isinstance(session, int):
+        if session == SHARE_SESSION_LIMIT_REACHED:
+            # Clients try again at once.
+            with anyio.move_on_after(request.max_wait.total_seconds()):
+                await ctx.frontend.draining.wait()
+        return refused(session)
+    member, topics = Member.of(session), Topics(ctx)
+    new = _changed(session, request, parts)
+    if len(session) > MOST_PARTITIONS:
+        end(ctx.frontend, session)
+        return refused(INVALID_REQUEST, f"A share session has at most {MOST_PARTITIONS} partitions.")
+    await topics.look_up([*parts, *session])
+    outcomes, found = await _serve(ctx, request, session, member, topics, parts, new)
+    if epoch == FINAL_EPOCH:
+        end(ctx.frontend, session)
+    return answered(_entries(session, epoch, found, outcomes), limits_of(ctx.frontend, member.group_id).lock_ms)
+
+
+async def _serve(
+    ctx: Context,
+    request: requests.ShareFetchRequest,
+    session: ShareSession,
+    member: Member,
+    topics: Topics,
+    parts: Mapping[TopicPartition, Sequence[Batch]],
+    new: Sequence[TopicPartition],
+) -> tuple[Mapping[TopicPartition, Outcome], Deliveries]:
+    """What became of the request's acknowledgements, and what it gets."""
+    is_renewal, outcomes = request.is_renew_ack, dict[TopicPartition, Outcome]()
+    acknowledging = acknowledge(ctx, member, parts, topics, is_renewal=is_renewal) if any(parts.values()) else None
+    if request.share_session_epoch == FINAL_EPOCH or is_renewal:
+        return outcomes if acknowledging is None else await acknowledging, {}
+    if acknowledging is None:
+        await _release_others(ctx, member, topics, new)
+        return outcomes, await _fetch(ctx, request, session, member, topics, frozenset())
+    # The calls of both leave in one write, and Redis acknowledges first.
+    task = asyncio.ensure_future(acknowledging)
+    try:
+        await asyncio.sleep(0)
+        await _release_others(ctx, member, topics, new)
+        found = await _fetch(ctx, request, session, member, topics, _released(parts))
+        return await task, found
+    except BaseException:
+        task.cancel()
+        raise
+
+
+def _released(parts: Mapping[TopicPartition, Sequence[Batch]]) -> Set[TopicPartition]:
+    """The partitions of which the request releases records, which it may get again."""
+    release = AcknowledgeType.RELEASE
+    return {named for named, batches in parts.items() if any(release in batch.acknowledge_types for batch in batches)}
+
+
+def _wants_records(request: requests.ShareFetchRequest) -> bool:
+    """True if a request wants records. One with renewals may not: records could come after the locks."""
+    return any((request.max_bytes, request.min_bytes, request.max_records, request.max_wait))
+
+
+def _changed(
+    session: ShareSession, request: requests.ShareFetchRequest, parts: Iterable[TopicPartition]
+) -> Sequence[TopicPartition]:
+    """The partitions that a request adds to its session, after it has forgotten others."""
+    if request.share_session_epoch == FIRST_EPOCH:
+        return list(session)
+    if request.share_session_epoch == FINAL_EPOCH:
+        return ()
+    forgotten = (
+        (topic.topic_id or NO_ID, index) for topic in request.forgotten_topics_data for index in topic.partitions
+    )
+    return session.change(parts, forgotten)
+
+
+async def _release_others(ctx: Context, member: Member, topics: Topics, new: Iterable[TopicPartition]) -> None:
+    """Release what the member acquired of its new partitions by connections that are gone.
+
+    Their front-end did so, unless it was killed.
+    """
+    partitions = [partition for named in new if isinstance(partition := topics.partition(named), Partition)]
+    limits = limits_of(ctx.frontend, member.group_id)
+    async for some in ctx.sliced(partitions, AT_ONCE):
+        await ctx.frontend.deliveries.release_others(*member, limits, some)
+
+
+# ---------------------------------------------------------------------- acquiring and waiting
+
+
+async def _fetch(
+    ctx: Context,
+    request: requests.ShareFetchRequest,
+    session: ShareSession,
+    member: Member,
+    topics: Topics,
+    released: Set[TopicPartition],
+) -> Deliveries:
+    """What the request gets of each partition of its session, or the error code.
+
+    :param released: the partitions that may have records although their supplies know of none.
+    """
+    found: Deliveries = {}
+    wanted: dict[TopicPartition, Partition] = {}
+    async for named in ctx.paced(session.rotated(request.share_session_epoch)):
+        partition = topics.partition(named)
+        if isinstance(partition, int):
+            found[named] = Delivery(partition)
+        else:
+            wanted[named] = partition
+    is_first = request.share_session_epoch == FIRST_EPOCH
+    found |= {named: Delivery() for named in (wanted if is_first else session.due) if named in wanted}
+    max_bytes = _most_bytes(ctx, request)
+    if not wanted or request.max_records <= 0 or max_bytes <= 0:
+        return found
+    with ctx.frontend.deliveries.supplies.used(wanted.values(), member.group_id) as supplies:
+        fetching = _Fetching(ctx, request, member, list(zip(wanted, supplies, strict=True)), max_bytes, released)
+        try:
+            await fetching.run()
+        finally:
+            fetching.leave()
+    session.holds.update(named for named, one in fetching.found.items() if one.acquired)
+    return found | fetching.found
+
+
+def _most_bytes(ctx: Context, request: requests.ShareFetchRequest) -> int:
+    """The most bytes of records; none if the client is over its quota."""
+    max_bytes = min(request.max_bytes, MOST_BYTES)
+    meters = ctx.frontend.quotas.meters
+    if meters is None:
+        return max_bytes
+    if meters.wait_s(meters.meter(ctx.principal, ctx.client_id).fetch) > 0:
+        return 0
+    # As for a Fetch.
+    return min(max_bytes, meters.most_fetched(ctx.principal, ctx.client_id))
+
+
+class _Fetching:
+    """The acquisitions of one request, and its places in the queues of its supplies."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        request: requests.ShareFetchRequest,
+        member: Member,
+        supplies: Sequence[tuple[TopicPartition, SharedSupply]],
+        max_bytes: int,
+        released: Set[TopicPartition],
+    ) -> None:
+        frontend, (group_id, acquirer) = ctx.frontend, member
+        setting = frontend.catalog.group_setting
+        self._ctx = ctx
+        self._loop = asyncio.get_running_loop()
+        self._wanted = Wanted(
+            group_id=group_id,
+            acquirer=acquirer,
+            limits=limits_of(frontend, group_id),
+            mode="records" if request.share_acquire_mode == _RECORD_LIMIT else "batches",
+            isolation="committed" if setting(group_id, _ISOLATION) == "read_committed" else "uncommitted",
+            reset=reset_of(frontend, group_id),
+            batch_size=max(1, request.batch_size),
+        )
+        self._supplies = supplies
+        self._deadline = self._loop.time() + max(0.0, request.max_wait.total_seconds())
+        self._released = set(released)
+        self._left_records, self._left_bytes = request.max_records, max_bytes
+        self._waiters: dict[int, Waiter] = {}
+        """By the position of their supplies."""
+        self._woken: list[int] = []
+        self._wake: asyncio.Future[None] | None = None
+        self.found: Deliveries = {}
+
+    async def run(self) -> None:
+        """Acquire until there are records or an error, or the time is over."""
+        frontend, turns = self._ctx.frontend, self._ctx.frontend.turns
+        generation = _generation(self._ctx)
+        at_once: Iterable[int] = range(len(self._supplies))
+        has_news = False
+        while not frontend.draining.is_set() and generation == _generation(self._ctx):
+            for at in at_once:
+                if self._left_records <= 0 or self._left_bytes <= 0:
+                    return
+                if turns.is_due():
+                    await turns.turn()
+                has_news = await self._try(at) or has_news
+            if has_news or not await self._woken_in_time():
+                return
+            at_once, self._woken = self._woken, []
+
+    async def _try(self, at: int) -> bool:
+        """Acquire from one partition, if it may have records; true if there is something to answer."""
+        named, supply = self._supplies[at]
+        waiter = self._waiters.pop(at, None)
+        if waiter is not None and not waiter.has_turn:
+            supply.leave(waiter)
+            waiter = None
+        if waiter is None and named not in self._released and not supply.may_call():
+            return False
+        self._released.discard(named)
+        candidates = sum(other.may_have for _, other in self._supplies) if len(self._supplies) > 1 else 1
+        try:
+            delivery = await self._ctx.frontend.deliveries.deliver(
+                supply,
+                waiter,
+                self._wanted,
+                self._left_records,
+                max(1, self._left_bytes // max(1, candidates)),
+                self._ctx.share,
+                self._deadline,
+                is_first=not any(one.size_bytes for one in self.found.values()),
+            )
+        except KorvetError as error:
+            delivery = Delivery(read_failure_code(error, "share_fetch"))
+            await anyio.sleep(max(0.0, min(PASSING_S, self._deadline - self._loop.time())))
+        if not (delivery.acquired or delivery.code):
+            return False
+        self._left_records -= delivery.count
+        self._left_bytes -= delivery.size_bytes
+        self.found[named] = delivery
+        return True
+
+    async def _woken_in_time(self) -> bool:
+        """Wait for the turn at one of the supplies; false at the end of the time."""
+        left_s = self._deadline - self._loop.time()
+        if left_s <= 0:
+            return False
+        for at, (_, supply) in enumerate(self._supplies):
+            if at not in self._waiters:
+                waiter = self._waiters[at] = Waiter(partial(self._note, at))
+                supply.wait(waiter)
+        if not self._woken:
+            self._wake = self._loop.create_future()
+            timer = self._loop.call_later(left_s, self._rouse)
+            try:
+                await self._wake
+            finally:
+                timer.cancel()
+                self._wake = None
+        return bool(self._woken) and not self._ctx.frontend.draining.is_set()
+
+    def _note(self, at: int) -> None:
+        self._woken.append(at)
+        self._rouse()
+
+    def _rouse(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def leave(self) -> None:
+        """Pass on the turns that the request has, and leave the queues."""
+        for at, waiter in self._waiters.items():
+            self._supplies[at][1].leave(waiter)
+        self._waiters.clear()
+
+
+def _generation(ctx: Context) -> int:
+    """Counts the changes of the access rules: after one, the client's next request is judged anew."""
+    return 0 if ctx.rights is None else ctx.rights.generation
+
+
+# ---------------------------------------------------------------------- the answer
+
+
+def _entries(
+    session: ShareSession, epoch: int, found: Deliveries, outcomes: Mapping[TopicPartition, Outcome]
+) -> dict[TopicPartition, dict[str, Any]]:
+    """The answer's partitions: those with news, and all that the request acknowledged.
+
+    Source: KafkaApis.combineShareFetchAndShareAcknowledgeResponses, ShareSessionContext.PartitionIterator
+    """
+    entries: dict[TopicPartition, dict[str, Any]] = {}
+    for named, one in found.items():
+        has_error = one.code != 0
+        if epoch == FIRST_EPOCH or session.names(named, has_records=bool(one.size_bytes), has_error=has_error):
+            entries[named] = {
+                "error_code": one.code,
+                "records": one.records,
+                "acquired_records": [
+                    {"first_offset": first, "last_offset": last, "delivery_count": count}
+                    for first, last, count in one.acquired
+                ],
+            }
+    for named, outcome in outcomes.items():
+        entry = entries.setdefault(named, {"error_code": 0})
+        entry |= {"acknowledge_error_code": outcome.code, "acknowledge_error_message": outcome.message}
+    return entries

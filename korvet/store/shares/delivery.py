@@ -1,0 +1,342 @@
+"""The records of what a member acquires: an acquisition, the read of its offsets, and the return of what was not read.
+
+An acquisition comes before the read, because Redis decides it. So the read may find fewer records: a batch that
+compaction removed, records of an aborted transaction, or more bytes than the answer may have. The first two are gaps,
+acknowledged at once, for they are nobody's. The last is given back, and does not count as a delivery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Final, Literal, NamedTuple
+
+import anyio
+import structlog
+
+from korvet.codes import NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE
+from korvet.errors import KorvetError, forget_frames
+from korvet.redis.wakeup import Wakeups
+from korvet.store.contract import RETRY
+from korvet.store.log.log import Log
+from korvet.store.log.memory.budget import SMALL_BYTES, Share
+from korvet.store.log.memory.room import PartitionRead, Want
+from korvet.store.log.state.partition import Partition
+from korvet.store.outcomes import settled
+from korvet.store.shares.delivered import Aborted, Delivered, add, delivered
+from korvet.store.shares.shares import Shares
+from korvet.store.shares.supplies import SharedSupply, Supplies
+from korvet.store.shares.supply import Waiter
+from korvet.store.shares.types import (
+    ANY_CONNECTION,
+    Acknowledgement,
+    AcknowledgeType,
+    Acquired,
+    AcquiredRange,
+    Acquirer,
+    Isolation,
+    Limits,
+    Mode,
+    Reset,
+)
+from korvet.wire.batch import Batch, headers_in
+
+log = structlog.get_logger()
+
+_NEAR: Final = 100
+"""The offsets between two ranges that one read goes over."""
+_MOST_READS: Final = 100
+_MOST_ROUNDS: Final = 10
+_RELEASES_AT_ONCE: Final = 100
+_MOST_KEPT: Final = 256
+_MOST_KEPT_BYTES: Final = SMALL_BYTES
+_MS: Final = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a member wants of a share partition.
+
+    ``reset`` is where a share partition without a start begins: with a duration, at the first record not older.
+    ``batch_size`` is the number of records after which the next batch begins a range of its own.
+    """
+
+    group_id: str
+    acquirer: Acquirer
+    limits: Limits
+    mode: Mode
+    isolation: Isolation
+    reset: Reset | timedelta
+    batch_size: int
+
+
+@dataclass(slots=True)
+class Delivery:
+    """What a member got of a share partition. ``code`` is a Kafka error code."""
+
+    code: int = 0
+    acquired: list[AcquiredRange] = field(default_factory=list)
+    records: list[bytes | memoryview] = field(default_factory=list)
+    size_bytes: int = 0
+    has_gaps: bool = False
+    """True if some offsets that were acquired are nobody's."""
+
+    @property
+    def count(self) -> int:
+        """The number of acquired offsets."""
+        return sum(one.last - one.first + 1 for one in self.acquired)
+
+
+class _Kept(NamedTuple):
+    """A small read: the members of a group that get few records each take them from the same batch, one after another.
+
+    It stays valid like entries in memory (`korvet.store.log.memory.cache`): batches do not change within an epoch.
+    """
+
+    since: int
+    epoch: int
+    is_committed: bool
+    first: int
+    next: int
+    read: PartitionRead
+    headers: Sequence[Batch]
+
+    def serves(self, want: Want, since: int) -> bool:
+        """True if it has the batch of a read's first offset."""
+        is_valid = (self.since, self.epoch, self.is_committed) == (since, want.partition.epoch, want.is_committed)
+        return is_valid and self.first <= want.offset < self.next and self.read.size_bytes <= want.max_bytes
+
+
+class _Release(NamedTuple):
+    group_id: str
+    acquirer: Acquirer
+    limits: Limits
+    partition: Partition
+
+
+class Deliveries:
+    """The deliveries of a namespace's share groups at one front-end."""
+
+    def __init__(self, logs: Log, shares: Shares, wakeups: Wakeups) -> None:
+        self.supplies = Supplies(wakeups, shares)
+        self._logs = logs
+        self._shares = shares
+        self._wakeups = wakeups
+        self._kept: OrderedDict[Partition, _Kept] = OrderedDict()
+        self._releases: deque[_Release] = deque()
+        self._has_releases = anyio.Event()
+
+    # ------------------------------------------------------------------ releases
+
+    def release_later(self, group_id: str, acquirer: Acquirer, limits: Limits, partitions: Iterable[Partition]) -> None:
+        """Have `run` release what a member acquired by a connection that has ended, or whose session has."""
+        self._releases += (_Release(group_id, acquirer, limits, partition) for partition in partitions)
+        self._has_releases.set()
+
+    async def release_others(
+        self, group_id: str, acquirer: Acquirer, limits: Limits, partitions: Iterable[Partition]
+    ) -> None:
+        """Release what a member acquired by other connections than this one: of those, nobody may be left to do so.
+
+        What cannot be released now stays locked until its lock ends.
+        """
+        await settled(self._shares.release(one, group_id, acquirer, limits, "others") for one in partitions)
+
+    async def run(self) -> None:
+        """Make the releases that are due; for ever. What cannot be released stays locked until its lock ends."""
+        while True:
+            await self._has_releases.wait()
+            self._has_releases = anyio.Event()
+            while self._releases:
+                some = [self._releases.popleft() for _ in range(min(_RELEASES_AT_ONCE, len(self._releases)))]
+                await settled(map(self._release, some))
+
+    async def _release(self, one: _Release) -> None:
+        """As `Shares.release`; what fails unforeseen ends no other task."""
+        which: Literal["own", "any"] = "any" if one.acquirer.nonce == ANY_CONNECTION else "own"
+        try:
+            await self._shares.release(one.partition, one.group_id, one.acquirer, one.limits, which)
+        except KorvetError as error:
+            forget_frames(error)
+        except Exception:
+            log.exception("what a share group's member acquired could not be released", group=one.group_id)
+
+    # ------------------------------------------------------------------ deliveries
+
+    async def deliver(
+        self,
+        supply: SharedSupply,
+        waiter: Waiter | None,
+        wanted: Wanted,
+        max_records: int,
+        max_bytes: int,
+        share: Share | None,
+        pending_until: float,
+        *,
+        is_first: bool,
+    ) -> Delivery:
+        """Acquire records and read them; again if only gaps were acquired.
+
+        :param waiter: the request's place in the supply's queue, if it has waited there.
+        :param max_bytes: the first batch of a first delivery is returned however large it is.
+        :param share: as for `Log.read`.
+        :param pending_until: the loop's time until which to wait for a tier.
+        :param is_first: true if the answer holds nothing yet.
+        :raises StoreUnavailable, StoreFull, StoreError: nothing was acquired.
+        """
+        for _ in range(_MOST_ROUNDS):
+            acquired = await self._acquire(supply, waiter, wanted, max_records, max_bytes)
+            if acquired.code or not acquired.ranges:
+                return Delivery(acquired.code)
+            found = await self._read(
+                supply.partition, wanted, acquired.ranges, max_bytes, share, pending_until, is_first=is_first
+            )
+            if found.acquired or found.code or not found.has_gaps:
+                return found
+            waiter = None
+        return Delivery()
+
+    async def _acquire(
+        self, supply: SharedSupply, waiter: Waiter | None, wanted: Wanted, max_records: int, max_bytes: int
+    ) -> Acquired:
+        began, acquired = supply.begin(waiter), None
+        try:
+            reset = "" if isinstance(wanted.reset, timedelta) else wanted.reset
+            acquired = await self._acquire_from(supply.partition, wanted, max_records, max_bytes, reset)
+            if acquired.code == RETRY and isinstance(wanted.reset, timedelta):
+                reset = await self._offset_of(supply.partition, wanted.reset)
+                acquired = await self._acquire_from(supply.partition, wanted, max_records, max_bytes, reset)
+            if not acquired.code:
+                supply.learn(acquired.wait_ms or None)
+            return acquired
+        finally:
+            is_known = acquired is not None and not acquired.code
+            supply.end(began, has_more=acquired.wait_ms == 0 if acquired is not None and is_known else None)
+
+    async def _acquire_from(
+        self, partition: Partition, wanted: Wanted, max_records: int, max_bytes: int, reset: Reset
+    ) -> Acquired:
+        return await self._shares.acquire(
+            partition,
+            wanted.group_id,
+            wanted.acquirer,
+            wanted.limits,
+            max_records,
+            max_bytes=max_bytes,
+            mode=wanted.mode,
+            isolation=wanted.isolation,
+            reset=reset,
+        )
+
+    async def _offset_of(self, partition: Partition, age: timedelta) -> Reset:
+        """The first offset with a record not older than a duration.
+
+        Source: SharePartition.startOffsetDuringInitialization
+        """
+        since = int(time.time() * 1000) - age // _MS
+        timed = await self._logs.offset_for_time(partition, since, await self._logs.meta(partition))
+        return "latest" if timed is None or timed.offset < 0 else timed.offset
+
+    async def _read(
+        self,
+        partition: Partition,
+        wanted: Wanted,
+        acquired: Sequence[AcquiredRange],
+        max_bytes: int,
+        share: Share | None,
+        pending_until: float,
+        *,
+        is_first: bool,
+    ) -> Delivery:
+        """Read what was acquired, and return what was not read."""
+        found, split = Delivery(), Delivered(unread=list(acquired))
+        try:
+            for _ in range(_MOST_READS):
+                left, left_bytes = split.unread, max_bytes - found.size_bytes
+                if not left or (found.size_bytes and left_bytes <= 0):
+                    break
+                want = _want(partition, left, left_bytes, wanted)
+                if (kept := self._kept_for(want)) is not None:
+                    _take(found, split, kept.read, kept.headers, wanted.batch_size)
+                    continue
+                since = self._wakeups.since(partition.channel)
+                may_exceed = is_first and not found.size_bytes
+                (read,) = await self._logs.read([want], left_bytes, share, is_first=may_exceed)
+                if may_exceed and not (read.records or read.code or read.pending):
+                    # Compaction may have removed all that was acquired. The next batch shows it.
+                    (read,) = await self._logs.read([replace(want, until=-1, max_bytes=1)], 1, share, is_first=True)
+                if read.pending is not None and await _is_done(read.pending, pending_until):
+                    continue
+                if not read.records:
+                    found.code = 0 if read.code == OFFSET_OUT_OF_RANGE else read.code
+                    break
+                headers = list(headers_in(read.records))
+                _take(found, split, read, headers, wanted.batch_size)
+                self._keep(want, since, read, headers)
+        except KorvetError as error:
+            forget_frames(error)
+            found.code = NOT_LEADER_OR_FOLLOWER
+        found.acquired, found.has_gaps = split.acquired, bool(split.gaps)
+        if found.acquired:
+            # With an error a client would drop the records. The next request meets it again.
+            found.code = 0
+        await self._return(partition, wanted, split)
+        return found
+
+    def _kept_for(self, want: Want) -> _Kept | None:
+        kept = self._kept.get(want.partition)
+        if kept is None or not kept.serves(want, self._wakeups.since(want.partition.channel)):
+            return None
+        self._kept.move_to_end(want.partition)
+        return kept
+
+    def _keep(self, want: Want, since: int, read: PartitionRead, headers: Sequence[Batch]) -> None:
+        if read.size_bytes > _MOST_KEPT_BYTES or not since:
+            return
+        first, last, epoch = headers[0].base_offset, headers[-1], want.partition.epoch
+        next_offset = last.base_offset + last.last_offset_delta + 1
+        self._kept[want.partition] = _Kept(since, epoch, want.is_committed, first, next_offset, read, headers)
+        if len(self._kept) > _MOST_KEPT:
+            self._kept.popitem(last=False)
+
+    async def _return(self, partition: Partition, wanted: Wanted, split: Delivered) -> None:
+        """Acknowledge gaps, and give back what was not read. If that fails, locks end by themselves."""
+        kinds = (split.gaps, AcknowledgeType.GAP), (split.unread, AcknowledgeType.UNDELIVERED)
+        returned = sorted(Acknowledgement(one.first, one.last, type) for ranges, type in kinds for one in ranges)
+        if returned:
+            try:
+                await self._shares.acknowledge(partition, wanted.group_id, wanted.acquirer, returned, wanted.limits)
+            except KorvetError as error:
+                forget_frames(error)
+
+
+def _want(partition: Partition, left: Sequence[AcquiredRange], max_bytes: int, wanted: Wanted) -> Want:
+    """A read of the first ranges that are near each other."""
+    until = left[0].last + 1
+    for one in left[1:]:
+        if one.first - until > _NEAR:
+            break
+        until = one.last + 1
+    return Want(partition, left[0].first, max_bytes, is_committed=wanted.isolation == "committed", until=until)
+
+
+def _take(found: Delivery, split: Delivered, read: PartitionRead, headers: Sequence[Batch], batch_size: int) -> None:
+    """Put what was read into a delivery."""
+    aborted = [Aborted(*one) for one in read.aborted or ()]
+    part = delivered(split.unread, headers, aborted, batch_size)
+    split.gaps += part.gaps
+    split.unread = part.unread
+    if part.acquired:
+        for one in part.acquired:
+            add(split.acquired, one, True, batch_size)
+        found.records += read.records
+        found.size_bytes += read.size_bytes
+
+
+async def _is_done(pending: asyncio.Future[None], until: float) -> bool:
+    await asyncio.wait([pending], timeout=max(0.0, until - asyncio.get_running_loop().time()))
+    return pending.done()
