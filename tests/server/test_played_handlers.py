@@ -74,7 +74,7 @@ async def test_heartbeat_of_an_outdated_target_follows_the_catalog_and_calls_aga
     assert [called[-1] for called in played.link.called[::2]] == [before, played.catalog.topics_digest]
 
 
-META: Final = [TOPIC.hex.encode(), b"0", b"9", b"0", b"", b"r", b"i", None, None, None]
+META: Final = [TOPIC.hex.encode(), b"0", b"9", b"0", b"", b"r", b"i", *[None] * 6]
 """The reply to HMGET: a partition's meta hash."""
 UNCHANGED: Final = (CATALOG, [0, -1, b"cluster", [], [], b"0"])
 PARTS: Final = [{"name": "t", "partitions": [0]}]
