@@ -40,6 +40,7 @@ def _refused(topic: requests.AlterShareGroupOffsetsRequestTopic) -> dict[str, An
             answered="responses",
             refused=_refused,
             name=lambda topic: topic.topic_name,
+            is_whole=True,
         ),
     ),
 )

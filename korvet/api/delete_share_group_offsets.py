@@ -38,6 +38,7 @@ def _refused(topic: requests.DeleteShareGroupOffsetsRequestTopic) -> dict[str, A
             answered="responses",
             refused=_refused,
             name=lambda topic: topic.topic_name,
+            is_whole=True,
         ),
     ),
 )

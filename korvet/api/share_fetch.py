@@ -50,7 +50,7 @@ from korvet.wire import requests
 MOST_BYTES: Final = 55 << 20
 """The most bytes of one answer, even if the client allows more: Kafka's default of fetch.max.bytes."""
 MOST_PARTITIONS: Final = 30_000
-"""The most partitions of a session. A request cannot name more, but a session's requests could."""
+"""The most partitions of a session."""
 _MOST_SESSIONS: Final = "group.share.max.share.sessions"
 _ISOLATION: Final = "share.isolation.level"
 _RECORD_LIMIT: Final = 1

@@ -17,11 +17,19 @@ from kio.serial.errors import DecodeError
 from korvet.errors import MalformedRequest
 from korvet.wire import produce_request
 from korvet.wire.requests import Entity
-from korvet.wire.schema import PRODUCE_KEY, is_flexible, is_known, request_schema
+from korvet.wire.schema import (
+    PRODUCE_KEY,
+    SHARE_ACKNOWLEDGE_KEY,
+    SHARE_FETCH_KEY,
+    is_flexible,
+    is_known,
+    request_schema,
+)
 from korvet.wire.shape import (
     LONGEST_ID_BYTES,
     MOST_ELEMENTS,
     MOST_OF_PRODUCE,
+    MOST_OF_SHARES,
     bound_tagged_fields,
     check_shape,
     refuse_id,
@@ -30,6 +38,9 @@ from korvet.wire.shape import (
 MOST_TAG_BYTES = 4096
 """The bound on a header's tagged fields: a connection keeps the header, to compare it with the next one. Real clients
 send none there."""
+_MOST_ELEMENTS = {
+    PRODUCE_KEY: MOST_OF_PRODUCE, SHARE_FETCH_KEY: MOST_OF_SHARES, SHARE_ACKNOWLEDGE_KEY: MOST_OF_SHARES
+}  # fmt: skip
 _FIXED_HEADER = struct.Struct(">hhih")
 
 
@@ -111,7 +122,7 @@ def read_unsigned_varint(frame: memoryview, at: int) -> tuple[int, int]:
 
 def most_elements(api_key: int) -> int:
     """The bound on the elements of an API's request."""
-    return MOST_OF_PRODUCE if api_key == PRODUCE_KEY else MOST_ELEMENTS
+    return _MOST_ELEMENTS.get(api_key, MOST_ELEMENTS)
 
 
 def decode_request(header: RequestHeader, frame: memoryview) -> Entity:

@@ -17,6 +17,7 @@ API_VERSIONS_KEY: Final = 18
 PRODUCE_KEY: Final = 0
 FETCH_KEY: Final = 1
 SHARE_FETCH_KEY: Final = 78
+SHARE_ACKNOWLEDGE_KEY: Final = 79
 
 FORMATS: Final = {
     "bool": "?", "int8": "b", "int16": "h", "uint16": "H", "error_code": "h", "int32": "i", "uint32": "I",

@@ -68,6 +68,8 @@ MOST_ELEMENTS = 30_000
 MOST_OF_PRODUCE = 12_000
 """The same bound for Produce: all partitions of the largest topic, and some. Its batches are found in Python, which
 takes 11 ms for so many, and no turn of the loop comes before that."""
+MOST_OF_SHARES = 40_000
+"""The same bound for ShareFetch and ShareAcknowledge, which acknowledge in each partition."""
 MOST_TAGGED_FIELDS = 64
 """The bound on tagged fields of an entity or a header. Clients send those of the schema, at most four."""
 

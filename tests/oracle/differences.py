@@ -154,17 +154,6 @@ DIFFERENCES: Final = (
         )
         for field in ("start_offset", "lag")
     ),
-    *(
-        Difference(
-            api=f"{change}_share_group_offsets",
-            path=path,
-            script="rights",
-            extra=path == "responses[]",
-            reason="if a client may read none of the topics, Kafka looks at the group first, and korvet does not",
-        )
-        for change in ("alter", "delete")
-        for path in ("error_code", "error_message", "responses[]")
-    ),
     Difference(
         api="share_acknowledge",
         path="responses[].partitions[].error_message",

@@ -128,11 +128,14 @@ def items(
     answered: str,
     refused: Callable[[T], Fields],
     name: Callable[[T], str] = str,
+    is_whole: bool = False,
 ) -> Needs:
     """A check of each item in a field of the request; refused ones come last in the answer.
 
     :param answered: the answer's field of the items.
     :param refused: the answer for a forbidden item.
+    :param is_whole: true to handle a request without any allowed item, and to answer a failure of the whole request
+        without items.
     """
 
     def check(ctx: Context, rights: Rights, request: Entity) -> Steps:
@@ -141,6 +144,9 @@ def items(
         if not denied:
             return None
         kept, others = yield from parted(ctx, requested, denied, name, refused)
+        if is_whole:
+            narrowed = replace(request, **{field: tuple(kept)})
+            return Narrowed(narrowed, lambda answer: _extended(answer, answered, _unless_failed(answer, others)))
         return Narrowed(left(request, field, kept), lambda answer: _extended(answer, answered, others))
 
     return check
@@ -150,6 +156,10 @@ def left(request: Entity, field: str, kept: Iterable[Entity | str]) -> Entity | 
     """The request with only these items in a field; None without items."""
     things = tuple(kept)
     return replace(request, **{field: things}) if things else None
+
+
+def _unless_failed(answer: Fields | None, others: list[Fields]) -> list[Fields]:
+    return [] if answer and answer["error_code"] else others
 
 
 def _extended(answer: Fields | None, field: str, others: list[Fields]) -> Fields:

@@ -189,7 +189,8 @@ class ShareGroups:
             partition, or the failure of its server. Repeatable.
         :raises StoreUnavailable, StoreFull, StoreError: the group's server fails.
         """
-        code, group_uid = await self._attach(group_id, "move", [topic for topic, _ in offsets])
+        topics = [topic for topic, _ in offsets]
+        code, group_uid = await (self._attach(group_id, "move", topics) if topics else self._may_move(group_id))
         if code != 0:
             return code
         starts = [(self._log.partition(topic, index), start) for topic, of in offsets for index, start in of.items()]
@@ -197,6 +198,14 @@ class ShareGroups:
         for some in chunks(starts, _AT_ONCE):
             outcomes += await settled(self._shares.move(one, group_id, group_uid, start) for one, start in some)
         return [(one, outcome) for (one, _), outcome in zip(starts, outcomes, strict=True)]
+
+    async def _may_move(self, group_id: str) -> tuple[int, str]:
+        """The code of a `move` that names no topic, which makes no group."""
+        found = await self.topics(group_id)
+        if found is not None:
+            return 0 if found.state == _EMPTY else NON_EMPTY_GROUP, found.group_uid
+        (code, *_) = await self._calls.call("korvet_group_state", group_id)
+        return GROUP_ID_NOT_FOUND if code == 0 else 0, ""
 
     async def forget(self, group_id: str, names: Collection[str] | None = None) -> int:
         """Delete the share partitions of a group without members in some of its topics, or in all. Repeatable.
