@@ -20,7 +20,7 @@ from tests.kafka.records import numbered
 from tests.kafka.waiting import wait_until
 from tests.support.broker import BrokerFailed, running_broker
 from tests.support.java import QUIETLY, SHORT_LIVED
-from tests.support.kafka import fetch_jars
+from tests.support.kafka import VERSION, fetch_jars
 from tests.support.tools import find_tool
 
 HERE = Path(__file__).resolve().parent
@@ -121,15 +121,21 @@ def _produce_and_join(driver: Driver, read: list[dict[str, Any]]) -> None:
         driver.call("committed", group=protocol, topic="topic")
 
 
-def tools_command() -> list[str]:
+def tools_command(version: str = VERSION) -> list[str]:
     """The command that runs Kafka's command line tools in one process. Raises BuildError, KafkaUnavailable."""
     java, javac = find_tool("java"), find_tool("javac")
-    sources, jars = sorted((HERE / "tools").glob("*.java")), f"{fetch_jars()}/*"
+    sources, jars = sorted((HERE / "tools").glob("*.java")), f"{fetch_jars(version)}/*"
 
     def build(target: Path) -> None:
-        run_build([javac, "-d", str(target), "-cp", jars, *map(str, sources)], HERE)
+        made = [target / source.name for source in sources]
+        for source, path in zip(sources, made, strict=True):
+            # Kafka 4.4 has moved this class.
+            path.write_text(
+                source.read_text().replace("utils.Exit", f"utils{'.internals' * (version != VERSION)}.Exit")
+            )
+        run_build([javac, "-d", str(target), "-cp", jars, *map(str, made)], HERE)
 
-    built = built_once("tools", sources, build)
+    built = built_once("tools" if version == VERSION else f"tools-{version}", sources, build)
     return [java, *SHORT_LIVED_JVM, "-Dlog4j2.level=OFF", "-cp", f"{built}:{jars}", "Tools"]
 
 

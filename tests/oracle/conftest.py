@@ -103,8 +103,18 @@ def secured_korvet(issuer: Issuer) -> Iterator[Secured]:
 @pytest.fixture(scope="package")
 def driver() -> Iterator[Driver]:
     """The one process that runs Kafka's tools."""
+    yield from _driver(VERSION)
+
+
+@pytest.fixture(scope="package")
+def newest_driver() -> Iterator[Driver]:
+    """As `driver`, of the newest tools."""
+    yield from _driver(NEWEST)
+
+
+def _driver(version: str) -> Iterator[Driver]:
     try:
-        driver = Driver(tools_command())
+        driver = Driver(tools_command(version))
     except KafkaUnavailable as error:
         cannot_run(str(error))
     with ExitStack() as stack:
@@ -116,6 +126,12 @@ def driver() -> Iterator[Driver]:
 def tools(driver: Driver, kafka_address: str, korvet_address: str) -> Tools:
     """Kafka's tools at both brokers."""
     return Tools(driver, kafka_address, korvet_address)
+
+
+@pytest.fixture(scope="package")
+def newest_tools(newest_driver: Driver, newest_kafka_address: str, korvet_address: str) -> Tools:
+    """The newest tools at both brokers."""
+    return Tools(newest_driver, newest_kafka_address, korvet_address)
 
 
 @pytest.fixture

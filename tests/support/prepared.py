@@ -35,7 +35,7 @@ from tests.kafka.example_builds import (
     rust_example,
 )
 from tests.support.iceberg_catalog import iceberg_jars
-from tests.support.kafka import NEWEST, ROOT, KafkaUnavailable, fetch_dependencies, fetch_jars
+from tests.support.kafka import NEWEST, ROOT, KafkaUnavailable, fetch_dependencies
 from tests.support.mirror import mirror_jars
 from tests.support.object_store import AWS_BUNDLE, HADOOP_AWS, s3a_jars
 from tests.support.spark_classes import make_class_archive
@@ -83,7 +83,7 @@ FURTHER: dict[str, Callable[[], object]] = {
     "the jars of S3": s3a_jars,
     "Iceberg's jars": iceberg_jars,
     "MirrorMaker's jars": mirror_jars,
-    "the newest Kafka's jars": lambda: fetch_jars(NEWEST),
+    "the newest Kafka's jars and tools": lambda: tools_command(NEWEST),
     "other Java clients": lambda: [driver_command(name, "") for name in JAVA_VERSIONS],
     "Kafka Streams": lambda: java_command("", "streams"),
     "Kafka Connect and Spring Kafka": lambda: java_command("", "frameworks"),
