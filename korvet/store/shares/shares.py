@@ -8,7 +8,6 @@ for which something became available, or which can take further offsets in fligh
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any, Final, Literal
 
 from korvet.codes import GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION
@@ -71,29 +70,28 @@ class Shares:
         :param max_bytes: of batches that were never acquired, the first of which always fits; -1 for any number.
         :param is_awaited: see `Calls.call`: a client that has left acquires nothing.
         """
-        acquire = partial(
-            self._call,
-            "korvet_share_acquire",
-            partition,
-            group_id,
-            is_awaited=is_awaited,
-            member=acquirer.member_id,
-            nonce=acquirer.nonce,
-            max_records=max_records,
-            max_bytes=max_bytes,
-            mode=mode,
-            isolation=isolation,
-            lock_ms=limits.lock_ms,
-            limit=limits.deliveries,
-            window=limits.window,
-            backoff_ms=limits.backoff_ms,
-            backoff_most_ms=limits.backoff_most_ms,
-            dead_letters=int(limits.dead_letters),
-            reset=reset,
-        )
-        code, start, next_offset, flat, wait_ms, expired, _ = await acquire()
-        if code == GROUP_ID_NOT_FOUND and await self._begin_again(partition, group_id):
-            code, start, next_offset, flat, wait_ms, expired, _ = await acquire()
+        for is_last in (False, True):
+            code, start, next_offset, flat, wait_ms, expired, _ = await self._call(
+                "korvet_share_acquire",
+                partition,
+                group_id,
+                is_awaited=is_awaited,
+                member=acquirer.member_id,
+                nonce=acquirer.nonce,
+                max_records=max_records,
+                max_bytes=max_bytes,
+                mode=mode,
+                isolation=isolation,
+                lock_ms=limits.lock_ms,
+                limit=limits.deliveries,
+                window=limits.window,
+                backoff_ms=limits.backoff_ms,
+                backoff_most_ms=limits.backoff_most_ms,
+                dead_letters=int(limits.dead_letters),
+                reset=reset,
+            )
+            if code != GROUP_ID_NOT_FOUND or is_last or not await self._begin_again(partition, group_id):
+                break
         ranges = [AcquiredRange(*flat[at : at + 3]) for at in range(0, len(flat), 3)]
         return Acquired(code, start, next_offset, ranges, None if wait_ms < 0 else wait_ms, expired)
 
