@@ -27,7 +27,9 @@ from korvet.metrics.lags import Lags
 from korvet.pipeline.report.figures import Day, Interval, Lag, Report, Unarchived
 from korvet.store.keys import Namespace, placed_batch
 from korvet.store.security.users import CredentialKey
+from tests.api.consumers import share_beat
 from tests.console.conftest import HOSTILE, WITHIN_MS, redis_url, running_console
+from tests.console.test_login import ask
 from tests.support.broker import KorvetServer
 
 
@@ -251,6 +253,26 @@ def test_group_is_deleted(broker: KorvetServer, console: str, page: Page) -> Non
     expect(page.get_by_role("status")).to_have_text("The group is deleted.")
     page.goto(f"{console}/groups?q={group}")
     expect(page.get_by_role("link", name=group)).to_have_count(0)
+
+
+def test_share_group_is_shown_and_reset(broker: KorvetServer, console: str) -> None:
+    group, name = unique("g"), topic_with(broker, [b"a"] * 10)
+
+    def shown() -> str:
+        return ask(console, "GET", f"/group?id={group}")[1]
+
+    share_beat(broker.port, group, "worker", 0, name)
+    text = shown()
+    assert "share, simple" in text and 'id="remove-worker"' in text
+    assert '<dd id="lag">-</dd>' in text
+    share_beat(broker.port, group, "worker", -1)
+    token = re.search(r'name="token" value="([^"]+)"', text)
+    assert token is not None
+    fields = {"token": token[1], "id": group, "topic": name, "goal": "to_offset", "at": "7"}
+    assert f"{name}-0" in ask(console, "POST", "/group/reset", fields)[1]
+    assert ask(console, "POST", "/group/reset", {**fields, "execute": "1"})[0] in (200, 303)
+    assert '<dd id="lag">3</dd>' in shown()
+    assert group in ask(console, "GET", f"/groups?q={group}")[1]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
