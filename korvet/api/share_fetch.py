@@ -41,6 +41,7 @@ from korvet.api.shared.share_sessions import FINAL_EPOCH, FIRST_EPOCH, ShareSess
 from korvet.codes import INVALID_REQUEST, SHARE_SESSION_LIMIT_REACHED
 from korvet.errors import KorvetError
 from korvet.store.log.state.partition import Partition
+from korvet.store.outcomes import settled
 from korvet.store.shares.delivery import Delivery, Wanted
 from korvet.store.shares.supplies import SharedSupply
 from korvet.store.shares.supply import Waiter
@@ -54,6 +55,8 @@ MOST_PARTITIONS: Final = 30_000
 _MOST_SESSIONS: Final = "group.share.max.share.sessions"
 _ISOLATION: Final = "share.isolation.level"
 _RECORD_LIMIT: Final = 1
+_FEW: Final = 8
+"""The partitions that are tried one after the other: the first one may have all the records."""
 
 Deliveries = dict[TopicPartition, Delivery]
 """What a request gets, by partition."""
@@ -243,42 +246,54 @@ class _Fetching:
 
     async def run(self) -> None:
         """Acquire until there are records or an error, or the time is over."""
-        frontend, turns = self._ctx.frontend, self._ctx.frontend.turns
-        generation = _generation(self._ctx)
-        at_once: Iterable[int] = range(len(self._supplies))
-        has_news = False
-        while not frontend.draining.is_set() and generation == _generation(self._ctx):
-            for at in at_once:
-                if self._left_records <= 0 or self._left_bytes <= 0:
-                    return
-                if turns.is_due():
-                    await turns.turn()
-                has_news = await self._try(at) or has_news
-            if has_news or not await self._woken_in_time():
+        draining, generation = self._ctx.frontend.draining, _generation(self._ctx)
+        positions: Sequence[int] = range(len(self._supplies))
+        while not draining.is_set() and generation == _generation(self._ctx):
+            if await self._try_all(positions) or not await self._woken_in_time():
                 return
-            at_once, self._woken = self._woken, []
+            positions, self._woken = self._woken, []
 
-    async def _try(self, at: int) -> bool:
-        """Acquire from one partition, if it may have records; true if there is something to answer."""
+    async def _try_all(self, positions: Sequence[int]) -> bool:
+        """Acquire from the partitions that may have records; true if there is something to answer.
+
+        Each has its part of the bytes, as in Kafka. Of many partitions some are tried at once, with a part of the
+        records each: one after the other they would take too long.
+        """
+        due = [at for at in positions if self._may_try(at)]
+        begun, has_news = 0, False
+        while begun < len(due) and self._left_records > 0 and self._left_bytes > 0:
+            most = 1 if len(due) <= _FEW else min(AT_ONCE, self._left_records)
+            some = due[begun : begun + most]
+            max_records, max_bytes = self._left_records // len(some), max(1, self._left_bytes // (len(due) - begun))
+            is_first = not any(one.size_bytes for one in self.found.values())
+            tries = [self._try(at, max_records, max_bytes, is_first=is_first and at == some[0]) for at in some]
+            has_news = any([await tries[0]] if len(tries) == 1 else await settled(tries)) or has_news
+            begun += len(some)
+        return has_news
+
+    def _may_try(self, at: int) -> bool:
+        named, supply = self._supplies[at]
+        waiter = self._waiters.get(at)
+        return (waiter is not None and waiter.has_turn) or named in self._released or supply.may_call()
+
+    async def _try(self, at: int, max_records: int, max_bytes: int, *, is_first: bool) -> bool:
+        """Acquire from one partition; true if there is something to answer."""
         named, supply = self._supplies[at]
         waiter = self._waiters.pop(at, None)
         if waiter is not None and not waiter.has_turn:
             supply.leave(waiter)
             waiter = None
-        if waiter is None and named not in self._released and not supply.may_call():
-            return False
         self._released.discard(named)
-        candidates = sum(other.may_have for _, other in self._supplies) if len(self._supplies) > 1 else 1
         try:
             delivery = await self._ctx.frontend.deliveries.deliver(
                 supply,
                 waiter,
                 self._wanted,
-                self._left_records,
-                max(1, self._left_bytes // max(1, candidates)),
+                max_records,
+                max_bytes,
                 self._ctx.share,
                 self._deadline,
-                is_first=not any(one.size_bytes for one in self.found.values()),
+                is_first=is_first,
             )
         except KorvetError as error:
             delivery = Delivery(read_failure_code(error, "share_fetch"))

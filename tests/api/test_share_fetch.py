@@ -463,6 +463,32 @@ def test_number_of_records_is_one_for_all_partitions(broker: KorvetServer, group
     assert acquired(member.fetch(max_records=5), 2) == [(0, 3, 1)]
 
 
+@pytest.mark.parametrize("max_records", [1, 7, 30, 500])
+def test_many_partitions_give_no_more_records_than_asked_for(
+    broker: KorvetServer, group: str, member: Member, max_records: int
+) -> None:
+    topic = Topic(broker, group, partitions=40)
+    for index in range(40):
+        topic.append(4, index=index)
+    answer = member.fetch(
+        *(part(topic.id, index=index) for index in range(40)), max_records=max_records, share_acquire_mode=RECORD_LIMIT
+    )
+    got: set[tuple[int, int]] = set()
+    for _ in range(200):
+        new = {
+            (index, offset)
+            for index in parts(answer)
+            for first, last, _ in acquired(answer, index)
+            for offset in range(first, last + 1)
+        }
+        assert len(new) <= max_records and not new & got
+        got |= new
+        if len(got) == 160:
+            return
+        answer = member.fetch(max_records=max_records, share_acquire_mode=RECORD_LIMIT)
+    raise AssertionError(len(got))
+
+
 @kafka("ShareFetchAcknowledgeRequestTest.testShareFetchRequestIsInvalidWhereTopicPartitionIsUnknown")
 def test_unknown_topics_and_partitions_have_their_errors(topic: Topic, member: Member) -> None:
     unknown = uuid4()
