@@ -45,6 +45,10 @@ def _offset_reset(value: Value) -> str | None:
     return "Value must be earliest, latest or by_duration:PnDTnHnMn.nS"
 
 
+def _dead_letter_topic(value: Value) -> str | None:
+    return "DLQ topic name must not start with '__'" if str(value).startswith("__") else None
+
+
 _OFFSET_RESET = re.compile(
     r"earliest|latest|by_duration:(?i:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+([.,]\d{0,9})?S)?)?)"
 )
@@ -61,6 +65,19 @@ GROUP_CONFIGS: Final = table(
         _kept("consumer.assignor.offload.enable", *_OFFLOAD),
         _of_group("consumer.heartbeat.interval.ms", 5_000, "Time between two heartbeats of a member."),
         _of_group("consumer.session.timeout.ms", 45_000, "Silence after which a member expires."),
+        Config(
+            name="errors.deadletterqueue.copy.record.enable",
+            kind=Kind.BOOLEAN,
+            default="false",
+            documentation="Whether a dead letter has the record's key, value and headers.",
+        ),
+        Config(
+            name="errors.deadletterqueue.topic.name",
+            kind=Kind.STRING,
+            default="",
+            documentation="The topic to which a share group's records go that failed; none if empty.",
+            check=_dead_letter_topic,
+        ),
         _kept("share.assignment.interval.ms", *_INTERVAL),
         _kept("share.assignor.offload.enable", *_OFFLOAD),
         Config(

@@ -82,6 +82,12 @@ TOPIC_CONFIGS: Final = table(
             documentation="How long compaction keeps the markers of deleted keys.",
         ),
         Config(
+            name="errors.deadletterqueue.group.enable",
+            kind=Kind.BOOLEAN,
+            default="false",
+            documentation="Whether share groups may write the records here that failed.",
+        ),
+        Config(
             name="file.delete.delay.ms",
             kind=Kind.LONG,
             default="60000",

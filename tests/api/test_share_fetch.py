@@ -20,6 +20,7 @@ from tests.oracle.batches import describe
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
 from tests.support.redis import running_server
+from tests.wire.whole import read
 
 NONE = "NONE"
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
@@ -207,6 +208,19 @@ def test_rejected_records_do_not_come_again(topic: Topic, member: Member) -> Non
 
 
 @kafka("ShareFetchAcknowledgeRequestTest.testMultipleShareSessionsShareFetch")
+def test_rejected_record_goes_to_the_groups_dead_letter_topic(
+    broker: KorvetServer, group: str, topic: Topic, member: Member, join: Join
+) -> None:
+    target = Topic(broker, unique("reader"), errors_deadletterqueue_group_enable="true")
+    name = "errors.deadletterqueue"
+    set_of_group(broker, group, **{f"{name}.topic.name": target.name, f"{name}.copy.record.enable": "true"})
+    topic.append(3, size=6)
+    member.fetch(part(topic.id))
+    assert acknowledged(member.fetch(part(topic.id, (0, 0, ACCEPT), (1, 1, REJECT), (2, 2, ACCEPT)))) == 0
+    (copy,) = read(parts(join(target.group).fetch(part(target.id), max_wait=WAIT_MS))[0]["records"])
+    assert (copy.record.value, dict(copy.record.headers)["__dlq.errors.offset"]) == (b"vvvvvv", b"1")
+
+
 def test_members_of_one_group_share_the_records(join: Join, topic: Topic, member: Member) -> None:
     for _ in range(3):
         topic.append(4)

@@ -29,6 +29,7 @@ from korvet.codes import (
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.log.state.partition import Partition
+from korvet.store.shares.dead_letters import TOPIC as DEAD_LETTER_TOPIC
 from korvet.store.shares.types import Acknowledgement, AcknowledgeType, Acquirer, Limits, Reset
 from korvet.wire.writer import Fields
 
@@ -156,6 +157,7 @@ def limits_of(frontend: Frontend, group_id: str) -> Limits:
         window=int(setting(group_id, _RECORD_LOCKS)),
         backoff_ms=int(setting(group_id, _BACKOFF)),
         backoff_most_ms=int(setting(group_id, _MOST_BACKOFF)),
+        dead_letters=bool(setting(group_id, DEAD_LETTER_TOPIC)),
     )
 
 

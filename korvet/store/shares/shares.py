@@ -22,6 +22,7 @@ from korvet.store.shares.types import (
     Acquired,
     AcquiredRange,
     Acquirer,
+    DeadLetters,
     InFlight,
     Isolation,
     Limits,
@@ -32,6 +33,9 @@ from korvet.store.shares.types import (
 
 _MOST_ACKNOWLEDGEMENTS: Final = 1000
 _MOST_PAGES: Final = 100
+_MOST_LEASED: Final = 100
+"""Dead letters that are copied before Redis finishes them."""
+_LEASE_MS: Final = 60_000
 
 
 class Shares:
@@ -42,6 +46,8 @@ class Shares:
         self._calls = calls
         self.group_uid: Callable[[str, Partition], Awaitable[str]] | None = None
         """Finds the own id of a group that has begun a partition, else an empty text. `ShareGroups` has it."""
+        self.on_dead_letters: Callable[[Partition, str], None] | None = None
+        """Called when a share partition turns out to have dead letters."""
 
     def channel(self, partition: Partition) -> str:
         """The channel of a partition's share groups; a message is the id of the group that may acquire more."""
@@ -71,7 +77,7 @@ class Shares:
         :param is_awaited: see `Calls.call`: a client that has left acquires nothing.
         """
         for is_last in (False, True):
-            code, start, next_offset, flat, wait_ms, expired, _ = await self._call(
+            code, start, next_offset, flat, wait_ms, expired, archiving = await self._call(
                 "korvet_share_acquire",
                 partition,
                 group_id,
@@ -92,6 +98,7 @@ class Shares:
             )
             if code != GROUP_ID_NOT_FOUND or is_last or not await self._begin_again(partition, group_id):
                 break
+        self._noted(partition, group_id, archiving)
         ranges = [AcquiredRange(*flat[at : at + 3]) for at in range(0, len(flat), 3)]
         return Acquired(code, start, next_offset, ranges, None if wait_ms < 0 else wait_ms, expired)
 
@@ -149,7 +156,7 @@ class Shares:
         *,
         is_awaited: bool,
     ) -> tuple[int, int]:
-        code, _, further, _ = await self._call(
+        code, _, further, archiving = await self._call(
             "korvet_share_acknowledge",
             partition,
             group_id,
@@ -164,6 +171,7 @@ class Shares:
             part=part,
             acknowledgements=[int(number) for one in acknowledgements for number in one],
         )
+        self._noted(partition, group_id, archiving)
         return code, further
 
     async def release(
@@ -182,7 +190,7 @@ class Shares:
         """
         released = further = 0
         while further >= 0:
-            _, count, further, _ = await self._call(
+            _, count, further, archiving = await self._call(
                 "korvet_share_release",
                 partition,
                 group_id,
@@ -195,8 +203,25 @@ class Shares:
                 which=which,
                 offset=further,
             )
+            self._noted(partition, group_id, archiving)
             released += count
         return released
+
+    async def dead_letters(self, partition: Partition, group_id: str, owner: str) -> Sequence[DeadLetters]:
+        """Lease some dead letters of a share partition; empty without any that nobody else leases."""
+        _, flat = await self._call(
+            "korvet_share_dead_letters", partition, group_id, owner=owner, lease_ms=_LEASE_MS, most=_MOST_LEASED
+        )
+        return [DeadLetters(*flat[at : at + 4]) for at in range(0, len(flat), 4)]
+
+    async def bury(self, partition: Partition, group_id: str, owner: str, letters: Sequence[DeadLetters]) -> None:
+        """Finish leased dead letters."""
+        spans = [offset for one in letters for offset in (one.first, one.last)]
+        await self._call("korvet_share_bury", partition, group_id, owner=owner, spans=spans)
+
+    def _noted(self, partition: Partition, group_id: str, archiving: int) -> None:
+        if archiving and self.on_dead_letters is not None:
+            self.on_dead_letters(partition, group_id)
 
     async def begin(self, partition: Partition, group_id: str, group_uid: str) -> int:
         """Begin a share partition, whose start the first acquisition finds; one that has begun stays as it is.

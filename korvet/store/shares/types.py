@@ -90,9 +90,18 @@ class Acquired(NamedTuple):
     expired: int = 0
 
 
+class DeadLetters(NamedTuple):
+    """Records from first to last that a group gave up; the cause is one of `korvet.wire.dead_letters.CAUSES`."""
+
+    first: int
+    last: int
+    deliveries: int
+    cause: bytes
+
+
 class InFlight(NamedTuple):
-    """A range that is not finished. ``state`` is available, acquired, or delayed until it is available; ``left_ms`` is
-    left of the lock, without the outages that prolong it, or of the delay."""
+    """A range that is not finished. ``state`` is available, acquired, delayed until it is available, or archiving;
+    ``left_ms`` is left of the lock, without the outages that prolong it, or of the delay."""
 
     state: str
     first: int

@@ -1,0 +1,164 @@
+"""Dead letters of share groups: their copies in a group's dead-letter topic (KIP-1191).
+
+A record that failed is ARCHIVING in Redis, and holds its group's start. A front-end that sees such records leases them
+(`lua/7-shares/dead_letters.lua`), appends a copy of each, and has Redis finish them. If it dies in between, another one
+copies them again when the lease is over. So each comes to the topic at least once, whatever fails. Kafka gives a record
+up when its copy fails.
+
+Source: DefaultShareGroupDLQManager, ShareGroupDLQStateManager
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import Final
+
+import anyio
+from ulid import ULID
+
+from korvet.codes import OFFSET_OUT_OF_RANGE
+from korvet.errors import KorvetError, StoreUnavailable, forget_frames
+from korvet.rate_limited_log import RateLimitedLog
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.topic import Topic
+from korvet.store.log.appending.opened import opened_for
+from korvet.store.log.log import Log
+from korvet.store.log.memory.room import Want
+from korvet.store.log.state.partition import Partition
+from korvet.store.shares.shares import Shares
+from korvet.store.shares.types import DeadLetters
+from korvet.wire.batch import Refusal
+from korvet.wire.dead_letters import NOTHING, Content, contents, copy_of, headers
+from korvet.wire.record_entries import arguments
+from korvet.wire.records import UndecodableRecords
+
+TOPIC: Final = "errors.deadletterqueue.topic.name"
+COPIES: Final = "errors.deadletterqueue.copy.record.enable"
+ENABLED: Final = "errors.deadletterqueue.group.enable"
+_READ_BYTES: Final = 1 << 20
+_MOST_READS: Final = 100
+_TIER_S: Final = 10.0
+_AGAIN_S: Final = 5.0
+
+
+class Undertaker:
+    """The copies that one front-end makes in a namespace. `Shares.on_dead_letters` calls `note`."""
+
+    def __init__(self, log: Log, shares: Shares, catalog: Catalog) -> None:
+        self._log = log
+        self._shares = shares
+        self._catalog = catalog
+        self._owner = str(ULID())
+        self._due: dict[tuple[str, str], Partition] = {}
+        """By the partition's key and the group."""
+        self._failed_at: dict[tuple[str, str], float] = {}
+        self._has_due = anyio.Event()
+        self._lines = RateLimitedLog()
+        self._now = asyncio.get_running_loop().time
+        shares.on_dead_letters = self.note
+
+    def note(self, partition: Partition, group_id: str) -> None:
+        """Have `run` copy a share partition's dead letters. One that failed a moment ago waits."""
+        name = partition.keys.log, group_id
+        if self._now() - self._failed_at.get(name, -_AGAIN_S) >= _AGAIN_S:
+            self._due[name] = partition
+            self._has_due.set()
+
+    async def run(self) -> None:
+        """Copy what is due, for ever. What fails is tried again at a later `note`."""
+        while True:
+            await self._has_due.wait()
+            self._has_due = anyio.Event()
+            while self._due:
+                name, partition = self._due.popitem()
+                try:
+                    problem = await self.copy(partition, name[1])
+                except KorvetError as error:
+                    forget_frames(error)
+                    problem = str(error)
+                if problem:
+                    now = self._now()
+                    self._failed_at = {at: when for at, when in self._failed_at.items() if now - when < _AGAIN_S}
+                    self._failed_at[name] = now
+                    event = "dead letters of a share group wait: they cannot be copied into their topic"
+                    topic, index = partition.topic.name, partition.index
+                    self._lines.write("warning", event, group=name[1], topic=topic, partition=index, problem=problem)
+
+    async def copy(self, partition: Partition, group_id: str) -> str:
+        """Copy a share partition's dead letters until there are none. Returns a problem, or an empty text.
+
+        :raises StoreUnavailable, StoreFull, StoreError:
+        """
+        # The group's setting may be newer than this front-end's view of it.
+        await self._catalog.refresh()
+        name = self._catalog.group_setting(group_id, TOPIC)
+        target = self._target(name) if name else None
+        if isinstance(target, str):
+            return target
+        while letters := await self._shares.dead_letters(partition, group_id, self._owner):
+            for one in letters:
+                problem = "" if target is None else await self._copy(partition, group_id, one, target)
+                if problem:
+                    return problem
+            await self._shares.bury(partition, group_id, self._owner, letters)
+        return ""
+
+    def _target(self, name: str) -> Topic | str:
+        """The topic for dead letters, or why it cannot have them."""
+        topic = self._catalog.topic(name)
+        if topic is None:
+            return f"there is no topic {name}, which {TOPIC} names: create it"
+        if not self._catalog.boolean(topic, ENABLED):
+            return f"the topic {name} has no {ENABLED}=true: set it"
+        return topic
+
+    async def _copy(self, partition: Partition, group_id: str, letters: DeadLetters, target: Topic) -> str:
+        """Append a copy of each of some records. Returns a problem, or an empty text."""
+        wanted, found = range(letters.first, letters.last + 1), dict[int, Content]()
+        if self._catalog.group_setting(group_id, COPIES) == "true":
+            found = await self._contents(partition, wanted)
+        into = self._log.partition(target, partition.index % target.partitions)
+        for offset in wanted:
+            added = headers(partition.topic.name, partition.index, offset, group_id, letters.deliveries, letters.cause)
+            batch, data = copy_of(found.get(offset, NOTHING), added, int(time.time() * 1000))
+            opened = await opened_for(self._log, into, batch, data)
+            if isinstance(opened, Refusal):
+                return f"the topic {target.name} refuses the copy of offset {offset}: {opened.message}"
+            entries = None if opened.split is None else arguments(opened.batch, opened.split)
+            appended = await self._log.append(into, opened.batch, opened.records, None, entries)
+            if appended.code != 0:
+                return f"the copy of offset {offset} gets the error code {appended.code} of the topic {target.name}"
+        return ""
+
+    async def _contents(self, partition: Partition, wanted: range) -> dict[int, Content]:
+        """The records at some offsets that are still there.
+
+        :raises StoreUnavailable, StoreError: they cannot be read now.
+        """
+        found: dict[int, Content] = {}
+        offset = wanted.start
+        for _ in range(_MOST_READS):
+            want = Want(partition, offset, _READ_BYTES, until=wanted.stop)
+            (read,) = await self._log.read([want], _READ_BYTES)
+            if read.pending is not None:
+                await asyncio.wait([read.pending], timeout=_TIER_S)
+                continue
+            if read.code == OFFSET_OUT_OF_RANGE:
+                meta = await self._log.meta(partition)
+                if meta is None or not offset < meta.start < wanted.stop:
+                    break
+                offset = meta.start
+                continue
+            if read.code != 0:
+                raise StoreUnavailable(f"a read gets the error code {read.code}", outcome_unknown=False)
+            some: dict[int, Content] = {}
+            # Of records that cannot be decoded there are no contents, as of those that are gone.
+            with suppress(UndecodableRecords):
+                some.update(contents(b"".join(read.records), range(offset, wanted.stop)))
+            found |= some
+            offset = max(some, default=wanted.stop) + 1
+            if offset >= wanted.stop:
+                break
+        return found

@@ -1,0 +1,115 @@
+"""Dead letters: copies of records that a share group gave up, with headers that say which and why (KIP-1191).
+
+A copy has the key, the value and the headers of its record, then those of `headers`. Of a record that is gone, or that
+is not to be copied, it has the latter alone.
+
+Source: ShareGroupDLQRecordHelper
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from korvet.wire.batch import CODEC_MASK, HEADER, HEADER_BYTES, MAGIC, Batch, sealed
+from korvet.wire.records import UndecodableRecords, decompressed, read_varint, varint
+
+CAUSES: Final = {
+    b"rejected": b"Offset rejected by client.",
+    b"limit": b"Offset delivery count exceeded the threshold.",
+}
+"""Kafka's messages, by the causes of `korvet_share_dead_letters`. Source: ShareGroupDLQManager"""
+_NULL: Final = varint(-1)
+
+
+class Content(NamedTuple):
+    """What a copy takes of a record: its key and value, and its headers, each as they were written."""
+
+    key_and_value: bytes = 2 * _NULL
+    header_count: int = 0
+    headers: bytes = b""
+
+
+NOTHING: Final = Content()
+
+
+def contents(data: bytes, wanted: range) -> Iterator[tuple[int, Content]]:
+    """The wanted offsets in whole batches, with their records.
+
+    :raises UndecodableRecords: a batch does not hold the records that its header promises.
+    """
+    at = 0
+    while at + HEADER_BYTES <= len(data):
+        batch = Batch._make(HEADER.unpack_from(data, at))
+        end = at + batch.size_bytes
+        if batch.base_offset < wanted.stop and batch.base_offset + batch.last_offset_delta >= wanted.start:
+            for delta, content in _contents(batch, data[at + HEADER_BYTES : end]):
+                if batch.base_offset + delta in wanted:
+                    yield batch.base_offset + delta, content
+        at = end
+
+
+def _contents(batch: Batch, records: bytes) -> Iterator[tuple[int, Content]]:
+    plain, at = decompressed(batch.attributes & CODEC_MASK, records), 0
+    try:
+        for _ in range(batch.records):
+            length, start = read_varint(plain, at)
+            at = start + length
+            if length <= 0 or at > len(plain):
+                raise ValueError(f"a record of {length} bytes")
+            delta, begin = read_varint(plain, read_varint(plain, start + 1)[1])
+            end = _text_end(plain, _text_end(plain, begin))
+            count, headers = read_varint(plain, end)
+            yield delta, Content(plain[begin:end], count, plain[headers:at])
+    except (IndexError, ValueError) as error:
+        raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
+
+
+def _text_end(plain: bytes, at: int) -> int:
+    length, at = read_varint(plain, at)
+    return at + max(0, length)
+
+
+def headers(topic: str, partition: int, offset: int, group_id: str, deliveries: int, cause: bytes) -> Mapping[str, str]:
+    """The headers of a copy.
+
+    :param cause: one of `CAUSES`.
+    """
+    return {
+        "__dlq.errors.topic": topic,
+        "__dlq.errors.partition": str(partition),
+        "__dlq.errors.offset": str(offset),
+        "__dlq.errors.group": group_id,
+        "__dlq.errors.delivery.count": str(deliveries),
+        "__dlq.errors.message": CAUSES[cause].decode(),
+    }
+
+
+def copy_of(content: Content, added: Mapping[str, str], timestamp_ms: int) -> tuple[Batch, bytes]:
+    """A batch with one copy, as header and bytes; its base offset is 0."""
+    texts: Sequence[bytes] = [text.encode() for header in added.items() for text in header]
+    body = b"".join(
+        [
+            b"\0\0\0",
+            content.key_and_value,
+            varint(content.header_count + len(added)),
+            content.headers,
+            *(part for text in texts for part in (varint(len(text)), text)),
+        ]
+    )
+    batch = Batch(
+        base_offset=0,
+        length=0,
+        leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=0,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records=1,
+    )
+    return sealed(batch, varint(len(body)) + body)

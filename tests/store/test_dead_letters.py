@@ -1,0 +1,165 @@
+"""Dead letters of share groups: their copies, and what keeps them from getting lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from korvet.store.calls import Calls, StateRoom
+from korvet.store.catalog.settings import ConfigChange, Owner
+from korvet.store.log.state.partition import Partition
+from korvet.store.outages import Outages
+from korvet.store.shares.dead_letters import COPIES, ENABLED, TOPIC, Undertaker
+from korvet.store.shares.shares import Shares
+from korvet.store.shares.types import Acknowledgement, AcknowledgeType, Acquirer, Limits
+from korvet.store.topics import create_topic
+from korvet.wire.dead_letters import Content, contents, copy_of
+from korvet.wire.records import UndecodableRecords
+from tests.store.logs import Front
+from tests.wire.whole import Whole, built, read
+
+pytestmark = pytest.mark.anyio
+
+LIMITS = Limits(lock_ms=30_000, deliveries=1, window=2000, dead_letters=True)
+ME = Acquirer("me", "1")
+RECORDS = [
+    Whole(b"k", b"v0", (("h", b"1"), ("h", None))),
+    Whole(None, None),
+    Whole(b"", b"v2" * 40),
+    Whole(b"k3", b"v3"),
+]
+
+
+class Scene:
+    """A partition of four records in one batch, group ``g``, and the front-end that copies its dead letters."""
+
+    def __init__(self, front: Front, partition: Partition) -> None:
+        self.front = front
+        self.partition = partition
+        self.shares = Shares(front.log, Calls(front.store, Outages(front.store), StateRoom()))
+        self.undertaker = Undertaker(front.log, self.shares, front.catalog)
+
+    async def configure(self, configs: Mapping[str, str]) -> None:
+        change = ConfigChange(set=configs)
+        await self.front.catalog.configure_own(Owner.GROUP, "g", change, 10, validate_only=False)
+
+    async def make_target(self, **configs: str) -> Partition:
+        named = {ENABLED: "true"} | {name.replace("_", "."): value for name, value in configs.items()}
+        _, topic = await create_topic(self.front.catalog, self.front.log, "dlq", 1, named)
+        assert topic is not None
+        return self.front.log.partition(topic, 0)
+
+    async def fail(self, *acknowledgements: tuple[int, int, int]) -> None:
+        """Acquire everything, and acknowledge some of it."""
+        await self.shares.acquire(self.partition, "g", ME, LIMITS, 100, reset="earliest")
+        given = [Acknowledgement(*one) for one in acknowledgements]
+        assert await self.shares.acknowledge(self.partition, "g", ME, given, LIMITS) == 0
+
+    async def copies(self, target: Partition) -> list[Whole]:
+        found = await self.front.read(target, 0)
+        return [placed.record for placed in read(b"".join(found.records))]
+
+    async def start(self) -> int:
+        described = await self.shares.describe(self.partition, "g")
+        assert described is not None
+        return described.start
+
+
+@pytest.fixture
+async def scene(one: Front) -> Scene:
+    _, topic = await create_topic(one.catalog, one.log, "source", 1, {})
+    assert topic is not None
+    scene = Scene(one, one.log.partition(topic, 0))
+    await one.append(scene.partition, built(*RECORDS, codec=4)[1])
+    await scene.shares.begin(scene.partition, "g", "cgp_1")
+    await scene.configure({TOPIC: "dlq", COPIES: "true"})
+    return scene
+
+
+def _added(offset: int, message: str, deliveries: int = 1) -> tuple[tuple[str, bytes], ...]:
+    texts = {
+        "topic": "source", "partition": "0", "offset": str(offset), "group": "g", "delivery.count": str(deliveries),
+        "message": message,
+    }  # fmt: skip
+    return tuple((f"__dlq.errors.{name}", text.encode()) for name, text in texts.items())
+
+
+REJECTED, EXCEEDED = "Offset rejected by client.", "Offset delivery count exceeded the threshold."
+
+
+async def test_failed_records_are_copied_with_what_failed_and_then_finished(scene: Scene) -> None:
+    target = await scene.make_target()
+    await scene.fail((0, 1, AcknowledgeType.REJECT), (2, 2, AcknowledgeType.RELEASE), (3, 3, AcknowledgeType.ACCEPT))
+    assert await scene.start() == 0
+    assert await scene.undertaker.copy(scene.partition, "g") == ""
+    copies = await scene.copies(target)
+    assert [(one.key, one.value) for one in copies] == [(one.key, one.value) for one in RECORDS[:3]]
+    assert copies[0].headers == (*RECORDS[0].headers, *_added(0, REJECTED))
+    assert copies[1].headers == _added(1, REJECTED)
+    assert copies[2].headers == _added(2, EXCEEDED)
+    assert await scene.start() == 4
+    assert await scene.undertaker.copy(scene.partition, "g") == ""
+    assert len(await scene.copies(target)) == 3
+
+
+async def test_copies_are_of_headers_alone_unless_the_group_wants_the_records(scene: Scene) -> None:
+    await scene.configure({COPIES: "false"})
+    target = await scene.make_target(korvet_storage="record")
+    await scene.fail((0, 0, AcknowledgeType.REJECT))
+    assert await scene.undertaker.copy(scene.partition, "g") == ""
+    (copy,) = await scene.copies(target)
+    assert (copy.key, copy.value, copy.headers) == (None, None, _added(0, REJECTED))
+
+
+async def test_records_wait_for_a_topic_that_takes_them(scene: Scene) -> None:
+    await scene.fail((0, 3, AcknowledgeType.REJECT))
+    assert "there is no topic dlq" in await scene.undertaker.copy(scene.partition, "g")
+    target = await scene.make_target(**{ENABLED.replace(".", "_"): "false"})
+    assert f"no {ENABLED}=true" in await scene.undertaker.copy(scene.partition, "g")
+    assert await scene.start() == 0
+    await scene.front.catalog.configure(target.topic, ConfigChange(set={ENABLED: "true"}))
+    assert await scene.undertaker.copy(scene.partition, "g") == ""
+    assert len(await scene.copies(target)) == 4
+    assert await scene.start() == 4
+
+
+async def test_record_that_is_gone_is_copied_by_its_headers(scene: Scene) -> None:
+    target = await scene.make_target()
+    await scene.fail((0, 3, AcknowledgeType.REJECT))
+    await scene.front.log.trim(scene.partition, 3)
+    assert await scene.undertaker.copy(scene.partition, "g") == ""
+    copies = await scene.copies(target)
+    assert [one.value for one in copies] == [None, None, None, b"v3"]
+    assert await scene.start() == 4
+
+
+async def test_group_without_the_setting_finishes_what_waits(scene: Scene) -> None:
+    await scene.fail((0, 3, AcknowledgeType.REJECT))
+    await scene.configure({TOPIC: ""})
+    assert await scene.undertaker.copy(scene.partition, "g") == ""
+    assert await scene.start() == 4
+
+
+async def test_front_end_that_comes_next_copies_what_another_one_left(scene: Scene, other: Front) -> None:
+    target = await scene.make_target()
+    await scene.fail((0, 3, AcknowledgeType.REJECT))
+    await other.catalog.refresh()
+    heir = Scene(other, other.known(scene.partition))
+    noted: list[str] = []
+    heir.shares.on_dead_letters = lambda _, group_id: noted.append(group_id)
+    await heir.shares.acquire(heir.partition, "g", ME, LIMITS, 1)
+    assert noted == ["g"]
+    assert await heir.undertaker.copy(heir.partition, "g") == ""
+    assert len(await scene.copies(target)) == 4
+
+
+def test_damaged_batches_have_no_contents() -> None:
+    _, data = built(*RECORDS)
+    assert [offset for offset, _ in contents(data, range(1, 3))] == [1, 2]
+    damaged = data[:61] + b"\xff" * (len(data) - 61)
+    with pytest.raises(UndecodableRecords):
+        list(contents(damaged, range(4)))
+    batch, copy = copy_of(Content(), {"a": "b"}, 5)
+    assert batch.size_bytes == len(copy)
+    assert read(copy)[0].record == Whole(None, None, (("a", b"b"),), 5)
