@@ -198,12 +198,13 @@ def test_number_of_groups_with_configs_of_their_own_is_bounded() -> None:
 
 def test_a_group_that_does_not_exist_has_configs(broker: KorvetServer) -> None:
     group, session = unique("g:ü{}%"), "consumer.session.timeout.ms"
-    assert shown(broker, GROUP, group, session) == ("45000", 5, [(session, "45000", 5)])
+    default = (f"group.{session}", "45000", 5)
+    assert shown(broker, GROUP, group, session) == ("45000", 5, [default])
     assert alter(broker, (GROUP, group, [(session, SET, "50000")])) == [("NONE", None)]
-    assert shown(broker, GROUP, group, session) == ("50000", 8, [(session, "50000", 8)])
+    assert shown(broker, GROUP, group, session) == ("50000", 8, [(session, "50000", 8), default])
     assert shown(broker, GROUP, unique("g"), session)[0] == "45000"
     assert alter(broker, (GROUP, group, [(session, DELETE, None)])) == [("NONE", None)]
-    assert shown(broker, GROUP, group, session) == ("45000", 5, [(session, "45000", 5)])
+    assert shown(broker, GROUP, group, session) == ("45000", 5, [default])
 
 
 def test_replacing_configs_of_group_or_cluster_leaves_the_others_alone(own: KorvetServer) -> None:

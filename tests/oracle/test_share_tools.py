@@ -41,6 +41,7 @@ def group(tools: Tools) -> str:
     name = unique("sharers")
     entity = ("--entity-type", "groups", "--entity-name", name)
     tools.same(CONFIGS, "--alter", *entity, "--add-config", "share.auto.offset.reset=earliest")
+    assert "share.auto.offset.reset=earliest" in tools.same(CONFIGS, "--describe", *entity)
     return name
 
 

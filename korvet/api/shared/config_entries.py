@@ -64,16 +64,21 @@ def cluster_entries(catalog: Catalog) -> list[Entry]:
 def group_entries(catalog: Catalog, group_id: str, group: GroupDescription | None) -> list[Entry]:
     """All configs of a group, which need not exist (ConfigHelper), and the facts of a group that exists."""
     own = catalog.own(Owner.GROUP, group_id)
-    entries = []
-    for name, config in GROUP_CONFIGS.items():
-        source = Source.GROUP if name in own else Source.DEFAULT
-        value = normal(config.kind, own[name]) if name in own else catalog.group_setting(group_id, name)
-        entries.append(_entry(config, [Effective(name=name, value=value, source=source)]))
+    entries = [
+        _entry(config, _own(config, own, Source.GROUP) + _defaults(catalog, config))
+        for config in GROUP_CONFIGS.values()
+    ]
     facts = {} if group is None else _facts(catalog, group)
     return entries + [
         _entry(GROUP_FACTS[name], [Effective(name=name, value=value, source=Source.GROUP)])
         for name, value in facts.items()
     ]
+
+
+def _defaults(catalog: Catalog, config: Config) -> list[Effective]:
+    """The values of a group without its own: the broker's, as Kafka 4.4 shows them."""
+    own = Effective(name=config.name, value=config.default or "", source=Source.DEFAULT)
+    return catalog.broker_values(config.synonym) or [own]
 
 
 def client_metrics_entries(catalog: Catalog, name: str) -> list[Entry]:

@@ -6,6 +6,7 @@ them again.
 Source: GroupMetadataManager.shareGroupHeartbeat, SharePartitionManager, SharePartition
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -418,6 +419,9 @@ CONFIGS: Final = (
         *(replace(group_config(name, value), errors=None) for name, values in _CONFIGS.items() for value in values),
         config_reads("streams.assignment.interval.ms", "0"),
         described_configs(*_CONFIGS),
+        described_configs(
+            *(name for name in _CONFIGS if re.match(r"share\.[^a]|share\.auto", name)), include_synonyms=True
+        ),
     ),
 )
 
