@@ -221,6 +221,9 @@ class ShareGroups:
         lines = {name: line for name, line in found.topics.items() if names is None or name in names}
         if not lines:
             return 0
+        if len(self.existing(lines)) < len(lines):
+            # The cache of the catalog may lack a new topic.
+            await self._catalog.refresh()
         # The next target begins the share partitions of all topics again, also if this is not carried out to its end.
         await self._calls.call("korvet_group_detach", group_id, partitions=())
         for some in chunks(self.partitions(self.existing(lines)), _AT_ONCE):
