@@ -221,7 +221,7 @@ function consumer.convert(g, all, wanted, request)
   for _, name in ipairs(consumer.CLASSIC_FIELDS) do
     group.set(g, name, nil)
   end
-  consumer.begin(g)
+  consumer.begin(g, 'consumer')
   consumer.upgrade_members(g, all, topics)
   group.set(g, 'settled', g.size)
   group.set(g, 'state', 'Stable')
