@@ -38,7 +38,7 @@ korvet.define({
 end)
 
 korvet.define({
-  name = 'share_bury', flags = { 'allow-oom' },
+  name = 'share_copied', flags = { 'allow-oom' },
   description = 'finish dead letters that were copied into their topic',
   keys = '@share',
   args = 'topic_id   group its id   owner of their lease   spans*2<=2000 first and last offset of each',

@@ -129,10 +129,10 @@ class Share(Tiered):
         assert code == NONE
         return [(*flat[at : at + 3], flat[at + 3].decode()) for at in range(0, len(flat), 4)]
 
-    def bury(self, *spans: tuple[int, int], owner: str = "o") -> int:
+    def finish_copied(self, *spans: tuple[int, int], owner: str = "o") -> int:
         """The number of finished records."""
         flat = [offset for span in spans for offset in span]
-        code, finished = self.call("korvet_share_bury", self.topic_id, self.group, owner, *flat, keys=self.share_keys)
+        code, finished = self.call("korvet_share_copied", self.topic_id, self.group, owner, *flat, keys=self.share_keys)
         assert code == NONE
         return int(finished)
 

@@ -359,9 +359,9 @@ def test_dead_letters_hold_the_start_until_they_are_copied(share: Share) -> None
     assert share.settle(ACCEPT, (30, 39)) == NONE
     assert share.lease() == [(0, 4, 1, "rejected"), (10, 29, 2, "limit")]
     assert share.settle(ACCEPT, 3) == INVALID_RECORD_STATE
-    assert share.bury((0, 4), (10, 19)) == 15
+    assert share.finish_copied((0, 4), (10, 19)) == 15
     assert share.describe()[2:] == (20, 40, 70, [("archiving", 20, 29, 2)])
-    assert share.bury((20, 29), (20, 29)) == 10
+    assert share.finish_copied((20, 29), (20, 29)) == 10
     assert share.describe()[2:] == (40, 40, 60, [])
 
 
@@ -371,7 +371,7 @@ def test_dead_letters_are_copied_by_one_until_its_lease_ends(share: Share) -> No
     assert share.lease("a", 4) == [(0, 3, 1, "rejected")]
     assert share.lease("b", 4) == [(4, 7, 1, "rejected")]
     assert share.lease("a", 5) == [(0, 3, 1, "rejected"), (8, 8, 1, "rejected")]
-    assert share.bury((0, 1), (4, 5), owner="a") == 2
+    assert share.finish_copied((0, 1), (4, 5), owner="a") == 2
     share.pass_time(30)
     assert share.lease("b") == [
         (2, 3, 1, "rejected"),
@@ -379,9 +379,9 @@ def test_dead_letters_are_copied_by_one_until_its_lease_ends(share: Share) -> No
         (8, 8, 1, "rejected"),
         (9, 9, 1, "rejected"),
     ]
-    assert share.bury((2, 3), owner="a") == 0
-    assert share.bury((4, 7), (2, 3), (8, 9), owner="b") == 6
-    assert share.bury((8, 8), (9, 9), owner="b") == 2
+    assert share.finish_copied((2, 3), owner="a") == 0
+    assert share.finish_copied((4, 7), (2, 3), (8, 9), owner="b") == 6
+    assert share.finish_copied((8, 8), (9, 9), owner="b") == 2
     assert share.describe().start == 10
 
 

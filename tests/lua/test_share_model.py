@@ -391,7 +391,7 @@ class ShareMachine(RuleBasedStateMachine):
         offsets = [offset for first, last in spans for offset in range(first, last + 1)]
         assert offsets == sorted(self.table.archiving)[:most]
         done = spans[: round(part * len(spans))]
-        assert self.real.bury(*done) == sum(last - first + 1 for first, last in done) if done else True
+        assert self.real.finish_copied(*done) == sum(last - first + 1 for first, last in done) if done else True
         for first, last in done:
             for offset in range(first, last + 1):
                 self.table.finish(offset)
@@ -452,7 +452,7 @@ class ShareMachine(RuleBasedStateMachine):
                 break
             self.real.pass_time(5)
             if dead := self.real.lease():
-                assert self.real.bury(*((first, last) for first, last, *_ in dead))
+                assert self.real.finish_copied(*((first, last) for first, last, *_ in dead))
             runs = [(first, last, 1) for first, last, _ in found.ranges]
             assert self.real.acknowledge(*runs)[0] == NONE
         described = self.real.describe()

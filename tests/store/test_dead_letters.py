@@ -10,7 +10,7 @@ from korvet.store.calls import Calls, StateRoom
 from korvet.store.catalog.settings import ConfigChange, Owner
 from korvet.store.log.state.partition import Partition
 from korvet.store.outages import Outages
-from korvet.store.shares.dead_letters import COPIES, ENABLED, TOPIC, Undertaker
+from korvet.store.shares.dead_letters import COPIES, ENABLED, TOPIC, DeadLetterCopies
 from korvet.store.shares.shares import Shares
 from korvet.store.shares.types import Acknowledgement, AcknowledgeType, Acquirer, Limits
 from korvet.store.topics import create_topic
@@ -38,7 +38,7 @@ class Scene:
         self.front = front
         self.partition = partition
         self.shares = Shares(front.log, Calls(front.store, Outages(front.store), StateRoom()))
-        self.undertaker = Undertaker(front.log, self.shares, front.catalog)
+        self.dead_letters = DeadLetterCopies(front.log, self.shares, front.catalog)
 
     async def configure(self, configs: Mapping[str, str]) -> None:
         change = ConfigChange(set=configs)
@@ -92,14 +92,14 @@ async def test_failed_records_are_copied_with_what_failed_and_then_finished(scen
     target = await scene.make_target()
     await scene.fail((0, 1, AcknowledgeType.REJECT), (2, 2, AcknowledgeType.RELEASE), (3, 3, AcknowledgeType.ACCEPT))
     assert await scene.start() == 0
-    assert await scene.undertaker.copy(scene.partition, "g") == ""
+    assert await scene.dead_letters.copy(scene.partition, "g") == ""
     copies = await scene.copies(target)
     assert [(one.key, one.value) for one in copies] == [(one.key, one.value) for one in RECORDS[:3]]
     assert copies[0].headers == (*RECORDS[0].headers, *_added(0, REJECTED))
     assert copies[1].headers == _added(1, REJECTED)
     assert copies[2].headers == _added(2, EXCEEDED)
     assert await scene.start() == 4
-    assert await scene.undertaker.copy(scene.partition, "g") == ""
+    assert await scene.dead_letters.copy(scene.partition, "g") == ""
     assert len(await scene.copies(target)) == 3
 
 
@@ -107,19 +107,19 @@ async def test_copies_are_of_headers_alone_unless_the_group_wants_the_records(sc
     await scene.configure({COPIES: "false"})
     target = await scene.make_target(korvet_storage="record")
     await scene.fail((0, 0, AcknowledgeType.REJECT))
-    assert await scene.undertaker.copy(scene.partition, "g") == ""
+    assert await scene.dead_letters.copy(scene.partition, "g") == ""
     (copy,) = await scene.copies(target)
     assert (copy.key, copy.value, copy.headers) == (None, None, _added(0, REJECTED))
 
 
 async def test_records_wait_for_a_topic_that_takes_them(scene: Scene) -> None:
     await scene.fail((0, 3, AcknowledgeType.REJECT))
-    assert "there is no topic dlq" in await scene.undertaker.copy(scene.partition, "g")
+    assert "there is no topic dlq" in await scene.dead_letters.copy(scene.partition, "g")
     target = await scene.make_target(**{ENABLED.replace(".", "_"): "false"})
-    assert f"no {ENABLED}=true" in await scene.undertaker.copy(scene.partition, "g")
+    assert f"no {ENABLED}=true" in await scene.dead_letters.copy(scene.partition, "g")
     assert await scene.start() == 0
     await scene.front.catalog.configure(target.topic, ConfigChange(set={ENABLED: "true"}))
-    assert await scene.undertaker.copy(scene.partition, "g") == ""
+    assert await scene.dead_letters.copy(scene.partition, "g") == ""
     assert len(await scene.copies(target)) == 4
     assert await scene.start() == 4
 
@@ -128,7 +128,7 @@ async def test_record_that_is_gone_is_copied_by_its_headers(scene: Scene) -> Non
     target = await scene.make_target()
     await scene.fail((0, 3, AcknowledgeType.REJECT))
     await scene.front.log.trim(scene.partition, 3)
-    assert await scene.undertaker.copy(scene.partition, "g") == ""
+    assert await scene.dead_letters.copy(scene.partition, "g") == ""
     copies = await scene.copies(target)
     assert [one.value for one in copies] == [None, None, None, b"v3"]
     assert await scene.start() == 4
@@ -137,7 +137,7 @@ async def test_record_that_is_gone_is_copied_by_its_headers(scene: Scene) -> Non
 async def test_group_without_the_setting_finishes_what_waits(scene: Scene) -> None:
     await scene.fail((0, 3, AcknowledgeType.REJECT))
     await scene.configure({TOPIC: ""})
-    assert await scene.undertaker.copy(scene.partition, "g") == ""
+    assert await scene.dead_letters.copy(scene.partition, "g") == ""
     assert await scene.start() == 4
 
 
@@ -150,7 +150,7 @@ async def test_front_end_that_comes_next_copies_what_another_one_left(scene: Sce
     heir.shares.on_dead_letters = lambda _, group_id: noted.append(group_id)
     await heir.shares.acquire(heir.partition, "g", ME, LIMITS, 1)
     assert noted == ["g"]
-    assert await heir.undertaker.copy(heir.partition, "g") == ""
+    assert await heir.dead_letters.copy(heir.partition, "g") == ""
     assert len(await scene.copies(target)) == 4
 
 

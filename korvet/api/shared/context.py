@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from korvet.store.log.state.partition import Partition
     from korvet.store.outages import Outages
     from korvet.store.security.users import Users
-    from korvet.store.shares.dead_letters import Undertaker
+    from korvet.store.shares.dead_letters import DeadLetterCopies
     from korvet.store.shares.delivery import Deliveries
     from korvet.store.transactions.transactions import Transactions
 
@@ -83,7 +83,7 @@ class Frontend:
     log: Log
     groups: Groups
     deliveries: Deliveries
-    undertaker: Undertaker
+    dead_letters: DeadLetterCopies
     transactions: Transactions
     users: Users
     wakeups: Wakeups

@@ -46,7 +46,7 @@ from korvet.store.log.partitions.shared import Shared
 from korvet.store.outages import Outages
 from korvet.store.registry import SweepTurn
 from korvet.store.security.users import Users
-from korvet.store.shares.dead_letters import Undertaker
+from korvet.store.shares.dead_letters import DeadLetterCopies
 from korvet.store.shares.delivery import Deliveries
 from korvet.store.tenants import is_tenant_name, redis_user_of
 from korvet.store.transactions.transactions import Transactions
@@ -191,7 +191,7 @@ class Process:
             log=partitions,
             groups=groups,
             deliveries=Deliveries(partitions, groups.share_partitions, wakeups),
-            undertaker=Undertaker(partitions, groups.share_partitions, catalog),
+            dead_letters=DeadLetterCopies(partitions, groups.share_partitions, catalog),
             transactions=Transactions(namespace, store, catalog, partitions, groups),
             users=Users(namespace, store, wakeups),
             wakeups=wakeups,
@@ -277,7 +277,7 @@ def start_following(tasks: TaskGroup, frontend: Frontend, *, has_users: bool) ->
     tasks.start_soon(RecordInlets(frontend.namespace, frontend.catalog, frontend.log).tend)
     tasks.start_soon(frontend.groups.mirror.run)
     tasks.start_soon(frontend.deliveries.run)
-    tasks.start_soon(frontend.undertaker.run)
+    tasks.start_soon(frontend.dead_letters.run)
     tasks.start_soon(_archive_follower(frontend).follow)
 
 

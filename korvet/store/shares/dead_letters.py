@@ -43,7 +43,7 @@ _TIER_S: Final = 10.0
 _AGAIN_S: Final = 5.0
 
 
-class Undertaker:
+class DeadLetterCopies:
     """The copies that one front-end makes in a namespace. `Shares.on_dead_letters` calls `note`."""
 
     def __init__(self, log: Log, shares: Shares, catalog: Catalog) -> None:
@@ -102,7 +102,7 @@ class Undertaker:
                 problem = "" if target is None else await self._copy(partition, group_id, one, target)
                 if problem:
                     return problem
-            await self._shares.bury(partition, group_id, self._owner, letters)
+            await self._shares.finish_copied(partition, group_id, self._owner, letters)
         return ""
 
     def _target(self, name: str) -> Topic | str:

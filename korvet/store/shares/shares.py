@@ -214,10 +214,12 @@ class Shares:
         )
         return [DeadLetters(*flat[at : at + 4]) for at in range(0, len(flat), 4)]
 
-    async def bury(self, partition: Partition, group_id: str, owner: str, letters: Sequence[DeadLetters]) -> None:
+    async def finish_copied(
+        self, partition: Partition, group_id: str, owner: str, letters: Sequence[DeadLetters]
+    ) -> None:
         """Finish leased dead letters."""
         spans = [offset for one in letters for offset in (one.first, one.last)]
-        await self._call("korvet_share_bury", partition, group_id, owner=owner, spans=spans)
+        await self._call("korvet_share_copied", partition, group_id, owner=owner, spans=spans)
 
     def _noted(self, partition: Partition, group_id: str, archiving: int) -> None:
         if archiving and self.on_dead_letters is not None:
