@@ -37,7 +37,7 @@ korvet.KEYSETS = {
   ]],
   share = [[
     log stream record batches   meta hash identity, offsets, epochs, totals
-    shares hash group id -> `id start next tracked available archiving due least swept full clock`
+    shares hash group id -> `id start next tracked available archiving due least swept full letters clock`
     ranges zset `state first last count size` of a group's offsets in flight, acquired ones with their lock, by the
       first offset
   ]],

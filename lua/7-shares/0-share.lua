@@ -6,13 +6,14 @@
 -- share coordinator have no counterpart here.
 --
 -- The hash `:shares`: group id -> a text
---   id start next tracked available archiving due least swept full clock
+--   id start next tracked available archiving due least swept full letters clock
 -- id is the group's own, so a group that is made anew does not go on with this; it is NO_GROUP until a group takes over
 -- what Redis workers began. start is the share partition's start offset, -1 until the first acquisition finds it.
 -- Offsets from next on were never acquired. tracked is the number of offsets between them that are not finished,
 -- available the number of ranges that may be acquired again, and archiving that of dead letters. due is a time before
 -- which no lock ends, least the same for the ranges that a sweep has seen, and swept the offset at which it goes on.
--- full is 1 if an acquirer waits for the start to move. clock is the time of the last change.
+-- full is 1 if an acquirer waits for the start to move, and letters if the group has a topic for dead letters, by the
+-- last front-end that acquired. clock is the time of the last change.
 --
 -- The zset `:share:<group>` holds the tracked offsets as ranges:
 --   available first last count size
@@ -42,22 +43,22 @@ local share = {
 
 -- The share partition of a header.
 function share.parsed(text, key, group_id)
-  local id, start, next_offset, tracked, available, archiving, due, least, swept, full, clock_ms =
-    string.match(text, '^(%S+) (%-?%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([01]) (%d+)$')
+  local id, start, next_offset, tracked, available, archiving, due, least, swept, full, letters, clock_ms =
+    string.match(text, '^(%S+) (%-?%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([01]) ([01]) (%d+)$')
   if not id then
     value.unreadable(key, group_id)
   end
   return {
     id = id, start = tonumber(start), next = tonumber(next_offset), tracked = tonumber(tracked),
     available = tonumber(available), archiving = tonumber(archiving), due = tonumber(due), least = tonumber(least),
-    swept = tonumber(swept), full = tonumber(full), clock = tonumber(clock_ms),
+    swept = tonumber(swept), full = tonumber(full), letters = tonumber(letters), clock = tonumber(clock_ms),
   }
 end
 
 function share.header(s)
   return string.format(
-    '%s %d %d %d %d %d %d %d %d %d %d', s.id, s.start, s.next, s.tracked, s.available, s.archiving, s.due, s.least,
-    s.swept, s.full, s.clock
+    '%s %d %d %d %d %d %d %d %d %d %d %d', s.id, s.start, s.next, s.tracked, s.available, s.archiving, s.due, s.least,
+    s.swept, s.full, s.letters, s.clock
   )
 end
 
@@ -65,7 +66,7 @@ end
 function share.fresh(id, start, now)
   return {
     id = id, start = start, next = start, tracked = 0, available = 0, archiving = 0, due = share.NEVER,
-    least = share.NEVER, swept = 0, full = 0, clock = now,
+    least = share.NEVER, swept = 0, full = 0, letters = 0, clock = now,
   }
 end
 
@@ -165,6 +166,8 @@ function share.fail(s, r, first, last, count, cause, asked)
     return share.finish(s, first)
   end
   share.add_archiving(s, first, last, count, r, cause, { ends = 0, lasts = 0, owner = '' })
+  -- A front-end that waits learns of it, and makes the copy.
+  s.announced = true
 end
 
 -- Make a removed part of a range available again, perhaps later, or finish it if it was delivered as often as it may

@@ -5,9 +5,11 @@ function share.begin_anew(s)
   local start = math.min(s.start, s.log_end)
   redis.call('UNLINK', s.keys[4])
   redis.call('ZADD', s.keys[4], '-inf', '')
+  local letters = s.letters
   for name, field in pairs(share.fresh(s.id, start, s.now)) do
     s[name] = field
   end
+  s.letters = letters
   s.announced = true
 end
 
@@ -264,7 +266,7 @@ korvet.define({
   elseif not share.find_start(s, asked.reset) then
     return { code.RETRY, -1, -1, {}, -1, 0, 0 }
   end
-  s.outages = group.outages(asked.outages, s.now)
+  s.outages, s.letters = group.outages(asked.outages, s.now), asked.dead_letters
   local expired = share.prepare(s, asked)
   local taken, lock = share.taken(s, asked), share.lock(s, asked)
   local acquired = {}

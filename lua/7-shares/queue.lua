@@ -36,7 +36,7 @@ function queue.open(keys, asked)
   if not s then
     return nil, 'ERR no worker took anything for the group ' .. asked.group .. ' yet'
   end
-  s.outages = group.outages(queue.outages(s.now), s.now)
+  s.outages, asked.dead_letters = group.outages(queue.outages(s.now), s.now), s.letters
   return s
 end
 
@@ -141,7 +141,7 @@ korvet.define({
 }, function(keys, asked)
   asked.reset, asked.limit = asked.reset or 'earliest', asked.limit or queue.LIMIT
   asked.mode, asked.isolation, asked.window, asked.max_bytes = 'records', 'committed', queue.WINDOW, -1
-  asked.backoff_ms, asked.backoff_most_ms, asked.dead_letters = 0, 0, 0
+  asked.backoff_ms, asked.backoff_most_ms = 0, 0
   asked.max_records = math.max(1, math.min(asked.count, queue.MOST))
   local s, problem = queue.open(keys, asked)
   if not s then

@@ -97,6 +97,18 @@ def test_workers_and_share_consumers_are_one_group(queue: Queue) -> None:
     assert queue.share.describe()[1:5] == ("cgp_1", 3, 3, 0)
 
 
+def test_rejected_records_become_dead_letters_if_the_group_has_a_topic_for_them(queue: Queue) -> None:
+    queue.share.begin("cgp_1")
+    queue.share.dead_letters = 1
+    assert queue.share.take(1, "member") == [(0, 0, 1)]
+    assert queue.take()[1:] == [(1, 1, "b"), (2, 1, "c")]
+    with listening(queue.server, queue.share.shares) as next_message:
+        assert queue.settle("reject", 1) == 1
+        assert next_message() == b"g"
+    assert queue.settle("retry", 2, limit=1) == 1
+    assert queue.share.lease() == [(1, 1, 1, "rejected"), (2, 2, 1, "limit")]
+
+
 def test_queue_begins_where_its_first_worker_says(queue: Queue) -> None:
     assert queue.take(10, "w", 5, "latest") == [-1]
     queue.add("later")
