@@ -605,3 +605,16 @@ def test_member_acknowledges_at_another_front_end_of_its_address() -> None:
         assert acquired(stranger.fetch(part(topic.id), epoch=0, max_wait=WAIT_MS)) == [(7, 9, 2)]
         for one_member in (member, away, stranger):
             one_member.connection.socket.close()
+
+
+def test_waiting_members_are_answered_when_the_front_end_stops(group: str) -> None:
+    with running_broker() as broker:
+        topic = Topic(broker, group)
+        members = [Member(broker, group) for _ in range(3)]
+        for member in members:
+            member.fetch(part(topic.id))
+            member.send(max_wait=10 * WAIT_MS)
+        broker.stop()
+        for member in members:
+            assert acquired(member.connection.receive()) == []
+            member.connection.socket.close()
