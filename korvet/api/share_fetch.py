@@ -39,7 +39,7 @@ from korvet.api.shared.share_groups import (
 )
 from korvet.api.shared.share_sessions import FINAL_EPOCH, FIRST_EPOCH, ShareSession, TopicPartition
 from korvet.codes import INVALID_REQUEST, SHARE_SESSION_LIMIT_REACHED
-from korvet.errors import KorvetError
+from korvet.errors import KorvetError, StoreUnavailable
 from korvet.store.log.state.partition import Partition
 from korvet.store.outcomes import settled
 from korvet.store.shares.delivery import Delivery, Wanted
@@ -193,7 +193,11 @@ async def _fetch(
             await fetching.run()
         finally:
             fetching.leave()
-    session.holds.update(named for named, one in fetching.found.items() if one.acquired)
+    session.holds.update(named for named, one in fetching.found.items() if one.acquired or one.has_lost)
+    if any(one.has_lost for one in fetching.found.values()):
+        # Nobody knows what the member holds. Its next session releases all of it.
+        end(ctx.frontend, session)
+        session.opener.renew()
     return found | fetching.found
 
 
@@ -296,9 +300,10 @@ class _Fetching:
                 is_first=is_first,
             )
         except KorvetError as error:
-            delivery = Delivery(read_failure_code(error, "share_fetch"))
+            has_lost = isinstance(error, StoreUnavailable) and error.outcome_unknown
+            delivery = Delivery(read_failure_code(error, "share_fetch"), has_lost=has_lost)
             await anyio.sleep(max(0.0, min(PASSING_S, self._deadline - self._loop.time())))
-        if not (delivery.acquired or delivery.code):
+        if not (delivery.acquired or delivery.code or delivery.has_lost):
             return False
         self._left_records -= delivery.count
         self._left_bytes -= delivery.size_bytes

@@ -139,7 +139,7 @@ def test_another_connection_goes_on_with_the_session_that_fits_its_request() -> 
     sessions, other = ShareSessions(), Opener()
     first, second = fetch(sessions, FIRST_EPOCH, A0), fetch(sessions, FIRST_EPOCH, B0)
     assert isinstance(first, ShareSession) and isinstance(second, ShareSession)
-    assert first.opener.nonce != second.opener.nonce
+    assert first.nonce != second.nonce
     assert fetch(sessions, 1, opener=first.opener) is first
     assert sessions.acknowledge(other, M, 2, [B0]) is first
     assert sessions.acknowledge(other, M, 1, [A0]) is second
@@ -209,3 +209,16 @@ def test_acknowledgement_needs_no_session_if_another_process_may_have_it() -> No
     # Another process got the acknowledgements of the epochs between.
     assert fetch(sessions, 4, opener=opener) is session
     assert fetch(sessions, 4, opener=opener) == INVALID_SHARE_SESSION_EPOCH
+
+
+def test_session_after_one_of_which_nobody_knows_what_it_holds_is_another_connections() -> None:
+    sessions, opener = ShareSessions(), Opener()
+    first = fetch(sessions, FIRST_EPOCH, A0, opener=opener)
+    other = fetch(sessions, FIRST_EPOCH, A0, member="other", opener=opener)
+    assert isinstance(first, ShareSession) and isinstance(other, ShareSession)
+    former, kept = first.nonce, other.nonce
+    sessions.close(first)
+    opener.renew()
+    second = fetch(sessions, FIRST_EPOCH, A0, opener=opener)
+    assert isinstance(second, ShareSession)
+    assert second.nonce != former == kept == other.nonce

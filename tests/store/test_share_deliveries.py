@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
+from korvet.errors import StoreUnavailable
 from korvet.redis.client import Purpose
 from korvet.store.calls import Calls, StateRoom
 from korvet.store.log.memory.budget import AnswerBudget
@@ -198,6 +199,22 @@ async def test_records_on_their_way_from_segments_are_given_back_at_the_end_of_t
         assert {state for state, *_ in await group.in_flight()} == {"available"}
         store.open.set()
         assert (await group.deliver()).acquired[0] == (0, 11, 1)
+
+
+async def test_records_that_could_not_be_given_back_are_told(
+    one: Front, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        await one.append(group.partition, batch(5, LARGE))
+    assert not (await group.deliver()).has_lost
+    await group.shares.release(group.partition, GROUP, WANTED.acquirer, WANTED.limits)
+
+    async def fail(*_: object, **__: object) -> int:
+        raise StoreUnavailable("Redis is away", outcome_unknown=True)
+
+    monkeypatch.setattr(group.shares, "acknowledge", fail)
+    found = await group.deliver(max_bytes=1)
+    assert (found.acquired, found.has_lost) == ([(0, 4, 2)], True)
 
 
 async def test_releases_that_are_due_are_made(one: Front, group: Group) -> None:

@@ -71,7 +71,7 @@ class Member(NamedTuple):
     def of(cls, session: ShareSession) -> Member:
         """The member of a session."""
         group_id, member_id = session.name
-        return cls(group_id, Acquirer(member_id, session.opener.nonce))
+        return cls(group_id, Acquirer(member_id, session.nonce))
 
 
 class OfMember(Protocol):

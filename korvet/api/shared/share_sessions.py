@@ -13,7 +13,6 @@ ShareSessionContext, CachedSharePartition, ShareRequestMetadata, PartitionRotate
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -41,26 +40,31 @@ class Opener:
     :param nonce: that of a connection at another front-end.
     """
 
-    def __init__(self, nonce: str | None = None) -> None:
-        if nonce is not None:
-            self.nonce = nonce
+    def __init__(self, nonce: str = "") -> None:
+        self._nonce = nonce
         self.sessions: dict[Name, ShareSession] = {}
         """Its sessions; there is mostly one."""
 
-    @cached_property
+    @property
     def nonce(self) -> str:
         """Distinguishes what members acquire by this connection from what they acquire by others."""
-        return uuid4().hex
+        if not self._nonce:
+            self._nonce = uuid4().hex
+        return self._nonce
+
+    def renew(self) -> None:
+        """Be another connection for later sessions: nobody knows what members acquired by this one."""
+        self._nonce = ""
 
 
 class ShareSession:
     """One session. ``epoch`` is that of its next request."""
 
-    __slots__ = ("_partitions", "due", "epoch", "holds", "name", "opener")
+    __slots__ = ("_partitions", "due", "epoch", "holds", "name", "nonce", "opener")
 
     def __init__(self, name: Name, opener: Opener, partitions: Iterable[TopicPartition]) -> None:
         self.name = name
-        self.opener = opener
+        self.opener, self.nonce = opener, opener.nonce
         self.epoch = _after(FIRST_EPOCH)
         self.holds: set[TopicPartition] = set()
         """The partitions of which the member acquired something by the opener."""
@@ -71,7 +75,7 @@ class ShareSession:
     @property
     def is_elsewhere(self) -> bool:
         """True if it stands for a session that another process may have."""
-        return self.opener.nonce == ANY_CONNECTION
+        return self.nonce == ANY_CONNECTION
 
     def __len__(self) -> int:
         return len(self._partitions)

@@ -84,6 +84,8 @@ class Delivery:
     size_bytes: int = 0
     has_gaps: bool = False
     """True if some offsets that were acquired are nobody's."""
+    has_lost: bool = False
+    """True if the member may hold records that it has not got, and that could not be given back."""
 
     @property
     def count(self) -> int:
@@ -284,7 +286,7 @@ class Deliveries:
         if found.acquired:
             # With an error a client would drop the records. The next request meets it again.
             found.code = 0
-        await self._return(partition, wanted, split)
+        found.has_lost = not await self._return(partition, wanted, split)
         return found
 
     def _kept_for(self, want: Want) -> _Kept | None:
@@ -303,8 +305,8 @@ class Deliveries:
         if len(self._kept) > _MOST_KEPT:
             self._kept.popitem(last=False)
 
-    async def _return(self, partition: Partition, wanted: Wanted, split: Delivered) -> None:
-        """Acknowledge gaps, and give back what was not read. If that fails, locks end by themselves."""
+    async def _return(self, partition: Partition, wanted: Wanted, split: Delivered) -> bool:
+        """Acknowledge gaps, and give back what was not read; false if that failed."""
         kinds = (split.gaps, AcknowledgeType.GAP), (split.unread, AcknowledgeType.UNDELIVERED)
         returned = sorted(Acknowledgement(one.first, one.last, type) for ranges, type in kinds for one in ranges)
         if returned:
@@ -312,6 +314,8 @@ class Deliveries:
                 await self._shares.acknowledge(partition, wanted.group_id, wanted.acquirer, returned, wanted.limits)
             except KorvetError as error:
                 forget_frames(error)
+                return False
+        return True
 
 
 def _want(partition: Partition, left: Sequence[AcquiredRange], max_bytes: int, wanted: Wanted) -> Want:
