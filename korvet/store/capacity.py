@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from korvet.errors import StoreError
@@ -10,7 +10,7 @@ from korvet.redis.client import Purpose, Store
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.groups.call import chunks
 from korvet.store.groups.groups import Groups
-from korvet.store.keys import GROUP_INDEX_SHARDS, TRANSACTION_SHARDS, Namespace
+from korvet.store.keys import GROUP_INDEX_SHARDS, TRANSACTION_SHARDS, Namespace, share_partition
 from korvet.store.log.partitions.partitions import Partitions
 from korvet.store.log.state.partition import Partition
 from korvet.store.memory import UNLIMITED, ServerMemory, read_memory, request_memory
@@ -81,6 +81,7 @@ async def stored_bytes(namespace: Namespace, catalog: Catalog, log: Partitions, 
     for shard in range(TRANSACTION_SHARDS):
         ids = [namespace.transaction(one).id for one in await ids_of(namespace, log.store, shard)]
         units += chunks([namespace.transaction_deadlines(shard), *ids], _KEYS_AT_ONCE)
+    units += [unit async for unit in _share_partitions(log.store, partitions)]
     other_bytes = groups.readers.noted_bytes + sum(await _sizes(log.store, units))
     return partition_bytes, other_bytes, len(partitions) + len(units)
 
@@ -88,6 +89,17 @@ async def stored_bytes(namespace: Namespace, catalog: Catalog, log: Partitions, 
 def _keys_beside(log: Partitions, partition: Partition) -> Sequence[str]:
     keys = partition.transaction_keys
     return keys.producers, keys.open, keys.aborted, keys.transactions, log.tier_keys(partition).tier
+
+
+async def _share_partitions(store: Store, partitions: Sequence[Partition]) -> AsyncIterator[Sequence[str]]:
+    """The keys of the partitions' share groups."""
+    for some in chunks(partitions, _PIPELINED):
+        names = [share_partition(partition.keys, "").shares for partition in some]
+        replies = [store.call(Purpose.READ, name, "HGETALL", name) for name in names]
+        for partition, name, reply in zip(some, names, replies, strict=True):
+            ranges = [share_partition(partition.keys, group_id.decode()).ranges for group_id in (await reply)[::2]]
+            for unit in chunks([name, *ranges] if ranges else [], _KEYS_AT_ONCE):
+                yield unit
 
 
 async def _sizes(store: Store, units: Sequence[Sequence[str]]) -> list[int]:

@@ -29,7 +29,7 @@ function share.holding(s, walk, offset, last)
     local goes_on = r and r.last + 1 == offset
     walk.at, walk.page = 1, goes_on
       and redis.call('ZRANGEBYSCORE', s.keys[4], value.integer(offset), value.integer(last), 'LIMIT', 0, share.PAGE)
-      or redis.call('ZREVRANGEBYSCORE', s.keys[4], value.integer(offset), 0, 'LIMIT', 0, 1)
+      or redis.call('ZRANGE', s.keys[4], value.integer(offset), 0, 'BYSCORE', 'REV', 'LIMIT', 0, 1)
   end
   local text = walk.page[walk.at]
   r = text and share.range(s, text)

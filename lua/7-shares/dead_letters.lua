@@ -53,9 +53,8 @@ korvet.define({
   local finished = 0
   for at = 1, #asked.spans, 2 do
     local first, last = value.number(asked.spans[at], 'first'), value.number(asked.spans[at + 1], 'last')
-    local text = redis.call(
-      'ZREVRANGEBYSCORE', keys[4], value.integer(first + share.AVAILABLE), value.integer(share.AVAILABLE), 'LIMIT', 0, 1
-    )[1]
+    local above, least = value.integer(first + share.AVAILABLE), value.integer(share.AVAILABLE)
+    local text = redis.call('ZRANGE', keys[4], above, least, 'BYSCORE', 'REV', 'LIMIT', 0, 1)[1]
     local r = text and share.range(s, text)
     if r and r.nonce == asked.owner and r.first <= first and first <= last and last <= r.last then
       share.remove(s, r)

@@ -19,7 +19,7 @@ function queue.open(keys, asked)
   end
   local denied = recorded.denied({
     { 'ZADD', keys[4], '0', '' }, { 'ZREM', keys[4], '' }, { 'ZRANGEBYSCORE', keys[4], '0', '0' },
-    { 'ZREVRANGEBYSCORE', keys[4], '0', '0' }, { 'ZCARD', keys[4] }, { 'UNLINK', keys[4] },
+    { 'ZRANGE', keys[4], '0', '0' }, { 'ZCARD', keys[4] }, { 'UNLINK', keys[4] },
     { 'HSET', keys[3], '', '' }, { 'SPUBLISH', keys[3], '' }, { 'XRANGE', keys[1], '-', '+' },
   })
   if denied then

@@ -194,7 +194,7 @@ def test_locks_end_although_no_front_end_is_there(queue: Queue) -> None:
 
 
 def test_user_without_a_right_changes_nothing(queue: Queue, redis_server: Server) -> None:
-    rights = "+fcall +hmget +hget +zadd +zrem +zrangebyscore +zrevrangebyscore +zcard +unlink +hset +xrange +spublish"
+    rights = "+fcall +hmget +hget +zadd +zrem +zrangebyscore +zrange +zcard +unlink +hset +xrange +spublish"
     admin: Any = queue.server
     admin.execute_command(
         "ACL", "SETUSER", "half", "on", ">p", "~korvet:{default:t:0}:*", "~clock_us", "+get", *rights.split()

@@ -8,12 +8,14 @@ import pytest
 
 from korvet.codes import GROUP_ID_NOT_FOUND, INVALID_REQUEST, NON_EMPTY_GROUP, UNKNOWN_MEMBER_ID
 from korvet.redis.client import Purpose
+from korvet.store.capacity import stored_bytes
 from korvet.store.catalog.topic import Topic
 from korvet.store.groups.consumer import MOST_NAMES
 from korvet.store.groups.consumer_types import Heartbeaten, ShareHeartbeatRequest
 from korvet.store.shares.types import Acquirer, Limits, SharePartition
 from korvet.store.topics import delete_topic, grow_topic
 from tests.store.groups import new_group
+from tests.store.logs import NAMESPACE
 from tests.store.redis_groups import Side
 from tests.support.ported import kafka
 
@@ -73,6 +75,24 @@ async def test_share_partition_whose_keys_were_lost_begins_again(a: Side) -> Non
     assert (await shares.acquire(partition, "unknown", me, LIMITS, 1)).code == GROUP_ID_NOT_FOUND
     other = a.front.log.partition(await a.topic(1), 0)
     assert (await shares.acquire(other, group_id, me, LIMITS, 1)).code == GROUP_ID_NOT_FOUND
+
+
+async def test_ranges_in_flight_count_as_state_of_the_namespace(a: Side) -> None:
+    partition = a.front.log.partition(await a.topic(1), 0)
+    shares, me = a.groups.share_partitions, Acquirer("m" * 36, "1")
+
+    async def state_bytes() -> int:
+        _, other_bytes, _ = await stored_bytes(NAMESPACE, a.front.catalog, a.front.log, a.groups)
+        return other_bytes
+
+    await state_bytes()
+    before = await state_bytes()
+    for number in range(150):
+        group_id = f"g{number}"
+        assert await shares.begin(partition, group_id, "cgp_1") == 0
+        for _ in range(3):
+            assert (await shares.acquire(partition, group_id, me, LIMITS, 1, mode="records", reset="earliest")).ranges
+    assert await state_bytes() - before > 150 * 3 * 50
 
 
 async def test_members_of_two_front_ends_share_a_partition(a: Side, b: Side) -> None:
