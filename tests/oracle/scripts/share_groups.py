@@ -175,6 +175,42 @@ HEARTBEAT: Final = (
     ),
 )
 
+_EPOCH: Final = ("member_epoch",)
+"""Kafka 4.4 has higher ones."""
+
+
+MEMBERS: Final = (
+    _script(
+        "of members that share partitions",
+        "share_group_heartbeat",
+        *new_topic(partitions=2),
+        group_config("share.assignment.interval.ms", "0"),
+        assigned(),
+        join("n", ignore=(*_EPOCH, "assignment")),
+        *(join(who, ignore=_EPOCH) for who in ("m", "n")),
+        described("Stable"),
+        join("o", ignore=(*_EPOCH, "assignment")),
+        *(join(who, ignore=_EPOCH) for who in ("m", "n", "o")),
+        described("Stable"),
+        beat("n", -1),
+        *(join(who, ignore=_EPOCH) for who in ("m", "o")),
+        described("Stable"),
+    ),
+    _script(
+        "of members with other topics",
+        "share_group_heartbeat",
+        *new_topic(),
+        *new_topic("u"),
+        group_config("share.assignment.interval.ms", "0"),
+        assigned(),
+        join("m", subscribed_topic_names=["$t", "$u"], until=("assignment.topic_partitions[1].partitions[0]", 0),
+             ignore=_EPOCH),
+        join("m", subscribed_topic_names=["$u"], ignore=_EPOCH),
+        join("n", subscribed_topic_names=["$h"], ignore=_EPOCH),
+        described("Stable"),
+    ),
+)  # fmt: skip
+
 OTHER_TYPES: Final = (
     _script(
         "where a classic group is",
@@ -285,6 +321,28 @@ DELIVERY: Final = (
         for what, commit, final in (("committed", True, "CompleteCommit"), ("aborted", False, "CompleteAbort"))
         for level in ("read_uncommitted", "read_committed")
     ),
+)  # fmt: skip
+
+LATER: Final = (
+    _script("ends locks", "share_fetch", *start(ten(), share_record_lock_duration_ms="15000"), first(),
+            fetch(1, wait=100), fetch(2, wait=30_000), ack(3, acks=[(0, 9, [ACCEPT])]), fetch(4, wait=100),
+            versions=(2,)),
+    _script("reads a topic that is made again", "share_fetch", *start(ten()), first(),
+            Step(api="delete_topics", version=5, body={"topic_names": ["$t"], "timeout": 10_000}),
+            Step(api="metadata", version=12, body={"topics": [{"name": "$t"}], "allow_auto_topic_creation": False},
+                 errors=None, until=("topics[0].error_code", "UNKNOWN_TOPIC_OR_PARTITION")),
+            fetch(1, "UNKNOWN_TOPIC_OR_PARTITION", partitions=(), wait=100),
+            ack(2, "UNKNOWN_TOPIC_ID", acks=[(0, 9, [ACCEPT])]),
+            *new_topic(), *produced(ten()), assigned(), first()),
+    _script("reads a partition beside another group", "share_fetch", *start(ten()), first(),
+            replace(group_config("share.auto.offset.reset", "earliest", group="$h")), assigned(group="$h"),
+            replace(first(on="b"), body={**first().body, "group_id": "$h"}), ack(1, acks=[(0, 9, [ACCEPT])]),
+            fetch(1, on="b", group_id="$h", acks=[(0, 9, [RELEASE])], wait=100)),
+    _script("takes as many bytes as it may", "share_fetch",
+            *start(*(Batch(count=5, timestamp=at, value=b"x" * 1000) for at in range(4))),
+            # Kafka sends a piece of the next batch, too.
+            replace(first(max_bytes=6000), ignore=("responses[].partitions[].records",)), fetch(1, max_bytes=1),
+            fetch(2, max_bytes=12_000), fetch(3, wait=100)),
 )  # fmt: skip
 
 ACKNOWLEDGE: Final = (
@@ -426,4 +484,4 @@ CONFIGS: Final = (
 )
 
 
-SCRIPTS: Final = (*CONFIGS, *HEARTBEAT, *OTHER_TYPES, *DELIVERY, *ACKNOWLEDGE, *SESSIONS, *OFFSETS)
+SCRIPTS: Final = (*CONFIGS, *HEARTBEAT, *MEMBERS, *LATER, *OTHER_TYPES, *DELIVERY, *ACKNOWLEDGE, *SESSIONS, *OFFSETS)
