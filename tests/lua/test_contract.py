@@ -28,7 +28,6 @@ from korvet.store.contract import (
     words,
 )
 from korvet.store.library import library_version
-from korvet.store.rights import commands
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LUA: Final = ROOT / "lua"
@@ -42,7 +41,6 @@ ADDED: Final = {"call": _ADDED, "_call": _ADDED | {"topic_id", "token", "group"}
 """The arguments that a method adds to its callers' ones, by the method's name."""
 SAID: Final = {"size": "len(data)", "batch": "data", "kind": "transactional", "is_next": "SEQUENCE"}
 """A part of the text by which hot callers give an argument, if it is not the argument's name."""
-_COMMAND: Final = re.compile(r"(?:call|problem_of|in_batches)\(\s*'([A-Z]+)'")
 OPTIONS: Final = {"is_awaited", "has_optional_keys", "on_retry"}
 """The method's own arguments."""
 
@@ -283,13 +281,6 @@ def test_caller_gives_the_arguments_of_the_contract(call: Call) -> None:
     given = call.names | ADDED.get(call.method, set())
     assert call.names <= {*contract.fixed, contract.repeated}
     assert call.has_others or given >= set(contract.fixed[: contract.required])
-
-
-def test_library_calls_only_commands_that_the_needed_rights_allow() -> None:
-    allowed = {str(name) for name, *_ in commands("key", is_cluster=False)}
-    called = {name for text in library_files().values() for name in _COMMAND.findall(text.decode())}
-    assert len(called) > 40
-    assert called <= allowed
 
 
 def test_only_callers_that_append_batches_pass_arguments_by_position() -> None:
