@@ -12,7 +12,7 @@
 -- Offsets from next on were never acquired. tracked is the number of offsets between them that are not finished,
 -- available the number of ranges that may be acquired again, and archiving that of dead letters. due is a time before
 -- which no lock ends, least the same for the ranges that a sweep has seen, and swept the offset at which it goes on.
--- full is 1 if an acquirer waits for the start to move, and letters if the group has a topic for dead letters, by the
+-- full is 1 if acquirers wait for the start to move, and letters if the group has a topic for dead letters, by the
 -- last front-end that acquired. clock is the time of the last change.
 --
 -- The zset `:share:<group>` holds the tracked offsets as ranges:
@@ -39,6 +39,8 @@ local share = {
   PAGE = 100,
   -- A sweep reads all acquired ranges. So the next one comes so many ms later, although a lock may end before.
   SWEEP_MS = 100,
+  -- So often acquirers see that there are dead letters, and have them copied, whatever became of an earlier attempt.
+  ARCHIVING_MS = 5000,
 }
 
 -- The share partition of a header.
@@ -210,28 +212,32 @@ function share.lowest(s)
   return first
 end
 
--- Write the ranges, and move the start over what is finished.
+-- Write everything that changed, and move the start over what is finished. An error after this leaves nothing undone.
 function share.flush(s)
   group.in_batches('ZREM', s.keys[4], s.removed)
   group.in_batches('ZADD', s.keys[4], s.added)
   s.removed, s.added = {}, {}
   if s.moves then
+    local before = s.start
     s.start, s.moves = share.lowest(s), nil
-    s.announced = s.announced or s.full == 1
-    s.full = 0
+    if s.start > before then
+      s.announced = s.announced or s.full == 1
+      s.full = 0
+    end
+  end
+  if s.tracked == 0 then
+    s.due, s.least, s.swept = share.NEVER, share.NEVER, 0
+  end
+  if share.header(s) ~= s.text then
+    s.clock = s.now
+    s.text = share.header(s)
+    redis.call('HSET', s.keys[3], s.group, s.text)
   end
 end
 
 -- Write everything that changed, and wake the acquirers that wait for it.
 function share.save(s)
   share.flush(s)
-  if s.tracked == 0 then
-    s.due, s.least, s.swept = share.NEVER, share.NEVER, 0
-  end
-  if share.header(s) ~= s.text then
-    s.clock = s.now
-    redis.call('HSET', s.keys[3], s.group, share.header(s))
-  end
   if s.announced then
     redis.call('SPUBLISH', s.keys[3], s.group)
   end

@@ -11,6 +11,7 @@ function share.begin_anew(s)
   end
   s.letters = letters
   s.announced = true
+  share.flush(s)
 end
 
 -- Forget offsets below the log start, whatever was done with them. Source: SharePartition.updateCacheAndOffsets
@@ -151,12 +152,7 @@ end
 -- Take offsets that were never acquired.
 function share.take_new(s, taking, asked)
   local readable = asked.isolation == 'committed' and s.stable or s.log_end
-  local room = asked.window - (s.next - s.start)
-  if room <= 0 then
-    s.full = 1
-    return
-  end
-  local wanted = math.min(taking.most - taking.count, room)
+  local wanted = math.min(taking.most - taking.count, asked.window - (s.next - s.start))
   if wanted <= 0 or s.next >= readable then
     return
   end
@@ -204,7 +200,8 @@ function share.wait_ms(s, asked)
   if s.available > 0 or s.due <= s.now or s.next < readable and s.next - s.start < asked.window then
     return 0
   end
-  return s.due == share.NEVER and -1 or s.due - s.now
+  local due = s.archiving > 0 and math.min(s.due, s.now + share.ARCHIVING_MS) or s.due
+  return due == share.NEVER and -1 or due - s.now
 end
 
 -- Do what is due before an acquisition. Returns how many records were locked too long.
@@ -223,6 +220,9 @@ function share.taken(s, asked)
   local taking = { count = 0, most = asked.max_records, in_records = asked.mode == 'records' }
   if not share.take_available(s, taking, asked.limit) then
     share.take_new(s, taking, asked)
+  end
+  if s.next - s.start >= asked.window then
+    s.full = 1
   end
   return taking
 end
@@ -266,11 +266,11 @@ korvet.define({
   elseif not share.find_start(s, asked.reset) then
     return { code.RETRY, -1, -1, {}, -1, 0, 0 }
   end
-  s.outages, s.letters = group.outages(asked.outages, s.now), asked.dead_letters
+  s.outages, s.letters = group.outages(asked.outages, s.now), asked.dead_letters == 1 and 1 or 0
   local expired = share.prepare(s, asked)
   local taken, lock = share.taken(s, asked), share.lock(s, asked)
   local acquired = {}
-  s.announced = s.announced and s.available > 0
+  s.announced = s.announced and share.wait_ms(s, asked) == 0
   for _, r in ipairs(taken) do
     share.add_timed(s, 'acquired', r.first, r.last, r.count, r, lock)
     acquired[#acquired + 1], acquired[#acquired + 2], acquired[#acquired + 3] = r.first, r.last, r.count

@@ -50,9 +50,13 @@ korvet.define({
   if refusal then
     return { refusal, 0 }
   end
+  local spans = {}
+  for at = 1, #asked.spans do
+    spans[at] = value.number(asked.spans[at], 'offset')
+  end
   local finished = 0
-  for at = 1, #asked.spans, 2 do
-    local first, last = value.number(asked.spans[at], 'first'), value.number(asked.spans[at + 1], 'last')
+  for at = 1, #spans, 2 do
+    local first, last = spans[at], spans[at + 1]
     local above, least = value.integer(first + share.AVAILABLE), value.integer(share.AVAILABLE)
     local text = redis.call('ZRANGE', keys[4], above, least, 'BYSCORE', 'REV', 'LIMIT', 0, 1)[1]
     local r = text and share.range(s, text)

@@ -154,6 +154,54 @@ def test_batches_and_records_in_the_tier_are_left_to_kafka_clients(queue: Queue)
         queue.take()
 
 
+def test_take_that_is_refused_leaves_expired_records_to_kafka_clients(queue: Queue) -> None:
+    assert len(queue.take(lock_ms=1000)) == 4
+    queue.share.begin("cgp_1")
+    queue.share.pass_time(1)
+    queue.server.hset(queue.share.meta, "local_start", 2)
+    with pytest.raises(redis.ResponseError, match="offset 0 is in the tier alone"):
+        queue.take()
+    assert queue.share.take() == [(0, 2, 2)]
+
+
+def test_times_out_of_bounds_are_refused_and_nothing_is_written(queue: Queue) -> None:
+    queue.take(2)
+    before = queue.share.dump()
+    for ms in (-1, "1e300", 2**53):
+        with pytest.raises(redis.ResponseError, match="lock_ms must be 0 to 2592000000"):
+            queue.share.call("korvet_queue_take", "g", "w", 1, ms, keys=queue.share.share_keys)
+        for kind in ("extend", "retry"):
+            with pytest.raises(redis.ResponseError, match="ms must be 0 to 2592000000"):
+                queue.share.call("korvet_queue_settle", "g", "w", kind, ms, 5, 0, keys=queue.share.share_keys)
+    assert queue.share.dump() == before
+    assert queue.settle("extend", 0, 1, ms=2_592_000_000) == 2
+
+
+def test_queue_whose_header_was_removed_by_hand_begins_anew(queue: Queue) -> None:
+    queue.take()
+    queue.server.hdel(queue.share.shares, "g")
+    assert [one[0] for one in queue.take(2)[1:]] == [0, 1]
+    queue.share.pass_time(30)
+    assert [one[0] for one in queue.take()[1:]] == [0, 1, 2]
+    assert queue.settle("done", 0, 1, 2) == 3
+    assert queue.share.describe()[2:5] == (3, 3, 0)
+
+
+def test_workers_that_find_a_full_window_wake_nobody_until_it_moves(queue: Queue) -> None:
+    for _ in range(20):
+        queue.add(*"x" * 100)
+    while len(queue.take(100)) > 1:
+        pass
+    assert queue.share.describe()[2:4] == (0, 2000)
+    with listening(queue.server, queue.share.shares) as next_message:
+        for _ in range(3):
+            assert queue.take() == [30_000]
+        assert queue.settle("done", *range(2)) == 2
+        assert queue.take()[1:] == [(2000, 1, "x"), (2001, 1, "x")]
+        queue.server.spublish(queue.share.shares, "end")
+        assert [next_message(), next_message()] == [b"g", b"end"]
+
+
 def test_topic_of_batches_is_refused(queue: Queue) -> None:
     queue.records.configure("")
     before = queue.share.dump()

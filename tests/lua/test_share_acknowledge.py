@@ -396,6 +396,27 @@ def test_dead_letters_below_the_log_start_are_gone(share: Share) -> None:
     assert (share.archiving, share.describe().start) == (0, 20)
 
 
+def test_acquirers_look_again_while_there_are_dead_letters(share: Share) -> None:
+    share.dead_letters = 1
+    share.settle(REJECT, 0)
+    share.take()
+    assert share.acquire().wait_ms == 5000
+    assert share.lease() == [(0, 0, 1, "rejected")]
+    assert share.acquire().wait_ms == 5000
+    assert share.finish_copied((0, 0)) == 1
+    assert share.acquire().wait_ms == 30_000
+
+
+def test_copied_dead_letters_with_a_word_among_their_offsets_change_nothing(share: Share) -> None:
+    share.dead_letters = 1
+    share.settle(REJECT, 0, 2)
+    share.lease()
+    before = share.dump()
+    with pytest.raises(redis.ResponseError, match="offset is not an integer: x"):
+        share.call("korvet_share_copied", share.topic_id, "g", "o", 0, 0, 2, "x", keys=share.share_keys)
+    assert share.dump() == before
+
+
 # ---------------------------------------------------------------------- releases
 
 
@@ -467,3 +488,15 @@ def test_waiters_are_woken_by_what_becomes_available_and_by_a_window_that_moves(
         share.group = "h"
         share.remove()
         assert [next_message(), next_message()] == [b"g", b"h"]
+
+
+def test_acquirers_are_woken_although_nobody_met_the_full_window(share: Share) -> None:
+    share.window = 50
+    assert share.take() == [(40, 49, 1)]
+    with listening(share.server, share.shares) as next_message:
+        assert share.settle(ACCEPT, (0, 9)) == NONE
+        assert next_message() == b"g"
+        assert share.take() == [(50, 59, 1)]
+        share.server.hset(share.meta, "start", 25)
+        assert share.take(1) == [(60, 69, 1)]
+        assert next_message() == b"g"
