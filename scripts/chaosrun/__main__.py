@@ -71,11 +71,20 @@ def bank_table(kept: Kept) -> Table:
     return found
 
 
-def _keep_bank(console: Console, seconds: float, seed: int, kind: Kind, directory: Path | None, *, cuts: bool) -> bool:
+def _keep_bank(
+    console: Console,
+    seconds: float,
+    seed: int,
+    kind: Kind,
+    directory: Path | None,
+    *,
+    cuts: bool,
+    has_tier: bool,
+) -> bool:
     if directory is not None:
         directory.mkdir(parents=True)
     kept = keep(
-        seconds=seconds, seed=seed, kind=kind, directory=directory, cuts=cuts,
+        seconds=seconds, seed=seed, kind=kind, directory=directory, cuts=cuts, has_tier=has_tier,
         report=lambda text: click.echo(text, err=True),
     )  # fmt: skip
     console.print(bank_table(kept))
@@ -169,6 +178,7 @@ def _play(
 @click.option("--replay", is_flag=True, help="A replay of a topic from a lake under kill -9, and no other fault.")
 @click.option("--bank", is_flag=True, help="Transactions under kill -9, and no other fault.")
 @click.option("--cut", is_flag=True, help="With --bank: Redis loses its last writes each time it is killed.")
+@click.option("--tier", "has_tier", is_flag=True, help="With --bank: most records are only in a tier.")
 @click.option(
     "--seconds", default=60.0, show_default=True, type=click.FloatRange(1), help="How long a fault, or the bank, lasts."
 )
@@ -188,6 +198,7 @@ def main(
     replay: bool,
     bank: bool,
     cut: bool,
+    has_tier: bool,
     seconds: float,
     seed: int,
     kind: Kind,
@@ -200,7 +211,7 @@ def main(
     if replay:
         raise SystemExit(not _keep_replays(console, records, seed))
     if bank:
-        raise SystemExit(not _keep_bank(console, seconds, seed, kind, directory, cuts=cut))
+        raise SystemExit(not _keep_bank(console, seconds, seed, kind, directory, cuts=cut, has_tier=has_tier))
     faults = _chosen(names)
     raise SystemExit(not _play(console, faults, seconds, seed, kind, session_ms, directory))
 

@@ -78,9 +78,13 @@ def _accepts(port: int) -> bool:
 
 @contextmanager
 def running_stage(
-    topology: Topology, kind: Kind, directory: Path, options: Mapping[str, str] = DURABLE
+    topology: Topology,
+    kind: Kind,
+    directory: Path,
+    options: Mapping[str, str] = DURABLE,
+    tier: Path | None = None,
 ) -> Iterator[Stage]:
-    """Everything up; gone afterwards. ``options`` are a single server's."""
+    """Everything up; gone afterwards. ``options`` are a single server's, and ``tier`` is the directory of one."""
     with ExitStack() as stack:
         parts, url = _start_redis(stack, topology, kind, options)
         ports = [free_port() for _ in range(FRONTENDS)]
@@ -90,8 +94,9 @@ def running_stage(
             own = directory / f"frontend-{number}"
             own.mkdir()
             frontend = KorvetServer(
-                own, redis_url=url, port=port, advertised=balancer.address, proxy_protocol=True, broker=BROKER
-            )
+                own, redis_url=url, port=port, advertised=balancer.address, proxy_protocol=True, broker=BROKER,
+                tier=None if tier is None else str(tier),
+            )  # fmt: skip
             stack.callback(frontend.kill)
             frontends.append(frontend.start(wait=False))
         for frontend in frontends:

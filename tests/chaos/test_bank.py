@@ -199,3 +199,13 @@ def test_bank_sees_no_partial_transaction_while_redis_loses_writes() -> None:
     assert {CLAIMS[claim]: found for claim, found in kept.violations.items() if found} == {}, kept.did
     assert kept.happened["Redis killed, its file cut"] > 0
     assert kept.transfers > kept.orders > 0
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("cuts", [False, True])
+def test_bank_keeps_its_money_in_a_tier(cuts: bool) -> None:
+    few = [post for post in WORKERS if post.name not in ("teller-1", "clerk-2")]
+    kept = keep(seconds=15, seed=3, kind="valkey", workers=few, cuts=cuts, has_tier=True)
+    assert {CLAIMS[claim]: found for claim, found in kept.violations.items() if found} == {}, kept.did
+    assert kept.transfers > kept.orders > 0
+    assert kept.happened["records only in the tier"] > 0

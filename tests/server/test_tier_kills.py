@@ -36,6 +36,7 @@ from tests.server.test_tier import consumed, create_tiered
 from tests.store.logs import front
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import Server, running_server
+from tests.support.tier import take_over
 
 NAMESPACE = Namespace("default")
 TOPIC = "t"
@@ -175,7 +176,7 @@ def test_redis_may_be_killed_between_any_two_calls_and_lose_what_is_not_on_its_d
             play.redis.start()
             play.end_lease()
         producer.flush(WITHIN_S)
-        anyio.run(take_over, play)
+        take_over(play.redis, play.where)
         found = play.consumed()
         for offset, sent in play.stored.items():
             assert offset >= tier_end or found[offset] == sent
@@ -215,14 +216,6 @@ async def newest_snapshot(where: Path) -> Snapshot | None:
         return (await survey(objects, NAMESPACE.name)).partitions.get((TOPIC, 0))
     except KorvetError:
         return None
-
-
-async def take_over(play: Play) -> None:
-    """Make this run of Redis the owner, as ``korvet tier recover --take-over``: it waits for no former one."""
-    objects = Directory(play.where)
-    async with front(play.redis.url, NAMESPACE) as one:
-        run_id = one.store.run_id(NAMESPACE.catalog.meta)
-        await objects.claim(NAMESPACE.name, one.catalog.cluster_id, run_id, await objects.owner(NAMESPACE.name))
 
 
 async def unlisted(play: Play) -> list[str]:

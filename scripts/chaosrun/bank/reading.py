@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -52,9 +52,12 @@ class Auditor:
         self._stage = stage
         self._admin: Any = AdminClient({"bootstrap.servers": stage.bootstrap})
 
-    def make_topics(self) -> None:
-        """Make the bank's topics, of which balances are compacted, and let the clerks begin at 0."""
-        topics = [NewTopic(topic, PARTITIONS, 1) for topic in (ORDERS, LEDGER)]
+    def make_topics(self, configs: Mapping[str, str]) -> None:
+        """Make the bank's topics, of which balances are compacted, and let the clerks begin at 0.
+
+        :param configs: the settings of the others.
+        """
+        topics = [NewTopic(topic, PARTITIONS, 1, config=dict(configs)) for topic in (ORDERS, LEDGER)]
         compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
         topics.append(NewTopic(BALANCES, PARTITIONS, 1, config=compacted))
         for made in self._admin.create_topics(topics).values():
@@ -126,6 +129,14 @@ class Auditor:
                 for message in self._all_of(ORDERS)
             },
         )
+
+    def only_tiered(self) -> int:
+        """The records that only the tier has."""
+        partitions = [
+            Namespace("default").partition(topic, at) for topic in (ORDERS, LEDGER) for at in range(PARTITIONS)
+        ]
+        with self._stage.redis() as client:
+            return sum(int(client.hget(keys.meta, "local_start") or 0) for keys in partitions)
 
     def positions(self, group: str) -> dict[Partition, int]:
         """The group's committed positions."""

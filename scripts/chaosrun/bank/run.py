@@ -35,10 +35,12 @@ from scripts.chaosrun.journal import Event, Journals, Partition, Transacted
 from scripts.chaosrun.load import WITHIN_S, LoadError, holds
 from scripts.chaosrun.stage import DURABLE, Stage, kill_and_start, running_stage
 from tests.support.redis import Kind
+from tests.support.tier import take_over
 
 ROUND_S: Final = 60.0
 TIMEOUT_MS: Final = 5000
 DECK: Final = ("front-end",) * 3 + ("worker",) * 3 + ("Redis", "hang")
+IN_TIER: Final = {"remote.storage.enable": "true", "retention.ms": "-1", "local.retention.ms": "1"}
 CLAIMS: Final = {
     "money": "no money comes from nowhere or goes there",
     "whole": "a transaction is there wholly or not at all",
@@ -88,10 +90,11 @@ class Bank:
         watch: Watch,
         journals: Journals,
         cutter: Cutter | None = None,
+        tier: Path | None = None,
     ) -> None:
         self._stage, self.staff, self._auditor, self._watch = stage, staff, auditor, watch
         self._journals = journals
-        self._cutter = cutter
+        self._cutter, self._tier = cutter, tier
         self.happened: Counter[str] = Counter()
         self.violations: dict[str, list[str]] = {claim: [] for claim in CLAIMS}
         self.audits = 0
@@ -139,6 +142,9 @@ class Bank:
             time.sleep(self.staff.chance.uniform(0, 1))
             self._stage.server.start()
             self.happened["Redis killed"] += 1
+        if what == "Redis" and self._tier is not None and self._stage.server is not None:
+            # Each new run of Redis would wait for 40 s, in which it dies again.
+            take_over(self._stage.server, self._tier)
 
     def audit(self) -> None:
         """Kill all workers, let their transactions end by time, and look at the books as they are then."""
@@ -260,24 +266,27 @@ def keep(
     workers: Sequence[Post] = WORKERS,
     directory: Path | None = None,
     cuts: bool = False,
+    has_tier: bool = False,
     report: Callable[[str], None] = print,
 ) -> Kept:
     """Keep the bank for about so many seconds, and print a line for each round.
 
     :param cuts: Redis loses its last writes each time that it is killed.
     :param directory: keeps journals and logs; without it they are deleted.
+    :param has_tier: most orders and entries are only in a tier.
     """
     with ExitStack() as stack:
         directory = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
-        stage = stack.enter_context(running_stage("single", kind, directory, OPTIONS if cuts else DURABLE))
+        tier = directory / "tier" if has_tier else None
+        stage = stack.enter_context(running_stage("single", kind, directory, OPTIONS if cuts else DURABLE, tier))
         auditor = Auditor(stage)
-        auditor.make_topics()
+        auditor.make_topics(IN_TIER if has_tier else {})
         watch = stack.enter_context(watching(stage.bootstrap))
         staff = Staff(stage.bootstrap, directory, TIMEOUT_MS, random.Random(seed), workers)
         stack.callback(staff.kill)
         assert stage.server is not None
         cutter = stack.enter_context(cutting(stage.server)) if cuts else None
-        bank = Bank(stage, staff, auditor, watch, Journals(directory), cutter)
+        bank = Bank(stage, staff, auditor, watch, Journals(directory), cutter, tier)
         began = time.monotonic()
         rounds = max(1, round(seconds / ROUND_S))
         try:
@@ -291,4 +300,6 @@ def keep(
             bank.close()
         except LoadError as error:
             bank.violations["end"].append(str(error))
+        if has_tier:
+            bank.happened["records only in the tier"] = auditor.only_tiered()
         return bank.kept(time.monotonic() - began)
