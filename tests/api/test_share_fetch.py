@@ -178,6 +178,9 @@ def acknowledged(answer: Any, index: int = 0) -> int:
 
 
 @kafka("ShareFetchAcknowledgeRequestTest.testShareFetchRequestPiggybackedAccept")
+@kafka("ShareFetchAcknowledgeRequestTest.testShareFetchRequestSuccess testShareAcknowledgeRequestSuccessAccept")
+@kafka("SharePartitionManagerTest.testAcknowledgeSinglePartition")
+@kafka("ShareFetchUtilsTest.testProcessFetchResponseWhenNoRecordsAreAcquired")
 def test_member_gets_records_and_acknowledges_them(topic: Topic, member: Member) -> None:
     topic.append(10)
     first = member.fetch(part(topic.id))
@@ -207,7 +210,6 @@ def test_rejected_records_do_not_come_again(topic: Topic, member: Member) -> Non
     assert acquired(member.fetch(part(topic.id, (0, 9, REJECT)))) == []
 
 
-@kafka("ShareFetchAcknowledgeRequestTest.testMultipleShareSessionsShareFetch")
 def test_rejected_record_goes_to_the_groups_dead_letter_topic(
     broker: KorvetServer, group: str, topic: Topic, member: Member, join: Join
 ) -> None:
@@ -221,6 +223,8 @@ def test_rejected_record_goes_to_the_groups_dead_letter_topic(
     assert (copy.record.value, dict(copy.record.headers)["__dlq.errors.offset"]) == (b"vvvvvv", b"1")
 
 
+@kafka("ShareFetchAcknowledgeRequestTest.testShareFetchRequestSuccessfulSharingBetweenMultipleConsumers")
+@kafka("SharePartitionManagerTest.testAcknowledgeIncorrectMemberId")
 def test_members_of_one_group_share_the_records(join: Join, topic: Topic, member: Member) -> None:
     for _ in range(3):
         topic.append(4)
@@ -233,6 +237,7 @@ def test_members_of_one_group_share_the_records(join: Join, topic: Topic, member
     assert parts(answer)[0]["error_code"] == "INVALID_RECORD_STATE"
 
 
+@kafka("ShareFetchAcknowledgeRequestTest.testShareFetchRequestNoSharingBetweenMultipleConsumersFromDifferentGroups")
 def test_groups_do_not_share_the_records(join: Join, topic: Topic, member: Member) -> None:
     topic.append(4)
     assert acquired(member.fetch(part(topic.id))) == [(0, 3, 1)]
@@ -255,6 +260,7 @@ def test_record_limit_gives_exactly_as_many_records(topic: Topic, member: Member
     assert acquired(member.fetch(max_records=4, share_acquire_mode=RECORD_LIMIT)) == [(3, 6, 1)]
 
 
+@kafka("ShareFetchAcknowledgeRequestTest.testShareFetchRequestMultipleBatchesWithMaxRecordsAndBatchSize")
 def test_acquired_range_is_split_at_batches(topic: Topic, member: Member) -> None:
     for _ in range(4):
         topic.append(5)
@@ -310,6 +316,7 @@ def test_members_get_no_open_transaction_if_they_read_committed_records(
     assert acquired(member.connection.receive()) == [(2, 5, 1)]
 
 
+@kafka("ShareFetchUtilsTest.testProcessFetchResponseWithLsoMovementForTopicPartition")
 def test_deleted_records_are_passed_over(broker: KorvetServer, topic: Topic, member: Member) -> None:
     topic.append(5)
     topic.append(5)
@@ -375,11 +382,40 @@ def test_wrong_acknowledgements_change_nothing(topic: Topic, member: Member) -> 
     assert parts(answer)[0]["error_code"] == NONE
 
 
+@kafka(
+    "ShareFetchAcknowledgeRequestTest.testShareAcknowledgeRequestSuccessReject",
+    "ShareFetchAcknowledgeRequestTest.testShareAcknowledgeRequestMaxDeliveryAttemptExhausted",
+    "SharePartitionManagerTest.testAcknowledgeIndividualOffsets testAcknowledgeMultiplePartition",
+)
+def test_rejected_and_too_often_delivered_records_come_no_more(
+    broker: KorvetServer, group: str, member: Member
+) -> None:
+    topic = Topic(broker, group, partitions=2)
+    set_of_group(broker, group, **{"share.delivery.count.limit": "2"})
+    topic.append(4)
+    topic.append(4, index=1)
+    both = part(topic.id), part(topic.id, index=1)
+    member.fetch(*both)
+    types = [ACCEPT, RELEASE, REJECT, RELEASE]
+    single = {"first_offset": 0, "last_offset": 3, "acknowledge_types": types}
+    one = {"topic_id": topic.id, "partitions": [{"partition_index": 0, "acknowledgement_batches": [single]}]}
+    member.acknowledge(one, part(topic.id, (0, 3, REJECT), index=1))
+    assert acquired(member.fetch(max_records=1)) == [(1, 1, 2)]
+    assert acquired(member.fetch(max_records=1)) == [(3, 3, 2)]
+    member.acknowledge(part(topic.id, (1, 1, RELEASE), (3, 3, RELEASE)))
+    assert parts(member.fetch(*both)) == {}
+
+
 # ---------------------------------------------------------------------- sessions
 
 
 @kafka("ShareFetchAcknowledgeRequestTest.testShareFetchRequestInvalidShareSessionEpoch")
 @kafka("ShareFetchAcknowledgeRequestTest.testShareAcknowledgeRequestShareSessionNotFound")
+@kafka(
+    "ShareFetchAcknowledgeRequestTest.testShareFetchRequestShareSessionNotFound",
+    "ShareFetchAcknowledgeRequestTest.testShareAcknowledgeRequestInvalidShareSessionEpoch",
+)
+@kafka("ShareFetchAcknowledgeRequestTest.testShareAcknowledgeInitialRequestError")
 def test_request_outside_of_a_session_is_refused(join: Join, topic: Topic, member: Member) -> None:
     assert member.fetch(part(topic.id), epoch=1)["error_code"] == "SHARE_SESSION_NOT_FOUND"
     assert member.acknowledge(part(topic.id), epoch=-1)["error_code"] == "SHARE_SESSION_NOT_FOUND"
@@ -408,8 +444,9 @@ def test_member_without_a_valid_name_is_refused(join: Join, topic: Topic) -> Non
         assert answer["error_code"] == "INVALID_REQUEST"
 
 
-@kafka("ShareFetchAcknowledgeRequestTest.testShareAcknowledgeRequestReleaseOnClose")
 @pytest.mark.parametrize("api", ["share_fetch", "share_acknowledge"])
+@kafka("ShareFetchAcknowledgeRequestTest.testShareSessionCloseWithShareFetch testShareSessionCloseWithShareAcknowledge")
+@kafka("SharePartitionManagerTest.testReleaseSessionSuccess testReleaseSessionCompletesDelayedShareFetchRequest")
 def test_end_of_a_session_releases_what_its_member_holds(join: Join, topic: Topic, member: Member, api: str) -> None:
     topic.append(10)
     member.fetch(part(topic.id))
@@ -420,7 +457,9 @@ def test_end_of_a_session_releases_what_its_member_holds(join: Join, topic: Topi
     assert member.fetch(epoch=1)["error_code"] == "SHARE_SESSION_NOT_FOUND"
 
 
-@kafka("ShareFetchAcknowledgeRequestTest.testShareFetchRequestReleaseOnConnectionDisconnect")
+@kafka("ShareFetchAcknowledgeRequestTest.testShareSessionEvictedOnConnectionDrop")
+@kafka("SharePartitionManagerTest.testShareGroupListener")
+@kafka("ShareSessionCacheTest.testShareGroupListenerEvents")
 def test_end_of_a_connection_releases_what_its_member_holds(join: Join, topic: Topic, member: Member) -> None:
     topic.append(10)
     other = join()
@@ -459,6 +498,7 @@ def test_forgotten_partition_is_fetched_no_more(broker: KorvetServer, group: str
     assert parts(member.fetch()).keys() == {0}
 
 
+@kafka("ShareFetchUtilsTest.testProcessFetchResponseWithEmptyRecords")
 def test_answer_names_only_partitions_with_news(broker: KorvetServer, group: str, member: Member) -> None:
     topic = Topic(broker, group, partitions=3)
     assert parts(member.fetch(part(topic.id), part(topic.id, index=1))).keys() == {0, 1}
@@ -468,6 +508,8 @@ def test_answer_names_only_partitions_with_news(broker: KorvetServer, group: str
     assert parts(member.fetch(part(topic.id, index=2))).keys() == {2}
 
 
+@kafka("ShareFetchAcknowledgeRequestTest.testShareFetchRequestSuccessMultiplePartitions")
+@kafka("ShareFetchUtilsTest.testProcessFetchResponseWithMaxFetchRecords")
 def test_number_of_records_is_one_for_all_partitions(broker: KorvetServer, group: str, member: Member) -> None:
     topic = Topic(broker, group, partitions=3)
     for index in range(3):
@@ -503,7 +545,7 @@ def test_many_partitions_give_no_more_records_than_asked_for(
     raise AssertionError(len(got))
 
 
-@kafka("ShareFetchAcknowledgeRequestTest.testShareFetchRequestIsInvalidWhereTopicPartitionIsUnknown")
+@kafka("SharePartitionManagerTest.testGetErroneousAndValidTopicIdPartitions")
 def test_unknown_topics_and_partitions_have_their_errors(topic: Topic, member: Member) -> None:
     unknown = uuid4()
     answer = member.fetch(part(topic.id, index=7), part(unknown))
@@ -522,6 +564,7 @@ def test_group_without_this_share_partition_is_not_found(join: Join, topic: Topi
 # ---------------------------------------------------------------------- waits
 
 
+@kafka("DelayedShareFetchTest.testDelayedShareFetchTryCompleteReturnsTrue")
 def test_append_ends_a_wait(topic: Topic, member: Member) -> None:
     member.fetch(part(topic.id))
     member.send(max_wait=WAIT_MS)
@@ -529,6 +572,8 @@ def test_append_ends_a_wait(topic: Topic, member: Member) -> None:
     assert acquired(member.connection.receive()) == [(0, 2, 1)]
 
 
+@kafka("ShareFetchAcknowledgeRequestTest.testShareAcknowledgeRequestSuccessRelease")
+@kafka("SharePartitionManagerTest.testAcknowledgeCompletesDelayedShareFetchRequest")
 def test_release_by_another_member_ends_a_wait(join: Join, topic: Topic, member: Member) -> None:
     topic.append(3)
     other = join()

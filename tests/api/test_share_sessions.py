@@ -47,10 +47,14 @@ def test_requests_of_a_session_have_epochs_one_after_the_other() -> None:
 
 
 @kafka("SharePartitionManagerTest.testNewContextReturnsFinalContextWithoutRequestData")
+@kafka("SharePartitionManagerTest.testNewContextReturnsFinalContextWithRequestData")
+@kafka("SharePartitionManagerTest.testNewContextReturnsFinalContextWhenTopicPartitionsArePresentInRequestData")
+@kafka("SharePartitionManagerTest.testReleaseSessionWithNullShareSession")
 def test_final_epoch_leaves_the_session_until_it_is_closed() -> None:
     sessions, session = opened(A0)
     assert fetch(sessions, FINAL_EPOCH) is session
-    assert fetch(sessions, FINAL_EPOCH) is session
+    assert fetch(sessions, FINAL_EPOCH, A0, B0) is session
+    assert session.rotated(FIRST_EPOCH) == [A0]
     sessions.close(session)
     assert fetch(sessions, FINAL_EPOCH) == SHARE_SESSION_NOT_FOUND
 
@@ -65,6 +69,8 @@ def test_request_without_a_session_is_refused_whatever_its_epoch() -> None:
     assert sessions.acknowledge(Opener(), M, 1, ()) == SHARE_SESSION_NOT_FOUND
 
 
+@kafka("SharePartitionManagerTest.testReleaseSessionWithIncorrectGroupId testReleaseSessionWithIncorrectMemberId")
+@kafka("SharePartitionManagerTest.testAcknowledgeIncorrectGroupId")
 def test_session_of_another_member_or_group_is_another_one() -> None:
     sessions, session = opened(A0)
     assert fetch(sessions, 1, member="other") == SHARE_SESSION_NOT_FOUND
@@ -82,6 +88,7 @@ def test_first_epoch_opens_a_new_session_instead_of_the_former_one() -> None:
 
 
 @kafka("SharePartitionManagerTest.testNewContextThrowsErrorWhenAcknowledgeDataPresentOnInitialEpoch")
+@kafka("ShareFetchAcknowledgeRequestTest.testShareFetchInitialEpochWithAcknowledgements")
 def test_first_request_of_a_session_acknowledges_nothing() -> None:
     sessions, former = opened(A0)
     refused = sessions.fetch(Opener(), M, FIRST_EPOCH, [A0], has_acknowledgements=True, most=10)
@@ -154,6 +161,7 @@ def test_another_connection_goes_on_with_the_session_that_fits_its_request() -> 
     "PartitionRotateStrategyTest.testRoundRobinStrategy testRoundRobinStrategyWithSpecialSessionEpochs",
     "SharePartitionManagerTest.testFetchMessagesRotatePartitions",
 )
+@kafka("PartitionRotateStrategyTest.testRoundRobinStrategyWithEmptyPartitions")
 def test_each_partition_has_its_turn_to_be_fetched_first() -> None:
     _, session = opened(A0, A1, B0)
     assert session.rotated(FIRST_EPOCH) == [A0, A1, B0]
@@ -163,11 +171,15 @@ def test_each_partition_has_its_turn_to_be_fetched_first() -> None:
 
 
 @kafka("SharePartitionManagerTest.testToForgetPartitions testSubsequentShareSession")
+@kafka("SharePartitionManagerTest.testCachedTopicPartitionsForValidShareSessions testZeroSizeShareSession")
 def test_session_gets_partitions_and_forgets_some() -> None:
     _, session = opened(A0, A1)
     assert session.change([A1, B0, B0], [A0, B1]) == [B0]
     assert session.rotated(FIRST_EPOCH) == [A1, B0]
     assert A0 not in session and len(session) == 2
+    assert session.change([], [A1, B0]) == [] and not len(session)
+    assert session.rotated(7) == []
+    assert session.change([A0], []) == [A0]
 
 
 def test_answer_names_partitions_with_news() -> None:

@@ -23,6 +23,7 @@ from korvet.wire.batch import headers_in
 from tests.store.logs import EVERYTHING, LARGE, Front, batch
 from tests.store.sealed import seal
 from tests.store.test_cold_reads import reader
+from tests.support.ported import kafka
 from tests.tier.test_blocks import Store
 
 pytestmark = pytest.mark.anyio
@@ -75,6 +76,7 @@ def bases(delivery: Delivery) -> list[int]:
 
 @pytest.mark.parametrize("size", [10, LARGE])
 @pytest.mark.parametrize("is_known", [False, True])
+@kafka("ShareFetchUtilsTest.testMaybeSliceFetchRecordsSingleBatch testMaybeSliceFetchRecordsMultipleBatches")
 async def test_read_ends_with_the_batch_that_has_the_last_wanted_offset(one: Front, size: int, is_known: bool) -> None:
     partition = await one.partition()
     for _ in range(5):
@@ -173,6 +175,8 @@ async def test_acquisition_of_removed_offsets_alone_goes_on_with_the_next_record
 
 
 @pytest.mark.parametrize("max_records", [4, 500])
+@kafka("DelayedShareFetchTest.testRemoteStorageFetchRequestCompletionOnFutureCompletionSuccessfully")
+@kafka("DelayedShareFetchTest.testRemoteStorageFetchRequestCompletionAlongWithLocalLogRead")
 async def test_records_come_from_segments(one: Front, group: Group, max_records: int) -> None:
     for _ in range(6):
         await one.append(group.partition, batch(3))
@@ -185,6 +189,8 @@ async def test_records_come_from_segments(one: Front, group: Group, max_records:
         assert got == list(range(18))
 
 
+@kafka("DelayedShareFetchTest.testRemoteStorageFetchTryCompleteReturnsFalse")
+@kafka("DelayedShareFetchTest.testRemoteStorageFetchCompletionPostRegisteringCallbackByTimerTaskCompletion")
 async def test_records_on_their_way_from_segments_are_given_back_at_the_end_of_the_wait(
     one: Front, group: Group
 ) -> None:
