@@ -609,7 +609,8 @@ def test_append_costs_one_acquisition_however_many_members_wait(join: Join, brok
         commands = (command["command"] for command in monitor.listen())
         seen = list(itertools.takewhile(lambda command: command != "ECHO the end", commands))
     assert got == [(offset, offset, 1) for offset in range(10)]
-    assert sum("korvet_share_acquire" in command for command in seen) <= 11
+    # A subscription that is confirmed late is news, too.
+    assert sum("korvet_share_acquire" in command for command in seen) < 20
 
 
 def test_member_ends_its_session_after_it_left_with_a_request_under_way(
