@@ -186,7 +186,7 @@ korvet.define({
   name = 'group_share_topics', flags = { 'no-writes', 'allow-oom' },
   description = 'the topics in which a share group has share partitions',
   keys = '@group   attached hash topic -> `topic_id partitions`',
-  args = 'outages   cursor 0 at first',
+  args = 'outages   cursor 0 at first   topic? the only one to return',
   returns = [[{code, id of the group, state, cursor, [topic, `topic_id partitions`, ...]}; call again with the cursor
     until it is '0'. A topic that is there all the time comes once or twice]],
   bound = '1000 topics a call, more or less',
@@ -198,6 +198,9 @@ korvet.define({
   if not group.is_share(g) then
     return { code.GROUP_ID_NOT_FOUND, '', '', '0', {} }
   end
-  local scanned = redis.call('HSCAN', keys[6], asked.cursor, 'COUNT', group.BATCH)
+  local scanned = { '0', { asked.topic, asked.topic and redis.call('HGET', keys[6], asked.topic) or '' } }
+  if not asked.topic then
+    scanned = redis.call('HSCAN', keys[6], asked.cursor, 'COUNT', group.BATCH)
+  end
   return { code.NONE, g.fields.id, g.fields.state, scanned[1], scanned[2] }
 end)

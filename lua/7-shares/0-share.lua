@@ -88,7 +88,7 @@ function share.open(keys, asked)
   s.held_from = tier.held_from(meta[2], meta[5])
   s.removed, s.added = {}, {}
   if value.set_back_ms(s.clock, s.now) > value.CORRECTION_MS then
-    s.due = 0
+    s.due, s.swept = 0, 0
   end
   return s
 end

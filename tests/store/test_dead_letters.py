@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import anyio
 import pytest
 
 from korvet.store.calls import Calls, StateRoom
 from korvet.store.catalog.settings import ConfigChange, Owner
 from korvet.store.log.state.partition import Partition
 from korvet.store.outages import Outages
+from korvet.store.shares import dead_letters
 from korvet.store.shares.dead_letters import COPIES, ENABLED, TOPIC, DeadLetterCopies
 from korvet.store.shares.shares import Shares
-from korvet.store.shares.types import Acknowledgement, AcknowledgeType, Acquirer, Limits
+from korvet.store.shares.types import Acknowledgement, AcknowledgeType, Acquirer, DeadLetters, Limits
 from korvet.store.topics import create_topic
 from korvet.wire.dead_letters import Content, contents, copy_of
 from korvet.wire.records import UndecodableRecords
@@ -151,6 +153,42 @@ async def test_front_end_that_comes_next_copies_what_another_one_left(scene: Sce
     await heir.shares.acquire(heir.partition, "g", ME, LIMITS, 1)
     assert noted == ["g"]
     assert await heir.dead_letters.copy(heir.partition, "g") == ""
+    assert len(await scene.copies(target)) == 4
+
+
+async def test_letters_that_cannot_be_copied_now_are_left_for_a_while(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = await scene.make_target()
+    await scene.fail((0, 3, AcknowledgeType.REJECT))
+    again, lease, calls = scene.dead_letters, scene.shares.dead_letters, 0
+
+    async def leased(partition: Partition, group_id: str, owner: str) -> Sequence[DeadLetters]:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ZeroDivisionError
+        return [] if calls == 2 else await lease(partition, group_id, owner)
+
+    async def is_called(times: int) -> bool:
+        again.note(scene.partition, "g")
+        for _ in range(20):
+            await scene.start()
+        return calls == times
+
+    monkeypatch.setattr(scene.shares, "dead_letters", leased)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(again.run)
+        assert await is_called(1)
+        assert await is_called(1)
+        monkeypatch.setattr(dead_letters, "_AGAIN_S", 0.0)
+        assert await is_called(2)
+        monkeypatch.setattr(dead_letters, "_AGAIN_S", 5.0)
+        assert await is_called(2)
+        monkeypatch.setattr(dead_letters, "_AGAIN_S", 0.0)
+        while await scene.start() < 4:
+            again.note(scene.partition, "g")
+        tasks.cancel_scope.cancel()
     assert len(await scene.copies(target)) == 4
 
 

@@ -166,9 +166,12 @@ class ShareGroups:
 
         :raises StoreUnavailable, StoreError:
         """
-        found = await self.topics(group_id)
-        line = "" if found is None else found.topics.get(partition.topic.name, "")
-        return found.group_uid if found is not None and line.startswith(partition.topic_id) else ""
+        topic = partition.topic
+        code, group_uid, *_, flat = await self._calls.call(
+            "korvet_group_share_topics", group_id, cursor=b"0", topic=topic.name
+        )
+        has_begun = code == 0 and flat[1].startswith(partition.topic_id.encode())
+        return replies.text(group_uid) if has_begun else ""
 
     async def describe(
         self, group_id: str, topics: Sequence[tuple[Topic, Sequence[int]]]

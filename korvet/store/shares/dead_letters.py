@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 import anyio
+import structlog
 from ulid import ULID
 
 from korvet.codes import OFFSET_OUT_OF_RANGE
@@ -33,6 +34,8 @@ from korvet.wire.batch import Refusal
 from korvet.wire.dead_letters import NOTHING, Content, contents, copy_of, headers
 from korvet.wire.record_entries import arguments
 from korvet.wire.records import UndecodableRecords
+
+log = structlog.get_logger()
 
 TOPIC: Final = "errors.deadletterqueue.topic.name"
 COPIES: Final = "errors.deadletterqueue.copy.record.enable"
@@ -53,16 +56,18 @@ class DeadLetterCopies:
         self._owner = str(ULID())
         self._due: dict[tuple[str, str], Partition] = {}
         """By the partition's key and the group."""
-        self._failed_at: dict[tuple[str, str], float] = {}
+        self._vain_at: dict[tuple[str, str], float] = {}
+        """When a share partition's dead letters were not copied, because that failed or others lease them."""
+        self._copied = 0
         self._has_due = anyio.Event()
         self._lines = RateLimitedLog()
         self._now = asyncio.get_running_loop().time
         shares.on_dead_letters = self.note
 
     def note(self, partition: Partition, group_id: str) -> None:
-        """Have `run` copy a share partition's dead letters. One that failed a moment ago waits."""
+        """Have `run` copy a share partition's dead letters. One for which it did nothing a moment ago waits."""
         name = partition.keys.log, group_id
-        if self._now() - self._failed_at.get(name, -_AGAIN_S) >= _AGAIN_S:
+        if self._now() - self._vain_at.get(name, -_AGAIN_S) >= _AGAIN_S:
             self._due[name] = partition
             self._has_due.set()
 
@@ -72,16 +77,22 @@ class DeadLetterCopies:
             await self._has_due.wait()
             self._has_due = anyio.Event()
             while self._due:
-                name, partition = self._due.popitem()
+                name = next(iter(self._due))
+                partition, problem, before = self._due.pop(name), "", self._copied
                 try:
                     problem = await self.copy(partition, name[1])
                 except KorvetError as error:
                     forget_frames(error)
                     problem = str(error)
-                if problem:
+                except Exception as error:
+                    # What fails unforeseen ends no other task: the records would make it fail again and again.
+                    log.exception("dead letters of a share group could not be copied", group=name[1])
+                    problem = repr(error)
+                if problem or self._copied == before:
                     now = self._now()
-                    self._failed_at = {at: when for at, when in self._failed_at.items() if now - when < _AGAIN_S}
-                    self._failed_at[name] = now
+                    self._vain_at = {at: when for at, when in self._vain_at.items() if now - when < _AGAIN_S}
+                    self._vain_at[name] = now
+                if problem:
                     event = "dead letters of a share group wait: they cannot be copied into their topic"
                     topic, index = partition.topic.name, partition.index
                     self._lines.write("warning", event, group=name[1], topic=topic, partition=index, problem=problem)
@@ -103,6 +114,7 @@ class DeadLetterCopies:
                 if problem:
                     return problem
             await self._shares.finish_copied(partition, group_id, self._owner, letters)
+            self._copied += len(letters)
         return ""
 
     def _target(self, name: str) -> Topic | str:
