@@ -16,6 +16,7 @@ from korvet.store.log.memory.budget import AnswerBudget
 from korvet.store.log.memory.room import Want
 from korvet.store.log.state.partition import Partition
 from korvet.store.outages import Outages
+from korvet.store.shares import supplies
 from korvet.store.shares.delivery import Deliveries, Delivery, Wanted
 from korvet.store.shares.shares import Shares
 from korvet.store.shares.types import Acquirer, Limits
@@ -221,6 +222,19 @@ async def test_records_that_could_not_be_given_back_are_told(
     monkeypatch.setattr(group.shares, "acknowledge", fail)
     found = await group.deliver(max_bytes=1)
     assert (found.acquired, found.has_lost) == ([(0, 4, 2)], True)
+
+
+async def test_supplies_without_a_user_are_dropped_while_others_are_in_use(
+    one: Front, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supplies, "_MOST_IDLE", 3)
+    every = group.deliveries.supplies
+    with every.used([group.partition], "long"), every.used([group.partition], "long"):
+        for number in range(20):
+            with every.used([group.partition], f"short-{number}"):
+                pass
+        assert len(every) == 4
+    assert len(every) == 3
 
 
 async def test_releases_that_are_due_are_made(one: Front, group: Group) -> None:

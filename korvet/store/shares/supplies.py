@@ -28,11 +28,12 @@ Name = tuple[str, str]
 class SharedSupply(Supply):
     """A supply with its news. ``users`` are the requests that use it."""
 
-    __slots__ = ("_group", "_listening", "_shares", "_timer", "_wakeups", "left_at", "partition", "users")
+    __slots__ = ("_group", "_listening", "_shares", "_timer", "_wakeups", "left_at", "name", "partition", "users")
 
     def __init__(self, wakeups: Wakeups, partition: Partition, shares_channel: str, group_id: str) -> None:
         super().__init__()
         self.partition = partition
+        self.name: Name = partition.keys.log, group_id
         self.users = 0
         self.left_at = 0.0
         self._wakeups = wakeups
@@ -73,8 +74,9 @@ class Supplies:
     def __init__(self, wakeups: Wakeups, shares: Shares) -> None:
         self._wakeups = wakeups
         self._shares = shares
-        self._supplies: OrderedDict[Name, SharedSupply] = OrderedDict()
-        """In the order of their last use."""
+        self._supplies: dict[Name, SharedSupply] = {}
+        self._idle: OrderedDict[Name, SharedSupply] = OrderedDict()
+        """Those without a user, the one first that was left first."""
 
     @contextmanager
     def used(self, partitions: Iterable[Partition], group_id: str) -> Iterator[list[SharedSupply]]:
@@ -82,13 +84,16 @@ class Supplies:
         supplies = [self._supply(partition, group_id) for partition in partitions]
         for supply in supplies:
             supply.users += 1
+            self._idle.pop(supply.name, None)
         try:
             yield supplies
         finally:
             now = self._wakeups.loop.time()
             for supply in supplies:
                 supply.users -= 1
-                supply.left_at = now
+                if not supply.users and self._supplies.get(supply.name) is supply:
+                    supply.left_at = now
+                    self._idle[supply.name] = supply
             self._sweep(now)
 
     def _supply(self, partition: Partition, group_id: str) -> SharedSupply:
@@ -97,19 +102,18 @@ class Supplies:
         if supply is None or supply.partition is not partition:
             if supply is not None:
                 supply.close()
+                self._idle.pop(name, None)
             channel = self._shares.channel(partition)
             supply = self._supplies[name] = SharedSupply(self._wakeups, partition, channel, group_id)
-        self._supplies.move_to_end(name)
         return supply
 
     def _sweep(self, now: float) -> None:
-        """Drop the supplies without use, from the least recent one on."""
-        while self._supplies:
-            name, supply = next(iter(self._supplies.items()))
-            is_over = len(self._supplies) > _MOST_IDLE or now - supply.left_at > _LINGER_S
-            if supply.users or not is_over:
+        """Drop supplies without a user."""
+        while self._idle:
+            name, supply = next(iter(self._idle.items()))
+            if len(self._idle) <= _MOST_IDLE and now - supply.left_at <= _LINGER_S:
                 return
-            del self._supplies[name]
+            del self._idle[name], self._supplies[name]
             supply.close()
 
     def __len__(self) -> int:
