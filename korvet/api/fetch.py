@@ -30,15 +30,13 @@ import anyio
 from korvet.api import IN_TURN, Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
-from korvet.api.shared.data_failures import PASSING_S, read_failure_code
+from korvet.api.shared.data_failures import LASTING, PASSING_S, read_failure_code
 from korvet.api.shared.loop_turns import SLICE
 from korvet.codes import (
-    CORRUPT_MESSAGE,
     FETCH_SESSION_ID_NOT_FOUND,
     KAFKA_STORAGE_ERROR,
     NOT_LEADER_OR_FOLLOWER,
     TOPIC_AUTHORIZATION_FAILED,
-    UNKNOWN_SERVER_ERROR,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
@@ -54,12 +52,6 @@ SESSIONS_SINCE: Final = 7
 TOPIC_ID_SINCE: Final = 13
 MOST_BYTES: Final = 55 << 20
 """The most bytes of one answer, even if the client allows more: Kafka's default of fetch.max.bytes."""
-_LASTING: Final = (CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR)
-"""Codes of failures that last until an operator repairs them.
-
-Clients repeat the request at once after such a code, so it is sent only at the end of the wait, or with other
-partitions' records.
-"""
 _PASSING: Final = (NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR)
 """Codes of failures that end when Redis answers again."""
 _FULL_EPOCHS: Final = (-1, 0)
@@ -314,7 +306,7 @@ def _is_enough(reads: Sequence[PartitionRead], min_bytes: int) -> bool:
     """True if there is no reason to wait: enough bytes, no partitions, or a code that must be reported at once."""
     size_bytes = 0
     for read in reads:
-        if read.code not in (0, *_LASTING) or read.diverging is not None or read.is_cut:
+        if read.code not in (0, *LASTING) or read.diverging is not None or read.is_cut:
             return True
         size_bytes += read.size_bytes
     return size_bytes >= min_bytes or not reads

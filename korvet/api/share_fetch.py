@@ -20,7 +20,7 @@ import anyio
 
 from korvet.api import IN_TURN, Answer, api
 from korvet.api.shared.context import AT_ONCE, Context
-from korvet.api.shared.data_failures import PASSING_S, read_failure_code
+from korvet.api.shared.data_failures import LASTING, PASSING_S, read_failure_code
 from korvet.api.shared.share_acknowledgements import Batch
 from korvet.api.shared.share_groups import (
     NO_ID,
@@ -50,8 +50,6 @@ from korvet.wire import requests
 
 MOST_BYTES: Final = 55 << 20
 """The most bytes of one answer, even if the client allows more: Kafka's default of fetch.max.bytes."""
-MOST_PARTITIONS: Final = 30_000
-"""The most partitions of a session."""
 _MOST_SESSIONS: Final = "group.share.max.share.sessions"
 _ISOLATION: Final = "share.isolation.level"
 _RECORD_LIMIT: Final = 1
@@ -77,21 +75,26 @@ async def handle(ctx: Context, request: requests.ShareFetchRequest) -> Answer:
         most=ctx.frontend.catalog.integer(None, _MOST_SESSIONS),
     )
     if isinstance(session, int):
-        if session == SHARE_SESSION_LIMIT_REACHED:
-            # Clients try again at once.
-            with anyio.move_on_after(request.max_wait.total_seconds()):
-                await ctx.frontend.draining.wait()
-        return refused(session)
+        return await _refused(ctx, request, session)
     member, topics = Member.of(session), Topics(ctx)
     new = _changed(session, request, parts)
-    if len(session) > MOST_PARTITIONS:
+    refusal = ctx.frontend.share_sessions.refusal(session)
+    if refusal:
         end(ctx.frontend, session)
-        return refused(INVALID_REQUEST, f"A share session has at most {MOST_PARTITIONS} partitions.")
+        return await _refused(ctx, request, refusal)
     await topics.look_up([*parts, *session])
     outcomes, found = await _serve(ctx, request, session, member, topics, parts, new)
     if epoch == FINAL_EPOCH:
         end(ctx.frontend, session)
     return answered(_entries(session, epoch, found, outcomes), limits_of(ctx.frontend, member.group_id).lock_ms)
+
+
+async def _refused(ctx: Context, request: requests.ShareFetchRequest, code: int) -> Answer:
+    if code == SHARE_SESSION_LIMIT_REACHED:
+        # Clients try again at once.
+        with anyio.move_on_after(request.max_wait.total_seconds()):
+            await ctx.frontend.draining.wait()
+    return refused(code)
 
 
 async def _serve(
@@ -193,7 +196,10 @@ async def _fetch(
             await fetching.run()
         finally:
             fetching.leave()
-    session.holds.update(named for named, one in fetching.found.items() if one.acquired or one.has_lost)
+            session.holds |= fetching.held
+            if fetching.held and session.name not in session.opener.sessions:
+                # Another connection ended it meanwhile.
+                end(ctx.frontend, session)
     if any(one.has_lost for one in fetching.found.values()):
         # Nobody knows what the member holds. Its next session releases all of it.
         end(ctx.frontend, session)
@@ -246,16 +252,29 @@ class _Fetching:
         """By the position of their supplies."""
         self._woken: list[int] = []
         self._wake: asyncio.Future[None] | None = None
+        self._failed: set[int] = set()
+        """The positions of supplies that are not tried again."""
         self.found: Deliveries = {}
+        self.held: set[TopicPartition] = set()
+        """The partitions of which something may have been acquired."""
 
     async def run(self) -> None:
         """Acquire until there are records or an error, or the time is over."""
         draining, generation = self._ctx.frontend.draining, _generation(self._ctx)
         positions: Sequence[int] = range(len(self._supplies))
         while not draining.is_set() and generation == _generation(self._ctx):
-            if await self._try_all(positions) or not await self._woken_in_time():
+            if await self._try_all(positions):
+                if not self._has_records:
+                    # Clients try again at once after an error.
+                    await anyio.sleep(max(0.0, min(PASSING_S, self._deadline - self._loop.time())))
+                return
+            if not await self._woken_in_time():
                 return
             positions, self._woken = self._woken, []
+
+    @property
+    def _has_records(self) -> bool:
+        return any(one.size_bytes for one in self.found.values())
 
     async def _try_all(self, positions: Sequence[int]) -> bool:
         """Acquire from the partitions that may have records; true if there is something to answer.
@@ -269,7 +288,7 @@ class _Fetching:
             most = 1 if len(due) <= _FEW else min(AT_ONCE, self._left_records)
             some = due[begun : begun + most]
             max_records, max_bytes = self._left_records // len(some), max(1, self._left_bytes // (len(due) - begun))
-            is_first = not any(one.size_bytes for one in self.found.values())
+            is_first = not self._has_records
             tries = [self._try(at, max_records, max_bytes, is_first=is_first and at == some[0]) for at in some]
             has_news = any([await tries[0]] if len(tries) == 1 else await settled(tries)) or has_news
             begun += len(some)
@@ -288,6 +307,8 @@ class _Fetching:
             supply.leave(waiter)
             waiter = None
         self._released.discard(named)
+        # An answer with records does not wait for those of a tier: its locks would go on meanwhile.
+        pending_until = self._deadline if is_first else self._loop.time()
         try:
             delivery = await self._ctx.frontend.deliveries.deliver(
                 supply,
@@ -296,14 +317,25 @@ class _Fetching:
                 max_records,
                 max_bytes,
                 self._ctx.share,
-                self._deadline,
+                pending_until,
                 is_first=is_first,
             )
         except KorvetError as error:
             has_lost = isinstance(error, StoreUnavailable) and error.outcome_unknown
             delivery = Delivery(read_failure_code(error, "share_fetch"), has_lost=has_lost)
-            await anyio.sleep(max(0.0, min(PASSING_S, self._deadline - self._loop.time())))
-        if not (delivery.acquired or delivery.code or delivery.has_lost):
+        except BaseException:
+            # The client has left, and Redis may acquire for it all the same.
+            self.held.add(named)
+            raise
+        if delivery.acquired or delivery.has_lost:
+            self.held.add(named)
+        elif delivery.code in LASTING or (is_first and delivery.is_given_back):
+            # The next try would end like this one.
+            self._failed.add(at)
+            if delivery.code:
+                self.found[named] = delivery
+            return False
+        elif not delivery.code:
             return False
         self._left_records -= delivery.count
         self._left_bytes -= delivery.size_bytes
@@ -316,7 +348,7 @@ class _Fetching:
         if left_s <= 0:
             return False
         for at, (_, supply) in enumerate(self._supplies):
-            if at not in self._waiters:
+            if at not in self._waiters and at not in self._failed:
                 waiter = self._waiters[at] = Waiter(partial(self._note, at))
                 supply.wait(waiter)
         if not self._woken:

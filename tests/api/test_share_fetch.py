@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import select
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -326,7 +327,13 @@ def test_deleted_records_are_passed_over(broker: KorvetServer, topic: Topic, mem
 
 
 @pytest.mark.parametrize(
-    "reset, expected", [("latest", []), ("earliest", [(0, 4, 1)]), ("by_duration:PT1H", [(5, 9, 1)])]
+    "reset, expected",
+    [
+        ("latest", []),
+        ("earliest", [(0, 4, 1)]),
+        ("by_duration:PT1H", [(5, 9, 1)]),
+        ("by_duration:P9999999999D", [(0, 9, 1)]),
+    ],
 )
 def test_group_begins_where_its_setting_says(
     join: Join, broker: KorvetServer, topic: Topic, reset: str, expected: list[tuple[int, int, int]]
@@ -470,6 +477,21 @@ def test_end_of_a_connection_releases_what_its_member_holds(join: Join, topic: T
     assert acquired(member.connection.receive()) == [(0, 9, 2)]
 
 
+def test_records_that_redis_acquires_for_a_client_that_has_left_are_released(
+    broker: KorvetServer, join: Join, topic: Topic
+) -> None:
+    gone, other = join(), join()
+    gone.fetch(part(topic.id))
+    topic.append(10)
+    with broker.redis() as client:
+        client.client_pause(1000, all=False)
+        gone.send()
+        while not any("b" in one["flags"] and one["cmd"] == "fcall" for one in client.client_list()):
+            time.sleep(0.01)
+        gone.connection.socket.close()
+    assert acquired(other.fetch(part(topic.id), max_wait=WAIT_MS)) == [(0, 9, 2)]
+
+
 def test_member_that_comes_back_gets_what_it_held_by_a_killed_front_end(
     join: Join, broker: KorvetServer, topic: Topic
 ) -> None:
@@ -589,6 +611,26 @@ def test_end_of_a_lock_ends_a_wait(broker: KorvetServer, topic: Topic, member: M
     topic.append(3)
     topic.acquire("gone", lock_ms=1_500)
     assert acquired(member.fetch(part(topic.id), max_wait=WAIT_MS)) == [(0, 2, 2)]
+
+
+@pytest.mark.parametrize("was_acquired, code", [(False, "UNKNOWN_SERVER_ERROR"), (True, "CORRUPT_MESSAGE")])
+def test_damaged_records_end_no_wait_for_others(
+    broker: KorvetServer, group: str, member: Member, was_acquired: bool, code: str
+) -> None:
+    topic = Topic(broker, group, partitions=2)
+    topic.append(3)
+    if was_acquired:
+        topic.acquire("gone", lock_ms=1)
+    log, *_ = topic.keys(group)
+    with broker.redis() as client:
+        client.xtrim(log, maxlen=0)
+        client.xadd(log, {"foo": "bar"}, id="4-0")
+    member.send(part(topic.id), part(topic.id, index=1), max_wait=WAIT_MS)
+    assert not select.select([member.connection.socket], [], [], 0.5)[0]
+    topic.append(2, index=1)
+    answer = member.connection.receive()
+    assert parts(answer)[0]["error_code"] == code
+    assert acquired(answer, 1) == [(0, 1, 1)]
 
 
 def test_append_costs_one_acquisition_however_many_members_wait(join: Join, broker: KorvetServer, topic: Topic) -> None:

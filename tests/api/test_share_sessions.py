@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
+
+from korvet.api.shared import share_sessions
 from korvet.api.shared.share_sessions import FINAL_EPOCH, FIRST_EPOCH, Opener, OpenSessions, ShareSession, ShareSessions
 from korvet.codes import (
     INVALID_REQUEST,
@@ -140,6 +143,21 @@ def test_sessions_of_all_namespaces_have_one_bound() -> None:
     one.close(session)
     assert every.count == 1
     assert not isinstance(fetch(other, FIRST_EPOCH, member="c", most=2), int)
+
+
+def test_partitions_of_all_sessions_have_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share_sessions, "MOST_OF_ALL_SESSIONS", 5)
+    every = OpenSessions()
+    one, other = ShareSessions(every), ShareSessions(every)
+    first, second = fetch(one, FIRST_EPOCH, A0, A1, B0), fetch(other, FIRST_EPOCH, A0, A1)
+    assert isinstance(first, ShareSession) and isinstance(second, ShareSession)
+    assert one.refusal(first) == other.refusal(second) == 0
+    second.change([B0], [])
+    assert other.refusal(second) == SHARE_SESSION_LIMIT_REACHED
+    other.close(second)
+    assert (one.refusal(first), every.partitions) == (0, 3)
+    one.close(first)
+    assert (one.refusal(first), every.partitions) == (0, 0)
 
 
 def test_another_connection_goes_on_with_the_session_that_fits_its_request() -> None:

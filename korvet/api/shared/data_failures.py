@@ -7,6 +7,7 @@ from typing import Final
 import structlog
 
 from korvet.codes import (
+    CORRUPT_MESSAGE,
     KAFKA_STORAGE_ERROR,
     MESSAGE_TOO_LARGE,
     NOT_LEADER_OR_FOLLOWER,
@@ -31,6 +32,12 @@ PASSING_S: Final = 0.1
 
 The Java consumer repeats a Fetch that failed at once, and aiokafka a Metadata request without leaders. In an outage of
 Redis each of them would send hundreds a second.
+"""
+LASTING: Final = (CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR)
+"""Codes of failures that last until an operator repairs them.
+
+Clients repeat the request at once after such a code, so it is sent only at the end of the wait, or with other
+partitions' records.
 """
 
 

@@ -43,6 +43,8 @@ _RENEW_SINCE: Final = 2
 _LONGEST_MEMBER_ID: Final = 36
 _RESET: Final = "share.auto.offset.reset"
 _DURATION: Final = re.compile(r"p(?:(\d+)d)?(?:t(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:[.,]\d*)?)s)?)?")
+_LONGEST_AGE_S: Final = 100_000_000_000
+"""More than any record's age."""
 NO_ID: Final = UUID(int=0)
 
 
@@ -167,10 +169,9 @@ def reset_of(frontend: Frontend, group_id: str) -> Reset | timedelta:
     if named in ("earliest", "latest"):
         return named  # type: ignore[return-value]
     parts = _DURATION.fullmatch(named.removeprefix("by_duration:"))
-    days, hours, minutes, seconds = (
-        (float((part or "0").replace(",", ".")) for part in parts.groups()) if parts else (0.0,) * 4
-    )
-    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    numbers = (float((part or "0").replace(",", ".")) for part in parts.groups()) if parts else ()
+    seconds = sum(number * unit for number, unit in zip(numbers, (86_400, 3_600, 60, 1), strict=False))
+    return timedelta(seconds=min(seconds, _LONGEST_AGE_S))
 
 
 class Topics:

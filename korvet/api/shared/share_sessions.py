@@ -26,6 +26,10 @@ from korvet.store.shares.types import ANY_CONNECTION
 
 FIRST_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
+MOST_PARTITIONS: Final = 30_000
+"""The most partitions of a session."""
+MOST_OF_ALL_SESSIONS: Final = 500_000
+"""The most partitions of all sessions of a process: each takes some hundred bytes."""
 _LAST_EPOCH: Final = 2**31 - 1
 
 TopicPartition = tuple[UUID, int]
@@ -60,12 +64,14 @@ class Opener:
 class ShareSession:
     """One session. ``epoch`` is that of its next request."""
 
-    __slots__ = ("_partitions", "due", "epoch", "holds", "name", "nonce", "opener")
+    __slots__ = ("_partitions", "counted", "due", "epoch", "holds", "name", "nonce", "opener")
 
     def __init__(self, name: Name, opener: Opener, partitions: Iterable[TopicPartition]) -> None:
         self.name = name
         self.opener, self.nonce = opener, opener.nonce
         self.epoch = _after(FIRST_EPOCH)
+        self.counted = 0
+        """The partitions that count among those of all sessions."""
         self.holds: set[TopicPartition] = set()
         """The partitions of which the member acquired something by the opener."""
         self._partitions = dict.fromkeys(partitions)
@@ -118,10 +124,11 @@ class ShareSession:
 
 
 class OpenSessions:
-    """The number of share sessions of a process."""
+    """The number of share sessions of a process, and of their partitions."""
 
     def __init__(self) -> None:
         self.count = 0
+        self.partitions = 0
 
 
 class ShareSessions:
@@ -204,10 +211,20 @@ class ShareSessions:
         sessions = self._sessions.get(name, ())
         return max(sessions, key=lambda one: (one.epoch == epoch, any(map(one.__contains__, partitions))), default=None)
 
+    def refusal(self, session: ShareSession) -> int:
+        """Count the partitions of a session that has changed. Returns an error code if these are too many."""
+        if session.opener.sessions.get(session.name) is session:
+            self._all_open.partitions += len(session) - session.counted
+            session.counted = len(session)
+        if len(session) > MOST_PARTITIONS:
+            return INVALID_REQUEST
+        return SHARE_SESSION_LIMIT_REACHED if self._all_open.partitions > MOST_OF_ALL_SESSIONS else 0
+
     def close(self, session: ShareSession) -> None:
         """End a session, if it has not ended yet."""
         if session.opener.sessions.get(session.name) is session:
             self._all_open.count -= 1
+            self._all_open.partitions -= session.counted
             del session.opener.sessions[session.name]
             sessions = self._sessions[session.name]
             sessions.remove(session)

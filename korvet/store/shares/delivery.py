@@ -84,6 +84,8 @@ class Delivery:
     size_bytes: int = 0
     has_gaps: bool = False
     """True if some offsets that were acquired are nobody's."""
+    is_given_back: bool = False
+    """True if something was acquired and could not be read."""
     has_lost: bool = False
     """True if the member may hold records that it has not got, and that could not be given back."""
 
@@ -282,7 +284,7 @@ class Deliveries:
         except KorvetError as error:
             forget_frames(error)
             found.code = NOT_LEADER_OR_FOLLOWER
-        found.acquired, found.has_gaps = split.acquired, bool(split.gaps)
+        found.acquired, found.has_gaps, found.is_given_back = split.acquired, bool(split.gaps), bool(split.unread)
         if found.acquired:
             # With an error a client would drop the records. The next request meets it again.
             found.code = 0
