@@ -74,7 +74,7 @@ korvet.define({
   name = 'share_describe', flags = { 'no-writes', 'allow-oom' },
   description = 'describe a share partition',
   keys = '@share',
-  args = "topic_id   group its id   cursor:int 0 at first",
+  args = "topic_id   group its id   cursor:int 0 at first, -1 for no ranges",
   returns = [=[{code, id, start, next, lag, now_ms, [range, ...], cursor}: ranges as their texts, the available ones
     first. start and lag are -1 before the first acquisition; the cursor is -1 at the end]=],
   bound = '1000 ranges a call',
@@ -85,8 +85,10 @@ korvet.define({
   if refusal then
     return { refusal, '', -1, -1, -1, -1, {}, -1 }
   end
-  local first = math.max(asked.cursor, 0) + 1
-  local texts = redis.call('ZRANGE', keys[4], first, first + share.MOST - 1)
+  local first, texts = asked.cursor + 1, {}
+  if first > 0 then
+    texts = redis.call('ZRANGE', keys[4], first, first + share.MOST - 1)
+  end
   local further = #texts == share.MOST and first + share.MOST - 1 or -1
   return { code.NONE, s.id, s.start, s.next, share.lag(s), s.now, texts, further }
 end)

@@ -60,6 +60,7 @@ async def test_records_are_acquired_acknowledged_and_described(shares: Shares, p
     held = described.in_flight[1].left_ms
     assert described.in_flight == [InFlight("available", 4, 5, 1), InFlight("acquired", 6, 9, 1, held, "you")]
     assert 0 < held <= LIMITS.lock_ms
+    assert await shares.describe(partition, "g", has_ranges=False) == replace(described, in_flight=[])
 
 
 async def test_released_record_waits_for_its_backoff(shares: Shares, partition: Partition) -> None:

@@ -61,7 +61,9 @@ async def _read_shares(
         for topic in () if found is None else groups.shares.existing(found.topics):
             known: dict[int, SharePartition | None] = {}
             for some in chunks(groups.shares.partitions([topic]), _SLICE):
-                described = await pace.ask(some, lambda one: groups.share_partitions.describe(one, group_id))
+                described = await pace.ask(
+                    some, lambda one: groups.share_partitions.describe(one, group_id, has_ranges=False)
+                )
                 known |= {partition.index: share for partition, share in described}
             started = {index: share for index, share in known.items() if share is not None and share.start >= 0}
             for index, share in started.items():

@@ -176,11 +176,14 @@ class ShareGroups:
     async def describe(
         self, group_id: str, topics: Sequence[tuple[Topic, Sequence[int]]]
     ) -> Sequence[tuple[Partition, SharePartition | KorvetError | None]]:
-        """Each of some partitions with its share partition, None if it has none, or the failure of its server."""
+        """Each of some partitions with its share partition without the ranges in flight, None if it has none, or the
+        failure of its server."""
         partitions = [self._log.partition(topic, index) for topic, indexes in topics for index in indexes]
         described: list[SharePartition | KorvetError | None] = []
         for some in chunks(partitions, _AT_ONCE):
-            described += await settled(self._shares.describe(partition, group_id) for partition in some)
+            described += await settled(
+                self._shares.describe(partition, group_id, has_ranges=False) for partition in some
+            )
         return list(zip(partitions, described, strict=True))
 
     async def move(

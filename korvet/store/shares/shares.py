@@ -246,10 +246,13 @@ class Shares:
         code, deleted = await self._call("korvet_share_delete", partition, group_id, id=group_uid)
         return code == 0 and bool(deleted)
 
-    async def describe(self, partition: Partition, group_id: str) -> SharePartition | None:
-        """Describe a share partition; None if there is none, or the topic is gone."""
+    async def describe(self, partition: Partition, group_id: str, *, has_ranges: bool = True) -> SharePartition | None:
+        """Describe a share partition; None if there is none, or the topic is gone.
+
+        :param has_ranges: false to leave out the ranges in flight, which may be thousands.
+        """
         texts: list[bytes] = []
-        cursor = 0
+        cursor = 0 if has_ranges else -1
         for _ in range(_MOST_PAGES):
             code, uid, start, next_offset, lag, now_ms, page, cursor = await self._call(
                 "korvet_share_describe", partition, group_id, cursor=cursor
