@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -375,11 +376,13 @@ def test_sequences_begin_anew_after_the_largest_one() -> None:
     assert sent[HEADER_BYTES:] == data[HEADER_BYTES:]
 
 
-def test_transactions_have_whole_batches_of_at_most_so_many_records() -> None:
-    those = [Copy(b"", records, at) for at, records in enumerate([3, 3, 9, 1, 1])]
-    assert [[one.records for one in some] for some in portions(those, 6)] == [[3, 3], [9], [1, 1]]
-    assert [len(some) for some in portions(those, None)] == [5]
-    assert list(portions([], 6)) == []
+def test_transactions_have_whole_batches_up_to_a_number_of_records_and_of_bytes() -> None:
+    those = [Copy(b"x" * records, records, at) for at, records in enumerate([3, 3, 9, 1, 1])]
+    for most_records, most_bytes in ((6.0, 99), (99.0, 6)):
+        found = portions(those, most_records, most_bytes)
+        assert [[one.records for one in some] for some in found] == [[3, 3], [9], [1, 1]]
+    assert [len(some) for some in portions(those, math.inf, 99)] == [5]
+    assert list(portions([], 6, 6)) == []
 
 
 def test_command_that_was_killed_copies_what_a_server_sealed(tmp_path: Path) -> None:

@@ -44,13 +44,15 @@ def copies(data: memoryview, committed: Committed, start: int, end: int) -> Iter
             yield Copy(anew, len(records), min(next_offset, end))
 
 
-def portions(those: Iterable[Copy], most_records: int | None) -> Iterator[Sequence[Copy]]:
-    """Copies by transactions: of a number of records, or of one batch with more; of all without a number."""
+def portions(those: Iterable[Copy], most_records: float, most_bytes: int) -> Iterator[Sequence[Copy]]:
+    """Copies by transactions: of at most so many records and bytes, or of one batch with more."""
     some: list[Copy] = []
+    records = size_bytes = 0
     for one in those:
-        if some and most_records is not None and sum(each.records for each in some) + one.records > most_records:
+        records, size_bytes = records + one.records, size_bytes + len(one.data)
+        if some and (records > most_records or size_bytes > most_bytes):
             yield some
-            some = []
+            some, records, size_bytes = [], one.records, len(one.data)
         some.append(one)
     if some:
         yield some

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +28,11 @@ log = structlog.get_logger()
 
 _THREADS: Final = 4
 _REPORT_S: Final = 0.5
+_LEAST_BYTES: Final = 1 << 20
+_MOST_BYTES: Final = 16 << 20
+"""Of a transaction."""
+_LONG_S: Final = 2.0
+"""The time of a transaction after which the next one has the least bytes."""
 
 
 def replay_segments(
@@ -147,15 +153,20 @@ class _Work:
 
     def _copy(self, client: Client, number: int, pace: Pace) -> bool:
         """Copy a partition. Returns false if the replay has to end before."""
-        sender = self._senders[number]
+        sender, most_bytes = self._senders[number], _LEAST_BYTES
         with closing(self._source.read(number, sender.position)) as chunks:
             for copies, next_offset in chunks:
-                for some in portions(copies, pace.most):
+                longest_s = 0.0
+                for some in portions(copies, pace.most, most_bytes):
                     if not pace.wait(sum(one.records for one in some), self._over):
                         return False
+                    began = time.monotonic()
                     sender.send(client, some, self._over)
+                    longest_s = max(longest_s, time.monotonic() - began)
                     self._reached[number] = sender.position
                 self._reached[number] = max(self._reached[number], next_offset)
+                # A slow connection must not take longer than a transaction may.
+                most_bytes = min(2 * most_bytes, _MOST_BYTES) if longest_s < _LONG_S else _LEAST_BYTES
         return True
 
 
@@ -168,7 +179,7 @@ class Pace:
 
     def __init__(self, rate: float | None) -> None:
         self._rate, self._due, self._lock = rate, time.monotonic(), threading.Lock()
-        self.most = None if rate is None else max(1, int(rate))
+        self.most = math.inf if rate is None else max(1, int(rate))
 
     def wait(self, records: int, over: threading.Event) -> bool:
         """Wait for a transaction's turn. Returns false if all is over before."""

@@ -41,9 +41,9 @@ from korvet.pipeline.tries import Tries
 
 log = structlog.get_logger()
 
-FIRST_STEP: Final = 10_000
+FIRST_STEP: Final = 100_000
 """The offsets of a partition in the first window."""
-_LONG_S: Final = 5.0
+_LONG_S: Final = 15.0
 """The time of a window after which further ones do not grow."""
 _TRANSACTION_TIMEOUT_MS: Final = "60000"
 _MOST_ROWS: Final = 1000

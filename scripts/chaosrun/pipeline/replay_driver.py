@@ -7,11 +7,11 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 
-from korvet.pipeline.replay import task
-from korvet.pipeline.replay.run import replay
+from korvet.pipeline.replay import run, task
 from korvet.pipeline.session import make_session
 from scripts.chaosrun.pipeline import replay_tasks
 from scripts.chaosrun.pipeline.replay import TOPIC, Order
@@ -40,7 +40,9 @@ def main(order: Order) -> None:
 
 def _replay(spark: SparkSession, order: Order) -> None:
     task.run = partial(replay_tasks.run, order.marker if order.holds else None, order.forgets)
-    result = replay(spark, order.config)
+    # Twenty windows, so that faults meet it in the middle.
+    with patch.multiple(run, FIRST_STEP=max(1, order.count // order.partitions // 20), _LONG_S=0.0):
+        result = run.replay(spark, order.config)
     Path(order.result).write_text(json.dumps({"complete": result.complete, "total": result.total}))
 
 
