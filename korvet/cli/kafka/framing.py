@@ -124,7 +124,8 @@ def decode(answer: Any, frame: bytes) -> Any:
     try:
         _, at = entity_reader(answer.__header_schema__)(frame, 0)
         return entity_reader(answer)(frame, at)[0]
-    except SerialError as error:
+    except (SerialError, ValueError) as error:
+        # kio has a ValueError for an error code that is newer than its own.
         raise DecodeError(str(error)) from error
 
 
