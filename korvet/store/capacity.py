@@ -97,7 +97,14 @@ async def _share_partitions(store: Store, partitions: Sequence[Partition]) -> As
         names = [share_partition(partition.keys, "").shares for partition in some]
         replies = [store.call(Purpose.READ, name, "HGETALL", name) for name in names]
         for partition, name, reply in zip(some, names, replies, strict=True):
-            ranges = [share_partition(partition.keys, group_id.decode()).ranges for group_id in (await reply)[::2]]
+            try:
+                group_ids = (await reply)[::2]
+            except StoreError:
+                # A foreign key of that name.
+                continue
+            # A worker's group may have any bytes as its id; one that is no text is not counted.
+            texts = [group_id.decode(errors="replace") for group_id in group_ids]
+            ranges = [share_partition(partition.keys, group_id).ranges for group_id in texts]
             for unit in chunks([name, *ranges] if ranges else [], _KEYS_AT_ONCE):
                 yield unit
 

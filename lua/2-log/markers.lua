@@ -175,9 +175,12 @@ korvet.define({
     return { code.GONE, '0', {} }
   end
   local scanned = { '0', { asked.producer_id, '' } }
-  if (asked.producer_id or '') == '' then
-    local scan, key = unpack(asked.only_open and { 'ZSCAN', keys[4] } or { 'HSCAN', keys[3] })
-    scanned = redis.call(scan, key, asked.cursor, 'COUNT', log.STEP)
+  if (asked.producer_id or '') == '' and asked.only_open then
+    -- By the first offsets of their transactions, which differ; the cursor is the next one.
+    local open = redis.call('ZRANGEBYSCORE', keys[4], asked.cursor, '+inf', 'WITHSCORES', 'LIMIT', 0, log.STEP)
+    scanned = { #open == 2 * log.STEP and value.integer(open[#open] + 1) or '0', open }
+  elseif (asked.producer_id or '') == '' then
+    scanned = redis.call('HSCAN', keys[3], asked.cursor, 'COUNT', log.STEP)
   end
   local flat, producers = scanned[2], {}
   for at = 1, #flat, 2 do

@@ -26,7 +26,7 @@ from tests.support.topologies import running_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = Namespace("doctor")
-WORDS = re.compile(r"""[(,]\s*['"]([A-Z]{3,}(?:_RO)?)['"](?:, ['"]([A-Z]+)['"])?""")
+WORDS = re.compile(r"""[({,]\s*['"]([A-Z]{3,}(?:_RO)?)['"](?:, ['"]([A-Z]+)['"])?""")
 WRITTEN_AS_BYTES = {"+cluster|slots", "+fcall", "+fcall_ro", "+set"}
 NOT_TO_BE_ALLOWED = {"+auth", "+config", "+keys", "+select", "+readonly", "+waitaof"}
 """Words that are no right to test: any user may AUTH, CONFIG may be refused, SELECT is for URLs with a database,

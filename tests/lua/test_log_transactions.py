@@ -324,6 +324,9 @@ def test_listing_may_have_only_producers_with_an_open_transaction(log: Transacti
     assert log.described(only_open=True) == {6: [2, 2, 1000, 2, FIRST, "app"]}
     log.mark((6, 2), FIRST)
     assert log.described(only_open=True) == {}
+    for producer in range(200):
+        log.write(1, (producer, 9, 0), FIRST + 2 + producer)
+    assert log.described(only_open=True).keys() == set(range(200))
 
 
 @kafka("UnifiedLogTest.testActiveProducers")

@@ -226,8 +226,13 @@ class TransactionLog(Log):
 
     def described(self, *, only_open: bool = False) -> dict[int, list[Any]]:
         """The state of each producer, by its id."""
-        args = (self.topic_id, 0, "", 1) if only_open else (self.topic_id, 0)
-        reply: Any = self.server.fcall_ro("korvet_log_producers", 6, *self.keys, *args)
-        code, cursor, producers = reply
-        assert (code, cursor) == (NONE, b"0")
-        return {of[0]: [plain(value) for value in of[1:]] for of in producers}
+        found: dict[int, list[Any]] = {}
+        cursor = b"0"
+        while True:
+            args = (self.topic_id, cursor, "", 1) if only_open else (self.topic_id, cursor)
+            reply: Any = self.server.fcall_ro("korvet_log_producers", 6, *self.keys, *args)
+            code, cursor, producers = reply
+            assert code == NONE
+            found |= {of[0]: [plain(value) for value in of[1:]] for of in producers}
+            if cursor == b"0":
+                return found

@@ -93,6 +93,10 @@ async def test_ranges_in_flight_count_as_state_of_the_namespace(a: Side) -> None
         for _ in range(3):
             assert (await shares.acquire(partition, group_id, me, LIMITS, 1, mode="records", reset="earliest")).ranges
     assert await state_bytes() - before > 150 * 3 * 50
+    await a.call(shares.channel(partition), "HSET", b"a worker's \xff", "")
+    assert await state_bytes() - before > 150 * 3 * 50
+    await a.call(shares.channel(partition), "SET", "foreign")
+    await state_bytes()
 
 
 async def test_members_of_two_front_ends_share_a_partition(a: Side, b: Side) -> None:
