@@ -25,7 +25,7 @@ class Side(NamedTuple):
     def mirror(self) -> RedisMirror:
         return self.groups.mirror
 
-    async def call(self, key: str, command: str, *args: str | int) -> Any:
+    async def call(self, key: str, command: str, *args: str | bytes | int) -> Any:
         return await self.front.store.call(Purpose.COORDINATE, key, command, key, *args)
 
     async def topic(self, partitions: int = 1) -> Topic:
