@@ -206,7 +206,7 @@ end
 
 -- Do what is due before an acquisition. Returns how many records were locked too long.
 function share.prepare(s, asked)
-  if s.next > s.log_end or s.tracked > 0 and redis.call('ZCARD', s.keys[4]) == 0 then
+  if s.next > s.log_end or s.tracked > 0 and redis.call('ZCARD', s.keys[4]) < 2 then
     share.begin_anew(s) -- first write
   end
   if s.start < s.log_start then

@@ -22,6 +22,11 @@ end
 
 -- The share partition of a worker's call with what is needed of the meta hash, or an error's text.
 function queue.open(keys, asked)
+  local unit = string.match(keys[1], '^(.*)log$')
+  local ours = unit and { unit .. 'log', unit .. 'meta', unit .. 'shares', unit .. 'share:' .. asked.group } or {}
+  if table.concat(keys, ' ', 1, 4) ~= table.concat(ours, ' ') then
+    return nil, 'ERR the keys are not those of a partition and of the group ' .. asked.group
+  end
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'records')
   if not (meta[1] and meta[2]) then
     return nil, 'ERR not a partition of a topic with korvet.storage=record'

@@ -177,6 +177,18 @@ def test_times_out_of_bounds_are_refused_and_nothing_is_written(queue: Queue) ->
     assert queue.settle("extend", 0, 1, ms=2_592_000_000) == 2
 
 
+def test_keys_of_another_group_or_partition_are_refused(queue: Queue) -> None:
+    queue.take(2)
+    before = queue.share.dump()
+    log, meta, shares, ranges = queue.share.share_keys
+    for keys in ((log, meta, shares, f"{ranges}2"), (log, meta, ranges, ranges), (log, shares, shares, ranges)):
+        with pytest.raises(redis.ResponseError, match="the keys are not those of a partition and of the group g"):
+            queue.share.call("korvet_queue_take", "g", "w", 1, 1000, keys=keys)
+        with pytest.raises(redis.ResponseError, match="the keys are not those of a partition and of the group g"):
+            queue.share.call("korvet_queue_settle", "g", "w", "done", 0, 5, 0, keys=keys)
+    assert queue.share.dump() == before
+
+
 def test_queue_whose_header_was_removed_by_hand_begins_anew(queue: Queue) -> None:
     queue.take()
     queue.server.hdel(queue.share.shares, "g")

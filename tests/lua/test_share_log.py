@@ -182,6 +182,8 @@ def test_group_whose_ranges_were_removed_goes_on_at_its_start(share: Share) -> N
     assert share.settle(ACCEPT, 20) == INVALID_RECORD_STATE
     assert share.acquire(1)[1:4] == (10, 20, [(10, 19, 1)])
     assert share.describe().lag == 90
+    share.server.zremrangebyscore(share.share_keys[3], 0, "+inf")
+    assert share.acquire(1)[1:4] == (10, 20, [(10, 19, 1)])
 
 
 def test_group_goes_on_at_the_end_of_a_log_that_ends_before_it(share: Share) -> None:
