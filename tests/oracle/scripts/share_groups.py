@@ -19,6 +19,7 @@ from tests.oracle.scripts.consumer_configs import describe_config as described_c
 from tests.oracle.scripts.consumer_steps import group_config
 from tests.oracle.scripts.membership import joined
 from tests.oracle.scripts.steps import NO_SUCH_ID, new_topic, produced
+from tests.oracle.values import Plus
 
 ACCEPT, RELEASE, REJECT, RENEW, GAP = 1, 2, 3, 4, 0
 FIRST_ACQUIRED: Final = "responses[0].partitions[0].acquired_records[0].first_offset"
@@ -124,8 +125,12 @@ def start(*batches: Batch, partitions: int = 1, **configs: str) -> tuple[Step, .
     )
 
 
+def _batch(count: int, at: int, value: bytes = b"value") -> Batch:
+    return Batch(count=count, timestamp=Plus(var="now", amount=at), value=value)
+
+
 def ten(at: int = 0) -> Batch:
-    return Batch(count=10, timestamp=1000 + at)
+    return _batch(10, at)
 
 
 def _script(name: str, api: str, *steps: Step, versions: tuple[int, ...] = ()) -> Script:
@@ -287,7 +292,7 @@ DELIVERY: Final = (
     _script("gives whole batches beyond the limit", "share_fetch", *start(ten(), ten(1), ten(2)),
             first(max_records=5), fetch(1, max_records=15), fetch(2, max_records=15, wait=100)),
     _script("splits what it acquires by the size of batches", "share_fetch",
-            *start(Batch(count=3, timestamp=1), Batch(count=3, timestamp=2), Batch(count=3, timestamp=3)),
+            *start(_batch(3, 1), _batch(3, 2), _batch(3, 3)),
             first(batch_size=4), fetch(-1, partitions=())),
     _script("gives exactly as many records as asked", "share_fetch", *start(ten(), ten(1)),
             first(max_records=3, share_acquire_mode=1), fetch(1, max_records=4, share_acquire_mode=1),
@@ -304,7 +309,7 @@ DELIVERY: Final = (
                 {"name": "$t", "partitions": [{"partition_index": 0, "offset": 10}]}]}),
             ack(1, acks=[(0, 9, [RELEASE])]), fetch(2, wait=100), ack(3, acks=[(10, 19, [RELEASE])]), fetch(4)),
     _script("archives after the last delivery", "share_fetch",
-            *start(Batch(timestamp=1), share_delivery_count_limit="2"), first(),
+            *start(_batch(1, 1), share_delivery_count_limit="2"), first(),
             ack(1, acks=[(0, 0, [RELEASE])]), fetch(2), ack(3, acks=[(0, 0, [RELEASE])]), fetch(4, wait=100)),
     _script("isolates poison", "share_fetch", *start(ten(), share_delivery_count_limit="4"), first(),
             *(step for epoch in (1, 3) for step in (ack(epoch, acks=[(0, 9, [RELEASE])]), fetch(epoch + 1))),
@@ -314,7 +319,7 @@ DELIVERY: Final = (
             ack(2, acks=[(0, 9, [RELEASE])]), fetch(2, who="n", on="b"),
             ack(3, who="n", on="b", acks=[(0, 19, [ACCEPT])]), fetch(3, wait=100)),
     _script("holds at most the window", "share_fetch",
-            *start(*(Batch(count=50, timestamp=at) for at in range(4)), share_partition_max_record_locks="100"),
+            *start(*(_batch(50, at) for at in range(4)), share_partition_max_record_locks="100"),
             first(), fetch(1, wait=100), ack(2, acks=[(50, 99, [ACCEPT])]), fetch(3, wait=100),
             ack(4, acks=[(0, 49, [ACCEPT])]), fetch(5), fetch(6, wait=100)),
     *(
@@ -343,7 +348,7 @@ LATER: Final = (
             replace(first(on="b"), body={**first().body, "group_id": "$h"}), ack(1, acks=[(0, 9, [ACCEPT])]),
             fetch(1, on="b", group_id="$h", acks=[(0, 9, [ACCEPT])], wait=100)),
     _script("takes as many bytes as it may", "share_fetch",
-            *start(*(Batch(count=5, timestamp=at, value=b"x" * 1000) for at in range(4))),
+            *start(*(_batch(5, at, b"x" * 1000) for at in range(4))),
             # Kafka sends a piece of the next batch, too.
             replace(first(max_bytes=6000), ignore=("responses[].partitions[].records",)), fetch(1, max_bytes=1),
             fetch(2, max_bytes=12_000), fetch(3, wait=100)),
