@@ -254,6 +254,8 @@ class _Fetching:
         self._wake: asyncio.Future[None] | None = None
         self._failed: set[int] = set()
         """The positions of supplies that are not tried again."""
+        self._given_back: list[int] = []
+        """The positions of supplies with records that could not be read at once."""
         self.found: Deliveries = {}
         self.held: set[TopicPartition] = set()
         """The partitions of which something may have been acquired."""
@@ -283,7 +285,10 @@ class _Fetching:
         records each: one after the other they would take too long.
         """
         due = [at for at in positions if self._may_try(at)]
-        begun, has_news = 0, False
+        # In the other queues it would hold up those behind it if a try takes long.
+        for at in self._waiters.keys() - set(due):
+            self._supplies[at][1].leave(self._waiters.pop(at))
+        begun, has_news, self._given_back = 0, False, []
         while begun < len(due) and self._left_records > 0 and self._left_bytes > 0:
             most = 1 if len(due) <= _FEW else min(AT_ONCE, self._left_records)
             some = due[begun : begun + most]
@@ -292,6 +297,10 @@ class _Fetching:
             tries = [self._try(at, max_records, max_bytes, is_first=is_first and at == some[0]) for at in some]
             has_news = any([await tries[0]] if len(tries) == 1 else await settled(tries)) or has_news
             begun += len(some)
+        if not has_news and self._given_back:
+            has_news = await self._try(
+                self._given_back[0], self._left_records, self._left_bytes, is_first=True, waits=True
+            )
         return has_news
 
     def _may_try(self, at: int) -> bool:
@@ -299,16 +308,18 @@ class _Fetching:
         waiter = self._waiters.get(at)
         return (waiter is not None and waiter.has_turn) or named in self._released or supply.may_call()
 
-    async def _try(self, at: int, max_records: int, max_bytes: int, *, is_first: bool) -> bool:
-        """Acquire from one partition; true if there is something to answer."""
+    async def _try(self, at: int, max_records: int, max_bytes: int, *, is_first: bool, waits: bool = False) -> bool:
+        """Acquire from one partition; true if there is something to answer.
+
+        :param waits: true to wait for records that are on their way from a tier. Their locks go on meanwhile.
+        """
         named, supply = self._supplies[at]
         waiter = self._waiters.pop(at, None)
         if waiter is not None and not waiter.has_turn:
             supply.leave(waiter)
             waiter = None
         self._released.discard(named)
-        # An answer with records does not wait for those of a tier: its locks would go on meanwhile.
-        pending_until = self._deadline if is_first else self._loop.time()
+        pending_until = self._deadline if waits else self._loop.time()
         try:
             delivery = await self._ctx.frontend.deliveries.deliver(
                 supply,
@@ -329,13 +340,15 @@ class _Fetching:
             raise
         if delivery.acquired or delivery.has_lost:
             self.held.add(named)
-        elif delivery.code in LASTING or (is_first and delivery.is_given_back):
-            # The next try would end like this one.
+        elif delivery.code in LASTING:
             self._failed.add(at)
-            if delivery.code:
-                self.found[named] = delivery
+            self.found[named] = delivery
             return False
         elif not delivery.code:
+            if delivery.is_given_back:
+                self._given_back.append(at)
+            if delivery.is_given_back and waits:
+                self._failed.add(at)
             return False
         self._left_records -= delivery.count
         self._left_bytes -= delivery.size_bytes
