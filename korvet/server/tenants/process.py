@@ -47,7 +47,7 @@ from korvet.store.outages import Outages
 from korvet.store.registry import SweepTurn
 from korvet.store.security.users import Users
 from korvet.store.shares.dead_letters import DeadLetterCopies
-from korvet.store.shares.delivery import Deliveries
+from korvet.store.shares.delivery import Deliveries, KeptReads
 from korvet.store.tenants import is_tenant_name, redis_user_of
 from korvet.store.transactions.transactions import Transactions
 
@@ -115,6 +115,7 @@ class Process:
         self.turns = LoopTurns()
         self.sweeps = Sweeps()
         self.open_share_sessions = OpenSessions()
+        self._kept_reads = KeptReads()
         self.telemetry_receiver = None if settings.metrics is None else TelemetryReceiver()
         self.front_ends: Callable[[], int] = lambda: 1
         """Returns the number of front-ends, as last known."""
@@ -190,7 +191,7 @@ class Process:
             catalog=catalog,
             log=partitions,
             groups=groups,
-            deliveries=Deliveries(partitions, groups.share_partitions, wakeups),
+            deliveries=Deliveries(partitions, groups.share_partitions, wakeups, self._kept_reads),
             dead_letters=DeadLetterCopies(partitions, groups.share_partitions, catalog),
             transactions=Transactions(namespace, store, catalog, partitions, groups),
             users=Users(namespace, store, wakeups),

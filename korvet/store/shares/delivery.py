@@ -115,6 +115,10 @@ class _Kept(NamedTuple):
         return is_valid and self.first <= want.offset < self.next and self.read.size_bytes <= want.max_bytes
 
 
+KeptReads = OrderedDict[Partition, _Kept]
+"""The small reads of all namespaces of a process, the least recent first."""
+
+
 class _Release(NamedTuple):
     group_id: str
     acquirer: Acquirer
@@ -123,14 +127,17 @@ class _Release(NamedTuple):
 
 
 class Deliveries:
-    """The deliveries of a namespace's share groups at one front-end."""
+    """The deliveries of a namespace's share groups at one front-end.
 
-    def __init__(self, logs: Log, shares: Shares, wakeups: Wakeups) -> None:
+    :param kept: the small reads of all namespaces; by default it has its own.
+    """
+
+    def __init__(self, logs: Log, shares: Shares, wakeups: Wakeups, kept: KeptReads | None = None) -> None:
         self.supplies = Supplies(wakeups, shares)
         self._logs = logs
         self._shares = shares
         self._wakeups = wakeups
-        self._kept: OrderedDict[Partition, _Kept] = OrderedDict()
+        self._kept = OrderedDict() if kept is None else kept
         self._releases: deque[_Release] = deque()
         self._has_releases = anyio.Event()
 
@@ -151,13 +158,17 @@ class Deliveries:
         await settled(self._shares.release(one, group_id, acquirer, limits, "others") for one in partitions)
 
     async def run(self) -> None:
-        """Make the releases that are due; for ever. What cannot be released stays locked until its lock ends."""
-        while True:
-            await self._has_releases.wait()
-            self._has_releases = anyio.Event()
-            while self._releases:
-                some = [self._releases.popleft() for _ in range(min(_RELEASES_AT_ONCE, len(self._releases)))]
-                await settled(map(self._release, some))
+        """Make the releases that are due, until the namespace is left. What cannot be released stays locked until its
+        lock ends."""
+        try:
+            while True:
+                await self._has_releases.wait()
+                self._has_releases = anyio.Event()
+                while self._releases:
+                    some = [self._releases.popleft() for _ in range(min(_RELEASES_AT_ONCE, len(self._releases)))]
+                    await settled(map(self._release, some))
+        finally:
+            self.supplies.close()
 
     async def _release(self, one: _Release) -> None:
         """As `Shares.release`; what fails unforeseen ends no other task."""

@@ -116,5 +116,12 @@ class Supplies:
             del self._idle[name], self._supplies[name]
             supply.close()
 
+    def close(self) -> None:
+        """Listen no more, at the end of the namespace's front-end."""
+        for supply in self._supplies.values():
+            supply.close()
+        self._supplies.clear()
+        self._idle.clear()
+
     def __len__(self) -> int:
         return len(self._supplies)
