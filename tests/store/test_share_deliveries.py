@@ -247,3 +247,5 @@ async def test_releases_that_are_due_are_made(one: Front, group: Group) -> None:
             while await group.in_flight() != [("available", 0, 2, 1)]:
                 await anyio.sleep(0.01)
         tasks.cancel_scope.cancel()
+    # The namespace is left, and so are its channels.
+    assert len(group.deliveries.supplies) == 0
