@@ -136,6 +136,18 @@ async def test_record_that_is_gone_is_copied_by_its_headers(scene: Scene) -> Non
     assert await scene.start() == 4
 
 
+async def test_records_of_more_than_one_read_are_copied(scene: Scene) -> None:
+    target = await scene.make_target()
+    for letter in (b"a", b"b", b"c"):
+        await scene.front.append(scene.partition, built(Whole(b"k", letter * 700_000))[1])
+    await scene.fail((0, 6, AcknowledgeType.REJECT))
+    assert await scene.dead_letters.copy(scene.partition, "g") == ""
+    found = [await scene.front.read(target, offset) for offset in (4, 5, 6)]
+    values = [read(b"".join(one.records))[0].record.value for one in found]
+    assert values == [letter * 700_000 for letter in (b"a", b"b", b"c")]
+    assert await scene.start() == 7
+
+
 async def test_group_without_the_setting_finishes_what_waits(scene: Scene) -> None:
     await scene.fail((0, 3, AcknowledgeType.REJECT))
     await scene.configure({TOPIC: ""})

@@ -30,7 +30,7 @@ from korvet.store.log.memory.room import Want
 from korvet.store.log.state.partition import Partition
 from korvet.store.shares.shares import Shares
 from korvet.store.shares.types import DeadLetters
-from korvet.wire.batch import Refusal
+from korvet.wire.batch import Refusal, headers_in
 from korvet.wire.dead_letters import NOTHING, Content, contents, copy_of, headers
 from korvet.wire.record_entries import arguments
 from korvet.wire.records import UndecodableRecords
@@ -41,7 +41,7 @@ TOPIC: Final = "errors.deadletterqueue.topic.name"
 COPIES: Final = "errors.deadletterqueue.copy.record.enable"
 ENABLED: Final = "errors.deadletterqueue.group.enable"
 _READ_BYTES: Final = 1 << 20
-_MOST_READS: Final = 100
+_MOST_READS: Final = 6
 _TIER_S: Final = 10.0
 _AGAIN_S: Final = 5.0
 
@@ -129,10 +129,11 @@ class DeadLetterCopies:
     async def _copy(self, partition: Partition, group_id: str, letters: DeadLetters, target: Topic) -> str:
         """Append a copy of each of some records. Returns a problem, or an empty text."""
         wanted, found = range(letters.first, letters.last + 1), dict[int, Content]()
-        if self._catalog.group_setting(group_id, COPIES) == "true":
-            found = await self._contents(partition, wanted)
+        read_to = wanted.start if self._catalog.group_setting(group_id, COPIES) == "true" else wanted.stop
         into = self._log.partition(target, partition.index % target.partitions)
         for offset in wanted:
+            if offset == read_to:
+                found, read_to = await self._contents(partition, range(offset, wanted.stop))
             added = headers(partition.topic.name, partition.index, offset, group_id, letters.deliveries, letters.cause)
             batch, data = copy_of(found.get(offset, NOTHING), added, int(time.time() * 1000))
             opened = await opened_for(self._log, into, batch, data)
@@ -144,33 +145,28 @@ class DeadLetterCopies:
                 return f"the copy of offset {offset} gets the error code {appended.code} of the topic {target.name}"
         return ""
 
-    async def _contents(self, partition: Partition, wanted: range) -> dict[int, Content]:
-        """The records at some offsets that are still there.
+    async def _contents(self, partition: Partition, wanted: range) -> tuple[dict[int, Content], int]:
+        """The records at the first of some offsets, about 1 MiB, and the offset up to which these are all.
 
         :raises StoreUnavailable, StoreError: they cannot be read now.
         """
-        found: dict[int, Content] = {}
-        offset = wanted.start
         for _ in range(_MOST_READS):
-            want = Want(partition, offset, _READ_BYTES, until=wanted.stop)
+            want = Want(partition, wanted.start, _READ_BYTES, until=wanted.stop)
             (read,) = await self._log.read([want], _READ_BYTES)
-            if read.pending is not None:
-                await asyncio.wait([read.pending], timeout=_TIER_S)
-                continue
-            if read.code == OFFSET_OUT_OF_RANGE:
-                meta = await self._log.meta(partition)
-                if meta is None or not offset < meta.start < wanted.stop:
-                    break
-                offset = meta.start
-                continue
-            if read.code != 0:
-                raise StoreUnavailable(f"a read gets the error code {read.code}", outcome_unknown=False)
-            some: dict[int, Content] = {}
-            # Of records that cannot be decoded there are no contents, as of those that are gone.
-            with suppress(UndecodableRecords):
-                some.update(contents(b"".join(read.records), range(offset, wanted.stop)))
-            found |= some
-            offset = max(some, default=wanted.stop) + 1
-            if offset >= wanted.stop:
+            if read.pending is None:
                 break
-        return found
+            await asyncio.wait([read.pending], timeout=_TIER_S)
+        else:
+            raise StoreUnavailable("the tier does not answer", outcome_unknown=False)
+        if read.code == OFFSET_OUT_OF_RANGE:
+            # Those below the log start are gone.
+            meta = await self._log.meta(partition)
+            return {}, wanted.stop if meta is None else max(wanted.start + 1, min(meta.start, wanted.stop))
+        if read.code != 0:
+            raise StoreUnavailable(f"a read gets the error code {read.code}", outcome_unknown=False)
+        found: dict[int, Content] = {}
+        # Of records that cannot be decoded there are no contents, as of those that are gone.
+        with suppress(UndecodableRecords):
+            found.update(contents(b"".join(read.records), wanted))
+        ends = [batch.base_offset + batch.last_offset_delta + 1 for batch in headers_in(read.records)]
+        return found, min(ends[-1], wanted.stop) if ends else wanted.stop
