@@ -130,6 +130,22 @@ async def test_records_that_do_not_fit_are_given_back_and_count_as_no_delivery(o
     assert await group.in_flight() == [("acquired", 0, 9, 2), ("available", 10, 19, 1)]
 
 
+async def test_delivery_beside_others_does_not_wait_for_memory(one: Front, group: Group) -> None:
+    """Many of one answer would each hold bytes, and all answers wait for each other."""
+    for _ in range(4):
+        await one.append(group.partition, batch(5, LARGE))
+    # The read knows how large the batches are.
+    await one.read(group.partition, 0)
+    budget = AnswerBudget(1 << 20)
+    await budget.acquire(1 << 20, is_whole=True)
+    with group.deliveries.supplies.used([group.partition], GROUP) as (supply,), anyio.fail_after(20):
+        found = await group.deliveries.deliver(
+            supply, None, WANTED, 500, EVERYTHING, budget.share(), 0.0, is_first=False
+        )
+    assert (found.acquired, found.is_given_back) == ([], True)
+    assert {state for state, *_ in await group.in_flight()} == {"available"}
+
+
 async def test_first_batch_comes_however_large_it_is(one: Front, group: Group) -> None:
     await one.append(group.partition, batch(5, LARGE))
     await one.append(group.partition, batch(5, LARGE))

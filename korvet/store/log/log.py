@@ -54,11 +54,17 @@ class Log(Partitions):
         return await markers.check(self, partition, joined, producer_id, ordinal)
 
     async def read(
-        self, wants: Sequence[Want], max_bytes: int, share: Share | None = None, *, is_first: bool = True
+        self,
+        wants: Sequence[Want],
+        max_bytes: int,
+        share: Share | None = None,
+        *,
+        is_first: bool = True,
+        waits: bool = True,
     ) -> list[PartitionRead]:
         """Read partitions; see `reading.read`. Without a share the bytes are not counted afterwards."""
         if share is not None:
-            return await read(self, wants, max_bytes, share, is_first=is_first)
+            return await read(self, wants, max_bytes, share, is_first=is_first, waits=waits)
         share = self.answers.share()
         try:
             return await read(self, wants, max_bytes, share)

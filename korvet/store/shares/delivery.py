@@ -200,7 +200,7 @@ class Deliveries:
         :param max_bytes: the first batch of a first delivery is returned however large it is.
         :param share: as for `Log.read`.
         :param pending_until: the loop's time until which to wait for a tier.
-        :param is_first: true if the answer holds nothing yet.
+        :param is_first: true if the answer holds nothing yet. Only then it waits for memory for the records.
         :raises StoreUnavailable, StoreFull, StoreError: nothing was acquired.
         """
         for _ in range(_MOST_ROUNDS):
@@ -280,7 +280,7 @@ class Deliveries:
                     continue
                 since = self._wakeups.since(partition.channel)
                 may_exceed = is_first and not found.size_bytes
-                (read,) = await self._logs.read([want], left_bytes, share, is_first=may_exceed)
+                (read,) = await self._logs.read([want], left_bytes, share, is_first=may_exceed, waits=is_first)
                 if may_exceed and not (read.records or read.code or read.pending):
                     # Compaction may have removed all that was acquired. The next batch shows it.
                     (read,) = await self._logs.read([replace(want, until=-1, max_bytes=1)], 1, share, is_first=True)

@@ -101,12 +101,13 @@ def expected(partition: Partition, offset: int, limit: int, end: int, *, is_boun
 class FetchRoom:
     """Bytes that an answer may still take. The first batch of all is returned however large it is (KIP-74)."""
 
-    __slots__ = ("_granted_bytes", "asks_ahead", "is_cut", "is_empty", "left_bytes", "share", "taken_bytes")
+    __slots__ = ("_granted_bytes", "_waits", "asks_ahead", "is_cut", "is_empty", "left_bytes", "share", "taken_bytes")
 
-    def __init__(self, left_bytes: int, share: Share, *, is_empty: bool = True) -> None:
+    def __init__(self, left_bytes: int, share: Share, *, is_empty: bool = True, waits: bool = True) -> None:
         self.left_bytes = left_bytes
         self.share = share
         self.is_empty = is_empty
+        self._waits = waits
         self.is_cut = False
         """True if less was granted than wanted."""
         self.asks_ahead = False
@@ -137,7 +138,7 @@ class FetchRoom:
         As in `fit`, only an answer that holds nothing yet waits: nothing of the budget.
         """
         if wanted_bytes > SMALL_BYTES:
-            if self.is_empty or not self.share.held_bytes:
+            if self.is_empty or (self._waits and not self.share.held_bytes):
                 self._granted_bytes = await self.share.reserve(wanted_bytes)
             else:
                 self._granted_bytes = self.share.try_reserve(wanted_bytes)

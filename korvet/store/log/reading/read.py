@@ -90,17 +90,24 @@ class _Known(NamedTuple):
 
 
 async def read(
-    log: Partitions, wants: Sequence[Want], max_bytes: int, share: Share, *, is_first: bool = True
+    log: Partitions,
+    wants: Sequence[Want],
+    max_bytes: int,
+    share: Share,
+    *,
+    is_first: bool = True,
+    waits: bool = True,
 ) -> list[PartitionRead]:
     """Read each partition, in order, up to ``max_bytes`` in all; later partitions are answered without records.
 
     ``share`` holds the bytes until its owner releases them. ``is_first`` is true if the answer holds nothing yet.
+    ``waits`` is false for all but one of an answer's concurrent reads: answers would wait for each other's bytes.
 
     Codes of the answers: OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; UNKNOWN_TOPIC_OR_PARTITION
     if the topic is gone; CORRUPT_MESSAGE if the next entry cannot be read or its batch is missing; UNKNOWN_SERVER_ERROR
     for other damage; NOT_LEADER_OR_FOLLOWER if the partition's server is away.
     """
-    room, is_read = FetchRoom(max_bytes, share, is_empty=is_first), False
+    room, is_read = FetchRoom(max_bytes, share, is_empty=is_first, waits=waits), False
     try:
         reads = _read_latest(log, wants, room)
         questions = [_question(log, want, room) for want in wants[len(reads) :]]
