@@ -4,15 +4,16 @@
 -- * was: the former name, and the last minor version whose front-ends call it. The library has both names until the
 --   minor version after that one, and a test fails if it has them longer.
 -- * keys and args: lists of words, each with prose after it. A word begins a line or follows three blanks. A line that
---   goes on with prose is indented by six. A word is `name`; `name:int` of an integer; `name:one|other` of one of these
---   words; `name?` of an optional one; or last `names*<=9`: an array of the further ones, at most 9. Those of
---   `names*2<=9` come two at a time, and `names+<=9` needs at least one. `@set` stands for a text of korvet.KEYSETS.
+--   goes on with prose is indented by six. A word is `name`; `name:int` of an integer; `name:ms` of a time, at most 30
+--   days; `name:one|other` of one of these words; `name?` of an optional one; or last `names*<=9`: an array of the
+--   further ones, at most 9. Those of `names*2<=9` come two at a time, and `names+<=9` needs at least one. `@set`
+--   stands for a text of korvet.KEYSETS.
 -- * returns; bound, of what a call touches beside its arguments; codes; source; notes.
 -- An argument `outages` is a text `served_until from-to ...`, or '' if the caller knows of none.
 --
 -- `run` is called with the keys and a table of the arguments by name. If by_position is true, it gets the array of
 -- arguments as it came, unchecked but for their number: one more table for each call would slow hot functions down.
-local definition = {}
+local definition = { LONGEST_MS = 2592000000 }
 
 -- Keys that several functions take.
 korvet.KEYSETS = {
@@ -99,10 +100,16 @@ function definition.count(given, parsed)
   error{ err = string.format(text, parsed.called, parsed.what, parsed.words, #given) }
 end
 
--- An argument as a number if its kind is int, else checked to be one of some words.
+-- An argument as a number if its kind is int or ms, else checked to be one of some words.
 function definition.of_kind(text, name, kind)
   if kind == 'int' then
     return value.number(text, name)
+  elseif kind == 'ms' then
+    local ms = value.number(text, name)
+    if ms < 0 or ms > definition.LONGEST_MS then
+      error(string.format('%s must be 0 to %d', name, definition.LONGEST_MS), 0)
+    end
+    return ms
   elseif not (string.find(text, '^%w+$') and string.find('|' .. kind .. '|', '|' .. text .. '|')) then
     error(name .. ' must be one of ' .. kind .. ', not ' .. text, 0)
   end

@@ -115,8 +115,8 @@ korvet.define({
   description = 'acknowledge records that a member acquired, all or none of them',
   keys = '@share',
   args = [[
-    outages   topic_id   group its id   member   nonce of the connection that acquired them   lock_ms:int of renewals
-    limit:int of deliveries   backoff_ms:int as for share_acquire   backoff_most_ms:int   dead_letters:int
+    outages   topic_id   group its id   member   nonce of the connection that acquired them   lock_ms:ms of renewals
+    limit:int of deliveries   backoff_ms:ms as for share_acquire   backoff_most_ms:ms   dead_letters:int
     part:all|check|apply `all` does it in one call. `check` and `apply` go through more ranges than that in several
     acknowledgements*3<=3000 first, last and type, by their offsets. type: 0 gap, 1 accept, 2 release, 3 reject,
       4 renew, 5 undelivered, which does not count as a delivery
@@ -168,7 +168,7 @@ korvet.define({
   keys = '@share',
   args = [[
     outages   topic_id   group its id   member or '' for all   nonce of a connection   limit:int of deliveries
-    backoff_ms:int as for share_acquire   backoff_most_ms:int   dead_letters:int
+    backoff_ms:ms as for share_acquire   backoff_most_ms:ms   dead_letters:int
     which:own|others|any what that connection acquired, what others of the member did, or both
     offset:int at which to go on, 0 at first
   ]],

@@ -240,9 +240,9 @@ korvet.define({
     outages   topic_id   group its id   member   nonce of its connection, without blanks   max_records:int
     max_bytes:int -1 for any number; the first batch always fits
     mode:batches|records if whole batches are acquired, also beyond max_records, or exactly so many records
-    isolation:uncommitted|committed   lock_ms:int   limit:int of deliveries   window:int of offsets in flight
-    backoff_ms:int after which a record comes a second time; twice as long each time
-    backoff_most_ms:int the longest of these times
+    isolation:uncommitted|committed   lock_ms:ms   limit:int of deliveries   window:int of offsets in flight
+    backoff_ms:ms after which a record comes a second time; twice as long each time
+    backoff_most_ms:ms the longest of these times
     dead_letters:int 1 if records that failed wait for share_dead_letters, 0 if they are finished
     reset earliest, latest or an offset: where a share partition without a start begins; '' if the caller does not know
   ]],

@@ -6,7 +6,7 @@ korvet.define({
   name = 'share_dead_letters', flags = { 'allow-oom' },
   description = 'lease dead letters of a share partition, to copy them into their topic',
   keys = '@share',
-  args = 'topic_id   group its id   owner of the lease, without blanks   lease_ms:int   most:int of records',
+  args = 'topic_id   group its id   owner of the lease, without blanks   lease_ms:ms   most:int of records',
   returns = [=[{code, [first, last, count, cause, ...]}: the lowest ones that nobody leases, or that the owner does, by
     their offsets, with the number of deliveries; cause: rejected | limit. May be repeated]=],
   bound = '1000 ranges',

@@ -1,8 +1,6 @@
 -- Queues: Redis clients take and settle the records of a share group, beside Kafka's share consumers, in topics of
 -- records. A worker is a name that the client chooses; it has no session, so only locks end what a dead one holds.
-local queue = {
-  MOST = 100, LIMIT = 5, WINDOW = 2000, FORGOTTEN_MS = 60000, MOST_ABORTED = 1000, LONGEST_MS = 2592000000,
-}
+local queue = { MOST = 100, LIMIT = 5, WINDOW = 2000, FORGOTTEN_MS = 60000, MOST_ABORTED = 1000 }
 
 -- The outages that front-ends told this server. If none called for a minute, there is no front-end, and no outage.
 function queue.outages(now)
@@ -11,13 +9,6 @@ function queue.outages(now)
     return value.integer(now) .. spans
   end
   return server.told or ''
-end
-
--- Raise an error for a duration that no lock or delay may have.
-function queue.check_ms(ms, name)
-  if ms < 0 or ms > queue.LONGEST_MS then
-    error(string.format('%s must be 0 to %d', name, queue.LONGEST_MS), 0)
-  end
 end
 
 -- The share partition of a worker's call with what is needed of the meta hash, or an error's text.
@@ -142,7 +133,7 @@ korvet.define({
   keys = '@share',
   args = [[
     group id of a share group, which need not exist   worker any name   count:int at most, up to 100
-    lock_ms:int after which others may take them, at most 30 days   limit:int? of deliveries, 5 by default
+    lock_ms:ms after which others may take them   limit:int? of deliveries, 5 by default
     reset:earliest|latest? where a queue begins that was never taken from, earliest by default
   ]],
   returns = [=[{wait_ms, [offset, deliveries, timestamp, [field, value, ...]], ...}: the fields as the log's entry has
@@ -154,7 +145,6 @@ korvet.define({
   notes = [[Records of open transactions are not taken, nor are those of aborted ones. Below the local start nothing is
     taken: Kafka's share consumers have to read that.]],
 }, function(keys, asked)
-  queue.check_ms(asked.lock_ms, 'lock_ms')
   asked.reset, asked.limit = asked.reset or 'earliest', asked.limit or queue.LIMIT
   asked.mode, asked.isolation, asked.window, asked.max_bytes = 'records', 'committed', queue.WINDOW, -1
   asked.backoff_ms, asked.backoff_most_ms = 0, 0
@@ -216,7 +206,7 @@ korvet.define({
   args = [[
     group id of the share group   worker as in queue_take
     kind:done|retry|reject|extend `retry` gives them back, `extend` begins their locks anew, the others finish them
-    ms:int until they may be taken again (retry), or of the new lock (extend), at most 30 days; else 0
+    ms:ms until they may be taken again (retry), or of the new lock (extend); else 0
     limit:int of deliveries, after which `retry` finishes a record
     offsets+<=1000
   ]],
@@ -224,7 +214,6 @@ korvet.define({
   bound = '1000 records',
   source = 'SharePartition.acknowledge',
 }, function(keys, asked)
-  queue.check_ms(asked.ms, 'ms')
   local acknowledgements = queue.acknowledgements(asked.offsets, queue.KINDS[asked.kind])
   local s, problem = queue.open(keys, asked)
   if not s then
