@@ -123,7 +123,6 @@ class Cut(redis.Redis):
 @pytest.mark.parametrize("is_after", [False, True], ids=["the call was lost", "the reply was lost"])
 def test_what_is_sent_again_after_a_lost_connection_is_applied_once(server: redis.Redis, is_after: bool) -> None:
     client = Cut(connection_pool=server.connection_pool)
-    client.connection = server.connection
     for at in range(3):
         server.flushall()
         claim = new_claim(client)
@@ -138,7 +137,6 @@ def test_what_is_sent_again_after_a_lost_connection_is_applied_once(server: redi
 
 def test_call_that_grew_after_a_lost_reply_ends_the_claim(server: redis.Redis) -> None:
     client = Cut(connection_pool=server.connection_pool)
-    client.connection = server.connection
     claim = new_claim(client)
     claim.add(Place(1, 0), commands("a", 1))
     client.at, client.is_after = 0, True

@@ -53,7 +53,6 @@ class ApplyMachine(RuleBasedStateMachine):
         super().__init__()
         self.server.flushall()
         self.client = Faulty(connection_pool=self.server.connection_pool)
-        self.client.connection = self.server.connection
         self.topic: list[Record] = []
         self.epoch = self.next_offset = self.numbers = 0
         self.mended: set[Place] = set()
