@@ -46,7 +46,9 @@ def _refused(group: requests.DescribeShareGroupOffsetsRequestGroup) -> dict[str,
 )
 async def handle(ctx: Context, request: requests.DescribeShareGroupOffsetsRequest) -> Answer:
     """The start offset and the lag of share partitions: of the named ones, or of all of a group."""
-    return {"groups": await ctx.gathered(request.groups, partial(_described, ctx))}
+    # All topics of a group are answered once, however often the request names the group.
+    groups = list({one.group_id if one.topics is None else one: one for one in request.groups}.values())
+    return {"groups": await ctx.gathered(groups, partial(_described, ctx))}
 
 
 async def _described(ctx: Context, group: requests.DescribeShareGroupOffsetsRequestGroup) -> dict[str, Any]:

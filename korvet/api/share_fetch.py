@@ -189,6 +189,8 @@ async def _fetch(
     found |= {named: Delivery() for named in (wanted if is_first else session.due) if named in wanted}
     max_bytes = _most_bytes(ctx, request)
     if not wanted or request.max_records <= 0 or max_bytes <= 0:
+        if any(one.code for one in found.values()):
+            await anyio.sleep(max(0.0, min(PASSING_S, request.max_wait.total_seconds())))
         return found
     with ctx.frontend.deliveries.supplies.used(wanted.values(), member.group_id) as supplies:
         fetching = _Fetching(ctx, request, member, list(zip(wanted, supplies, strict=True)), max_bytes, released)

@@ -578,6 +578,13 @@ def test_unknown_topics_and_partitions_have_their_errors(topic: Topic, member: M
     assert found == {topic.id: ["UNKNOWN_TOPIC_OR_PARTITION"], unknown: ["UNKNOWN_TOPIC_ID"]}
 
 
+def test_answer_with_errors_alone_comes_after_a_pause(member: Member) -> None:
+    """Clients repeat the request at once."""
+    began = time.monotonic()
+    assert parts(member.fetch(part(uuid4()), max_wait=WAIT_MS))[0]["error_code"] == "UNKNOWN_TOPIC_ID"
+    assert time.monotonic() - began >= 0.09
+
+
 def test_group_without_this_share_partition_is_not_found(join: Join, topic: Topic) -> None:
     answer = join(unique("other")).fetch(part(topic.id))
     assert parts(answer)[0]["error_code"] == "GROUP_ID_NOT_FOUND"

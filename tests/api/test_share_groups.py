@@ -193,6 +193,12 @@ def test_offsets_are_altered_described_and_deleted(broker: KorvetServer) -> None
     )  # fmt: skip
 
 
+def test_all_offsets_of_a_group_are_described_once_however_often_it_is_named(broker: KorvetServer) -> None:
+    groups = [{"group_id": group, "topics": None} for group in [unique("g")] * 1000 + [unique("g")]]
+    answers = ask(broker.port, "describe_share_group_offsets", 1, groups=groups)["groups"]
+    assert [one["group_id"] for one in answers] == [groups[0]["group_id"], groups[-1]["group_id"]]
+
+
 def test_group_with_committed_offsets_is_no_share_group(broker: KorvetServer) -> None:
     port, topic, group = broker.port, created(broker.port), unique("g")
     commit(port, group, topic, 0)

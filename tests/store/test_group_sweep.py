@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from korvet.errors import StoreUnavailable
 from korvet.redis.client import Purpose
 from korvet.store.background.group_sweep import sweep, sweep_offsets
+from korvet.store.groups.consumer_types import ShareHeartbeatRequest
 from korvet.store.groups.groups import Groups
 from korvet.store.groups.types import CommitRequest, Offset, TopicPartition
 from korvet.store.outages import Outages
@@ -71,6 +72,22 @@ async def test_group_whose_members_all_expired_becomes_empty_and_expires(one: Fr
     assert await swept(groups, NOBODY) == set()
     assert await call(one, keys.group, "HGET", "state") == b"Empty"
     assert await call(one, keys.group, "PTTL") != -1
+    assert await groups.administration.neglected([]) == (set(), set())
+
+
+async def test_share_group_whose_members_all_expired_keeps_none_and_stays(one: Front, groups: Groups) -> None:
+    group_id = new_group()
+    request = ShareHeartbeatRequest(
+        group_id=group_id, member_id="m", member_epoch=0, rack=None, names=["t"], client_id="", client_host="",
+    )  # fmt: skip
+    assert (await groups.shares.heartbeat(request)).code == 0
+    keys = NAMESPACE.group(group_id)
+    assert await groups.administration.neglected([]) == (set(), set())
+    assert await call(one, keys.sessions, "ZADD", 1, "m") == 0
+    assert await groups.administration.neglected([]) == ({group_id}, set())
+    assert await swept(groups, NOBODY) == set()
+    assert await call(one, keys.members, "EXISTS") == 0
+    assert await call(one, keys.group, "HGET", "state") == b"Empty"
     assert await groups.administration.neglected([]) == (set(), set())
 
 

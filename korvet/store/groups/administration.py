@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import anyio
@@ -150,18 +150,27 @@ class Administration:
         for some in await self._calls.index.group_ids():
             states = await self._states(some, failures)
             missing.update(group_id for group_id, state in states.items() if state is None)
-            # A share group without members stays, because its state is in partitions.
-            empty = [
-                group_id
+            empty = {
+                group_id: replies.type_of(state)
                 for group_id, state in states.items()
-                if state is not None and state["state"] == _EMPTY and replies.type_of(state) != replies.SHARE
-            ]
-            keys = [self._calls.keys(group_id).group for group_id in empty]
-            lives = await settled(self._store.call(Purpose.COORDINATE, key, "PTTL", key) for key in keys)
-            failures += [left_ms for left_ms in lives if isinstance(left_ms, KorvetError)]
-            # A group that became Empty only by time, without a call that recorded it, has no expiry yet.
-            dead.update(group_id for group_id, left_ms in zip(empty, lives, strict=True) if left_ms == _NO_EXPIRY)
+                if state is not None and state["state"] == _EMPTY
+            }
+            noted = await settled(self._noted(group_id, kind) for group_id, kind in empty.items())
+            failures += [one for one in noted if isinstance(one, KorvetError)]
+            # A group that became Empty only by time, without a call that recorded it, has no expiry yet. A share group
+            # never has one, because its state is in partitions; the hash has its former state then.
+            dead.update(
+                group_id
+                for (group_id, kind), one in zip(empty.items(), noted, strict=True)
+                if one == _NO_EXPIRY or (kind == replies.SHARE and isinstance(one, bytes) and one != _EMPTY)
+            )
         return Neglected(dead, missing)
+
+    def _noted(self, group_id: str, kind: str) -> Awaitable[Any]:
+        """What an Empty group's hash says: the state of a share group, and the expiry of another one."""
+        key = self._calls.keys(group_id).group
+        command = ("HGET", key, "state") if kind == replies.SHARE else ("PTTL", key)
+        return self._store.call(Purpose.COORDINATE, key, *command)
 
     async def tend(self, group_id: str) -> None:
         """Do a group's due work; without such a group, remove its remains."""
