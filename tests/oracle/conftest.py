@@ -101,6 +101,13 @@ def secured_korvet(issuer: Issuer) -> Iterator[Secured]:
 
 
 @pytest.fixture(scope="package")
+def korvet_as_newest(issuer: Issuer) -> Iterator[Secured]:
+    """As `secured_korvet`, but with what requests to the newest Kafka leave, and none of those to the other one."""
+    with secured.secured_korvet(USERS, issuer) as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
 def driver() -> Iterator[Driver]:
     """The one process that runs Kafka's tools."""
     yield from _driver(VERSION)

@@ -48,6 +48,11 @@ def at_korvet(secured_korvet: Secured) -> Prepared:
     return prepared(secured_korvet)
 
 
+@pytest.fixture(scope="module")
+def at_korvet_as_newest(korvet_as_newest: Secured) -> Prepared:
+    return prepared(korvet_as_newest)
+
+
 def prepared(broker: Secured) -> Prepared:
     """The broker with what all clients need; it returns when all of it is in force."""
     port = broker.port
@@ -172,8 +177,8 @@ def test_korvet_answers_a_client_as_kafka(
 @pytest.mark.all
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.title.replace(" ", "-"))
 def test_korvet_answers_a_client_as_the_newest_kafka(
-    client: Client, at_newest_kafka: Prepared, at_korvet: Prepared
+    client: Client, at_newest_kafka: Prepared, at_korvet_as_newest: Prepared
 ) -> None:
-    with closing(at_newest_kafka.connected(client)) as theirs, closing(at_korvet.connected(client)) as ours:
+    with closing(at_newest_kafka.connected(client)) as theirs, closing(at_korvet_as_newest.connected(client)) as ours:
         found = differences(theirs, ours, requests(True, of_newest=True))
     assert not found, "\n" + "\n".join(found)
