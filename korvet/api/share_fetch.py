@@ -56,6 +56,9 @@ _RECORD_LIMIT: Final = 1
 _FEW: Final = 8
 """The partitions that are tried one after the other: the first one may have all the records."""
 
+_SUPPLIES_A_TURN: Final = 100
+"""The new supplies in one turn: each subscribes to two channels."""
+
 Deliveries = dict[TopicPartition, Delivery]
 """What a request gets, by partition."""
 
@@ -192,7 +195,13 @@ async def _fetch(
         if any(one.code for one in found.values()):
             await anyio.sleep(max(0.0, min(PASSING_S, request.max_wait.total_seconds())))
         return found
-    with ctx.frontend.deliveries.supplies.used(wanted.values(), member.group_id) as supplies:
+    every, turns = ctx.frontend.deliveries.supplies, ctx.frontend.turns
+    with every.used((), member.group_id) as supplies:
+        for partition in wanted.values():
+            known = len(every)
+            supplies.append(every.use(partition, member.group_id))
+            if len(every) > known and turns.is_due(_SUPPLIES_A_TURN):
+                await turns.turn()
         fetching = _Fetching(ctx, request, member, list(zip(wanted, supplies, strict=True)), max_bytes, released)
         try:
             await fetching.run()

@@ -80,12 +80,10 @@ class Supplies:
 
     @contextmanager
     def used(self, partitions: Iterable[Partition], group_id: str) -> Iterator[list[SharedSupply]]:
-        """The supplies of partitions, for the time of the block."""
-        supplies = [self._supply(partition, group_id) for partition in partitions]
-        for supply in supplies:
-            supply.users += 1
-            self._idle.pop(supply.name, None)
+        """The supplies of partitions, for the time of the block. It may append those of more to the list, by `use`."""
+        supplies: list[SharedSupply] = []
         try:
+            supplies.extend(self.use(partition, group_id) for partition in partitions)
             yield supplies
         finally:
             now = self._wakeups.loop.time()
@@ -96,15 +94,17 @@ class Supplies:
                     self._idle[supply.name] = supply
             self._sweep(now)
 
-    def _supply(self, partition: Partition, group_id: str) -> SharedSupply:
+    def use(self, partition: Partition, group_id: str) -> SharedSupply:
+        """The supply of a partition, which `used` takes back."""
         name = partition.keys.log, group_id
         supply = self._supplies.get(name)
         if supply is None or supply.partition is not partition:
             if supply is not None:
                 supply.close()
-                self._idle.pop(name, None)
             channel = self._shares.channel(partition)
             supply = self._supplies[name] = SharedSupply(self._wakeups, partition, channel, group_id)
+        supply.users += 1
+        self._idle.pop(name, None)
         return supply
 
     def _sweep(self, now: float) -> None:
