@@ -118,6 +118,8 @@ korvet.define({
   -- XGROUP makes an empty stream. All keys of a unit exist together, because Redis refuses a call during a slot
   -- migration if only some of its keys exist.
   redis.call('XGROUP', 'CREATE', log_key, 'korvet', '0', 'MKSTREAM') -- first write
+  -- Share partitions of a log that somebody removed by hand would pass over as many records as they had finished.
+  redis.call('UNLINK', (string.gsub(log_key, 'log$', 'shares')))
   redis.call('XGROUP', 'DESTROY', log_key, 'korvet')
   redis.call('HSET', producers_key, '', '0 0 0 0')
   if keys[4] then

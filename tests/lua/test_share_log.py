@@ -186,6 +186,17 @@ def test_group_whose_ranges_were_removed_goes_on_at_its_start(share: Share) -> N
     assert share.acquire(1)[1:4] == (10, 20, [(10, 19, 1)])
 
 
+def test_group_of_a_log_that_somebody_removed_begins_anew(share: Share) -> None:
+    share.take()
+    share.server.delete(share.log, share.meta, *share.keys)
+    assert share.create() == 0
+    for _ in range(20):
+        share.put()
+    assert share.acquire().code == GROUP_ID_NOT_FOUND
+    assert share.begin() == [NONE, -1]
+    assert share.acquire(500).start == 0
+
+
 def test_group_goes_on_at_the_end_of_a_log_that_ends_before_it(share: Share) -> None:
     share.server.hset(share.meta, "end", 20)
     assert share.acquire(1)[1:4] == (0, 10, [(0, 9, 1)])
