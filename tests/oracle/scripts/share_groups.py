@@ -334,7 +334,8 @@ DELIVERY: Final = (
 
 LATER: Final = (
     _script("ends locks", "share_fetch", *start(ten(), share_record_lock_duration_ms="15000"), first(),
-            fetch(1, wait=100), fetch(2, wait=30_000), ack(3, acks=[(0, 9, [ACCEPT])]), fetch(4, wait=100),
+            # An outage of Redis that korvet notes on a busy machine makes the lock last longer.
+            fetch(1, wait=100), first(wait=30_000), ack(1, acks=[(0, 9, [ACCEPT])]), fetch(2, wait=100),
             versions=(2,)),
     _script("reads a topic that is made again", "share_fetch", *start(ten()), first(),
             Step(api="delete_topics", version=5, body={"topic_names": ["$t"], "timeout": 10_000}),
