@@ -82,9 +82,9 @@ korvet.define({
   keys = 'key of any type',
   args = 'type the type that it must have, as TYPE names it',
   returns = '1 if it was removed, else 0; may be repeated',
-}, function(keys, asked)
+}, function(keys, params)
   local found = redis.call('TYPE', keys[1]).ok
-  if found == 'none' or found == asked.type then
+  if found == 'none' or found == params.type then
     return 0
   end
   return redis.call('UNLINK', keys[1]) -- first write

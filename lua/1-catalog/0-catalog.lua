@@ -118,8 +118,8 @@ korvet.define({
   codes = "RETRY (the cursor is another server's: begin with 0 again), LOST (topics or settings were deleted by hand)",
   notes = [[Topics come in pages if a cursor is given. Each is then as it was at the first page's version, or later: a
     topic that was there all the time is in some page, and one that changed meanwhile has raised the version.]],
-}, function(keys, asked)
-  local cursor = asked.cursor
+}, function(keys, params)
+  local cursor = params.cursor
   local is_first = not cursor or cursor == '0'
   local meta = calls.call('HMGET', keys[1], 'version', 'cluster_id')
   local version = tonumber(meta[1] or 0)
@@ -127,7 +127,7 @@ korvet.define({
   if catalog.is_lost(keys) then
     return { code.LOST, version, cluster_id, {}, {}, '0' }
   end
-  if is_first and version == asked.known_version then
+  if is_first and version == params.known_version then
     return { code.NONE, version, cluster_id, {}, {}, cursor }
   elseif not cursor then
     return { code.NONE, version, cluster_id, catalog.fields(keys[2]), catalog.fields(keys[3]) }
@@ -145,11 +145,11 @@ korvet.define({
   keys = '@catalog',
   args = 'cluster_id to use when there is none',
   returns = '{0, cluster_id}',
-}, function(keys, asked)
+}, function(keys, params)
   catalog.check_keys(keys)
   local cluster_id = calls.call('HGET', keys[1], 'cluster_id')
   if not cluster_id then
-    cluster_id = asked.cluster_id
+    cluster_id = params.cluster_id
     catalog.make_keys(keys) -- first write
     calls.call('HSET', keys[1], 'cluster_id', cluster_id)
     catalog.publish(keys[1])
@@ -180,14 +180,14 @@ korvet.define({
   returns = '{0, id}: the tier that the namespace has then; may be repeated',
   bound = 'all topics, if the tier is another one than before',
   source = 'RemoteLogManagerConfig.isRemoteStorageSystemEnabled',
-}, function(keys, asked)
+}, function(keys, params)
   catalog.check_keys(keys)
   local id = calls.call('HGET', keys[1], 'tier') or ''
-  if id == asked.former and id ~= asked.id and (id == '' or not catalog.has_tiered(keys[2])) then
-    if asked.id == '' or #asked.id > 64 then
+  if id == params.former and id ~= params.id and (id == '' or not catalog.has_tiered(keys[2])) then
+    if params.id == '' or #params.id > 64 then
       error('a tier has an id of 1 to 64 bytes', 0)
     end
-    id = asked.id
+    id = params.id
     calls.call('HSET', keys[1], 'tier', id) -- first write
   end
   return { code.NONE, id }
@@ -206,14 +206,14 @@ korvet.define({
   codes = 'POLICY_VIOLATION (more than most would have settings)',
   source = 'ConfigurationControlManager.incrementalAlterConfigs, legacyAlterConfigs',
   notes = 'To replace them leaves the settings of groups, client metrics and single brokers.',
-}, function(keys, asked)
-  local change = cjson.decode(asked.change)
+}, function(keys, params)
+  local change = cjson.decode(params.change)
   catalog.check_keys(keys)
   local old = value.pairs(catalog.fields(keys[3]))
   local new = value.changed(old, change)
-  if asked.most and catalog.has_too_many(old, new, asked.most) then
+  if params.most and catalog.has_too_many(old, new, params.most) then
     return { code.POLICY_VIOLATION }
-  elseif asked.step == 'check' then
+  elseif params.step == 'check' then
     return { code.NONE }
   end
   catalog.make_keys(keys) -- first write
@@ -236,9 +236,9 @@ korvet.define({
   keys = '@catalog',
   args = 'above:int? an id that was handed out, as a tier knows',
   returns = '{0, producer_id}; the greatest of the last one + 1, above + 1 and the microseconds since 1970',
-}, function(keys, asked)
+}, function(keys, params)
   local last = tonumber(calls.call('HGET', keys[1], 'last_producer_id') or -1)
-  local producer_id = math.max(last + 1, (asked.above or -1) + 1, clock.now_us())
+  local producer_id = math.max(last + 1, (params.above or -1) + 1, clock.now_us())
   calls.call('HSET', keys[1], 'last_producer_id', value.integer(producer_id)) -- first write
   return { code.NONE, producer_id }
 end)

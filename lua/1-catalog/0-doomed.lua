@@ -8,10 +8,10 @@ korvet.define({
   args = 'after_ms:int -1 takes them out   texts+<=512',
   returns = '{code}; may be repeated',
   bound = '512 texts a call',
-}, function(keys, asked)
-  local from_ms = value.integer(value.now_ms() + asked.after_ms)
-  for _, text in ipairs(asked.texts) do
-    if asked.after_ms >= 0 then
+}, function(keys, params)
+  local from_ms = value.integer(value.now_ms() + params.after_ms)
+  for _, text in ipairs(params.texts) do
+    if params.after_ms >= 0 then
       calls.call('ZADD', keys[1], from_ms, text) -- first write
     else
       calls.call('ZREM', keys[1], text)
@@ -27,7 +27,7 @@ korvet.define({
   args = 'most:int at most 512',
   returns = '{code, [text, ...]}',
   bound = '512 texts a call',
-}, function(keys, asked)
-  local most = math.max(math.min(asked.most, 512), 1)
+}, function(keys, params)
+  local most = math.max(math.min(params.most, 512), 1)
   return { code.NONE, calls.call('ZRANGEBYSCORE', keys[1], '-inf', value.integer(value.now_ms()), 'LIMIT', 0, most) }
 end)

@@ -57,24 +57,24 @@ korvet.define({
   returns = "{code, topic JSON}; the existing topic's with TOPIC_ALREADY_EXISTS, '' with another code",
   codes = 'TOPIC_ALREADY_EXISTS (also while it is being deleted), INVALID_PARTITIONS, POLICY_VIOLATION',
   source = 'ReplicationControlManager.createTopic',
-}, function(keys, asked)
-  local configs = cjson.decode(asked.configs)
+}, function(keys, params)
+  local configs = cjson.decode(params.configs)
   catalog.check_keys(keys)
-  local existing = calls.call('HGET', keys[2], asked.name)
+  local existing = calls.call('HGET', keys[2], params.name)
   if existing then
     return { code.TOPIC_ALREADY_EXISTS, existing }
   end
-  if asked.partitions < 1 then
+  if params.partitions < 1 then
     return { code.INVALID_PARTITIONS, '' }
   end
-  local most_topics, most_partitions = topic.bound(asked.most_topics), topic.bound(asked.most_partitions)
-  if topic.exceeds(keys[2], 1, asked.partitions, most_topics, most_partitions) then
+  local most_topics, most_partitions = topic.bound(params.most_topics), topic.bound(params.most_partitions)
+  if topic.exceeds(keys[2], 1, params.partitions, most_topics, most_partitions) then
     return { code.POLICY_VIOLATION, '' }
   end
   local created = {
-    id = asked.id, partitions = asked.partitions, configs = configs, created_ms = value.now_ms(), deleting = false,
+    id = params.id, partitions = params.partitions, configs = configs, created_ms = value.now_ms(), deleting = false,
   }
-  return { code.NONE, topic.store(keys, asked.name, created) }
+  return { code.NONE, topic.store(keys, params.name, created) }
 end)
 
 korvet.define({
@@ -85,20 +85,20 @@ korvet.define({
   returns = "{code, topic JSON}; '' if there is no such topic",
   codes = 'UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, POLICY_VIOLATION',
   source = 'ReplicationControlManager.createPartitions',
-}, function(keys, asked)
+}, function(keys, params)
   catalog.check_keys(keys)
-  local found = topic.live(keys[2], asked.name, asked.id)
+  local found = topic.live(keys[2], params.name, params.id)
   if not found then
     return { code.UNKNOWN_TOPIC_OR_PARTITION, '' }
   end
-  if asked.partitions <= found.partitions then
+  if params.partitions <= found.partitions then
     return { code.INVALID_PARTITIONS, cjson.encode(found) }
   end
-  if topic.exceeds(keys[2], 0, asked.partitions - found.partitions, nil, asked.most_partitions) then
+  if topic.exceeds(keys[2], 0, params.partitions - found.partitions, nil, params.most_partitions) then
     return { code.POLICY_VIOLATION, cjson.encode(found) }
   end
-  found.partitions = asked.partitions
-  return { code.NONE, topic.store(keys, asked.name, found) }
+  found.partitions = params.partitions
+  return { code.NONE, topic.store(keys, params.name, found) }
 end)
 
 korvet.define({
@@ -109,10 +109,10 @@ korvet.define({
   returns = "{code, topic JSON}; '' when there is no such topic",
   codes = 'UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG (it would leave the tier)',
   source = 'ConfigurationControlManager.incrementalAlterConfigs, legacyAlterConfigs',
-}, function(keys, asked)
-  local change = cjson.decode(asked.change)
+}, function(keys, params)
+  local change = cjson.decode(params.change)
   catalog.check_keys(keys)
-  local found = topic.live(keys[2], asked.name, asked.id)
+  local found = topic.live(keys[2], params.name, params.id)
   if not found then
     return { code.UNKNOWN_TOPIC_OR_PARTITION, '' }
   end
@@ -121,7 +121,7 @@ korvet.define({
     return { code.INVALID_CONFIG, '' }
   end
   found.configs = configs
-  return { code.NONE, topic.store(keys, asked.name, found) }
+  return { code.NONE, topic.store(keys, params.name, found) }
 end)
 
 korvet.define({
@@ -131,8 +131,8 @@ korvet.define({
   args = "cursor '0' at first, then the last reply's",
   returns = '{0, cursor, [`deleted:<id>`, `name partitions ms of the deletion`, ...]}; call again until it is 0',
   bound = 'about 500 topics a call',
-}, function(keys, asked)
-  local scanned = calls.call('HSCAN', keys[1], asked.cursor, 'MATCH', 'deleted:*', 'COUNT', catalog.PAGE)
+}, function(keys, params)
+  local scanned = calls.call('HSCAN', keys[1], params.cursor, 'MATCH', 'deleted:*', 'COUNT', catalog.PAGE)
   return { code.NONE, scanned[1], scanned[2] }
 end)
 
@@ -146,16 +146,16 @@ korvet.define({
     alone says that the objects of this topic id are garbage, and clear removes it after them.]],
   codes = 'UNKNOWN_TOPIC_OR_PARTITION (begin: no such topic; finish: it is not marked)',
   source = 'ReplicationControlManager.deleteTopic',
-}, function(keys, asked)
-  local name, note = asked.name, 'deleted:' .. asked.id
+}, function(keys, params)
+  local name, note = params.name, 'deleted:' .. params.id
   catalog.check_keys(keys)
-  if asked.step == 'clear' then
+  if params.step == 'clear' then
     calls.call('HDEL', keys[1], note) -- first write
     return { code.NONE }
   end
   local found = topic.found(keys[2], name)
-  local is_it = found and found.id == asked.id
-  if asked.step == 'begin' then
+  local is_it = found and found.id == params.id
+  if params.step == 'begin' then
     if not is_it then
       return { code.UNKNOWN_TOPIC_OR_PARTITION }
     end

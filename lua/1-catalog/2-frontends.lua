@@ -155,15 +155,15 @@ function frontend.holders(leases, id)
 end
 
 -- The mode of a namespace with a caller: is it idle, does the caller make it active, and the ms of the caller's lease.
-function frontend.mode(asked, fields, now)
+function frontend.mode(params, fields, now)
   local active_until = tonumber(fields[frontend.ACTIVE]) or 0
   local was_active = value.is_running(active_until, now, frontend.ACTIVE_MS)
-  if asked.clients ~= 'none' then
-    return false, not was_active, asked.lease
+  if params.clients ~= 'none' then
+    return false, not was_active, params.lease
   elseif was_active then
-    return false, false, asked.lease
+    return false, false, params.lease
   end
-  return true, false, asked.lease * frontend.IDLE_TIMES
+  return true, false, params.lease * frontend.IDLE_TIMES
 end
 
 -- Renew the lease of an address in leases: that lease, and the addresses that lose their node id to it; nil for ''.
@@ -194,11 +194,11 @@ function frontend.check_listeners(listeners)
 end
 
 -- Add what a caller asks for besides the live front-ends to its reply; fields changes.
-function frontend.add(reply, asked, fields, now, lease_ms)
-  if asked.sweeper then
-    reply[5] = frontend.take_turn(fields, asked.sweeper, now, lease_ms)
-    reply[6] = asked.clients and lease_ms
-    reply[7] = asked.listeners and frontend.listeners(reply[4], fields)
+function frontend.add(reply, params, fields, now, lease_ms)
+  if params.sweeper then
+    reply[5] = frontend.take_turn(fields, params.sweeper, now, lease_ms)
+    reply[6] = params.clients and lease_ms
+    reply[7] = params.listeners and frontend.listeners(reply[4], fields)
   end
 end
 
@@ -223,24 +223,24 @@ korvet.define({
     element follows: 1 if it has the turn, else 0. With clients a sixth follows: the length of the lease in ms. With
     listeners a seventh follows: [address, listeners, ...] of the live front-ends that stated listeners]],
   bound = 'the lists are as long as the front-ends of a day',
-}, function(keys, asked)
-  frontend.check_listeners(asked.listeners)
+}, function(keys, params)
+  frontend.check_listeners(params.listeners)
   local key, now = keys[1], value.now_ms()
   local leases, fields = frontend.read(key)
-  local is_idle, wakes, lease_ms = frontend.mode(asked, fields, now)
+  local is_idle, wakes, lease_ms = frontend.mode(params, fields, now)
   local outages = server.outages(fields[''] or '', now)
   if wakes then
     frontend.cut(leases, fields, now, lease_ms)
   end
-  local own, losers = frontend.take_lease(leases, asked.address, now, lease_ms)
+  local own, losers = frontend.take_lease(leases, params.address, now, lease_ms)
   local reply = { code.NONE, own and own.id or -1, outages, frontend.live(leases, now, lease_ms) }
-  frontend.add(reply, asked, fields, now, lease_ms)
+  frontend.add(reply, params, fields, now, lease_ms)
   fields[''] = frontend.stamp(is_idle and now + lease_ms or now, outages)
-  if asked.clients ~= 'none' then
+  if params.clients ~= 'none' then
     fields[frontend.ACTIVE] = value.integer(now + frontend.ACTIVE_MS)
   end
-  frontend.write(key, fields, wakes and leases or { [asked.address] = own }) -- first write
-  frontend.write_listeners(key, fields, asked.address, asked.listeners or '')
+  frontend.write(key, fields, wakes and leases or { [params.address] = own }) -- first write
+  frontend.write_listeners(key, fields, params.address, params.listeners or '')
   for _, loser in ipairs(losers) do
     calls.call('HDEL', key, loser, frontend.LISTENERS .. loser)
   end
@@ -256,12 +256,12 @@ korvet.define({
   keys = 'frontends hash as in frontend_renew',
   args = "address '' if the caller has none   sweeper? the caller's token, whose turn to sweep ends",
   returns = '{0}',
-}, function(keys, asked)
-  local address = asked.address
+}, function(keys, params)
+  local address = params.address
   local leases, fields = frontend.read(keys[1])
   local _, holder = frontend.turn(fields)
   local lease, now = leases[address], value.now_ms()
-  if asked.sweeper and holder == asked.sweeper then
+  if params.sweeper and holder == params.sweeper then
     calls.call('HDEL', keys[1], frontend.TURN) -- first write
   end
   if lease and lease.lease_end > now then

@@ -12,21 +12,21 @@ korvet.define({
   ]],
   returns = '{code, number of fields written}; may be repeated',
   codes = 'RETRY (nothing is lost, or the catalog has another version)',
-}, function(keys, asked)
-  local key, fields = asked.hash == 'topics' and keys[2] or keys[3], asked.fields
+}, function(keys, params)
+  local key, fields = params.hash == 'topics' and keys[2] or keys[3], params.fields
   local version = tonumber(calls.call('HGET', keys[1], 'version') or 0)
-  if asked.version ~= -1 and (version ~= asked.version or not catalog.is_lost(keys)) then
+  if params.version ~= -1 and (version ~= params.version or not catalog.is_lost(keys)) then
     return { code.RETRY, 0 }
   end
   local written = 0
   for at = 1, #fields, 2 do
     local text = calls.call('HGET', key, fields[at])
-    if not text or asked.hash == 'topics' and not pcall(value.decoded, text, key, fields[at]) then
+    if not text or params.hash == 'topics' and not pcall(value.decoded, text, key, fields[at]) then
       calls.call('HSET', key, fields[at], fields[at + 1]) -- first write
       written = written + 1
     end
   end
-  if asked.is_last == 'true' then
+  if params.is_last == 'true' then
     calls.call('HSETNX', key, '', '')
   end
   if not catalog.is_lost(keys) then

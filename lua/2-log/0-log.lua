@@ -100,19 +100,19 @@ korvet.define({
   returns = '{code}; may be repeated',
   codes = [[GONE (keys of another topic, or of one that is being deleted, still exist), LOST (nothing is left, or only
     the list of its segments, and offset 0 must not begin anew)]],
-}, function(keys, asked)
+}, function(keys, params)
   local log_key, meta_key, producers_key = keys[1], keys[2], keys[3]
   local topic_id = redis.call('HGET', meta_key, 'topic_id')
-  if topic_id == asked.topic_id then
+  if topic_id == params.topic_id then
     return { code.NONE }
   end
   local tier_key = log.tier_key(log_key)
   if redis.call('EXISTS', meta_key) == 0 and redis.call('EXISTS', log_key) == 1 then
-    return { log.rebuild_meta(keys, asked.topic_id, tier_key) }
+    return { log.rebuild_meta(keys, params.topic_id, tier_key) }
   elseif redis.call('EXISTS', tier_key, unpack(keys)) > 0 then
-    local has_segments = redis.call('EXISTS', meta_key) == 0 and redis.call('ZSCORE', tier_key, asked.topic_id)
+    local has_segments = redis.call('EXISTS', meta_key) == 0 and redis.call('ZSCORE', tier_key, params.topic_id)
     return { has_segments and code.LOST or code.GONE }
-  elseif asked.kept then
+  elseif params.kept then
     return { code.LOST }
   end
   -- XGROUP makes an empty stream. All keys of a unit exist together, because Redis refuses a call during a slot
@@ -126,7 +126,7 @@ korvet.define({
     log.make_transaction_keys(keys)
   end
   redis.call(
-    'HSET', meta_key, 'topic_id', asked.topic_id, 'run_id', asked.run_id, 'replid', server.replid(),
+    'HSET', meta_key, 'topic_id', params.topic_id, 'run_id', params.run_id, 'replid', server.replid(),
     'start', 0, 'end', 0, 'epoch', 0, 'epochs', '0:0', 'totals', '-1 0 0'
   )
   return { code.NONE }

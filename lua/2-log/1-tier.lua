@@ -134,25 +134,25 @@ function tier.next_first(log_key, held_from, tier_end)
 end
 
 -- The status of an uploaded segment, and where the next one begins.
-function tier.judge(keys, asked, meta)
+function tier.judge(keys, params, meta)
   local first = tier.next_first(keys[1], tier.held_from(meta[2], meta[5]), meta[6])
   local stable = tonumber(meta[4] or meta[3])
-  if asked.first ~= first then
+  if params.first ~= first then
     return 'conflict', first
-  elseif asked.next > stable then
+  elseif params.next > stable then
     return 'open', first
-  elseif asked.next <= first then
-    error('a segment from ' .. asked.first .. ' to ' .. asked.next, 0)
+  elseif params.next <= first then
+    error('a segment from ' .. params.first .. ' to ' .. params.next, 0)
   end
-  local last_id = value.integer(asked.next) .. '-0'
+  local last_id = value.integer(params.next) .. '-0'
   local last = redis.call('XRANGE', keys[1], last_id, last_id)[1]
-  if not tier.is_entry(log.entry_above(keys[1], first), asked.first_index)
-    or not tier.is_entry(last, asked.last_index) then
+  if not tier.is_entry(log.entry_above(keys[1], first), params.first_index)
+    or not tier.is_entry(last, params.last_index) then
     return 'changed', first
   elseif redis.call('ZCOUNT', keys[3], 0, '+inf') >= tier.MOST_SEGMENTS then
     return 'full', first
   end
-  return 'added', asked.next
+  return 'added', params.next
 end
 
 korvet.define({
@@ -176,35 +176,35 @@ korvet.define({
     the object of a refused segment must stay until the list and all shelves were searched for its name. A change of the
     leader epoch refuses nothing, because an entry keeps its epoch in its index. Another history at these offsets does.
     ]],
-}, function(keys, asked)
+}, function(keys, params)
   local meta = redis.call(
     'HMGET', keys[2], 'topic_id', 'start', 'end', 'first_open', 'local_start', 'tier_end', 'tier'
   )
-  if meta[1] ~= asked.topic_id then
+  if meta[1] ~= params.topic_id then
     return { code.GONE, '', -1, 0 }
   elseif not tier.is_whole(keys[3], meta[1], meta[2], meta[6]) then
     return { code.LOST, '', -1, 0 }
   end
-  local running = string.match(asked.last_index, '^%d+ %d+ %-?%d+ (%-?%d+ %d+) %d+ %d+ %d+$')
+  local running = string.match(params.last_index, '^%d+ %d+ %-?%d+ (%-?%d+ %d+) %d+ %d+ %d+$')
   if not running then
-    error('last_index is not an entry\'s: ' .. asked.last_index, 0)
+    error('last_index is not an entry\'s: ' .. params.last_index, 0)
   end
   local text = tier.text(
-    'segment', asked.first, asked.size, asked.footer_bytes, asked.max_timestamp, running, asked.crc, asked.name
+    'segment', params.first, params.size, params.footer_bytes, params.max_timestamp, running, params.crc, params.name
   )
   local count = redis.call('ZCOUNT', keys[3], 0, '+inf')
   if redis.call('ZSCORE', keys[3], text) then
     return { code.NONE, 'added', tier.next_first(keys[1], tier.held_from(meta[2], meta[5]), meta[6]), count }
   end
-  local status, first = tier.judge(keys, asked, meta)
+  local status, first = tier.judge(keys, params, meta)
   if status ~= 'added' then
     return { code.NONE, status, first, count }
   end
   if not meta[6] then
-    tier.name_list(keys[3], meta[1], meta[2], meta[7] or asked.token) -- first write
+    tier.name_list(keys[3], meta[1], meta[2], meta[7] or params.token) -- first write
   end
-  redis.call('ZADD', keys[3], value.integer(asked.next), text)
-  redis.call('HSET', keys[2], 'tier_end', value.integer(asked.next), 'tier', meta[7] or asked.token)
+  redis.call('ZADD', keys[3], value.integer(params.next), text)
+  redis.call('HSET', keys[2], 'tier_end', value.integer(params.next), 'tier', meta[7] or params.token)
   return { code.NONE, status, first, count + 1 }
 end)
 
@@ -224,13 +224,13 @@ korvet.define({
   notes = [[Nobody hears of it: entries and batches that a front-end remembers stay what they were. Footers of segments
     name the aborted transactions that Redis forgets, and the leader epochs if they are more than 100. Front-ends of 0.7
     and older take the partition for damaged from then on.]],
-}, function(keys, asked)
+}, function(keys, params)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'local_start', 'tier_end', 'epoch', 'epochs')
-  if meta[1] ~= asked.topic_id then
+  if meta[1] ~= params.topic_id then
     return { code.GONE, -1, 0 }
   end
-  local from, offset = tier.held_from(meta[2], meta[3]), asked.offset
-  if asked.epoch ~= meta[5] then
+  local from, offset = tier.held_from(meta[2], meta[3]), params.offset
+  if params.epoch ~= meta[5] then
     return { code.FENCED_LEADER_EPOCH, from, 0 }
   elseif offset < 0 or offset > tonumber(meta[4] or -1) then
     return { code.OFFSET_OUT_OF_RANGE, from, 0 }
@@ -270,9 +270,9 @@ korvet.define({
   codes = 'GONE, LOST (the list is not there, or does not end at tier_end)',
   notes = [[A caller may keep the list for the token and the leader epoch. In one epoch it grows at its end, loses
     segments below the log start, and gets shelves for segments. Nothing else changes it.]],
-}, function(keys, asked)
+}, function(keys, params)
   local meta = redis.call('HMGET', keys[1], 'topic_id', 'tier', 'epoch', 'start', 'local_start', 'tier_end')
-  if meta[1] ~= asked.topic_id then
+  if meta[1] ~= params.topic_id then
     return { code.GONE, '', -1, -1, -1, -1, {}, 0 }
   end
   local held_from, tier_end = tier.held_from(meta[4], meta[5]), tonumber(meta[6] or -1)
@@ -281,8 +281,8 @@ korvet.define({
     reply[1] = code.LOST
     return reply
   end
-  local most = math.max(math.min(asked.most, tier.AT_ONCE), 1)
-  local above = '(' .. value.integer(math.max(asked.offset, 0))
+  local most = math.max(math.min(params.most, tier.AT_ONCE), 1)
+  local above = '(' .. value.integer(math.max(params.offset, 0))
   local flat = redis.call('ZRANGEBYSCORE', keys[2], above, '+inf', 'WITHSCORES', 'LIMIT', 0, most + 1)
   for at = 1, math.min(#flat, 2 * most), 2 do
     table.insert(reply[7], tonumber(flat[at + 1]))
@@ -320,9 +320,9 @@ korvet.define({
   bound = '1024 segments',
   codes = 'GONE, LOST (the list is not there, or does not end at tier_end)',
   source = 'RemoteLogManager.RLMExpirationTask.cleanupExpiredRemoteLogSegments',
-}, function(keys, asked)
+}, function(keys, params)
   local meta = redis.call('HMGET', keys[1], 'topic_id', 'start', 'local_start', 'tier_end', 'epoch', 'totals')
-  if meta[1] ~= asked.topic_id then
+  if meta[1] ~= params.topic_id then
     return { code.GONE, -1, -1 }
   end
   local start, epoch = tonumber(meta[2]), tonumber(meta[5])
@@ -332,9 +332,10 @@ korvet.define({
   local listed = redis.call(
     'ZRANGEBYSCORE', keys[2], '(' .. value.integer(start), '+inf', 'WITHSCORES', 'LIMIT', 0, tier.MOST_SEGMENTS
   )
-  local total, keep = tonumber(string.match(meta[6], '^%S+ (%d+)')), asked.keep_bytes
+  local total, keep = tonumber(string.match(meta[6], '^%S+ (%d+)')), params.keep_bytes
   local most_running = keep < 0 and -1 or total - keep
-  return { code.NONE, epoch, tier.kept_from(listed, start, tier.held_from(start, meta[3]), asked.oldest, most_running) }
+  local held_from = tier.held_from(start, meta[3])
+  return { code.NONE, epoch, tier.kept_from(listed, start, held_from, params.oldest, most_running) }
 end)
 
 -- The offset after some segments that follow each other in the list, or nil if they do not.
@@ -352,13 +353,13 @@ function tier.run_end(tier_key, texts)
 end
 
 -- The text of the object that takes the place of these segments.
-function tier.shelf(asked)
+function tier.shelf(params)
   local first, bytes, newest, running = nil, 0, -1, nil
-  for _, text in ipairs(asked.segments) do
+  for _, text in ipairs(params.segments) do
     local its_first, size, max_timestamp, its_running = tier.parsed(text)
     first, bytes, newest, running = first or its_first, bytes + size, math.max(newest, max_timestamp), its_running
   end
-  return tier.text(asked.kind, first, bytes, asked.bytes, newest, running, asked.crc, asked.name)
+  return tier.text(params.kind, first, bytes, params.bytes, newest, running, params.crc, params.name)
 end
 
 korvet.define({
@@ -376,25 +377,25 @@ korvet.define({
   codes = 'GONE, LOST (the list is not there, or does not end at tier_end)',
   notes = [[May be repeated. Objects that a shelf lists stay. Those of merged segments may go once the call is on the
     disks, and readers had time to leave.]],
-}, function(keys, asked)
+}, function(keys, params)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'tier_end')
-  if meta[1] ~= asked.topic_id then
+  if meta[1] ~= params.topic_id then
     return { code.GONE, '', 0 }
   elseif not meta[3] or not tier.is_whole(keys[3], meta[1], meta[2], meta[3]) then
     return { code.LOST, '', 0 }
   end
-  local shelf = tier.shelf(asked)
+  local shelf = tier.shelf(params)
   local count = redis.call('ZCOUNT', keys[3], 0, '+inf')
   if redis.call('ZSCORE', keys[3], shelf) then
     return { code.NONE, 'shelved', count }
   end
-  local next_offset = tier.run_end(keys[3], asked.segments)
+  local next_offset = tier.run_end(keys[3], params.segments)
   if not next_offset then
     return { code.NONE, 'conflict', count }
   end
   redis.call('ZADD', keys[3], value.integer(next_offset), shelf) -- first write
-  redis.call('ZREM', keys[3], unpack(asked.segments))
-  return { code.NONE, 'shelved', count - #asked.segments + 1 }
+  redis.call('ZREM', keys[3], unpack(params.segments))
+  return { code.NONE, 'shelved', count - #params.segments + 1 }
 end)
 
 korvet.define({
@@ -408,13 +409,13 @@ korvet.define({
   notes = [[A segment that ends above the log start stays. Before a caller deletes an object, the log start has to be on
     the disks, and readers need time to leave: a server that came back without its last writes lists the object again.
     ]],
-}, function(keys, asked)
+}, function(keys, params)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'start')
-  if meta[1] ~= asked.topic_id then
+  if meta[1] ~= params.topic_id then
     return { code.GONE, 0 }
   end
   local below = {}
-  for _, text in ipairs(asked.segments) do
+  for _, text in ipairs(params.segments) do
     local next_offset = tonumber(redis.call('ZSCORE', keys[3], text) or nil)
     if next_offset and next_offset >= 0 and next_offset <= tonumber(meta[2]) then
       below[#below + 1] = text

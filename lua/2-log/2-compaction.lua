@@ -15,19 +15,19 @@
 -- Source: Cleaner, LogCleanerManager
 local compaction = {}
 
--- True if a partition has not changed since the look at it, and its compaction is the caller's. asked has the topic_id,
--- run_id, epoch, start, token and entries in the spare. nil if the topic is another. Segments hold the batches as they
--- were, so a partition with segments is not compacted.
-function compaction.is_as_seen(keys, asked)
+-- True if a partition has not changed since the look at it, and its compaction is the caller's. The parameters hold the
+-- topic_id, run_id, epoch, start, token and entries in the spare. nil if the topic is another. Segments hold the
+-- batches as they were, so a partition with segments is not compacted.
+function compaction.is_as_seen(keys, params)
   local meta = redis.call(
     'HMGET', keys[2], 'topic_id', 'run_id', 'epoch', 'start', 'compaction', 'replid', 'tier_end'
   )
-  if meta[1] ~= asked.topic_id then
+  if meta[1] ~= params.topic_id then
     return nil
   end
   local token, phase = string.match(meta[5] or '', '^(%S+) %d+ (%a+)$')
-  return meta[2] == asked.run_id and meta[3] == asked.epoch and meta[4] == asked.start and token == asked.token
-    and phase == 'build' and meta[6] == server.replid() and not meta[7] and redis.call('XLEN', keys[4]) == asked.copied
+  return meta[2] == params.run_id and meta[3] == params.epoch and meta[4] == params.start and token == params.token
+    and phase == 'build' and meta[6] == server.replid() and not meta[7] and redis.call('XLEN', keys[4]) == params.copied
 end
 
 -- An entry's index with its batch's new size, max_timestamp and crc, and with totals raised by the bytes and batches
@@ -59,15 +59,15 @@ korvet.define({
     (the spare is empty, or as the token's owner left it)]],
   bound = '100 entries a call; or about 1 MiB',
   codes = 'GONE',
-}, function(keys, asked)
+}, function(keys, params)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'compaction')
-  if meta[1] ~= asked.topic_id or redis.call('EXISTS', keys[1]) == 0 then
+  if meta[1] ~= params.topic_id or redis.call('EXISTS', keys[1]) == 0 then
     return { code.GONE, '' }
   end
   local now_ms = value.now_ms()
   local token, end_ms, phase = string.match(meta[2] or '', '^(%S+) (%d+) (%a+)$')
-  if token ~= asked.token then
-    if asked.is_kept or token and value.is_running(tonumber(end_ms), now_ms, asked.lease_ms) then
+  if token ~= params.token then
+    if params.is_kept or token and value.is_running(tonumber(end_ms), now_ms, params.lease_ms) then
       return { code.NONE, 'busy' }
     end
     phase = 'clear'
@@ -76,7 +76,7 @@ korvet.define({
   if phase == 'clear' and not log.discard_spare(keys[1], keys[4]) then
     phase = 'build'
   end
-  local lease = asked.token .. ' ' .. value.integer(now_ms + asked.lease_ms) .. ' ' .. phase
+  local lease = params.token .. ' ' .. value.integer(now_ms + params.lease_ms) .. ' ' .. phase
   redis.call('HSET', keys[2], 'compaction', lease)
   return { code.NONE, phase == 'clear' and 'more' or 'ready' }
 end)
@@ -144,16 +144,16 @@ korvet.define({
   returns = '{code, status, copied}; status: ready | lost (the partition or the lease changed: give up)',
   bound = '100 entries a call',
   codes = 'GONE',
-}, function(keys, asked)
-  local log_key, bytes, batches = keys[1], asked.removed_bytes, asked.removed_batches
-  local is_as_seen = compaction.is_as_seen(keys, asked)
+}, function(keys, params)
+  local log_key, bytes, batches = keys[1], params.removed_bytes, params.removed_batches
+  local is_as_seen = compaction.is_as_seen(keys, params)
   if is_as_seen == nil then
     return { code.GONE, '', 0 }
   end
-  local changes = compaction.changes(asked.dropped, asked.changes)
-  local last = value.integer(asked.up_to) .. '-0'
-  local entries = redis.call('XRANGE', log_key, '(' .. asked.cursor .. '-0', last, 'COUNT', log.STEP)
-  if not is_as_seen or #entries == 0 or tonumber(log.next_offset(entries[#entries])) ~= asked.up_to then
+  local changes = compaction.changes(params.dropped, params.changes)
+  local last = value.integer(params.up_to) .. '-0'
+  local entries = redis.call('XRANGE', log_key, '(' .. params.cursor .. '-0', last, 'COUNT', log.STEP)
+  if not is_as_seen or #entries == 0 or tonumber(log.next_offset(entries[#entries])) ~= params.up_to then
     return { code.NONE, 'lost', 0 }
   end
   local written = {}
@@ -166,17 +166,17 @@ korvet.define({
       batches = batches - 1
       written[at] = false
     else
-      written[at] = compaction.fields(log_key, entry, change, asked.token, bytes, batches)
+      written[at] = compaction.fields(log_key, entry, change, params.token, bytes, batches)
       if not written[at] then
         return { code.NONE, 'lost', 0 }
       end
     end
   end
-  return { code.NONE, 'ready', asked.copied + compaction.write(keys, entries, written) } -- first write
+  return { code.NONE, 'ready', params.copied + compaction.write(keys, entries, written) } -- first write
 end)
 
 -- Put the spare, which holds all that stays, in the log's place.
-function compaction.take_place(keys, asked, totals, former_key)
+function compaction.take_place(keys, params, totals, former_key)
   local last = redis.call('XREVRANGE', keys[4], '+', '-', 'COUNT', 1)[1]
   redis.call('XSETID', keys[4], last[1], 'ENTRIESADDED', (string.match(totals, '%d+$')))
   redis.call('RENAME', keys[1], former_key)
@@ -184,8 +184,9 @@ function compaction.take_place(keys, asked, totals, former_key)
   redis.call('RENAME', former_key, keys[4])
   redis.call('UNLINK', log.copies_key(keys[4]))
   local lease = string.match(redis.call('HGET', keys[2], 'compaction'), '^%S+ %d+')
-  redis.call('HSET', keys[2], 'compaction', lease .. ' done', 'cleaned', value.integer(asked.cleaned), 'totals', totals)
-  for _, marker in ipairs(asked.markers) do
+  local cleaned = value.integer(params.cleaned)
+  redis.call('HSET', keys[2], 'compaction', lease .. ' done', 'cleaned', cleaned, 'totals', totals)
+  for _, marker in ipairs(params.markers) do
     redis.call('ZREMRANGEBYSCORE', keys[5], marker, marker)
   end
 end
@@ -207,32 +208,32 @@ korvet.define({
   bound = '100 entries a call, or about 1 MiB, and 500 Redis groups, consumers and pending entries in all',
   codes = 'GONE',
   source = 'UnifiedLog.replaceSegments',
-}, function(keys, asked)
+}, function(keys, params)
   local former_key = log.spare_key(keys[1]) .. ':former'
-  local is_as_seen = compaction.is_as_seen(keys, asked)
+  local is_as_seen = compaction.is_as_seen(keys, params)
   if is_as_seen == nil then
     return { code.GONE, '', 0, '' }
   end
   -- During a slot migration a RENAME to a missing key would fail. So this fails first, before anything is written.
   redis.call('EXISTS', keys[1], keys[4], former_key, log.copies_key(keys[4]))
-  local entries, is_more = log.page(keys[1], '(' .. asked.cursor .. '-0', '+')
+  local entries, is_more = log.page(keys[1], '(' .. params.cursor .. '-0', '+')
   if not is_as_seen or #entries == 0 and redis.call('XLEN', keys[4]) == 0 then
     return { code.NONE, 'lost', 0, '' }
   end
   local totals = redis.call('HGET', keys[2], 'totals')
   local written = {}
   for at, entry in ipairs(entries) do
-    written[at] = compaction.fields(keys[1], entry, nil, asked.token, asked.grown_bytes, 0)
+    written[at] = compaction.fields(keys[1], entry, nil, params.token, params.grown_bytes, 0)
   end
-  local copied = asked.copied + compaction.write(keys, entries, written) -- first write
-  local cursor = #entries > 0 and log.next_offset(entries[#entries]) or asked.cursor
+  local copied = params.copied + compaction.write(keys, entries, written) -- first write
+  local cursor = #entries > 0 and log.next_offset(entries[#entries]) or params.cursor
   local status = is_more and 'more' or compaction.keep_groups(keys, totals)
   if status ~= 'done' then
     return { code.NONE, status, copied, cursor }
   end
   local running_max, bytes, batches = string.match(totals, '^(%S+) (%d+) (%d+)$')
-  totals = string.format('%s %d %s', running_max, bytes + asked.grown_bytes, batches)
-  compaction.take_place(keys, asked, totals, former_key)
+  totals = string.format('%s %d %s', running_max, bytes + params.grown_bytes, batches)
+  compaction.take_place(keys, params, totals, former_key)
   -- As after a trim: front-ends ask again before they trust what they remember.
   redis.call('SPUBLISH', keys[1], '-1 -1')
   return { code.NONE, 'done', copied, '' }
@@ -249,19 +250,19 @@ korvet.define({
   returns = '{code, more}; more is 1 while something is left: call again; may be repeated',
   bound = '100 entries a call; or about 1 MiB',
   codes = 'GONE',
-}, function(keys, asked)
+}, function(keys, params)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'compaction', 'run_id', 'epoch', 'replid', 'tier_end')
-  local is_as_seen = not meta[6] and meta[3] == asked.run_id and meta[4] == asked.epoch and meta[5] == server.replid()
-  if meta[1] ~= asked.topic_id or redis.call('EXISTS', keys[1]) == 0 then
+  local is_as_seen = not meta[6] and meta[3] == params.run_id and meta[4] == params.epoch and meta[5] == server.replid()
+  if meta[1] ~= params.topic_id or redis.call('EXISTS', keys[1]) == 0 then
     return { code.GONE, 0 }
-  elseif string.match(meta[2] or '', '^%S+') ~= asked.token then
+  elseif string.match(meta[2] or '', '^%S+') ~= params.token then
     return { code.NONE, 0 }
   end
   if log.discard_spare(keys[1], keys[4]) then -- first write
     return { code.NONE, 1 }
   end
-  if asked.cleaned and is_as_seen then
-    redis.call('HSET', keys[2], 'cleaned', value.integer(asked.cleaned))
+  if params.cleaned and is_as_seen then
+    redis.call('HSET', keys[2], 'cleaned', value.integer(params.cleaned))
   end
   redis.call('HDEL', keys[2], 'compaction')
   return { code.NONE, 0 }

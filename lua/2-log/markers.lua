@@ -90,13 +90,13 @@ korvet.define({
   source = 'UnifiedLog.appendAsLeader, ProducerAppendInfo.appendEndTxnMarker, ProducerStateManager.completeTxn',
   notes = [[An older transaction of the producer may be open that its coordinator does not know. The marker of an abort
     ends it. Before the marker of a commit, one of an abort has to come, with the ordinal before its own.]],
-}, function(keys, asked)
+}, function(keys, params)
   local batch = {
-    asked.topic_id, asked.run_id, '1', asked.size, asked.max_timestamp, asked.crc, asked.producer_id,
-    asked.producer_epoch, '-1', asked.batch,
+    params.topic_id, params.run_id, '1', params.size, params.max_timestamp, params.crc, params.producer_id,
+    params.producer_epoch, '-1', params.batch,
   }
   return log.append_batch(keys, batch, nil, {
-    admit = admit_marker, write = write_marker, decision = asked.decision, ordinal = asked.ordinal,
+    admit = admit_marker, write = write_marker, decision = params.decision, ordinal = params.ordinal,
   })
 end)
 
@@ -123,21 +123,21 @@ korvet.define({
   ]],
   returns = 'code',
   codes = 'GONE, TRANSACTION_ABORTABLE (history changed since, or an older transaction of the producer is open)',
-}, function(keys, asked)
+}, function(keys, params)
   local replid = server.ask_replid()
   local meta = redis.call('HMGET', keys[1], 'topic_id', 'replid', 'epochs')
-  if meta[1] ~= asked.topic_id then
+  if meta[1] ~= params.topic_id then
     return code.GONE
-  elseif asked.joined ~= '' and asked.joined ~= replid then
+  elseif params.joined ~= '' and params.joined ~= replid then
     return code.TRANSACTION_ABORTABLE
   end
-  local known = log.transaction_of(keys[3], asked.producer_id)
+  local known = log.transaction_of(keys[3], params.producer_id)
   if known.open < 0 then
     return code.NONE
   end
-  local first = tonumber(redis.call('ZSCORE', keys[2], asked.producer_id) or -1)
+  local first = tonumber(redis.call('ZSCORE', keys[2], params.producer_id) or -1)
   local epoch_start = tonumber(string.match(meta[3], '(%d+)$'))
-  local is_whole = known.open == asked.ordinal and meta[2] == replid and epoch_start <= first
+  local is_whole = known.open == params.ordinal and meta[2] == replid and epoch_start <= first
   return is_whole and code.NONE or code.TRANSACTION_ABORTABLE
 end)
 
@@ -170,17 +170,17 @@ korvet.define({
   bound = '100 producers a call',
   codes = 'GONE',
   source = 'ProducerStateManager.activeProducers, UnifiedLog.activeProducers',
-}, function(keys, asked)
-  if redis.call('HGET', keys[2], 'topic_id') ~= asked.topic_id then
+}, function(keys, params)
+  if redis.call('HGET', keys[2], 'topic_id') ~= params.topic_id then
     return { code.GONE, '0', {} }
   end
-  local scanned = { '0', { asked.producer_id, '' } }
-  if (asked.producer_id or '') == '' and asked.only_open then
+  local scanned = { '0', { params.producer_id, '' } }
+  if (params.producer_id or '') == '' and params.only_open then
     -- By the first offsets of their transactions, which differ; the cursor is the next one.
-    local open = redis.call('ZRANGEBYSCORE', keys[4], asked.cursor, '+inf', 'WITHSCORES', 'LIMIT', 0, log.STEP)
+    local open = redis.call('ZRANGEBYSCORE', keys[4], params.cursor, '+inf', 'WITHSCORES', 'LIMIT', 0, log.STEP)
     scanned = { #open == 2 * log.STEP and value.integer(open[#open] + 1) or '0', open }
-  elseif (asked.producer_id or '') == '' then
-    scanned = redis.call('HSCAN', keys[3], asked.cursor, 'COUNT', log.STEP)
+  elseif (params.producer_id or '') == '' then
+    scanned = redis.call('HSCAN', keys[3], params.cursor, 'COUNT', log.STEP)
   end
   local flat, producers = scanned[2], {}
   for at = 1, #flat, 2 do

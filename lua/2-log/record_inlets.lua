@@ -16,16 +16,16 @@ korvet.define({
   ]],
   returns = '{code}; may be repeated',
   codes = 'GONE',
-}, function(keys, asked)
-  if redis.call('HGET', keys[2], 'topic_id') ~= asked.topic_id then
+}, function(keys, params)
+  if redis.call('HGET', keys[2], 'topic_id') ~= params.topic_id then
     return { code.GONE }
   end
-  if asked.rules == '' then
+  if params.rules == '' then
     redis.call('HDEL', keys[2], 'records') -- first write
     return { code.NONE }
   end
-  if not recorded.rules(asked.rules) and not string.find(asked.rules, '^%d+ [01] [01] 1$') then
-    error('rules are not `max_message_bytes is_log_append_time is_compacted has_schema`: ' .. asked.rules, 0)
+  if not recorded.rules(params.rules) and not string.find(params.rules, '^%d+ [01] [01] 1$') then
+    error('rules are not `max_message_bytes is_log_append_time is_compacted has_schema`: ' .. params.rules, 0)
   end
   for at = 4, 5 do
     if redis.call('EXISTS', keys[at]) == 0 then
@@ -33,7 +33,7 @@ korvet.define({
       redis.call('XGROUP', 'DESTROY', keys[at], 'korvet')
     end
   end
-  redis.call('HSET', keys[2], 'records', asked.rules)
+  redis.call('HSET', keys[2], 'records', params.rules)
   return { code.NONE }
 end)
 
@@ -71,9 +71,9 @@ korvet.define({
     moves if the topic is not one of records]],
   bound = '100 entries a call; about 1 MiB',
   codes = 'GONE',
-}, function(keys, asked)
+}, function(keys, params)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'records')
-  if meta[1] ~= asked.topic_id then
+  if meta[1] ~= params.topic_id then
     return { code.GONE, 0, 0, 0 }
   elseif not meta[2] then
     return { code.NONE, 0, 0, 0 }
@@ -100,7 +100,7 @@ korvet.define({
     recorded.refuse(keys[5], one[1], one[2]) -- first write
   end
   if #taken > 0 then
-    recorded.append(keys, asked.topic_id, asked.run_id, rules, taken)
+    recorded.append(keys, params.topic_id, params.run_id, rules, taken)
   end
   if #ids > 0 then
     redis.call('XDEL', keys[4], unpack(ids))

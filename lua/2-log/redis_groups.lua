@@ -65,20 +65,20 @@ korvet.define({
   ]],
   returns = '{code}; may be repeated',
   codes = 'GONE, OFFSET_OUT_OF_RANGE (with keep only: a reader of that offset is sent elsewhere)',
-}, function(keys, asked)
-  local log_key, offset = keys[1], asked.offset
+}, function(keys, params)
+  local log_key, offset = keys[1], params.offset
   if not string.find(offset, '^%d+$') then
     error('offset is not a number: ' .. offset, 0)
   end
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'end', 'totals')
-  if meta[1] ~= asked.topic_id or redis.call('EXISTS', log_key) == 0 then
+  if meta[1] ~= params.topic_id or redis.call('EXISTS', log_key) == 0 then
     return { code.GONE }
   end
   local position = tonumber(offset)
-  if asked.mode == 'keep' and (position < tonumber(meta[2]) or position > tonumber(meta[3])) then
+  if params.mode == 'keep' and (position < tonumber(meta[2]) or position > tonumber(meta[3])) then
     return { code.OFFSET_OUT_OF_RANGE }
   end
-  log.set_group(log_key, asked.group_id, offset, meta[4], asked.mode == 'move')
+  log.set_group(log_key, params.group_id, offset, meta[4], params.mode == 'move')
   return { code.NONE }
 end)
 
@@ -89,11 +89,11 @@ korvet.define({
   args = 'topic_id   group_id',
   returns = '{code}; 0 also if there is no such Redis group; may be repeated',
   codes = "GONE (the topic's Redis groups are gone with it)",
-}, function(keys, asked)
-  if redis.call('HGET', keys[2], 'topic_id') ~= asked.topic_id or redis.call('EXISTS', keys[1]) == 0 then
+}, function(keys, params)
+  if redis.call('HGET', keys[2], 'topic_id') ~= params.topic_id or redis.call('EXISTS', keys[1]) == 0 then
     return { code.GONE }
   end
-  redis.call('XGROUP', 'DESTROY', keys[1], asked.group_id) -- first write
+  redis.call('XGROUP', 'DESTROY', keys[1], params.group_id) -- first write
   return { code.NONE }
 end)
 
@@ -127,7 +127,7 @@ korvet.define({
     position is a text; groups is empty if there are more than it may list]=],
   bound = '500 groups',
   codes = 'GONE',
-}, function(keys, asked)
+}, function(keys, params)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'end', 'epoch', 'totals')
   if not meta[1] or redis.call('EXISTS', keys[1]) == 0 then
     return { code.GONE }
@@ -141,7 +141,7 @@ korvet.define({
     bytes = string.match(meta[5], '(%d+) %d+$') - bytes_to_first + size
   end
   local count, groups = 0, {}
-  if not asked.without_groups then
+  if not params.without_groups then
     count = value.pairs(redis.call('XINFO', 'STREAM', keys[1])).groups
     groups = log.described_groups(keys[1], count, log_start, log_end, meta[5])
   end

@@ -97,8 +97,8 @@ korvet.define({
   codes = 'GONE',
   notes = [[An entry above the log's end keeps everybody from appending. So the stream's last id becomes the log's end
     again.]],
-}, function(keys, asked)
-  local log_key, entry_id = keys[1], asked.entry_id
+}, function(keys, params)
+  local log_key, entry_id = keys[1], params.entry_id
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'end', 'totals')
   local log_end, batches = tonumber(meta[2] or nil), string.match(meta[3] or '', '(%d+)$')
   if not meta[1] then

@@ -13,10 +13,10 @@ korvet.define({
   codes = 'GONE',
   source = 'ProducerStateManager.removeExpiredProducers',
   notes = 'The first appends of new producers forget a few as well; they go by the expiration of the last such call.',
-}, function(keys, asked)
-  local expiration_ms = asked.expiration_ms
+}, function(keys, params)
+  local expiration_ms = params.expiration_ms
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'end')
-  if meta[1] ~= asked.topic_id then
+  if meta[1] ~= params.topic_id then
     return { code.GONE, 0 }
   end
   local notes = producer.notes(keys[3])
@@ -32,7 +32,7 @@ korvet.define({
     notes.old_end = '0'
   end
   notes.expiration_ms = expiration_ms
-  if asked.is_first ~= '' then
+  if params.is_first ~= '' then
     notes.cursor = '0'
   end
   producer.forget(keys[3], notes, meta[2], log.STEP) -- first write

@@ -2,12 +2,12 @@
 
 -- What the snapshot's members say: nil if they do not follow each other from the log start to the end of the tier;
 -- else the running values of the last one, and the members for ZADD.
-function tier.members_of(asked)
-  local reached, running, members = asked.log_start, nil, {}
-  for at = 1, #asked.members, 2 do
-    local next_offset, text = tonumber(asked.members[at]), asked.members[at + 1]
+function tier.members_of(params)
+  local reached, running, members = params.log_start, nil, {}
+  for at = 1, #params.members, 2 do
+    local next_offset, text = tonumber(params.members[at]), params.members[at + 1]
     local first, _, _, its_running = tier.parsed(text)
-    if next_offset > asked.log_start then
+    if next_offset > params.log_start then
       if first > reached then
         return nil
       end
@@ -17,7 +17,7 @@ function tier.members_of(asked)
     members[#members + 1] = value.integer(next_offset)
     members[#members + 1] = text
   end
-  return reached == math.max(asked.log_start, asked.tier_end) and (running or '-1 0') or nil, members
+  return reached == math.max(params.log_start, params.tier_end) and (running or '-1 0') or nil, members
 end
 
 -- The first offset of the epochs that begin after one, or nil.
@@ -38,30 +38,30 @@ end
 
 -- True if the list has more segments than a snapshot that ends where it does. Merges and shelves only take segments
 -- away, so this list is the older one, and may name objects that are gone.
-function tier.is_finer(tier_key, start, tier_end, asked)
-  local from, count = math.max(tonumber(start), asked.log_start), 0
-  for at = 1, #asked.members, 2 do
-    count = tonumber(asked.members[at]) > from and count + 1 or count
+function tier.is_finer(tier_key, start, tier_end, params)
+  local from, count = math.max(tonumber(start), params.log_start), 0
+  for at = 1, #params.members, 2 do
+    count = tonumber(params.members[at]) > from and count + 1 or count
   end
-  return tier_end == asked.tier_end and redis.call('ZCOUNT', tier_key, '(' .. value.integer(from), '+inf') > count
+  return tier_end == params.tier_end and redis.call('ZCOUNT', tier_key, '(' .. value.integer(from), '+inf') > count
 end
 
 -- What a partition needs. create: all of it. move: its log ends below the tier, so it goes on behind that. list: only
 -- the list of segments, which is not there, or as it was before a merge. whole: nothing. conflict: it is of another
 -- history, or since it went back somebody has written other records to offsets that the segments hold.
-function tier.need(keys, meta, asked)
+function tier.need(keys, meta, params)
   local log_end, tier_end = tonumber(meta[3] or 0), tonumber(meta[5] or -1)
-  local past = math.max(asked.tier_end, asked.log_start)
+  local past = math.max(params.tier_end, params.log_start)
   if not meta[1] then
     return 'create'
-  elseif meta[6] and meta[6] ~= asked.token then
+  elseif meta[6] and meta[6] ~= params.token then
     return 'conflict'
   elseif not tier.is_whole(keys[7], meta[1], meta[2], meta[5]) then
     return tier.may_replace(meta, past, log_end) and 'list' or 'conflict'
-  elseif tier_end > asked.tier_end or tier_end == asked.tier_end and log_end >= past then
-    return tier.is_finer(keys[7], meta[2], tier_end, asked) and 'list' or 'whole'
+  elseif tier_end > params.tier_end or tier_end == params.tier_end and log_end >= past then
+    return tier.is_finer(keys[7], meta[2], tier_end, params) and 'list' or 'whole'
   end
-  return tier.missing(meta, asked, log_end, past)
+  return tier.missing(meta, params, log_end, past)
 end
 
 -- True if the log has records of another history than the snapshot: an epoch of the snapshot is unknown here, although
@@ -84,24 +84,24 @@ function tier.diverges(theirs, own, held_from, log_end)
 end
 
 -- What a log needs that knows less than the snapshot.
-function tier.missing(meta, asked, log_end, past)
-  local later = tier.later_epoch(meta[8], asked.leader_epoch)
+function tier.missing(meta, params, log_end, past)
+  local later = tier.later_epoch(meta[8], params.leader_epoch)
   if later and later < math.min(log_end, past) then
     return 'conflict'
-  elseif tier.diverges(asked.epochs, meta[8], tier.held_from(meta[2], meta[4]), math.min(log_end, past)) then
+  elseif tier.diverges(params.epochs, meta[8], tier.held_from(meta[2], meta[4]), math.min(log_end, past)) then
     return log_end <= past and 'move' or 'conflict'
   end
   return log_end < past and 'move' or 'list'
 end
 
 -- The code that refuses the restoration, or nil.
-function tier.restore_refusal(keys, asked, meta, running)
+function tier.restore_refusal(keys, params, meta, running)
   if not running then
     return code.LOST
   end
   -- A log without its meta hash gets that from the log itself, at its next use.
   local is_rebuilt = not meta[1] and redis.call('EXISTS', keys[1]) == 1
-  local is_other = meta[1] and meta[1] ~= asked.topic_id
+  local is_other = meta[1] and meta[1] ~= params.topic_id
   return (meta[10] or is_rebuilt or is_other) and code.GONE or nil
 end
 
@@ -118,8 +118,8 @@ end
 
 -- Let the log begin and end at an offset; entries below it are removed later. Without a run id the next use begins a
 -- leader epoch above all that there were.
-function tier.move_to(keys, asked, meta, log_end, running)
-  local epoch, batches = math.max(tonumber(meta[7] or 0), asked.leader_epoch), string.match(meta[9] or '', '%d+$')
+function tier.move_to(keys, params, meta, log_end, running)
+  local epoch, batches = math.max(tonumber(meta[7] or 0), params.leader_epoch), string.match(meta[9] or '', '%d+$')
   if redis.call('EXISTS', keys[1]) == 0 then
     redis.call('XGROUP', 'CREATE', keys[1], 'korvet', '0', 'MKSTREAM')
     redis.call('XGROUP', 'DESTROY', keys[1], 'korvet')
@@ -129,24 +129,24 @@ function tier.move_to(keys, asked, meta, log_end, running)
   log.make_transaction_keys(keys)
   redis.call('HDEL', keys[2], 'first_open', 'last_aborted')
   redis.call(
-    'HSET', keys[2], 'topic_id', asked.topic_id, 'run_id', '', 'replid', server.replid(),
-    'start', value.integer(math.max(tonumber(meta[2] or 0), asked.log_start)), 'end', value.integer(log_end),
-    'epoch', value.integer(epoch), 'epochs', tier.epochs_below(asked.epochs, log_end),
+    'HSET', keys[2], 'topic_id', params.topic_id, 'run_id', '', 'replid', server.replid(),
+    'start', value.integer(math.max(tonumber(meta[2] or 0), params.log_start)), 'end', value.integer(log_end),
+    'epoch', value.integer(epoch), 'epochs', tier.epochs_below(params.epochs, log_end),
     'totals', running .. ' ' .. (batches or '0')
   )
   redis.call('XSETID', keys[1], value.integer(log_end) .. '-0')
 end
 
 -- Write the list of segments and the fields that go with it.
-function tier.write_list(keys, asked, held_from, members)
+function tier.write_list(keys, params, held_from, members)
   local tier_key, start = keys[7], redis.call('HGET', keys[2], 'start')
   redis.call('UNLINK', tier_key)
-  tier.name_list(tier_key, asked.topic_id, start, asked.token)
+  tier.name_list(tier_key, params.topic_id, start, params.token)
   for at = 1, #members, tier.AT_ONCE do
     redis.call('ZADD', tier_key, unpack(members, at, math.min(#members, at + tier.AT_ONCE - 1)))
   end
   redis.call(
-    'HSET', keys[2], 'tier', asked.token, 'tier_end', value.integer(asked.tier_end),
+    'HSET', keys[2], 'tier', params.token, 'tier_end', value.integer(params.tier_end),
     'local_start', value.integer(held_from), 'cleaned', tier.FENCE
   )
   redis.call('SPUBLISH', keys[1], '-1 -1')
@@ -183,29 +183,29 @@ korvet.define({
   codes = 'GONE (the keys are another topic\'s, or one that is being deleted), LOST (the members have a gap)',
   notes = [[May be repeated. Deleted records stay deleted: of two log starts the later one counts, which korvet_log_trim
     sets afterwards. Transactions that were open are gone, and the sequences of producers unless they were there.]],
-}, function(keys, asked)
-  local running, members = tier.members_of(asked)
+}, function(keys, params)
+  local running, members = tier.members_of(params)
   local meta = redis.call(
     'HMGET', keys[2], 'topic_id', 'start', 'end', 'local_start', 'tier_end', 'tier', 'epoch', 'epochs', 'totals',
     'deleting'
   )
-  local refusal = tier.restore_refusal(keys, asked, meta, running)
+  local refusal = tier.restore_refusal(keys, params, meta, running)
   if refusal then
     return { refusal, '', -1, -1, 0 }
   end
-  local status = tier.need(keys, meta, asked)
+  local status = tier.need(keys, meta, params)
   local held_from = tier.held_from(meta[2] or 0, meta[4])
   local reply = { code.NONE, status, tonumber(meta[2] or -1), tonumber(meta[3] or -1), 0 }
-  if asked.step == 'look' or status == 'conflict' then
+  if params.step == 'look' or status == 'conflict' then
     return reply
   elseif status == 'create' or status == 'move' then
-    held_from = math.max(asked.tier_end, asked.log_start)
-    tier.move_to(keys, asked, meta, held_from, running) -- first write
+    held_from = math.max(params.tier_end, params.log_start)
+    tier.move_to(keys, params, meta, held_from, running) -- first write
   end
   if status ~= 'whole' then
-    tier.write_list(keys, asked, held_from, members)
+    tier.write_list(keys, params, held_from, members)
   end
-  tier.raise_epoch(keys[2], asked.leader_epoch)
+  tier.raise_epoch(keys[2], params.leader_epoch)
   reply[5] = tier.drop_below(keys, held_from) and 1 or 0
   return reply
 end)

@@ -99,17 +99,17 @@ korvet.define({
   bound = '100 entries a call; about 1 MiB',
   codes = 'GONE, RETRY (the local start is larger by now, and earlier records may be in segments)',
   source = 'UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp',
-}, function(keys, asked)
-  local timestamp, undated = asked.timestamp, (asked.undated or '') ~= ''
+}, function(keys, params)
+  local timestamp, undated = params.timestamp, (params.undated or '') ~= ''
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'end', 'totals', 'local_start')
-  if meta[1] ~= asked.topic_id then
+  if meta[1] ~= params.topic_id then
     return { code.GONE, 'none', '-1', '', -1 }
-  elseif tonumber(meta[5] or 0) > (asked.local_start or math.huge) then
+  elseif tonumber(meta[5] or 0) > (params.local_start or math.huge) then
     return { code.RETRY, 'none', '-1', '', -1 }
   end
   local log_start = tonumber(meta[2])
   local is_max = timestamp == log.MAX_TIMESTAMP
-  local from, best, best_timestamp = string.match(asked.cursor, '^(%d+) ?(%d*) ?(%-?%d*)$')
+  local from, best, best_timestamp = string.match(params.cursor, '^(%d+) ?(%d*) ?(%-?%d*)$')
   if from and is_max then
     return log.scan_for_max(keys[1], from, best, tonumber(best_timestamp), log_start, meta[3])
   elseif from then

@@ -51,12 +51,12 @@ function log.forget_aborted(aborted_key, offset)
 end
 
 -- The code that refuses a trim by its meta hash, or nil; and the log start.
-function log.trim_refusal(meta, asked)
-  if meta[1] ~= asked.topic_id then
+function log.trim_refusal(meta, params)
+  if meta[1] ~= params.topic_id then
     return code.GONE, -1
-  elseif asked.epoch and asked.epoch ~= meta[5] then
+  elseif params.epoch and params.epoch ~= meta[5] then
     return code.FENCED_LEADER_EPOCH, tonumber(meta[2])
-  elseif asked.offset < -1 or asked.offset > tonumber(meta[3]) then
+  elseif params.offset < -1 or params.offset > tonumber(meta[3]) then
     return code.OFFSET_OUT_OF_RANGE, tonumber(meta[2])
   end
   return nil, tonumber(meta[2])
@@ -79,11 +79,11 @@ korvet.define({
   bound = '100 entries a call; about 1 MiB, and 1000 aborted transactions',
   codes = 'GONE, FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE',
   source = 'Partition.deleteRecordsOnLeader, UnifiedLog.maybeIncrementLogStartOffset',
-}, function(keys, asked)
+}, function(keys, params)
   local meta = redis.call(
     'HMGET', keys[2], 'topic_id', 'start', 'end', 'epochs', 'epoch', 'local_start', 'tier_end'
   )
-  local refusal, log_start = log.trim_refusal(meta, asked)
+  local refusal, log_start = log.trim_refusal(meta, params)
   if refusal then
     return { refusal, log_start, 0 }
   end
@@ -91,14 +91,14 @@ korvet.define({
   for _, zset in pairs({ keys[5], tier_key or nil }) do
     redis.call('ZCARD', zset)
   end
-  local new_start = math.max(log_start, asked.offset == -1 and tonumber(meta[3]) or asked.offset)
+  local new_start = math.max(log_start, params.offset == -1 and tonumber(meta[3]) or params.offset)
   local held_from = tier.held_from(new_start, meta[6])
   local below, is_more = log.page(keys[1], '-', value.integer(held_from) .. '-0')
   if new_start > log_start then
     local epochs = log.epochs_from(meta[4], new_start)
     redis.call('HSET', keys[2], 'start', value.integer(new_start), 'epochs', epochs) -- first write
     if tier_key then
-      tier.note_start(tier_key, asked.topic_id, new_start)
+      tier.note_start(tier_key, params.topic_id, new_start)
     end
     -- No epoch and no end: front-ends ask again before they trust what they remember.
     redis.call('SPUBLISH', keys[1], '-1 -1')
@@ -197,8 +197,8 @@ korvet.define({
     keys alone]],
   bound = '100 entries a call; about 1 MiB, and as many beside the log',
   source = 'LogManager.asyncDelete',
-}, function(keys, asked)
-  local log_key, meta_key, topic_id = keys[1], keys[2], asked.topic_id
+}, function(keys, params)
+  local log_key, meta_key, topic_id = keys[1], keys[2], params.topic_id
   local meta = log.is_of(meta_key, 'hash') and redis.call('HMGET', meta_key, 'topic_id', 'deleting') or {}
   local owner = meta[1] or meta[2]
   if owner and owner ~= topic_id then

@@ -59,19 +59,19 @@ korvet.define({
   keys = 'groups hash topic:partition -> the groups that the reader reads it for',
   args = 'group_id   ttl:int ms   partitions*<=1000 `topic:partition`, ...',
   returns = '0; may be repeated',
-}, function(keys, asked)
-  local key, partitions, now = keys[1], asked.partitions, value.now_ms()
-  local ends = now + asked.ttl
+}, function(keys, params)
+  local key, partitions, now = keys[1], params.partitions, value.now_ms()
+  local ends = now + params.ttl
   local ended = reader.ended(key, now)
   local noted = ended and { '', value.integer(ends) } or {}
   local known = #partitions > 0 and redis.call('HMGET', key, unpack(partitions)) or {}
   for at, partition in ipairs(partitions) do
     noted[#noted + 1] = partition
-    noted[#noted + 1] = reader.with(reader.groups(known[at], now), asked.group_id, ends)
+    noted[#noted + 1] = reader.with(reader.groups(known[at], now), params.group_id, ends)
   end
   group.in_batches('HDEL', key, ended or {}) -- first write
   group.in_batches('HSET', key, noted)
-  redis.call('PEXPIRE', key, asked.ttl)
+  redis.call('PEXPIRE', key, params.ttl)
   return code.NONE
 end)
 
@@ -81,8 +81,8 @@ korvet.define({
   keys = 'groups hash topic:partition -> the groups that the reader reads it for',
   args = 'partitions*<=1000 `topic:partition`, ...',
   returns = "[group_id, ...], one for each: '' if there is none, or more than one",
-}, function(keys, asked)
-  local partitions = asked.partitions
+}, function(keys, params)
+  local partitions = params.partitions
   local now, found = value.now_ms(), {}
   local texts = #partitions > 0 and redis.call('HMGET', keys[1], unpack(partitions)) or {}
   for at in ipairs(partitions) do

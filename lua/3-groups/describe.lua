@@ -128,16 +128,16 @@ korvet.define({
     assignments]=],
   codes = 'GROUP_ID_NOT_FOUND',
   source = 'ClassicGroup.asDescribedGroup, ClassicGroupMember.describe',
-}, function(keys, asked)
-  if #keys ~= group.KEYS + #asked.partitions then
+}, function(keys, params)
+  if #keys ~= group.KEYS + #params.partitions then
     error('korvet_group_describe takes the keys of the group and the meta of each partition; the call has ' .. #keys, 0)
   end
   local g = group.open(keys)
-  group.advance(g, asked.outages)
+  group.advance(g, params.outages)
   if not group.exists(g) then
     return { code.GROUP_ID_NOT_FOUND }
   elseif group.is_modern(g) then
-    return group.consumer.describe(g, keys, asked.partitions)
+    return group.consumer.describe(g, keys, params.partitions)
   end
   local fields = g.fields
   local members, cursor = group.described_members(g, '0')
@@ -149,7 +149,7 @@ korvet.define({
     'sync_ends_in_ms', group.from_now(g, fields.sync_deadline),
     'expires_in_ms', group.is(g, 'Empty') and group.from_now(g, fields.expires_at),
     'members', members, 'pending', group.pending_ids(g), 'type', 'classic', 'offsets', group.described_offsets(g),
-    'lags', group.lags(keys, asked.partitions), 'cursor', cursor, 'is_initial', fields.initial and 1 or 0,
+    'lags', group.lags(keys, params.partitions), 'cursor', cursor, 'is_initial', fields.initial and 1 or 0,
   }
 end)
 
@@ -162,13 +162,13 @@ korvet.define({
     cursor is '0'. A member that is there all the time comes once or twice]],
   bound = '200 members a call, more or less',
   codes = 'GROUP_ID_NOT_FOUND',
-}, function(keys, asked)
+}, function(keys, params)
   local g = group.open(keys)
-  group.advance(g, asked.outages)
+  group.advance(g, params.outages)
   if not group.exists(g) then
     return { code.GROUP_ID_NOT_FOUND }
   end
-  local members, cursor = group.described_members(g, asked.cursor)
+  local members, cursor = group.described_members(g, params.cursor)
   return { code.NONE, cursor, members }
 end)
 
@@ -181,9 +181,9 @@ korvet.define({
     members, 'pending', ids that have yet to join, 'type', classic, consumer or share}]],
   codes = 'GROUP_ID_NOT_FOUND',
   source = 'ClassicGroup.asListedGroup',
-}, function(keys, asked)
+}, function(keys, params)
   local g = group.open(keys)
-  group.advance(g, asked.outages)
+  group.advance(g, params.outages)
   if not group.exists(g) then
     return { code.GROUP_ID_NOT_FOUND }
   end

@@ -5,15 +5,15 @@ korvet.define({
   args = 'group_id   most:int the groups that there may be',
   returns = 'code',
   codes = 'POLICY_VIOLATION',
-}, function(keys, asked)
+}, function(keys, params)
   local count = 0
   for _, key in ipairs(keys) do
     count = count + redis.call('SCARD', key)
   end
-  if count >= asked.most and redis.call('SISMEMBER', keys[1], asked.group_id) == 0 then
+  if count >= params.most and redis.call('SISMEMBER', keys[1], params.group_id) == 0 then
     return code.POLICY_VIOLATION
   end
-  redis.call('SADD', keys[1], asked.group_id) -- first write
+  redis.call('SADD', keys[1], params.group_id) -- first write
   return code.NONE
 end)
 
@@ -23,6 +23,6 @@ korvet.define({
   keys = 'index set group ids',
   args = 'group_id',
   returns = '1 if the group is new in it, else 0',
-}, function(keys, asked)
-  return redis.call('SADD', keys[1], asked.group_id) -- first write
+}, function(keys, params)
+  return redis.call('SADD', keys[1], params.group_id) -- first write
 end)

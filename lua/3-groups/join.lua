@@ -329,9 +329,9 @@ korvet.define({
   returns = '[the same as group_join, ...], one for each',
   codes = [[UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS (the group speaks the consumer protocol by
     now)]],
-}, function(keys, asked)
-  local g, members = group.open(keys), asked.members
-  group.advance(g, asked.outages)
+}, function(keys, params)
+  local g, members = group.open(keys), params.members
+  group.advance(g, params.outages)
   if group.is_consumer(g) then
     return group.consumer.awaited(g, members, true)
   end

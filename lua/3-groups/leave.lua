@@ -34,9 +34,9 @@ korvet.define({
   returns = '[code, ...], one for each',
   codes = 'LATE (of the first and all others), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID',
   source = 'GroupMetadataManager.classicGroupLeaveToClassicGroup',
-}, function(keys, asked)
-  local members = asked.members
-  if group.leave_is_late(members, asked.outages) then
+}, function(keys, params)
+  local members = params.members
+  if group.leave_is_late(members, params.outages) then
     local codes = {}
     for at = 1, #members / 2 do
       codes[at] = code.LATE
@@ -44,7 +44,7 @@ korvet.define({
     return codes
   end
   local g = group.open(keys)
-  group.advance(g, asked.outages)
+  group.advance(g, params.outages)
   if group.is_consumer(g) then
     return group.consumer.leave_classic(g, members)
   end

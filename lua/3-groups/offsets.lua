@@ -122,8 +122,8 @@ korvet.define({
     that an open transaction may change, if the key pending is given]],
   bound = 'group_offsets reads all of a group that has more',
   source = 'OffsetMetadataManager.fetchOffsets',
-}, function(keys, asked)
-  local partitions = asked.partitions
+}, function(keys, params)
+  local partitions = params.partitions
   local is_gone = group.is_gone(keys[1])
   if #partitions == 0 then
     local size = is_gone and 0 or redis.call('HLEN', keys[5])
@@ -149,8 +149,8 @@ korvet.define({
     cursor until it is '0'. An offset that is there all the time comes once or twice]],
   bound = '1000 offsets a call, more or less',
   source = 'OffsetMetadataManager.fetchAllOffsets',
-}, function(keys, asked)
-  local cursor = asked.cursor
+}, function(keys, params)
+  local cursor = params.cursor
   if group.is_gone(keys[1]) then
     return { '0', {} }
   end
@@ -189,12 +189,12 @@ korvet.define({
     128 KiB, every topic counts as subscribed to]],
   codes = 'LATE, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; of a partition GROUP_SUBSCRIBED_TO_TOPIC',
   source = 'OffsetMetadataManager.deleteOffsets, ClassicGroup.validateOffsetDelete',
-}, function(keys, asked)
-  if #asked.partitions > 0 and group.is_late(asked.outages) then
+}, function(keys, params)
+  if #params.partitions > 0 and group.is_late(params.outages) then
     return { code.LATE, {} }
   end
   local g = group.open_beside(keys)
-  group.advance(g, asked.outages)
+  group.advance(g, params.outages)
   local outcome, codes, removed = code.NONE, {}, {}
   if not group.exists(g) or group.is_share(g) then
     outcome = code.GROUP_ID_NOT_FOUND
@@ -202,7 +202,7 @@ korvet.define({
     outcome = code.NON_EMPTY_GROUP
   else
     local topics = group.is_consumer(g) and group.consumer.subscribed(g) or group.subscribed(g)
-    for at, partition in ipairs(asked.partitions) do
+    for at, partition in ipairs(params.partitions) do
       if not topics or topics[string.match(partition, '^(.*):%d+$')] then
         codes[at] = code.GROUP_SUBSCRIBED_TO_TOPIC
       else
@@ -226,8 +226,8 @@ korvet.define({
   args = 'partitions*2<=1000 `topic:partition`, topic_id, ... An offset of another topic of the same name stays.',
   returns = 'how many were forgotten',
   source = 'OffsetMetadataManager.onPartitionsDeleted',
-}, function(keys, asked)
-  local partitions, gone = asked.partitions, {}
+}, function(keys, params)
+  local partitions, gone = params.partitions, {}
   for at = 1, #partitions, 2 do
     local position = redis.call('HGET', keys[5], partitions[at])
     if position and string.match(position, '^%S+ %S+ (%S*)') == partitions[at + 1] then

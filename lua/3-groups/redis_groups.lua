@@ -43,16 +43,16 @@ korvet.define({
   returns = [[{code}, or {0, was_last, [offset, ...]}, one committed offset for each, '' if there is none; was_last is 1
     if no other mirror called since this one did, so that its Redis groups are where it moved them; may be repeated]],
   codes = 'GROUP_ID_NOT_FOUND',
-}, function(keys, asked)
-  local mirror, wanted = asked.mirror, value.pairs(asked.partitions)
+}, function(keys, params)
+  local mirror, wanted = params.mirror, value.pairs(params.partitions)
   if not group.is_there(keys[1]) then
     return { code.GROUP_ID_NOT_FOUND }
   end
   local last_mirror = redis.call('HGET', keys[6], '')
   local changed = mirror ~= '' and last_mirror ~= mirror and { '', mirror } or {}
   local names, offsets = {}, {}
-  for at = 1, #asked.partitions, 2 do
-    names[#names + 1] = asked.partitions[at]
+  for at = 1, #params.partitions, 2 do
+    names[#names + 1] = params.partitions[at]
   end
   for first = 1, #names, group.BATCH do
     local last = math.min(first + group.BATCH - 1, #names)
@@ -82,9 +82,9 @@ korvet.define({
   bound = '1000 partitions a call',
   codes = 'GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP',
   source = 'ClassicGroup.validateDeleteGroup',
-}, function(keys, asked)
+}, function(keys, params)
   local g = group.open_beside(keys)
-  group.advance(g, asked.outages)
+  group.advance(g, params.outages)
   if group.exists(g) and not group.is(g, 'Empty') then
     return { code.NON_EMPTY_GROUP, {} }
   end
@@ -106,9 +106,9 @@ korvet.define({
   returns = 'the number of forgotten partitions; may be repeated',
   notes = [[Of a share group they are topics whose share partitions are deleted. Its next target begins those of all its
     topics again.]],
-}, function(keys, asked)
+}, function(keys, params)
   local gone = {}
-  for partition, topic_id in pairs(value.pairs(asked.partitions)) do
+  for partition, topic_id in pairs(value.pairs(params.partitions)) do
     if redis.call('HGET', keys[6], partition) == topic_id then
       gone[#gone + 1] = partition
     end
@@ -153,13 +153,13 @@ korvet.define({
   codes = [[LATE, GROUP_ID_NOT_FOUND (and nothing is left of it), NON_EMPTY_GROUP (also of a group that exists, if which
     is expired), RETRY]],
   source = 'ClassicGroup.validateDeleteGroup, GroupCoordinatorShard.deleteGroups',
-}, function(keys, asked)
-  local deletes_any, detached = group.deletes_any(asked.which), value.pairs(asked.partitions)
-  if deletes_any and group.is_late(asked.outages) then
+}, function(keys, params)
+  local deletes_any, detached = group.deletes_any(params.which), value.pairs(params.partitions)
+  if deletes_any and group.is_late(params.outages) then
     return code.LATE
   end
   local g = group.open_beside(keys)
-  group.advance(g, asked.outages)
+  group.advance(g, params.outages)
   local exists = group.exists(g)
   if exists and not (deletes_any and group.is(g, 'Empty')) then
     group.save(g) -- first write

@@ -109,15 +109,15 @@ korvet.define({
   args = "outages   generation:int that they synced in   members+2<=400 member_id, instance_id or '', ...",
   returns = '[the same as group_sync, ...], one for each',
   codes = 'UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS',
-}, function(keys, asked)
-  local g, members = group.open(keys), asked.members
-  group.advance(g, asked.outages)
+}, function(keys, params)
+  local g, members = group.open(keys), params.members
+  group.advance(g, params.outages)
   if group.is_consumer(g) then
     return group.consumer.awaited(g, members, false)
   end
   local refusals, answers = {}, {}
   for at = 1, #members, 2 do
-    refusals[at] = group.sync_refusal(g, members[at], members[at + 1], asked.generation)
+    refusals[at] = group.sync_refusal(g, members[at], members[at + 1], params.generation)
     if not refusals[at] then
       group.note_sync(g, members[at])
     end

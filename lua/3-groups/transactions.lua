@@ -148,8 +148,8 @@ korvet.define({
   bound = '3000 offsets a call',
   source = 'OffsetMetadataManager.replayEndTransactionMarker',
   notes = 'The holds of an older transaction that was never ended are forgotten.',
-}, function(keys, asked)
-  local producer_id, ordinal, decision = asked.producer_id, asked.ordinal, asked.decision
+}, function(keys, params)
+  local producer_id, ordinal, decision = params.producer_id, params.ordinal, params.decision
   if decision ~= 'commit' and decision ~= 'abort' then
     error('decision is neither commit nor abort: ' .. decision, 0)
   end
@@ -183,8 +183,8 @@ korvet.define({
   args = "joined the replication id under which the group came into the transaction, or ''",
   returns = 'code',
   codes = 'TRANSACTION_ABORTABLE (history changed since)',
-}, function(_, asked)
-  local joined = asked.joined
+}, function(_, params)
+  local joined = params.joined
   local is_held = joined == '' or joined == server.ask_replid()
   return is_held and code.NONE or code.TRANSACTION_ABORTABLE
 end)
@@ -196,8 +196,8 @@ korvet.define({
   args = 'cursor 0 at first',
   returns = "{cursor, [[producer_id, ordinal, transactional_id], ...]}; call again with the cursor until it is '0'",
   bound = '100 producers a call',
-}, function(keys, asked)
-  local cursor, open = asked.cursor, {}
+}, function(keys, params)
+  local cursor, open = params.cursor, {}
   local scanned = redis.call('HSCAN', keys[1], cursor, 'COUNT', 100)
   local flat = scanned[2]
   for at = 1, #flat, 2 do

@@ -208,19 +208,19 @@ end
 
 -- The owners of some partitions; nil for a partition without one. Reads the unknown ones.
 function consumer.owners(g, partitions)
-  local owners, asked = {}, {}
+  local owners, wanted = {}, {}
   for partition in pairs(partitions) do
     if g.further[partition] == nil then
-      asked[#asked + 1] = partition
+      wanted[#wanted + 1] = partition
     else
       owners[partition] = g.further[partition] or nil
     end
   end
-  for first = 1, #asked, group.BATCH do
-    local last = math.min(first + group.BATCH - 1, #asked)
-    local found = redis.call('HMGET', g.keys[1], unpack(asked, first, last))
+  for first = 1, #wanted, group.BATCH do
+    local last = math.min(first + group.BATCH - 1, #wanted)
+    local found = redis.call('HMGET', g.keys[1], unpack(wanted, first, last))
     for at = first, last do
-      owners[asked[at]] = found[at - first + 1] or nil
+      owners[wanted[at]] = found[at - first + 1] or nil
     end
   end
   return owners

@@ -2,9 +2,9 @@
 -- assignment.
 
 -- True if a heartbeat may carry news of its member: rack, assignor, regex, names, rebalance timeout.
-function consumer.says_something(asked)
-  return asked.rack ~= '' or asked.assignor ~= '' or asked.has_regex == '1' or asked.has_names == '1'
-    or asked.rebalance_timeout ~= -1
+function consumer.says_something(params)
+  return params.rack ~= '' or params.assignor ~= '' or params.has_regex == '1' or params.has_names == '1'
+    or params.rebalance_timeout ~= -1
 end
 
 -- Names in order, each once.
@@ -21,13 +21,13 @@ function consumer.names(named)
 end
 
 -- A heartbeat's arguments as a request: regex, names and owned are nil if it says nothing of them.
-function consumer.request(asked)
-  asked.epoch = asked.member_epoch
-  asked.regex = asked.has_regex == '1' and asked.regex or nil
-  asked.names = asked.has_names == '1' and consumer.names(asked.names) or nil
-  asked.owned = asked.has_owned == '1' and consumer.partitions(asked.owned) or nil
-  asked.answers_anyway = asked.answers_anyway == '1'
-  return asked
+function consumer.request(params)
+  params.epoch = params.member_epoch
+  params.regex = params.has_regex == '1' and params.regex or nil
+  params.names = params.has_names == '1' and consumer.names(params.names) or nil
+  params.owned = params.has_owned == '1' and consumer.partitions(params.owned) or nil
+  params.answers_anyway = params.answers_anyway == '1'
+  return params
 end
 
 -- The code and message if a member may not have its epoch. A member that lost the answer with a new epoch comes with
@@ -308,16 +308,16 @@ korvet.define({
   codes = [[LATE, UNINDEXED, GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
     UNRELEASED_INSTANCE_ID, FENCED_MEMBER_EPOCH, INVALID_REQUEST (a member id with another instance id)]],
   source = 'GroupMetadataManager.consumerGroupHeartbeat',
-}, function(keys, asked)
-  local id, epoch = asked.member_id, asked.member_epoch
-  if not consumer.says_something(asked) and consumer.beats(
-    keys, asked.catalog_version, id, value.integer(epoch), asked.instance_id, value.integer(asked.session_timeout)
+}, function(keys, params)
+  local id, epoch = params.member_id, params.member_epoch
+  if not consumer.says_something(params) and consumer.beats(
+    keys, params.catalog_version, id, value.integer(epoch), params.instance_id, value.integer(params.session_timeout)
   ) then
     return { code.NONE, id, 'ready', epoch, 0, '' }
-  elseif group.is_late(asked.outages) then
+  elseif group.is_late(params.outages) then
     return { code.LATE, id, '' }
   end
-  local request = consumer.request(asked)
+  local request = consumer.request(params)
   local reply
   local g = group.open(keys)
   group.advance(g, request.outages)

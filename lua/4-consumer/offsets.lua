@@ -91,10 +91,10 @@ korvet.define({
   returns = 'code; NONE for a group that does not speak the consumer protocol',
   codes = 'UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION (of a classic member)',
   source = 'ConsumerGroup.validateOffsetFetch',
-}, function(keys, asked)
-  local id, epoch = asked.member_id, asked.member_epoch
+}, function(keys, params)
+  local id, epoch = params.member_id, params.member_epoch
   local g = group.open(keys)
-  group.advance(g, asked.outages)
+  group.advance(g, params.outages)
   if not group.is_consumer(g) or id == '' and epoch < 0 then
     return code.NONE
   end

@@ -159,25 +159,25 @@ korvet.define({
   returns = '{code, id of the group}; may be repeated',
   codes = 'LATE, UNINDEXED, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (to move)',
   source = 'GroupMetadataManager.addInitializingTopicsRecords, alterShareGroupOffsets',
-}, function(keys, asked)
-  if group.is_late(asked.outages) then
+}, function(keys, params)
+  if group.is_late(params.outages) then
     return { code.LATE, '' }
   end
-  local g, moves = group.open_beside(keys), asked.mode == 'move'
-  group.advance(g, asked.outages)
+  local g, moves = group.open_beside(keys), params.mode == 'move'
+  group.advance(g, params.outages)
   local outcome = code.NONE
   if group.exists(g) and not group.is_share(g) or not group.exists(g) and not moves then
     outcome = code.GROUP_ID_NOT_FOUND
-  elseif not group.exists(g) and asked.id == '' then
+  elseif not group.exists(g) and params.id == '' then
     outcome = code.UNINDEXED
   elseif not group.exists(g) then
-    share_group.found(g, asked)
+    share_group.found(g, params)
   elseif moves and not group.is(g, 'Empty') then
     outcome = code.NON_EMPTY_GROUP
   end
   consumer.save(g) -- first write
   if outcome == code.NONE then
-    group.in_batches('HSET', keys[6], asked.topics)
+    group.in_batches('HSET', keys[6], params.topics)
   end
   return { outcome, g.fields.id or '' }
 end)
@@ -192,15 +192,15 @@ korvet.define({
   bound = '1000 topics a call, more or less',
   codes = 'GROUP_ID_NOT_FOUND',
   source = 'GroupMetadataManager.initializedShareGroupPartitions',
-}, function(keys, asked)
+}, function(keys, params)
   local g = group.open_beside(keys)
-  group.advance(g, asked.outages)
+  group.advance(g, params.outages)
   if not group.is_share(g) then
     return { code.GROUP_ID_NOT_FOUND, '', '', '0', {} }
   end
-  local scanned = { '0', { asked.topic, asked.topic and redis.call('HGET', keys[6], asked.topic) or '' } }
-  if not asked.topic then
-    scanned = redis.call('HSCAN', keys[6], asked.cursor, 'COUNT', group.BATCH)
+  local scanned = { '0', { params.topic, params.topic and redis.call('HGET', keys[6], params.topic) or '' } }
+  if not params.topic then
+    scanned = redis.call('HSCAN', keys[6], params.cursor, 'COUNT', group.BATCH)
   end
   return { code.NONE, g.fields.id, g.fields.state, scanned[1], scanned[2] }
 end)

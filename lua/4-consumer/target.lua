@@ -29,12 +29,12 @@ korvet.define({
     twice]=],
   bound = '200 members a call, more or less',
   codes = 'GROUP_ID_NOT_FOUND',
-}, function(keys, asked)
+}, function(keys, params)
   local g = group.open(keys)
   if not group.is_modern(g) then
     return { code.GROUP_ID_NOT_FOUND }
   end
-  local members, ids, cursor = {}, group.member_page(g, asked.cursor or '0')
+  local members, ids, cursor = {}, group.member_page(g, params.cursor or '0')
   table.sort(ids)
   for at, target in ipairs(consumer.targets(g, ids)) do
     local member = g.members[ids[at]]

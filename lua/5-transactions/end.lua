@@ -159,10 +159,10 @@ korvet.define({
     CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE (the shard aborts instead of a commit, because a part may be lost)]],
   source = 'TransactionCoordinator.endTransaction, TransactionMetadata.prepareAbortOrCommit',
   notes = 'The producer goes on with the producer id and epoch of the reply when the decision is finished.',
-}, function(keys, asked)
-  local producer_id, epoch, fresh_id = asked.producer_id, asked.producer_epoch, asked.fresh_id
-  local transactional_id, decision, is_v2 = asked.transactional_id, asked.decision, asked.version == '2'
-  if group.is_late(asked.outages or '') then
+}, function(keys, params)
+  local producer_id, epoch, fresh_id = params.producer_id, params.producer_epoch, params.fresh_id
+  local transactional_id, decision, is_v2 = params.transactional_id, params.decision, params.version == '2'
+  if group.is_late(params.outages or '') then
     return { code.LATE, -1, -1 }
   end
   local t = transaction.open(keys)
@@ -170,7 +170,7 @@ korvet.define({
     return { code.INVALID_PRODUCER_ID_MAPPING, -1, -1 }
   end
   local judge = is_v2 and transaction.judge_end_v2 or transaction.judge_end_v1
-  local outcome, is_to_decide = judge(t, producer_id, epoch, decision, asked.checked)
+  local outcome, is_to_decide = judge(t, producer_id, epoch, decision, params.checked)
   if outcome ~= code.NONE then
     if outcome == code.CONCURRENT_TRANSACTIONS then
       return { outcome, -1, -1, transaction.decision(t) }
@@ -179,7 +179,7 @@ korvet.define({
   elseif not is_to_decide then
     return transaction.told_again(t, producer_id, epoch, is_v2, fresh_id)
   elseif decision == 'commit' then
-    return transaction.commit(t, transactional_id, is_v2, fresh_id, asked.checked)
+    return transaction.commit(t, transactional_id, is_v2, fresh_id, params.checked)
   end
   return transaction.decide(t, transactional_id, decision, is_v2, fresh_id)
 end)
@@ -217,11 +217,11 @@ korvet.define({
   ]],
   returns = '{0}, or {0, decision, now_ms} if unfinished members are left; may be repeated',
   source = 'TransactionMetadata.prepareComplete',
-}, function(keys, asked)
-  local names = asked.finished
+}, function(keys, params)
+  local names = params.finished
   transaction.check_names(names)
   local t = transaction.open(keys)
-  if t.fields.ordinal ~= asked.ordinal or not transaction.is_prepared(t) then
+  if t.fields.ordinal ~= params.ordinal or not transaction.is_prepared(t) then
     return { code.NONE }
   end
   if #names == 0 then
@@ -241,7 +241,7 @@ korvet.define({
     fields.last_producer_id = t.fields.producer_id
     fields.producer_id, fields.producer_epoch = t.fields.next_producer_id, 0
   end
-  transaction.move(t, asked.transactional_id, state, fields, t.now + asked.expiration)
+  transaction.move(t, params.transactional_id, state, fields, t.now + params.expiration)
   redis.call('HDEL', t.keys[1], 'paged')
   return { code.NONE }
 end)
@@ -253,8 +253,8 @@ korvet.define({
   args = 'most:int the largest number of ids',
   returns = '[transactional_id, ...]',
   bound = '1000 transactional ids a call',
-}, function(keys, asked)
-  local now, most = value.integer(value.now_ms()), math.min(asked.most, 1000)
+}, function(keys, params)
+  local now, most = value.integer(value.now_ms()), math.min(params.most, 1000)
   return redis.call('ZRANGEBYSCORE', keys[1], '-inf', now, 'LIMIT', 0, most)
 end)
 
@@ -293,8 +293,8 @@ korvet.define({
   notes = [[A transaction past its timeout is aborted. The reply has a decision that was not finished for a second, and
     again after pauses that grow to ten seconds. An id that was not used for the expiration is removed. If the clock
     went back, a call moves the id's times back.]],
-}, function(keys, asked)
-  local transactional_id = asked.transactional_id
+}, function(keys, params)
+  local transactional_id = params.transactional_id
   local t = transaction.open(keys)
   if not t.fields.state then
     redis.call('ZREM', keys[2], transactional_id) -- first write
@@ -306,7 +306,7 @@ korvet.define({
     transaction.wait_until(t, transactional_id, transaction.next_try(t))
     return { code.NONE, transaction.decision(t) }
   end
-  local due = transaction.next_due(t, asked.expiration)
+  local due = transaction.next_due(t, params.expiration)
   if t.now < due then
     transaction.wait_until(t, transactional_id, due)
   elseif t.fields.state == 'Ongoing' then

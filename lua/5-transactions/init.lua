@@ -77,17 +77,17 @@ korvet.define({
   codes = 'LATE, FRESH_ID, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, POLICY_VIOLATION',
   source = 'TransactionCoordinator.handleInitProducerId',
   notes = 'An open transaction is aborted: the answer is CONCURRENT_TRANSACTIONS until the abort is finished.',
-}, function(keys, asked)
-  local transactional_id, producer_id, epoch = asked.transactional_id, asked.producer_id, asked.producer_epoch
-  if group.is_late(asked.outages or '') then
+}, function(keys, params)
+  local transactional_id, producer_id, epoch = params.transactional_id, params.producer_id, params.producer_epoch
+  if group.is_late(params.outages or '') then
     return { code.LATE, -1, -1 }
   end
   local t = transaction.open(keys)
   local outcome, fields
-  if not t.fields.state and asked.most and transaction.count_ids(keys[2]) >= asked.most then
+  if not t.fields.state and params.most and transaction.count_ids(keys[2]) >= params.most then
     return { code.POLICY_VIOLATION, -1, -1 }
   elseif not t.fields.state then
-    outcome, fields = transaction.initialized(asked.fresh_id)
+    outcome, fields = transaction.initialized(params.fresh_id)
   elseif not transaction.is_holder(t, producer_id, epoch) then
     return { code.PRODUCER_FENCED, -1, -1 }
   elseif t.fields.state == 'Ongoing' then
@@ -96,13 +96,13 @@ korvet.define({
   elseif transaction.is_prepared(t) then
     return { code.CONCURRENT_TRANSACTIONS, -1, -1, transaction.decision(t) }
   else
-    outcome, fields = transaction.reinitialized(t, producer_id, epoch, asked.fresh_id)
+    outcome, fields = transaction.reinitialized(t, producer_id, epoch, params.fresh_id)
   end
   if outcome ~= code.NONE then
     return { outcome, -1, -1 }
   end
-  fields.timeout_ms, fields.started_ms, fields.marker_epoch, fields.next_producer_id = asked.timeout, -1, -1, -1
+  fields.timeout_ms, fields.started_ms, fields.marker_epoch, fields.next_producer_id = params.timeout, -1, -1, -1
   fields.history = server.replid()
-  transaction.move(t, transactional_id, 'Empty', fields, t.now + asked.timeout)
+  transaction.move(t, transactional_id, 'Empty', fields, t.now + params.timeout)
   return { code.NONE, t.fields.producer_id, t.fields.producer_epoch }
 end)

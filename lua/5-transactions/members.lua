@@ -86,14 +86,14 @@ korvet.define({
     TRANSACTION_ABORTABLE (it is not in the transaction that the call verifies, or its server changed since it
     joined)]],
   source = 'TransactionCoordinator.handleAddPartitionsToTransaction, handleVerifyPartitionsInTransaction',
-}, function(keys, asked)
-  local adds = asked.mode == 'add'
-  local names, kept, has_partition = transaction.members(asked.members)
-  if group.is_late(asked.outages) then
+}, function(keys, params)
+  local adds = params.mode == 'add'
+  local names, kept, has_partition = transaction.members(params.members)
+  if group.is_late(params.outages) then
     return { code.LATE, -1, {} }
   end
   local t = transaction.open(keys)
-  local refusal = transaction.member_refusal(t, asked.producer_id, asked.producer_epoch)
+  local refusal = transaction.member_refusal(t, params.producer_id, params.producer_epoch)
   if refusal then
     return { refusal, -1, {}, transaction.decision(t) }
   elseif has_partition and transaction.is_of_former_history(t) then
@@ -104,7 +104,7 @@ korvet.define({
   end
   local codes, written = transaction.judge_members(t, names, kept, adds)
   if #written > 0 or adds and t.fields.state ~= 'Ongoing' then
-    transaction.take_in(t, asked.transactional_id, written)
+    transaction.take_in(t, params.transactional_id, written)
   end
   return { code.NONE, t.fields.state == 'Ongoing' and t.fields.ordinal or -1, codes }
 end)
@@ -129,12 +129,12 @@ korvet.define({
     call again with the cursor until it is '0']],
   bound = '1000 members a call',
   codes = 'INVALID_TXN_STATE (the transaction is over)',
-}, function(keys, asked)
+}, function(keys, params)
   local t = transaction.open(keys)
-  if t.fields.state ~= 'Ongoing' or t.fields.ordinal ~= asked.ordinal then
+  if t.fields.state ~= 'Ongoing' or t.fields.ordinal ~= params.ordinal then
     return { code.INVALID_TXN_STATE, '0', {} }
   end
-  local flat, cursor = transaction.flat_members(t, asked.cursor)
+  local flat, cursor = transaction.flat_members(t, params.cursor)
   return { code.NONE, cursor, flat }
 end)
 
@@ -150,13 +150,13 @@ korvet.define({
   bound = '1000 members a call',
   codes = 'TRANSACTIONAL_ID_NOT_FOUND',
   source = 'TransactionCoordinator.handleDescribeTransactions',
-}, function(keys, asked)
+}, function(keys, params)
   local t = transaction.open(keys)
   local fields = t.fields
   if not fields.state then
     return { code.TRANSACTIONAL_ID_NOT_FOUND }
   end
-  local members, cursor = transaction.some_members(t, asked.cursor or '0')
+  local members, cursor = transaction.some_members(t, params.cursor or '0')
   local partitions, groups = transaction.told_members(members)
   return {
     code.NONE, 'state', fields.state, 'producer_id', fields.producer_id, 'producer_epoch', fields.producer_epoch,

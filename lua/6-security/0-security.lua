@@ -52,9 +52,9 @@ korvet.define({
   returns = '{0, 1 if it was written back, else 0}',
   notes = [[If the whole unit was deleted or lost, the witness is gone too, or is that of a later unit of the name, and
     the table stays away.]],
-}, function(keys, asked)
-  local fields = asked.fields
-  if redis.call('EXISTS', keys[1]) == 1 or redis.call('GET', keys[2]) ~= asked.secret then
+}, function(keys, params)
+  local fields = params.fields
+  if redis.call('EXISTS', keys[1]) == 1 or redis.call('GET', keys[2]) ~= params.secret then
     return { code.NONE, 0 }
   end
   security.write(keys[1], fields) -- first write

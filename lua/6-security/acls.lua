@@ -46,8 +46,8 @@ korvet.define({
   args = 'known_version:int a version, or -1',
   returns = '{0, version, [rule, ...]}; no rules when known_version is the version',
   bound = '10000 rules',
-}, function(keys, asked)
-  local reply, rules = security.read(keys[1], asked.known_version), {}
+}, function(keys, params)
+  local reply, rules = security.read(keys[1], params.known_version), {}
   for at = 1, #reply[3], 2 do
     rules[#rules + 1] = reply[3][at]
   end
@@ -63,10 +63,10 @@ korvet.define({
   bound = '10000 rules, each of 2048 bytes',
   codes = 'INVALID_REQUEST (a text is no rule), POLICY_VIOLATION (a rule is too long, or there would be too many)',
   source = 'AclControlManager.createAcls',
-}, function(keys, asked)
-  local present = acls.present(keys[1], asked.rules)
+}, function(keys, params)
+  local present = acls.present(keys[1], params.rules)
   local new, seen = {}, {}
-  for at, rule in ipairs(asked.rules) do
+  for at, rule in ipairs(params.rules) do
     if #rule > acls.MOST_BYTES then
       return { code.POLICY_VIOLATION, 0 }
     elseif not acls.is_rule(rule) then
@@ -89,9 +89,9 @@ korvet.define({
   args = 'rules+<=10000 JSON arrays',
   returns = '{0, [1 if the rule was there else 0, ...]} in the order of the rules',
   source = 'AclControlManager.deleteAcls',
-}, function(keys, asked)
-  local present, removed = acls.present(keys[1], asked.rules), {}
-  for at, rule in ipairs(asked.rules) do
+}, function(keys, params)
+  local present, removed = acls.present(keys[1], params.rules), {}
+  for at, rule in ipairs(params.rules) do
     if present[at] == 1 and rule ~= '' then
       removed[#removed + 1], removed[#removed + 2] = rule, ''
     end

@@ -36,38 +36,38 @@ korvet.define({
     counts*<=100 one for each counter
   ]],
   returns = '{0, had_lease 0|1, [others, ...]}; without a lease before, what the front-end stated earlier may be lost',
-}, function(keys, asked)
-  if #asked.counts ~= #keys - 1 then
+}, function(keys, params)
+  if #params.counts ~= #keys - 1 then
     error('korvet_connections_count takes one count for each counter', 0)
   end
-  for at, count in ipairs(asked.counts) do
-    asked.counts[at] = value.number(count, 'korvet_connections_count: counts')
+  for at, count in ipairs(params.counts) do
+    params.counts[at] = value.number(count, 'korvet_connections_count: counts')
     redis.call('HLEN', keys[at + 1])
   end
   local now, others = value.now_ms(), {}
-  local ends_ms = tonumber(redis.call('ZSCORE', keys[1], asked.front_end) or 0)
+  local ends_ms = tonumber(redis.call('ZSCORE', keys[1], params.front_end) or 0)
   redis.call('ZREMRANGEBYSCORE', keys[1], '-inf', value.integer(now)) -- first write
-  if asked.lease_ms > 0 then
-    local last_end = now + asked.lease_ms + value.CORRECTION_MS
+  if params.lease_ms > 0 then
+    local last_end = now + params.lease_ms + value.CORRECTION_MS
     redis.call('ZREMRANGEBYSCORE', keys[1], '(' .. value.integer(last_end), '+inf')
-    redis.call('ZADD', keys[1], value.integer(now + asked.lease_ms), asked.front_end)
+    redis.call('ZADD', keys[1], value.integer(now + params.lease_ms), params.front_end)
     redis.call('PEXPIRE', keys[1], value.integer(connections.LASTS_MS))
   else
-    redis.call('ZREM', keys[1], asked.front_end)
+    redis.call('ZREM', keys[1], params.front_end)
   end
   local living = connections.living(keys[1])
-  for at, count in ipairs(asked.counts) do
+  for at, count in ipairs(params.counts) do
     local key = keys[at + 1]
-    local total, dead = connections.others(key, living, asked.front_end)
+    local total, dead = connections.others(key, living, params.front_end)
     others[at] = total
     for _, front_end in ipairs(dead) do
       redis.call('HDEL', key, front_end)
     end
     if count > 0 then
-      redis.call('HSET', key, asked.front_end, value.integer(count))
+      redis.call('HSET', key, params.front_end, value.integer(count))
       redis.call('PEXPIRE', key, value.integer(connections.LASTS_MS))
     else
-      redis.call('HDEL', key, asked.front_end)
+      redis.call('HDEL', key, params.front_end)
     end
   end
   return { code.NONE, ends_ms > now and 1 or 0, others }

@@ -48,8 +48,8 @@ korvet.define({
   args = 'known_version:int a version, or -1',
   returns = '{0, version, [field, number, ...]}; no fields when known_version is the version',
   bound = '10000 quotas',
-}, function(keys, asked)
-  return security.read(keys[1], asked.known_version)
+}, function(keys, params)
+  return security.read(keys[1], params.known_version)
 end)
 
 korvet.define({
@@ -61,8 +61,8 @@ korvet.define({
   bound = '10000 quotas, each of 2048 bytes with its field',
   codes = 'INVALID_REQUEST (a text is no quota), POLICY_VIOLATION (a quota is too long, or there would be too many)',
   source = 'ClientQuotaControlManager.alterClientQuotas',
-}, function(keys, asked)
-  local changes = asked.changes
+}, function(keys, params)
+  local changes = params.changes
   local more, changed = 0, false
   for at = 1, #changes, 2 do
     local field, text = changes[at], changes[at + 1]
@@ -86,8 +86,8 @@ korvet.define({
   keys = 'buckets* string `level at_ms`; a full bucket is no key',
   args = 'uses+3<=300 for each bucket the amount, the rate a second and the capacity, as decimal numbers',
   returns = '{0, [level, ...]} levels as texts, below zero in debt',
-}, function(keys, asked)
-  local uses = asked.uses
+}, function(keys, params)
+  local uses = params.uses
   if #uses ~= 3 * #keys then
     error('korvet_quotas_use takes three arguments for each key', 0)
   end

@@ -49,8 +49,8 @@ korvet.define({
   args = 'known_version:int a version, or -1',
   returns = '{0, version, [name, tenant, ...]}; no tenants when known_version is the version',
   bound = '10000 tenants',
-}, function(keys, asked)
-  return security.read(keys[1], asked.known_version)
+}, function(keys, params)
+  return security.read(keys[1], params.known_version)
 end)
 
 korvet.define({
@@ -64,22 +64,22 @@ korvet.define({
   returns = "{code, tenant as JSON or ''}; the existing one with DUPLICATE_RESOURCE",
   codes = [[DUPLICATE_RESOURCE, INVALID_REQUEST (the name or the limits are none), POLICY_VIOLATION (there are 10000, or
     this one is longer than 4096 bytes)]],
-}, function(keys, asked)
-  local is_json, limits = pcall(cjson.decode, asked.limits)
-  if not tenants.is_name(asked.name) or not is_json or not tenants.are_limits(limits) then
+}, function(keys, params)
+  local is_json, limits = pcall(cjson.decode, params.limits)
+  if not tenants.is_name(params.name) or not is_json or not tenants.are_limits(limits) then
     return { code.INVALID_REQUEST, '' }
   end
-  local existing = redis.call('HGET', keys[1], asked.name)
+  local existing = redis.call('HGET', keys[1], params.name)
   if existing then
     return { code.DUPLICATE_RESOURCE, existing }
   end
   local text = tenants.text_of{
-    id = asked.id, state = 'active', created_ms = value.now_ms(), limits = limits, super_users = asked.super_users,
+    id = params.id, state = 'active', created_ms = value.now_ms(), limits = limits, super_users = params.super_users,
   }
   if #text > tenants.MOST_BYTES or security.exceeds(keys[1], 1) then
     return { code.POLICY_VIOLATION, '' }
   end
-  security.write(keys[1], { asked.name, text }) -- first write
+  security.write(keys[1], { params.name, text }) -- first write
   return { code.NONE, text }
 end)
 
@@ -93,9 +93,9 @@ korvet.define({
   returns = "{code, tenant as JSON or ''}",
   codes = [[RESOURCE_NOT_FOUND (there is none, or it is being deleted), INVALID_REQUEST (the limits are none),
     POLICY_VIOLATION (it would be longer than 4096 bytes)]],
-}, function(keys, asked)
-  local is_json, change = pcall(cjson.decode, asked.limits)
-  local tenant = tenants.found(keys[1], asked.name)
+}, function(keys, params)
+  local is_json, change = pcall(cjson.decode, params.limits)
+  local tenant = tenants.found(keys[1], params.name)
   if not tenant or tenant.state == 'deleting' then
     return { code.RESOURCE_NOT_FOUND, '' }
   elseif not is_json or type(change) ~= 'table' then
@@ -107,7 +107,7 @@ korvet.define({
       tenant.limits[name] = nil
     end
   end
-  tenant.super_users = asked.super_users or tenant.super_users
+  tenant.super_users = params.super_users or tenant.super_users
   if not tenants.are_limits(tenant.limits) then
     return { code.INVALID_REQUEST, '' }
   end
@@ -115,7 +115,7 @@ korvet.define({
   if #text > tenants.MOST_BYTES then
     return { code.POLICY_VIOLATION, '' }
   end
-  security.write(keys[1], { asked.name, text }) -- first write
+  security.write(keys[1], { params.name, text }) -- first write
   return { code.NONE, text }
 end)
 
@@ -129,17 +129,17 @@ korvet.define({
   ]],
   returns = "{code, id or ''}",
   codes = 'RESOURCE_NOT_FOUND, INVALID_REQUEST (it is being deleted)',
-}, function(keys, asked)
-  local tenant = tenants.found(keys[1], asked.name)
-  if not tenant or tenant.id ~= (asked.id or tenant.id) then
+}, function(keys, params)
+  local tenant = tenants.found(keys[1], params.name)
+  if not tenant or tenant.id ~= (params.id or tenant.id) then
     return { code.RESOURCE_NOT_FOUND, '' }
-  elseif tenant.state == asked.state then
+  elseif tenant.state == params.state then
     return { code.NONE, tenant.id }
   elseif tenant.state == 'deleting' then
     return { code.INVALID_REQUEST, tenant.id }
   end
-  tenant.state = asked.state
-  security.write(keys[1], { asked.name, tenants.text_of(tenant) }) -- first write
+  tenant.state = params.state
+  security.write(keys[1], { params.name, tenants.text_of(tenant) }) -- first write
   return { code.NONE, tenant.id }
 end)
 
@@ -150,13 +150,13 @@ korvet.define({
   args = 'name   id',
   returns = '{code}',
   codes = 'INVALID_REQUEST (its deletion has not begun)',
-}, function(keys, asked)
-  local tenant = tenants.found(keys[1], asked.name)
-  if tenant and tenant.id == asked.id then
+}, function(keys, params)
+  local tenant = tenants.found(keys[1], params.name)
+  if tenant and tenant.id == params.id then
     if tenant.state ~= 'deleting' then
       return { code.INVALID_REQUEST }
     end
-    security.write(keys[1], { asked.name, '' }) -- first write
+    security.write(keys[1], { params.name, '' }) -- first write
   end
   return { code.NONE }
 end)

@@ -18,8 +18,8 @@ korvet.define({
   args = 'known_version:int a version, or -1',
   returns = '{0, version, [mechanism:user, credential, ...]}; no credentials when known_version is the version',
   bound = '10000 credentials',
-}, function(keys, asked)
-  return security.read(keys[1], asked.known_version)
+}, function(keys, params)
+  return security.read(keys[1], params.known_version)
 end)
 
 korvet.define({
@@ -32,8 +32,8 @@ korvet.define({
   codes = [[INVALID_REQUEST (a text is no credential), POLICY_VIOLATION (there would be too many); of a change:
     RESOURCE_NOT_FOUND (it deletes what is not there)]],
   source = 'ScramControlManager.alterCredentials',
-}, function(keys, asked)
-  local changes = asked.changes
+}, function(keys, params)
+  local changes = params.changes
   local codes, taken, more = {}, {}, 0
   for at = 1, #changes, 2 do
     local field, text = changes[at], changes[at + 1]
@@ -61,7 +61,7 @@ korvet.define({
   keys = 'secret string',
   args = 'proposed base64, for the case that there is none',
   returns = '{0, secret}',
-}, function(keys, asked)
-  redis.call('SET', keys[1], asked.proposed, 'NX') -- first write
+}, function(keys, params)
+  redis.call('SET', keys[1], params.proposed, 'NX') -- first write
   return { code.NONE, redis.call('GET', keys[1]) }
 end)

@@ -73,17 +73,17 @@ function share.fresh(id, start, now)
 end
 
 -- The share partition of a call; or nil, and the code that says why there is none.
-function share.open(keys, asked)
+function share.open(keys, params)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'end', 'first_open', 'local_start')
-  if meta[1] ~= asked.topic_id then
+  if meta[1] ~= params.topic_id then
     return nil, code.GONE
   end
-  local text = redis.call('HGET', keys[3], asked.group)
+  local text = redis.call('HGET', keys[3], params.group)
   if not text then
     return nil, code.GROUP_ID_NOT_FOUND
   end
-  local s = share.parsed(text, keys[3], asked.group)
-  s.keys, s.group, s.text, s.now = keys, asked.group, text, value.now_ms()
+  local s = share.parsed(text, keys[3], params.group)
+  s.keys, s.group, s.text, s.now = keys, params.group, text, value.now_ms()
   s.log_start, s.log_end, s.stable = tonumber(meta[2]), tonumber(meta[3]), tonumber(meta[4] or meta[3])
   s.held_from = tier.held_from(meta[2], meta[5])
   s.removed, s.added = {}, {}
@@ -163,8 +163,8 @@ function share.finish(s, first)
 end
 
 -- Finish a removed part of a range without success: as a dead letter if the group has a topic for these.
-function share.fail(s, r, first, last, count, cause, asked)
-  if asked.dead_letters ~= 1 then
+function share.fail(s, r, first, last, count, cause, params)
+  if params.dead_letters ~= 1 then
     return share.finish(s, first)
   end
   share.add_archiving(s, first, last, count, r, cause, { ends = 0, lasts = 0, owner = '' })
@@ -174,11 +174,11 @@ end
 
 -- Make a removed part of a range available again, perhaps later, or finish it if it was delivered as often as it may
 -- be. Source: InFlightState.tryUpdateState
-function share.give_back(s, r, first, last, count, asked)
-  if count >= asked.limit then
-    return share.fail(s, r, first, last, count, 'limit', asked)
+function share.give_back(s, r, first, last, count, params)
+  if count >= params.limit then
+    return share.fail(s, r, first, last, count, 'limit', params)
   end
-  local delay = math.min(asked.backoff_ms * 2 ^ math.min(count - 1, 30), asked.backoff_most_ms)
+  local delay = math.min(params.backoff_ms * 2 ^ math.min(count - 1, 30), params.backoff_most_ms)
   if delay > 0 then
     local wait = { ends = s.now + delay, lasts = delay, nonce = '', member = '' }
     share.add_timed(s, 'delayed', first, last, count, r, wait)

@@ -38,15 +38,15 @@ function share.holding(s, walk, offset, last)
 end
 
 -- True if the connection of a call holds a range; with the nonce * any connection of its member.
-function share.is_held(s, r, asked)
-  local is_own = r.nonce == asked.nonce or asked.nonce == '*'
-  return r.state == 'acquired' and r.member == asked.member and is_own and not share.is_over(s, r)
+function share.is_held(s, r, params)
+  local is_own = r.nonce == params.nonce or params.nonce == '*'
+  return r.state == 'acquired' and r.member == params.member and is_own and not share.is_over(s, r)
 end
 
 -- The parts of acquired ranges that acknowledgements name, each {range, first, last, type}, or the code that refuses
 -- them all. Also the offset at which a further call has to go on, if these are more ranges than one call takes.
 -- Source: SharePartition.acknowledge, fetchSubMapForAcknowledgementBatch, acknowledgePerOffsetBatchRecords
-function share.parts(s, acknowledgements, asked)
+function share.parts(s, acknowledgements, params)
   local parts, walk = {}, { at = 0, page = {}, seen = 0 }
   local start = math.max(s.start, s.log_start)
   for _, one in ipairs(acknowledgements) do
@@ -58,7 +58,7 @@ function share.parts(s, acknowledgements, asked)
     end
     while offset <= one.last do
       local r = share.holding(s, walk, offset, one.last)
-      if not r or not share.is_held(s, r, asked) then
+      if not r or not share.is_held(s, r, params) then
         return code.INVALID_RECORD_STATE
       elseif walk.seen > share.MOST then
         return code.NONE, parts, offset
@@ -72,23 +72,23 @@ function share.parts(s, acknowledgements, asked)
 end
 
 -- Carry out the acknowledgement of a part, whose range was removed.
-function share.settle(s, part, asked)
+function share.settle(s, part, params)
   local r, count = part.range, part.range.count
   if part.type == share.RELEASE then
-    share.give_back(s, r, part.first, part.last, count, asked)
+    share.give_back(s, r, part.first, part.last, count, params)
   elseif part.type == share.UNDELIVERED then
     share.add_available(s, part.first, part.last, count - 1, r)
     s.announced = true
   elseif part.type == share.RENEW then
-    share.add_timed(s, 'acquired', part.first, part.last, count, r, share.lock(s, asked, r.nonce))
+    share.add_timed(s, 'acquired', part.first, part.last, count, r, share.lock(s, params, r.nonce))
   elseif part.type == share.REJECT then
-    share.fail(s, r, part.first, part.last, count, 'rejected', asked)
+    share.fail(s, r, part.first, part.last, count, 'rejected', params)
   else
     share.finish(s, part.first)
   end
 end
 
-function share.settle_all(s, parts, asked)
+function share.settle_all(s, parts, params)
   local r, from
   local function leave_rest()
     if r and from <= r.last then
@@ -104,7 +104,7 @@ function share.settle_all(s, parts, asked)
     if from < part.first then
       share.add_part(s, r, from, part.first - 1)
     end
-    share.settle(s, part, asked)
+    share.settle(s, part, params)
     from = part.last + 1
   end
   leave_rest()
@@ -130,36 +130,36 @@ korvet.define({
   source = 'SharePartition.acknowledge, InFlightState.tryUpdateState',
   notes = [[Offsets below the start are finished, and those below the log start are gone: an acknowledgement of them
     changes nothing, and is no error.]],
-}, function(keys, asked)
-  if group.is_late(asked.outages) then
+}, function(keys, params)
+  if group.is_late(params.outages) then
     return { code.LATE, -1, -1, 0 }
   end
-  local s, refusal = share.open(keys, asked)
+  local s, refusal = share.open(keys, params)
   if refusal then
     return { refusal, -1, -1, 0 }
   end
-  s.outages = group.outages(asked.outages, s.now)
-  local acknowledgements, outcome, parts, further = share.acknowledgements(asked.acknowledgements), nil, nil, nil
+  s.outages = group.outages(params.outages, s.now)
+  local acknowledgements, outcome, parts, further = share.acknowledgements(params.acknowledgements), nil, nil, nil
   if acknowledgements then
-    outcome, parts, further = share.parts(s, acknowledgements, asked)
+    outcome, parts, further = share.parts(s, acknowledgements, params)
   end
   if outcome ~= code.NONE then
     return { outcome or code.INVALID_REQUEST, s.start, -1, 0 }
-  elseif asked.part == 'all' and further >= 0 then
+  elseif params.part == 'all' and further >= 0 then
     return { code.RETRY, s.start, further, 0 }
   end
-  if asked.part ~= 'check' then
-    share.settle_all(s, parts, asked)
+  if params.part ~= 'check' then
+    share.settle_all(s, parts, params)
     share.save(s) -- first write
   end
   return { code.NONE, s.start, further, s.archiving }
 end)
 
 -- True if a release is of a range.
-function share.is_to_release(r, asked)
-  local is_own = r.nonce == asked.nonce
-  return r.state == 'acquired' and (asked.member == '' or r.member == asked.member)
-    and (asked.which == 'any' or is_own == (asked.which == 'own'))
+function share.is_to_release(r, params)
+  local is_own = r.nonce == params.nonce
+  return r.state == 'acquired' and (params.member == '' or r.member == params.member)
+    and (params.which == 'any' or is_own == (params.which == 'own'))
 end
 
 korvet.define({
@@ -178,23 +178,23 @@ korvet.define({
   codes = 'GONE, LATE, GROUP_ID_NOT_FOUND (the group has no state here)',
   source = 'SharePartition.releaseAcquiredRecords',
   notes = 'May be repeated. A late call could release what its member acquired meanwhile by another connection.',
-}, function(keys, asked)
-  if group.is_late(asked.outages) then
+}, function(keys, params)
+  if group.is_late(params.outages) then
     return { code.LATE, 0, -1, 0 }
   end
-  local s, refusal = share.open(keys, asked)
+  local s, refusal = share.open(keys, params)
   if refusal then
     return { refusal, 0, -1, 0 }
   end
   local texts = redis.call(
-    'ZRANGEBYSCORE', keys[4], asked.offset, share.BELOW_ARCHIVING, 'LIMIT', 0, share.MOST
+    'ZRANGEBYSCORE', keys[4], params.offset, share.BELOW_ARCHIVING, 'LIMIT', 0, share.MOST
   )
   local released, r = 0, nil
   for _, text in ipairs(texts) do
     r = share.range(s, text)
-    if share.is_to_release(r, asked) then
+    if share.is_to_release(r, params) then
       share.remove(s, r)
-      share.give_back(s, r, r.first, r.last, r.count, asked)
+      share.give_back(s, r, r.first, r.last, r.count, params)
       released = released + r.last - r.first + 1
     end
   end

@@ -35,7 +35,7 @@ end
 -- End the locks and delays that are over, of at most so many ranges as one call reads. Returns how many records were
 -- locked.
 -- Source: SharePartition.releaseAcquisitionLockOnTimeout
-function share.sweep(s, asked)
+function share.sweep(s, params)
   if s.now < s.due then
     return 0
   end
@@ -51,7 +51,7 @@ function share.sweep(s, asked)
       s.least = math.min(s.least, ends)
     elseif r.state == 'acquired' then
       share.remove(s, r)
-      share.give_back(s, r, r.first, r.last, r.count, asked)
+      share.give_back(s, r, r.first, r.last, r.count, params)
       expired = expired + r.last - r.first + 1
     else
       share.remove(s, r)
@@ -134,25 +134,25 @@ end
 
 -- The offset up to which new offsets are taken: of whole batches, or exactly up to most_next, within max_bytes but at
 -- least the first batch.
-function share.new_until(s, first_batch, most_next, asked)
+function share.new_until(s, first_batch, most_next, params)
   while most_next > first_batch.next do
     local entry = log.entry_above(s.keys[1], most_next - 1)
     local batch = entry and share.batch(entry)
     -- If no batch has this offset, compaction removed it.
     local is_gap = not batch or batch.first >= most_next
     local running = batch and (is_gap and batch.before or batch.running) or 0
-    if asked.max_bytes < 0 or running - first_batch.before <= asked.max_bytes then
-      return (is_gap or asked.mode == 'records') and most_next or batch.next
+    if params.max_bytes < 0 or running - first_batch.before <= params.max_bytes then
+      return (is_gap or params.mode == 'records') and most_next or batch.next
     end
     most_next = first_batch.next + math.floor((most_next - first_batch.next) / 2)
   end
-  return asked.mode == 'records' and most_next or first_batch.next
+  return params.mode == 'records' and most_next or first_batch.next
 end
 
 -- Take offsets that were never acquired.
-function share.take_new(s, taking, asked)
-  local readable = asked.isolation == 'committed' and s.stable or s.log_end
-  local wanted = math.min(taking.most - taking.count, asked.window - (s.next - s.start))
+function share.take_new(s, taking, params)
+  local readable = params.isolation == 'committed' and s.stable or s.log_end
+  local wanted = math.min(taking.most - taking.count, params.window - (s.next - s.start))
   if wanted <= 0 or s.next >= readable then
     return
   end
@@ -168,7 +168,7 @@ function share.take_new(s, taking, asked)
     end
     until_offset = math.min(s.next + wanted, readable)
     if until_offset > s.next then
-      until_offset = share.new_until(s, batch, until_offset, asked)
+      until_offset = share.new_until(s, batch, until_offset, params)
     end
   end
   until_offset = math.min(until_offset, readable)
@@ -195,9 +195,9 @@ function share.find_start(s, reset)
 end
 
 -- ms until something may become available of itself: 0 if it is now, -1 if nothing will.
-function share.wait_ms(s, asked)
-  local readable = asked.isolation == 'committed' and s.stable or s.log_end
-  if s.available > 0 or s.due <= s.now or s.next < readable and s.next - s.start < asked.window then
+function share.wait_ms(s, params)
+  local readable = params.isolation == 'committed' and s.stable or s.log_end
+  if s.available > 0 or s.due <= s.now or s.next < readable and s.next - s.start < params.window then
     return 0
   end
   local due = s.archiving > 0 and math.min(s.due, s.now + share.ARCHIVING_MS) or s.due
@@ -205,31 +205,32 @@ function share.wait_ms(s, asked)
 end
 
 -- Do what is due before an acquisition. Returns how many records were locked too long.
-function share.prepare(s, asked)
+function share.prepare(s, params)
   if s.next > s.log_end or s.tracked > 0 and redis.call('ZCARD', s.keys[4]) < 2 then
     share.begin_anew(s) -- first write
   end
   if s.start < s.log_start then
     share.follow_log_start(s)
   end
-  return share.sweep(s, asked)
+  return share.sweep(s, params)
 end
 
 -- The ranges that a call takes, {first, last, count, size}, in memory.
-function share.taken(s, asked)
-  local taking = { count = 0, most = asked.max_records, in_records = asked.mode == 'records' }
-  if not share.take_available(s, taking, asked.limit) then
-    share.take_new(s, taking, asked)
+function share.taken(s, params)
+  local taking = { count = 0, most = params.max_records, in_records = params.mode == 'records' }
+  if not share.take_available(s, taking, params.limit) then
+    share.take_new(s, taking, params)
   end
-  if s.next - s.start >= asked.window then
+  if s.next - s.start >= params.window then
     s.full = 1
   end
   return taking
 end
 
 -- The lock of a call, or of an earlier one that it renews.
-function share.lock(s, asked, nonce)
-  return { ends = s.now + asked.lock_ms, lasts = asked.lock_ms, nonce = nonce or asked.nonce, member = asked.member }
+function share.lock(s, params, nonce)
+  local lasts = params.lock_ms
+  return { ends = s.now + lasts, lasts = lasts, nonce = nonce or params.nonce, member = params.member }
 end
 
 korvet.define({
@@ -256,25 +257,25 @@ korvet.define({
   notes = [[Below the local start the batches are not known, so exactly max_records are acquired. Offsets without a
     record are acquired, unless none is left before the next batch: the caller acknowledges them as gaps. What it cannot
     send it gives back as undelivered.]],
-}, function(keys, asked)
-  if group.is_late(asked.outages) then
+}, function(keys, params)
+  if group.is_late(params.outages) then
     return { code.LATE, -1, -1, {}, -1, 0, 0 }
   end
-  local s, refusal = share.open(keys, asked)
+  local s, refusal = share.open(keys, params)
   if refusal then
     return { refusal, -1, -1, {}, -1, 0, 0 }
-  elseif not share.find_start(s, asked.reset) then
+  elseif not share.find_start(s, params.reset) then
     return { code.RETRY, -1, -1, {}, -1, 0, 0 }
   end
-  s.outages, s.letters = group.outages(asked.outages, s.now), asked.dead_letters == 1 and 1 or 0
-  local expired = share.prepare(s, asked)
-  local taken, lock = share.taken(s, asked), share.lock(s, asked)
+  s.outages, s.letters = group.outages(params.outages, s.now), params.dead_letters == 1 and 1 or 0
+  local expired = share.prepare(s, params)
+  local taken, lock = share.taken(s, params), share.lock(s, params)
   local acquired = {}
-  s.announced = s.announced and share.wait_ms(s, asked) == 0
+  s.announced = s.announced and share.wait_ms(s, params) == 0
   for _, r in ipairs(taken) do
     share.add_timed(s, 'acquired', r.first, r.last, r.count, r, lock)
     acquired[#acquired + 1], acquired[#acquired + 2], acquired[#acquired + 3] = r.first, r.last, r.count
   end
   share.save(s)
-  return { code.NONE, s.start, s.next, acquired, share.wait_ms(s, asked), expired, s.archiving }
+  return { code.NONE, s.start, s.next, acquired, share.wait_ms(s, params), expired, s.archiving }
 end)

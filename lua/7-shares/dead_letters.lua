@@ -11,16 +11,16 @@ korvet.define({
     their offsets, with the number of deliveries; cause: rejected | limit. May be repeated]=],
   bound = '1000 ranges',
   codes = 'GONE, GROUP_ID_NOT_FOUND (the group has no state here)',
-}, function(keys, asked)
-  local s, refusal = share.open(keys, asked)
+}, function(keys, params)
+  local s, refusal = share.open(keys, params)
   if refusal then
     return { refusal, {} }
   end
-  local leased, left = {}, asked.most
-  local lease = { ends = s.now + asked.lease_ms, lasts = asked.lease_ms, owner = asked.owner }
+  local leased, left = {}, params.most
+  local lease = { ends = s.now + params.lease_ms, lasts = params.lease_ms, owner = params.owner }
   for _, text in ipairs(share.archiving(s, 0, share.MOST)) do
     local r = share.range(s, text)
-    if left > 0 and (r.nonce == asked.owner or not value.is_running(r.ends, s.now, r.lasts)) then
+    if left > 0 and (r.nonce == params.owner or not value.is_running(r.ends, s.now, r.lasts)) then
       local last = math.min(r.last, r.first + left - 1)
       share.remove(s, r)
       share.add_archiving(s, r.first, last, r.count, r, r.member, lease)
@@ -45,14 +45,14 @@ korvet.define({
   returns = '{code, finished}: how many records; those that another owner leases stay; may be repeated',
   bound = '1000 spans, each in one range',
   codes = 'GONE, GROUP_ID_NOT_FOUND (the group has no state here)',
-}, function(keys, asked)
-  local s, refusal = share.open(keys, asked)
+}, function(keys, params)
+  local s, refusal = share.open(keys, params)
   if refusal then
     return { refusal, 0 }
   end
   local spans = {}
-  for at = 1, #asked.spans do
-    spans[at] = value.number(asked.spans[at], 'offset')
+  for at = 1, #params.spans do
+    spans[at] = value.number(params.spans[at], 'offset')
   end
   local finished = 0
   for at = 1, #spans, 2 do
@@ -60,7 +60,7 @@ korvet.define({
     local above, least = value.integer(first + share.AVAILABLE), value.integer(share.AVAILABLE)
     local text = redis.call('ZRANGE', keys[4], above, least, 'BYSCORE', 'REV', 'LIMIT', 0, 1)[1]
     local r = text and share.range(s, text)
-    if r and r.nonce == asked.owner and r.first <= first and first <= last and last <= r.last then
+    if r and r.nonce == params.owner and r.first <= first and first <= last and last <= r.last then
       share.remove(s, r)
       if r.first < first then
         share.add_part(s, r, r.first, first - 1)

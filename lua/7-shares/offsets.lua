@@ -13,27 +13,27 @@ korvet.define({
   codes = 'GONE, GROUP_ID_NOT_FOUND (to begin: a newer group of this id has begun)',
   source = 'ShareCoordinatorService.initializeState, GroupCoordinatorService.alterShareGroupOffsets',
   notes = 'To move the start forgets all locks and counts. The group has to be without members.',
-}, function(keys, asked)
+}, function(keys, params)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'end')
-  if meta[1] ~= asked.topic_id then
+  if meta[1] ~= params.topic_id then
     return { code.GONE, -1 }
   end
-  local text = redis.call('HGET', keys[3], asked.group)
-  local known = text and share.parsed(text, keys[3], asked.group)
-  if known and asked.mode == 'begin' then
+  local text = redis.call('HGET', keys[3], params.group)
+  local known = text and share.parsed(text, keys[3], params.group)
+  if known and params.mode == 'begin' then
     if known.id == share.NO_GROUP then
-      known.id = asked.id
-      redis.call('HSET', keys[3], asked.group, share.header(known)) -- first write
+      known.id = params.id
+      redis.call('HSET', keys[3], params.group, share.header(known)) -- first write
     end
-    if known.id >= asked.id then
-      return { known.id == asked.id and code.NONE or code.GROUP_ID_NOT_FOUND, known.start }
+    if known.id >= params.id then
+      return { known.id == params.id and code.NONE or code.GROUP_ID_NOT_FOUND, known.start }
     end
   end
-  local start = math.max(math.min(asked.start, tonumber(meta[2])), -1)
+  local start = math.max(math.min(params.start, tonumber(meta[2])), -1)
   redis.call('UNLINK', keys[4]) -- first write
   redis.call('ZADD', keys[4], '-inf', '')
-  redis.call('HSET', keys[3], asked.group, share.header(share.fresh(asked.id, start, value.now_ms())))
-  redis.call('SPUBLISH', keys[3], asked.group)
+  redis.call('HSET', keys[3], params.group, share.header(share.fresh(params.id, start, value.now_ms())))
+  redis.call('SPUBLISH', keys[3], params.group)
   return { code.NONE, start }
 end)
 
@@ -45,19 +45,19 @@ korvet.define({
   returns = '{code, deleted}: 1 if there was one; one of another id stays; may be repeated',
   codes = 'GONE',
   source = 'ShareCoordinatorService.deleteState',
-}, function(keys, asked)
-  if redis.call('HGET', keys[2], 'topic_id') ~= asked.topic_id then
+}, function(keys, params)
+  if redis.call('HGET', keys[2], 'topic_id') ~= params.topic_id then
     return { code.GONE, 0 }
   end
-  local text = redis.call('HGET', keys[3], asked.group)
-  local known = text and share.parsed(text, keys[3], asked.group)
-  if known and asked.id ~= '' and known.id ~= asked.id then
+  local text = redis.call('HGET', keys[3], params.group)
+  local known = text and share.parsed(text, keys[3], params.group)
+  if known and params.id ~= '' and known.id ~= params.id then
     return { code.NONE, 0 }
   end
-  redis.call('HDEL', keys[3], asked.group) -- first write
+  redis.call('HDEL', keys[3], params.group) -- first write
   redis.call('UNLINK', keys[4])
   if known then
-    redis.call('SPUBLISH', keys[3], asked.group)
+    redis.call('SPUBLISH', keys[3], params.group)
   end
   return { code.NONE, known and 1 or 0 }
 end)
@@ -80,12 +80,12 @@ korvet.define({
   bound = '1000 ranges a call',
   codes = 'GONE, GROUP_ID_NOT_FOUND (the group has no state here)',
   source = 'KIP-932 DescribeShareGroupOffsets, ReadShareGroupStateSummary',
-}, function(keys, asked)
-  local s, refusal = share.open(keys, asked)
+}, function(keys, params)
+  local s, refusal = share.open(keys, params)
   if refusal then
     return { refusal, '', -1, -1, -1, -1, {}, -1 }
   end
-  local first, texts = asked.cursor + 1, {}
+  local first, texts = params.cursor + 1, {}
   if first > 0 then
     texts = redis.call('ZRANGE', keys[4], first, first + share.MOST - 1)
   end

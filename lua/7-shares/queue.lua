@@ -12,11 +12,11 @@ function queue.outages(now)
 end
 
 -- The share partition of a worker's call with what is needed of the meta hash, or an error's text.
-function queue.open(keys, asked)
+function queue.open(keys, params)
   local unit = string.match(keys[1], '^(.*)log$')
-  local ours = unit and { unit .. 'log', unit .. 'meta', unit .. 'shares', unit .. 'share:' .. asked.group } or {}
+  local ours = unit and { unit .. 'log', unit .. 'meta', unit .. 'shares', unit .. 'share:' .. params.group } or {}
   if table.concat(keys, ' ', 1, 4) ~= table.concat(ours, ' ') then
-    return nil, 'ERR the keys are not those of a partition and of the group ' .. asked.group
+    return nil, 'ERR the keys are not those of a partition and of the group ' .. params.group
   end
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'records')
   if not (meta[1] and meta[2]) then
@@ -30,19 +30,19 @@ function queue.open(keys, asked)
   if denied then
     return nil, 'NOPERM the user may not call ' .. denied .. ' for this queue'
   end
-  asked.topic_id, asked.member, asked.nonce = meta[1], asked.worker, ''
-  local s, refusal = share.open(keys, asked)
-  if not s and refusal == code.GROUP_ID_NOT_FOUND and asked.reset then
+  params.topic_id, params.member, params.nonce = meta[1], params.worker, ''
+  local s, refusal = share.open(keys, params)
+  if not s and refusal == code.GROUP_ID_NOT_FOUND and params.reset then
     local now = value.now_ms()
     redis.call('UNLINK', keys[4]) -- first write
     redis.call('ZADD', keys[4], '-inf', '')
-    redis.call('HSET', keys[3], asked.group, share.header(share.fresh(share.NO_GROUP, -1, now)))
-    s = share.open(keys, asked)
+    redis.call('HSET', keys[3], params.group, share.header(share.fresh(share.NO_GROUP, -1, now)))
+    s = share.open(keys, params)
   end
   if not s then
-    return nil, 'ERR no worker took anything for the group ' .. asked.group .. ' yet'
+    return nil, 'ERR no worker took anything for the group ' .. params.group .. ' yet'
   end
-  s.outages, asked.dead_letters = group.outages(queue.outages(s.now), s.now), s.letters
+  s.outages, params.dead_letters = group.outages(queue.outages(s.now), s.now), s.letters
   return s
 end
 
@@ -144,19 +144,19 @@ korvet.define({
   source = 'SharePartition.acquire',
   notes = [[Records of open transactions are not taken, nor are those of aborted ones. Below the local start nothing is
     taken: Kafka's share consumers have to read that.]],
-}, function(keys, asked)
-  asked.reset, asked.limit = asked.reset or 'earliest', asked.limit or queue.LIMIT
-  asked.mode, asked.isolation, asked.window, asked.max_bytes = 'records', 'committed', queue.WINDOW, -1
-  asked.backoff_ms, asked.backoff_most_ms = 0, 0
-  asked.max_records = math.max(1, math.min(asked.count, queue.MOST))
-  local s, problem = queue.open(keys, asked)
+}, function(keys, params)
+  params.reset, params.limit = params.reset or 'earliest', params.limit or queue.LIMIT
+  params.mode, params.isolation, params.window, params.max_bytes = 'records', 'committed', queue.WINDOW, -1
+  params.backoff_ms, params.backoff_most_ms = 0, 0
+  params.max_records = math.max(1, math.min(params.count, queue.MOST))
+  local s, problem = queue.open(keys, params)
   if not s then
     return { err = problem }
   end
-  share.find_start(s, asked.reset)
-  share.prepare(s, asked)
+  share.find_start(s, params.reset)
+  share.prepare(s, params)
   local next_before = s.next
-  local taken = share.taken(s, asked)
+  local taken = share.taken(s, params)
   if taken[1] and taken[1].first < s.held_from then
     return { err = 'ERR offset ' .. taken[1].first .. ' is in the tier alone: a Kafka consumer has to read it' }
   end
@@ -166,7 +166,7 @@ korvet.define({
   elseif cut then
     queue.cut(s, taken, cut, next_before)
   end
-  local reply, lock = { 0 }, share.lock(s, asked)
+  local reply, lock = { 0 }, share.lock(s, params)
   for at, one in ipairs(found) do
     local fields = one.entry[2]
     local timestamp = string.match(fields[2], '^%d+ %d+ (%-?%d+)')
@@ -175,7 +175,7 @@ korvet.define({
   queue.acquire(s, found, lock)
   s.moves = true
   share.save(s)
-  reply[1] = share.wait_ms(s, asked)
+  reply[1] = share.wait_ms(s, params)
   return reply
 end)
 
@@ -213,25 +213,25 @@ korvet.define({
   returns = 'the number of records; an error, and nothing is written, if the worker does not hold one of them',
   bound = '1000 records',
   source = 'SharePartition.acknowledge',
-}, function(keys, asked)
-  local acknowledgements = queue.acknowledgements(asked.offsets, queue.KINDS[asked.kind])
-  local s, problem = queue.open(keys, asked)
+}, function(keys, params)
+  local acknowledgements = queue.acknowledgements(params.offsets, queue.KINDS[params.kind])
+  local s, problem = queue.open(keys, params)
   if not s then
     return { err = problem }
   end
-  asked.lock_ms, asked.backoff_ms, asked.backoff_most_ms = asked.ms, asked.ms, asked.ms
+  params.lock_ms, params.backoff_ms, params.backoff_most_ms = params.ms, params.ms, params.ms
   local outcome, parts = code.INVALID_REQUEST, nil
   if acknowledgements then
-    outcome, parts = share.parts(s, acknowledgements, asked)
+    outcome, parts = share.parts(s, acknowledgements, params)
   end
   if outcome ~= code.NONE then
-    return { err = 'ERR ' .. asked.worker .. ' does not hold all of these records, or no longer: none was settled' }
+    return { err = 'ERR ' .. params.worker .. ' does not hold all of these records, or no longer: none was settled' }
   end
   local settled = 0
   for _, part in ipairs(parts) do
     settled = settled + part.last - part.first + 1
   end
-  share.settle_all(s, parts, asked)
+  share.settle_all(s, parts, params)
   share.save(s) -- first write
   return settled
 end)

@@ -20,13 +20,13 @@ function apply.refuse(text, ...)
 end
 
 -- The field of a partition, for one whose names and keys are allowed.
-function apply.field(keys, asked)
+function apply.field(keys, params)
   for name, most in pairs({ application = apply.MOST_NAME, topic_id = apply.MOST_NAME, owner = apply.MOST_OWNER }) do
-    if #asked[name] > most or not string.find(asked[name], '^[%w._-]+$') then
+    if #params[name] > most or not string.find(params[name], '^[%w._-]+$') then
       apply.refuse('%s must be 1 to %d letters, digits, dots, underscores and hyphens', name, most)
     end
   end
-  if asked.partition < 0 then
+  if params.partition < 0 then
     apply.refuse('partition must not be negative')
   end
   for at, key in ipairs(keys) do
@@ -34,7 +34,7 @@ function apply.field(keys, asked)
       apply.refuse('key %s is not one of the data', key)
     end
   end
-  return string.format('%s %s %d', asked.application, asked.topic_id, asked.partition)
+  return string.format('%s %s %d', params.application, params.topic_id, params.partition)
 end
 
 function apply.check_place(epoch, offset)
@@ -140,10 +140,10 @@ korvet.define({
   returns = [[{epoch, offset, done}: the place of the last record that was applied, -1 and -1 if none was, and how many
     of the next commands are done; any former owner is FENCED from now on]],
   notes = 'Names have 1 to 249 letters, digits, dots, underscores and hyphens, and an owner at most 32.',
-}, function(keys, asked)
-  local field = apply.field(keys, asked)
+}, function(keys, params)
+  local field = apply.field(keys, params)
   local state = apply.read(keys[1], field) or { epoch = -1, offset = -1, done = 0, digest = '-' }
-  state.owner = asked.owner
+  state.owner = params.owner
   apply.write(keys[1], field, state) -- first write
   return { state.epoch, state.offset, state.done }
 end)
@@ -167,24 +167,24 @@ korvet.define({
     HSET, HDEL, HINCRBY, SADD, SREM, LPUSH, RPUSH, ZADD, ZINCRBY, ZREM, each on one key, its first argument]],
   notes = [[Epochs are compared before offsets; if one is -1, offsets alone. Without commands the place moves on. What
     is wrong with the call, or what the caller's ACL forbids, is an error before anything is done.]],
-}, function(keys, asked)
-  local field, commands = apply.field(keys, asked), apply.commands(keys, asked.commands)
-  apply.check_place(asked.epoch, asked.offset)
+}, function(keys, params)
+  local field, commands = apply.field(keys, params), apply.commands(keys, params.commands)
+  apply.check_place(params.epoch, params.offset)
   local state = apply.read(keys[1], field)
   if not redis.acl_check_cmd('HSET', keys[1], field, '') then
     error({ err = 'NOPERM this user may not write ' .. keys[1] })
-  elseif not state or state.owner ~= asked.owner then
+  elseif not state or state.owner ~= params.owner then
     return { 'FENCED' }
-  elseif not apply.is_after(asked.epoch, asked.offset, state) then
+  elseif not apply.is_after(params.epoch, params.offset, state) then
     return { 'SKIPPED', state.epoch, state.offset }
-  elseif state.epoch ~= asked.previous_epoch or state.offset ~= asked.previous_offset then
+  elseif state.epoch ~= params.previous_epoch or state.offset ~= params.previous_offset then
     return { 'MOVED', state.epoch, state.offset }
   elseif state.done > 0 and (state.done > #commands or state.digest ~= apply.digest(commands, state.done)) then
     return { 'CONFLICT', state.done }
   end
   local failed, problem = apply.run(commands, state.done)
   if not failed then
-    state.epoch, state.offset, state.done, state.digest = asked.epoch, asked.offset, 0, '-'
+    state.epoch, state.offset, state.done, state.digest = params.epoch, params.offset, 0, '-'
   elseif failed - 1 > state.done then
     state.done, state.digest = failed - 1, apply.digest(commands, failed - 1)
   else

@@ -57,8 +57,8 @@ korvet.define({
   returns = [=[{code, [[assignment]]}, or
     {code} when refused]=],
   codes = 'UNKNOWN_MEMBER_ID',
-}, function(keys, asked)
-  return { 0, asked.member_id }
+}, function(keys, params)
+  return { 0, params.member_id }
 end)
 """
 
@@ -89,7 +89,7 @@ def test_table_says_keys_arguments_reply_bound_and_flags() -> None:
     assert function.flags == {"no-writes", "allow-oom"}
     assert function.texts["returns"] == "{code, [[assignment]]}, or {code} when refused"
     assert words(function.texts["args"])[1:3] == ["generation:int of the member", "mode:one|other"]
-    assert function.body == "  return { 0, asked.member_id }\n"
+    assert function.body == "  return { 0, params.member_id }\n"
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ def test_one_module_states_the_codes() -> None:
 @pytest.mark.parametrize("name", [name for name, one in FUNCTIONS.items() if not one.by_position])
 def test_function_reads_the_arguments_of_its_contract_alone(name: str) -> None:
     contract = FUNCTIONS[name]
-    asked = contract.parameters[1] if len(contract.parameters) > 1 else "asked"
-    added = set(re.findall(rf"\b{asked}\.(\w+)\b(?=.* = )", contract.body))
-    read = set(re.findall(rf"\b{asked}\.(\w+)", contract.body))
+    params = contract.parameters[1] if len(contract.parameters) > 1 else "params"
+    added = set(re.findall(rf"\b{params}\.(\w+)\b(?=.* = )", contract.body))
+    read = set(re.findall(rf"\b{params}\.(\w+)", contract.body))
     assert read <= {*contract.fixed, contract.repeated, *added}
     assert not re.search(r"\bargs\b", contract.body)
 

@@ -39,7 +39,7 @@ def test_workers_have_the_python_and_the_pyspark_of_the_driver(spark: SparkSessi
 def test_session_without_pages_keeps_few_queries_for_them(spark: SparkSession) -> None:
     store: Any = spark._jsparkSession.sharedState().statusStore()
     for _ in range(40):
-        spark.range(1).collect()
+        spark.range(1).count()
     deadline = time.monotonic() + 30
     # Spark forgets queries in a thread of its own.
     while store.executionsCount() > 20:

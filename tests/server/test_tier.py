@@ -129,7 +129,10 @@ def test_tier_goes_on_after_redis_lost_its_last_writes(tmp_path: Path) -> None:
     ):
         create_tiered("t", broker)
         keys = Namespace("default").partition("t", 0)
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "batch.size": 20_000})
+        # One request at a time: what is sent again while Redis starts stays in order.
+        producer = Producer(
+            {"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "batch.size": 20_000, "max.in.flight": 1}
+        )
 
         def produce(numbers: range) -> None:
             for number in numbers:
