@@ -71,7 +71,7 @@ korvet.define({
     topic_id   run_id   records   size bytes   max_timestamp ms   crc   producer_id or -1   producer_epoch
     base_sequence   kind `transactional` if the batch belongs to a transaction, else ''
     is_next 1 if an earlier batch of the producer failed or is under way, so that no gap may pass, else ''
-    ordinal of the transaction if the coordinator was params, else ''   transactional_id or ''
+    ordinal of the transaction if the coordinator was asked, else ''   transactional_id or ''
     joins 1 as for log_append_transactional, else ''
     record*<=120000 for each the number of its fields' arguments, its size, its timestamp, and the fields
   ]],

@@ -118,7 +118,7 @@ korvet.define({
     topic_id   run_id   records   size bytes   max_timestamp ms   crc   producer_id   producer_epoch   base_sequence
     batch or '' with KEYS[7]
     is_next 1 if an earlier batch of the producer failed or is under way, so that no gap may pass, else ''
-    ordinal of the transaction if the coordinator was params, else ''   transactional_id
+    ordinal of the transaction if the coordinator was asked, else ''   transactional_id
     joins? 1 if partitions come into transactions by their batches. Each transaction then has an epoch of its own, so an
       unknown producer begins with sequence 0, or batches of the transaction were lost
   ]],
