@@ -55,6 +55,7 @@ class ApplyMachine(RuleBasedStateMachine):
         self.client = Faulty(connection_pool=self.server.connection_pool)
         self.topic: list[Record] = []
         self.epoch = self.next_offset = self.numbers = 0
+        self.has_lost_records = False
         self.mended: set[Place] = set()
         self.claims: list[Claim | None] = [None, None]
         self.fetched: list[list[Record]] = [[], []]
@@ -79,12 +80,13 @@ class ApplyMachine(RuleBasedStateMachine):
         """Its offsets are given out again, in a later epoch."""
         kept = round(part * len(self.topic))
         self.next_offset = self.topic[kept].place.offset if kept < len(self.topic) else self.next_offset
-        self.topic, self.epoch = self.topic[:kept], self.epoch + 1
+        self.topic, self.epoch, self.has_lost_records = self.topic[:kept], self.epoch + 1, True
 
     @precondition(lambda self: len(self.topic) > 1)
     @rule(part=st.floats(0, 0.99))
     def compact(self, part: float) -> None:
         del self.topic[int(part * (len(self.topic) - 1))]
+        self.has_lost_records = True
 
     # ------------------------------------------------------------------ Redis
 
@@ -143,6 +145,7 @@ class ApplyMachine(RuleBasedStateMachine):
             self.claims[of] = None
         except OtherCommands:
             # The topic lost records whose commands were done; the operator begins anew.
+            assert self.has_lost_records
             self.server.flushall()
             self.kept = {}
             self.claims[of] = None
