@@ -132,6 +132,7 @@ def test_cluster_wide_settings_decide_which_records_compaction_removes(broker: K
 
 def test_every_acting_setting_of_kafka_has_a_cluster_wide_one() -> None:
     assert {name for name, config in TOPIC_CONFIGS.items() if not config.synonym and "korvet" not in name} == {
+        "errors.deadletterqueue.group.enable",
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
         "remote.log.copy.disable",

@@ -521,7 +521,7 @@ async def test_unsupported_version_is_answered_if_the_answer_has_an_error_code()
 async def test_unsupported_api_versions_gets_an_answer_in_version_0() -> None:
     async with serving(Script()) as running, raw_client(running.port) as client:
         client.send(request(PLAIN, 1000, 7, "x", b"\x00whatever this version has"))
-        assert await client.answer() == (7, b"\x00\x23" + b"\x00\x00\x00\x01" + b"\x00\x12\x00\x00\x00\x04")
+        assert await client.answer() == (7, b"\x00\x23" + b"\x00\x00\x00\x01" + b"\x00\x12\x00\x00\x00\x05")
 
 
 async def test_ipv4_client_of_an_ipv6_listener_is_shown_as_ipv4() -> None:
