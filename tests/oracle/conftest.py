@@ -138,7 +138,7 @@ def tools(driver: Driver, kafka_address: str, korvet_address: str) -> Tools:
 @pytest.fixture(scope="package")
 def newest_tools(newest_driver: Driver, newest_kafka_address: str, korvet_address: str) -> Tools:
     """The newest tools at both brokers."""
-    return Tools(newest_driver, newest_kafka_address, korvet_address)
+    return Tools(newest_driver, newest_kafka_address, korvet_address, is_newest=True)
 
 
 @pytest.fixture

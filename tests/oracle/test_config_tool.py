@@ -48,6 +48,11 @@ def test_config_tool_prints_brokers_as_for_kafka(tools: Tools, topic: str) -> No
         "allow.everyone.if.no.acl.found",
         "group.consumer.max.size",
         "group.max.size",
+        # Kafka 4.1 has them for itself.
+        "group.share.max.delivery.count.limit",
+        "group.share.max.partition.max.record.locks",
+        "group.share.min.delivery.count.limit",
+        "group.share.min.partition.max.record.locks",
         "max.incremental.fetch.session.cache.slots",
         "offsets.topic.replication.factor",
         "sasl.oauthbearer.allow.unverified.audience",

@@ -281,7 +281,12 @@ def test_topic_in_a_bucket_of_which_redis_has_only_the_end(tmp_path: Path, monke
                 transact(server, "cold", [large] * 60, commit=at % 3 > 0)
             local_start = leave_to_the_tier(server, "cold", 0.8)
             acme = {"tier__namespace": "acme"}
-            poll_until(lambda: planned(server, "cold", url, **acme)[0][0].end >= local_start, "the snapshot")
+
+            def is_sealed_to_local_start() -> bool:
+                first = planned(server, "cold", url, **acme)[0][0]
+                return first.sealed is not None and first.end >= local_start
+
+            poll_until(is_sealed_to_local_start, "the snapshot")
             for isolation in ("read_uncommitted", "read_committed"):
                 more = {"kafka__isolation__level": isolation}
                 wanted, how = planned(server, "cold", url, **more, **acme)

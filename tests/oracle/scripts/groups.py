@@ -298,7 +298,6 @@ DELETE: Final = (
             *joined(),
             committed(4, group="h"),
             _delete("$g", "$h", "$u", errors=("GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP")),
-            _delete("", errors=None),
             _delete(),
         ),
     ),
