@@ -20,7 +20,8 @@ ALIVE = {"throttle_time": 0, "error_code": "NONE", "error_message": None, "heart
 
 @pytest.fixture(scope="module")
 def broker(redis_server: Server) -> Iterator[KorvetServer]:
-    with running_broker(redis_url=redis_server.url) as broker:
+    # A namespace of its own: a front-end that another test killed would still have its share of the groups.
+    with running_broker(redis_url=redis_server.url, namespace=unique("share")) as broker:
         yield broker
 
 
