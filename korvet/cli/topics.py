@@ -11,6 +11,7 @@ from korvet.cli.ground.options import as_json, cluster_options, confirmed, setti
 from korvet.cli.ground.output import show_json, show_table
 from korvet.cli.records.consume import consume
 from korvet.cli.records.produce import produce
+from korvet.cli.records.redrive import redrive
 from korvet.cli.records.trim import trim
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ TOPICS_AT_ONCE = 200
 
 @click.group()
 def topics() -> None:
-    """Create, list, describe, delete and configure topics, write and read their records, and trim them."""
+    """Create, list, describe, delete and configure topics, write, read, trim and redrive their records."""
 
 
-for command in (produce, consume, trim):
+for command in (produce, consume, trim, redrive):
     topics.add_command(command)
 
 

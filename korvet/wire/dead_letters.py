@@ -20,6 +20,16 @@ CAUSES: Final = {
 }
 """Kafka's messages, by the causes of `korvet_share_dead_letters`. Source: ShareGroupDLQManager"""
 _NULL: Final = varint(-1)
+_PREFIX: Final = b"__dlq.errors."
+_MOST: Final = (1 << 63) - 1
+
+
+class Origin(NamedTuple):
+    """The record of which there is a copy."""
+
+    topic: str
+    partition: int
+    offset: int
 
 
 class Content(NamedTuple):
@@ -113,3 +123,22 @@ def copy_of(content: Content, added: Mapping[str, str], timestamp_ms: int) -> tu
         records=1,
     )
     return sealed(batch, varint(len(body)) + body)
+
+
+def origin_of(
+    copied: Sequence[tuple[bytes, bytes | None]],
+) -> tuple[Origin, Sequence[tuple[bytes, bytes | None]]] | None:
+    """The record that a copy is of, and its headers, by the headers of the copy; None if these are of no copy.
+
+    The record may be a copy itself, whose headers come before those that the second one added.
+    """
+    own, added = list(copied), dict[bytes, bytes]()
+    while own and own[-1][0].startswith(_PREFIX) and own[-1][0] not in added:
+        name, value = own.pop()
+        added[name] = value or b""
+    try:
+        topic, partition, offset = (added[_PREFIX + name].decode() for name in (b"topic", b"partition", b"offset"))
+        found = Origin(topic, int(partition), int(offset))
+    except (KeyError, ValueError):
+        return None
+    return (found, own) if found.partition >= 0 and 0 <= found.offset <= _MOST else None

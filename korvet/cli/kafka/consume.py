@@ -76,10 +76,15 @@ class Cursor:
 
 
 class Reader:
-    """A reader of partitions, in turns. It looks for an unavailable leader for 15 seconds."""
+    """A reader of partitions, in turns. It looks for an unavailable leader for 15 seconds.
 
-    def __init__(self, client: Client, cursors: Sequence[Cursor], *, committed: bool) -> None:
-        self._client = client
+    :param max_bytes: of an answer; a partition's first batch comes whole in any case.
+    """
+
+    def __init__(
+        self, client: Client, cursors: Sequence[Cursor], *, committed: bool, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._client, self._max_bytes = client, max_bytes
         self._cursors = list(cursors)
         self._isolation = int(committed)
         self._leaders: Mapping[TopicPartition, int] = {}
@@ -134,14 +139,14 @@ class Reader:
                     yield partition, item
 
     def _request(self, cursors: Sequence[Cursor], wait_s: float) -> Request:
-        share = MAX_BYTES // max(_LARGEST_SHARE, len(cursors))
+        share = max(1, self._max_bytes // max(_LARGEST_SHARE, len(cursors)))
         positions = {cursor.partition: cursor.position for cursor in cursors}
         return request(
             "fetch",
             12,
             max_wait=round(wait_s * 1000),
             min_bytes=1,
-            max_bytes=MAX_BYTES,
+            max_bytes=self._max_bytes,
             isolation_level=self._isolation,
             topics=by_topic(positions, lambda one: {"fetch_offset": positions[one], "partition_max_bytes": share}),
         )

@@ -1,4 +1,4 @@
-"""A transactional producer of whole batches to one partition, whose transactions also commit an offset of a group.
+"""A transactional producer of whole batches, whose transactions also commit a group's offset in one partition.
 
 Source: TransactionManager, KIP-98, KIP-360 (an epoch of its own after each failure), KIP-447 (stable offsets)
 """
@@ -6,7 +6,7 @@ Source: TransactionManager, KIP-98, KIP-360 (an epoch of its own after each fail
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -54,14 +54,15 @@ def as_producers(data: bytes | memoryview, producer_id: int, epoch: int, sequenc
 
 
 class TransactionalProducer:
-    """The producer of a transactional id, to one partition.
+    """The producer of a transactional id.
 
-    :param group: the group whose offset of this partition its transactions commit.
+    :param group: the group whose offset of ``partition`` its transactions commit.
     """
 
     def __init__(self, id: str, group: str, partition: TopicPartition) -> None:
         self._id, self._group, self._partition = id, group, partition
-        self._producer_id, self._epoch, self._sequence = -1, -1, 0
+        self._producer_id, self._epoch = -1, -1
+        self._sequences: dict[TopicPartition, int] = {}
         self._coordinator = self._group_coordinator = Address("", 0)
 
     @retried
@@ -82,34 +83,39 @@ class TransactionalProducer:
             ),
             lambda answer: answer.error_code,
         )  # fmt: skip
-        self._producer_id, self._epoch, self._sequence = int(answer.producer_id), int(answer.producer_epoch), 0
+        self._producer_id, self._epoch = int(answer.producer_id), int(answer.producer_epoch)
+        self._sequences.clear()
         return self._place(client)
 
-    def write(self, client: Client, batches: Sequence[bytes | memoryview], place: Place) -> None:
+    def write(
+        self, client: Client, batches: Mapping[TopicPartition, Sequence[bytes | memoryview]], place: Place
+    ) -> None:
         """Commit batches and the place together. After an error it is unknown whether they are: begin again.
 
+        :param batches: by the partition that gets them.
         :raises BrokerError:
         """
-        at, own = self._partition, self._own()
-        leader = leaders_of(client, [at]).get(at)
-        if leader is None:
-            raise BrokerError(f"partition {at} does not exist", ErrorCode.unknown_topic_or_partition)
-        legacy = {f"v3_and_below_{name}": value for name, value in own.items()}
-        topics = [{"name": at.topic, "partitions": [at.partition]}]
-        self._ask(
-            client,
-            request("add_partitions_to_txn", 3, **legacy, v3_and_below_topics=topics),
-            lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
-        )
-        for some in _at_once(batches):
-            self._produce(client, leader, some)
+        own, leaders = self._own(), leaders_of(client, [*batches])
+        for at in batches:
+            if at not in leaders:
+                raise BrokerError(f"partition {at} does not exist", ErrorCode.unknown_topic_or_partition)
+        if batches:
+            legacy = {f"v3_and_below_{name}": value for name, value in own.items()}
+            self._ask(
+                client,
+                request("add_partitions_to_txn", 3, **legacy, v3_and_below_topics=by_topic(batches, None)),
+                _of_partitions,
+            )
+        for at, those in batches.items():
+            for some in _at_once(those):
+                self._produce(client, at, leaders[at], some)
         self._ask(client, request("add_offsets_to_txn", 3, **own, group_id=self._group), lambda found: found.error_code)
         said = {"committed_offset": place.offset, "committed_leader_epoch": -1, "committed_metadata": place.metadata}
         self._ask(
             client,
             request(
                 "txn_offset_commit", 3, **own, group_id=self._group, generation_id=-1, group_instance_id=None,
-                topics=by_topic([at], lambda _: said),
+                topics=by_topic([self._partition], lambda _: said),
             ),
             lambda answer: answer.topics[0].partitions[0].error_code,
             self._group_coordinator,
@@ -124,11 +130,12 @@ class TransactionalProducer:
     def _own(self) -> dict[str, Any]:
         return {"transactional_id": self._id, "producer_id": self._producer_id, "producer_epoch": self._epoch}
 
-    def _produce(self, client: Client, leader: int, batches: Sequence[bytes | memoryview]) -> None:
+    def _produce(self, client: Client, at: TopicPartition, leader: int, batches: Sequence[bytes | memoryview]) -> None:
         """Send batches, each in a request of its own, as Kafka wants; after one that fails it takes no other."""
-        at, messages = self._partition, []
+        messages = []
         for data in batches:
-            whole, self._sequence = as_producers(data, self._producer_id, self._epoch, self._sequence)
+            sequence = self._sequences.get(at, 0)
+            whole, self._sequences[at] = as_producers(data, self._producer_id, self._epoch, sequence)
             topic = {"name": at.topic, "partition_data": [{"index": at.partition, "records": [whole]}]}
             fields = {"transactional_id": self._id, "acks": _ACKS_ALL, "timeout": TIMEOUT_MS, "topic_data": [topic]}
             messages.append(request("produce", 9, **fields))
@@ -170,6 +177,15 @@ class TransactionalProducer:
                 check(code(answer), f"transactional id {self._id!r}")
                 return answer
             time.sleep(_PAUSE_S)
+
+
+def _of_partitions(answer: Any) -> ErrorCode:
+    """The first error of an answer to AddPartitionsToTxn."""
+    found = (one for topic in answer.results_by_topic_v3_and_below for one in topic.results_by_partition)
+    codes = (one.partition_error_code for one in found)
+    # The error of one partition has the others not attempted.
+    passing = {ErrorCode.none, ErrorCode.operation_not_attempted}
+    return next((code for code in codes if code not in passing), ErrorCode.none)
 
 
 def _at_once(batches: Iterable[bytes | memoryview]) -> Iterator[Sequence[bytes | memoryview]]:

@@ -88,7 +88,7 @@ class Sender:
                 if left := [one for one in copies if one.next_offset > self.position]:
                     records = self.records + sum(one.records for one in left)
                     place = Place(left[-1].next_offset, replace(self._note, records=records).to_json())
-                    self._producer.write(client, [one.data for one in left], place)
+                    self._producer.write(client, {self._partition: [one.data for one in left]}, place)
                     self.position, self.records = place.offset, records
                 return
             except BrokerError as error:
