@@ -31,13 +31,13 @@ from korvet.wire.writer import Fields
 
 HIGHEST = 5
 FEATURES: Final = {
-    "group.version": (0, 1), "metadata.version": (7, 27), "share.version": (0, 1), "transaction.version": (0, 2)
+    "group.version": (0, 1), "metadata.version": (7, 27), "share.version": (0, 2), "transaction.version": (0, 2)
 }  # fmt: skip
 """The lowest and the highest level that korvet supports; the highest one is finalized.
 
 Tools take Kafka's version from metadata.version: these are Kafka 4.1's levels (MetadataVersion.IBP_4_1_IV1).
 """
-FEATURES_EPOCH: Final = 4
+FEATURES_EPOCH: Final = 5
 _FEATURES_SINCE: Final = 3
 _SOFTWARE_SINCE: Final = 3
 _TELEMETRY: Final = (71, 72)

@@ -121,6 +121,20 @@ BROKER_CONFIGS: Final = table(
             documentation="Whether a client's request for the metadata of an unknown topic creates it.",
         ),
         Config(
+            name="errors.deadletterqueue.auto.create.topics.enable",
+            kind=_BOOLEAN,
+            default="false",
+            documentation="Whether the first dead letter of a share group creates the topic for it.",
+            read_only=True,
+        ),
+        Config(
+            name="errors.deadletterqueue.topic.name.prefix",
+            kind=_STRING,
+            default="dlq.",
+            documentation="The beginning that the names of topics for dead letters must have; empty for any.",
+            read_only=True,
+        ),
+        Config(
             name="num.partitions",
             kind=_INT,
             default="1",

@@ -98,9 +98,11 @@ def set_of_group(broker: KorvetServer, group: str, **configs: str) -> None:
 class Topic:
     """A topic that a share group reads from its beginning."""
 
-    def __init__(self, broker: KorvetServer, group: str, partitions: int = 1, **configs: str) -> None:
+    def __init__(
+        self, broker: KorvetServer, group: str, partitions: int = 1, name: str | None = None, **configs: str
+    ) -> None:
         self.broker, self.group, self.partitions = broker, group, partitions
-        self.name = created(broker.port, partitions=partitions, **configs)
+        self.name = created(broker.port, name, partitions, **configs)
         (found,) = ask(broker.port, "metadata", 12, topics=[{"topic_id": UUID(int=0), "name": self.name}])["topics"]
         self.id: UUID = found["topic_id"]
         self.begin(group)
@@ -214,7 +216,7 @@ def test_rejected_records_do_not_come_again(topic: Topic, member: Member) -> Non
 def test_rejected_record_goes_to_the_groups_dead_letter_topic(
     broker: KorvetServer, group: str, topic: Topic, member: Member, join: Join
 ) -> None:
-    target = Topic(broker, unique("reader"), errors_deadletterqueue_group_enable="true")
+    target = Topic(broker, unique("reader"), name=unique("dlq."), errors_deadletterqueue_group_enable="true")
     name = "errors.deadletterqueue"
     set_of_group(broker, group, **{f"{name}.topic.name": target.name, f"{name}.copy.record.enable": "true"})
     topic.append(3, size=6)

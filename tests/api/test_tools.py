@@ -127,7 +127,7 @@ def test_features_are_finalized_and_those_of_level_0_are_supported_only_from_ver
     assert {entry["name"] for entry in answer["supported_features"]} == supported
     levels = {entry["name"]: entry["max_version_level"] for entry in answer["finalized_features"]}
     # MetadataVersion.IBP_4_1_IV1 is Kafka 4.1's own.
-    assert levels == {"group.version": 1, "metadata.version": 27, "share.version": 1, "transaction.version": 2}
+    assert levels == {"group.version": 1, "metadata.version": 27, "share.version": 2, "transaction.version": 2}
     assert answer["finalized_features_epoch"] >= 0
 
 

@@ -11,7 +11,7 @@ import confluent_kafka
 import pytest
 
 from tests.api.raw import unique
-from tests.oracle.tools import ANY_GROUPS, TOPICS, WITHIN_S, Tools, await_topic, produce
+from tests.oracle.tools import ANY_GROUPS, FEATURES, TOPICS, WITHIN_S, Tools, await_topic, produce
 
 SHARES = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
@@ -59,6 +59,14 @@ def members(tools: Tools, topic: str, group: str) -> Iterator[None]:
                 count += len(own.poll(1.0))
             own.commit_sync()
         yield
+
+
+def test_tools_print_the_version_of_share_groups_and_settings_of_dead_letters_as_for_kafka(tools: Tools) -> None:
+    for _, shown in tools.both(FEATURES, "describe", mine="share.version"):
+        assert "SupportedMinVersion: 0 SupportedMaxVersion: 2 FinalizedVersionLevel: 2" in shown
+    broker = ("--entity-type", "brokers", "--entity-name", "1", "--all")
+    shown = tools.same(CONFIGS, "--describe", *broker, mine="errors.deadletterqueue")
+    assert "errors.deadletterqueue.topic.name.prefix=dlq. sensitive=false" in shown
 
 
 def test_share_group_tools_print_groups_with_members_as_for_kafka(tools: Tools, topic: str, group: str) -> None:

@@ -12,7 +12,7 @@ from korvet.store.catalog.settings import ConfigChange, Owner
 from korvet.store.log.state.partition import Partition
 from korvet.store.outages import Outages
 from korvet.store.shares import dead_letters
-from korvet.store.shares.dead_letters import COPIES, ENABLED, TOPIC, DeadLetterCopies
+from korvet.store.shares.dead_letters import COPIES, CREATES, ENABLED, PREFIX, TOPIC, DeadLetterCopies
 from korvet.store.shares.shares import Shares
 from korvet.store.shares.types import Acknowledgement, AcknowledgeType, Acquirer, DeadLetters, Limits
 from korvet.store.topics import create_topic
@@ -48,7 +48,7 @@ class Scene:
 
     async def make_target(self, **configs: str) -> Partition:
         named = {ENABLED: "true"} | {name.replace("_", "."): value for name, value in configs.items()}
-        _, topic = await create_topic(self.front.catalog, self.front.log, "dlq", 1, named)
+        _, topic = await create_topic(self.front.catalog, self.front.log, "dlq.g", 1, named)
         assert topic is not None
         return self.front.log.partition(topic, 0)
 
@@ -75,7 +75,7 @@ async def scene(one: Front) -> Scene:
     scene = Scene(one, one.log.partition(topic, 0))
     await one.append(scene.partition, built(*RECORDS, codec=4)[1])
     await scene.shares.begin(scene.partition, "g", "cgp_1")
-    await scene.configure({TOPIC: "dlq", COPIES: "true"})
+    await scene.configure({TOPIC: "dlq.g", COPIES: "true"})
     return scene
 
 
@@ -116,7 +116,7 @@ async def test_copies_are_of_headers_alone_unless_the_group_wants_the_records(sc
 
 async def test_records_wait_for_a_topic_that_takes_them(scene: Scene) -> None:
     await scene.fail((0, 3, AcknowledgeType.REJECT))
-    assert "there is no topic dlq" in await scene.dead_letters.copy(scene.partition, "g")
+    assert "there is no topic dlq.g" in await scene.dead_letters.copy(scene.partition, "g")
     target = await scene.make_target(**{ENABLED.replace(".", "_"): "false"})
     assert f"no {ENABLED}=true" in await scene.dead_letters.copy(scene.partition, "g")
     assert await scene.start() == 0
@@ -124,6 +124,29 @@ async def test_records_wait_for_a_topic_that_takes_them(scene: Scene) -> None:
     assert await scene.dead_letters.copy(scene.partition, "g") == ""
     assert len(await scene.copies(target)) == 4
     assert await scene.start() == 4
+
+
+async def test_missing_topic_is_created_if_the_broker_allows_it(scene: Scene) -> None:
+    await scene.fail((0, 3, AcknowledgeType.REJECT))
+    catalog = scene.front.catalog
+    catalog.take_static({CREATES: "true", "num.partitions": "3"})
+    await scene.configure({TOPIC: "dlq.$"})
+    assert "no topic can be created" in await scene.dead_letters.copy(scene.partition, "g")
+    await scene.configure({TOPIC: "dlq.g"})
+    assert await scene.dead_letters.copy(scene.partition, "g") == ""
+    topic = catalog.topic("dlq.g")
+    assert topic is not None
+    assert (topic.partitions, catalog.boolean(topic, ENABLED)) == (3, True)
+    assert len(await scene.copies(scene.front.log.partition(topic, 0))) == 4
+
+
+async def test_topic_has_to_begin_with_the_brokers_prefix(scene: Scene) -> None:
+    await scene.make_target()
+    await scene.fail((0, 3, AcknowledgeType.REJECT))
+    scene.front.catalog.take_static({PREFIX: "dead."})
+    assert "does not begin with dead." in await scene.dead_letters.copy(scene.partition, "g")
+    scene.front.catalog.take_static({PREFIX: ""})
+    assert await scene.dead_letters.copy(scene.partition, "g") == ""
 
 
 async def test_record_that_is_gone_is_copied_by_its_headers(scene: Scene) -> None:

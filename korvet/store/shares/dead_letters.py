@@ -30,6 +30,7 @@ from korvet.store.log.memory.room import Want
 from korvet.store.log.state.partition import Partition
 from korvet.store.shares.shares import Shares
 from korvet.store.shares.types import DeadLetters
+from korvet.store.topics import colliding_topics, create_topic, name_problem
 from korvet.wire.batch import Refusal, headers_in
 from korvet.wire.dead_letters import NOTHING, Content, contents, copy_of, headers
 from korvet.wire.record_entries import arguments
@@ -40,6 +41,8 @@ log = structlog.get_logger()
 TOPIC: Final = "errors.deadletterqueue.topic.name"
 COPIES: Final = "errors.deadletterqueue.copy.record.enable"
 ENABLED: Final = "errors.deadletterqueue.group.enable"
+PREFIX: Final = "errors.deadletterqueue.topic.name.prefix"
+CREATES: Final = "errors.deadletterqueue.auto.create.topics.enable"
 _READ_BYTES: Final = 1 << 20
 _MOST_READS: Final = 6
 _TIER_S: Final = 10.0
@@ -105,7 +108,7 @@ class DeadLetterCopies:
         # The group's setting may be newer than this front-end's view of it.
         await self._catalog.refresh()
         name = self._catalog.group_setting(group_id, TOPIC)
-        target = self._target(name) if name else None
+        target = await self._target(name) if name else None
         if isinstance(target, str):
             return target
         while letters := await self._shares.dead_letters(partition, group_id, self._owner):
@@ -117,12 +120,27 @@ class DeadLetterCopies:
             self._copied += len(letters)
         return ""
 
-    def _target(self, name: str) -> Topic | str:
-        """The topic for dead letters, or why it cannot have them."""
-        topic = self._catalog.topic(name)
+    async def _target(self, name: str) -> Topic | str:
+        """The topic for dead letters, which is created if it may be, or why it cannot have them.
+
+        :raises StoreUnavailable, StoreFull, StoreError:
+        """
+        catalog, prefix = self._catalog, self._catalog.setting(None, PREFIX)
+        if not name.startswith(prefix):
+            return f"the topic {name}, which {TOPIC} names, does not begin with {prefix}: see {PREFIX}"
+        topic = catalog.topic(name)
+        if topic is None and catalog.boolean(None, CREATES):
+            if name_problem(name) or colliding_topics(name, catalog.unified()):
+                return f"no topic can be created with the name {name}, which {TOPIC} has: change it"
+            configs = {ENABLED: "true", "message.timestamp.type": "CreateTime"}
+            code, made = await create_topic(catalog, self._log, name, catalog.integer(None, "num.partitions"), configs)
+            # Another front-end may have been faster.
+            topic = made or catalog.topic(name)
+            if topic is None:
+                return f"the topic {name} cannot be created: {code.name.upper()}"
         if topic is None:
             return f"there is no topic {name}, which {TOPIC} names: create it"
-        if not self._catalog.boolean(topic, ENABLED):
+        if not catalog.boolean(topic, ENABLED):
             return f"the topic {name} has no {ENABLED}=true: set it"
         return topic
 
