@@ -18,9 +18,11 @@ A partition whose turn fails waits longer each time, and no other one waits for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -73,6 +75,8 @@ _MERGE_EVERY_S: Final = 60.0
 _FIRST_BACKOFF_S: Final = 1.0
 _MOST_BACKOFF_S: Final = 60.0
 _PUT_WITHIN_S: Final = 120.0
+_SLOW_PUT_S: Final = 10.0
+"""The time after which a line says that an object is still not in the store."""
 _LISTED_WITHIN_S: Final = 3600.0
 _PUT_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
 _SEGMENTS_OF_A_TURN: Final = 8
@@ -525,20 +529,32 @@ class Tierer:
         """
         began = clock()
         await self._removal.doom(partition, [path])
-        for pause_s in (*_PUT_PAUSES_S, inf):
-            try:
-                with anyio.fail_after(_PUT_WITHIN_S):
-                    await self._tier.objects.put(path, parts)
-                break
-            except TimeoutError:
-                raise TierAway(f"{self._tier.objects.name}/{path}: no answer within {_PUT_WITHIN_S:g} s") from None
-            except TierAway:
-                if pause_s == inf:
-                    raise
-            await anyio.sleep(pause_s)
+        with self._slowness_logged(path):
+            for pause_s in (*_PUT_PAUSES_S, inf):
+                try:
+                    with anyio.fail_after(_PUT_WITHIN_S):
+                        await self._tier.objects.put(path, parts)
+                    break
+                except TimeoutError:
+                    raise TierAway(f"{self._tier.objects.name}/{path}: no answer within {_PUT_WITHIN_S:g} s") from None
+                except TierAway:
+                    if pause_s == inf:
+                        raise
+                await anyio.sleep(pause_s)
         if clock() - began > _LISTED_WITHIN_S:
             # The machine was suspended.
             raise Gone(f"{path} was put too late")
+
+    @contextmanager
+    def _slowness_logged(self, path: str) -> Iterator[None]:
+        where = f"{self._tier.objects.name}/{path}"
+        event = "the tier's store is slow; records stay in redis until it has them"
+        write = partial(self._lines.write, "warning", event, object=where, seconds=_SLOW_PUT_S)
+        timer = asyncio.get_running_loop().call_later(_SLOW_PUT_S, write)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     async def _shelve(self, partition: Partition) -> None:
         """Put the oldest segments of a long list into a shelf.

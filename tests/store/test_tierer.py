@@ -12,6 +12,7 @@ from uuid import uuid4
 import anyio
 import anyio.lowlevel
 import pytest
+from structlog.testing import capture_logs
 
 from korvet.codes import KAFKA_STORAGE_ERROR
 from korvet.errors import LostTier
@@ -735,6 +736,26 @@ async def test_slow_store_delays_only_the_partition_that_waits_for_it(
                 await anyio.sleep(0.01)
         assert (await listed(one, slow)).members == ()
         tasks.cancel_scope.cancel()
+
+
+async def test_line_of_the_log_names_an_object_that_is_long_on_its_way(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = await filled(one)
+    monkeypatch.setattr(tierer, "_SLOW_PUT_S", 0.0)
+
+    async def put(*_: Any) -> None:
+        await anyio.sleep_forever()
+
+    async with tiering(one, objects := Store()) as tiering_, anyio.create_task_group() as tasks:
+        monkeypatch.setattr(objects, "put", put)
+        with capture_logs() as lines, anyio.fail_after(20):
+            tasks.start_soon(tiering_.tend, partition)
+            while not (found := [line for line in lines if "object" in line]):
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    assert found[0]["log_level"] == "warning"
+    assert found[0]["object"].startswith(f"memory/{NAMESPACE.name}/{partition.topic.name}/")
 
 
 # ---------------------------------------------------------------------- removal
