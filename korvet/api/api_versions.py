@@ -44,7 +44,7 @@ _TELEMETRY: Final = (71, 72)
 """The answer lists these APIs only if pushed metrics have a receiver. They are served in any case."""
 _LEVEL_0_SINCE: Final = 4
 _NO_NODE: Final = -1
-_JAVA: Final = "apache-kafka-java"
+_DATING: Final = ("apache-kafka-java", "korvet")
 _RDKAFKA: Final = "rdkafka"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
@@ -75,9 +75,9 @@ def _refusal(ctx: Context, request: requests.ApiVersionsRequest) -> ErrorCode:
 
 
 def _dates_batches(peer: Peer) -> bool:
-    """Kafka's own producer does (MemoryRecordsBuilder.recordWritten), and so does librdkafka
+    """Kafka's own producer does (MemoryRecordsBuilder.recordWritten), korvet's replay, and librdkafka
     (rd_kafka_msgset_writer_write_msgq), which other languages' clients name in their version."""
-    return peer.software_name == _JAVA or _RDKAFKA in f"{peer.software_name} {peer.software_version}"
+    return peer.software_name in _DATING or _RDKAFKA in f"{peer.software_name} {peer.software_version}"
 
 
 @cache

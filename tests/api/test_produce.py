@@ -198,6 +198,7 @@ def by_time(port: int, topic: str, timestamp: int) -> tuple[int, int]:
         ("librdkafka", "2.10.0", True),
         ("confluent-kafka-python", "2.16.1-rdkafka-2.16.0", True),
         ("apache-kafka-java", "4.1.2", True),
+        ("korvet", "0.7.0", True),
         ("sarama", "1.43.3", False),
         ("apache-kafka-javascript", "1", False),
     ],

@@ -193,6 +193,28 @@ def test_replay_that_was_killed_between_any_two_requests_goes_on(
     raise AssertionError("a replay has more requests than this test kills")
 
 
+def test_replay_names_its_software_once_before_the_batches_of_a_connection(
+    server: KorvetServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A front-end that knows it need not open each batch for its greatest timestamp."""
+    create(server, "named")
+    produce(server, "named", [b"%d" % at for at in range(20)], settings={"batch.num.messages": "10"})
+    sealed(server, "named", tmp_path, segments=1)
+    sent: dict[Connection, list[Any]] = {}
+    ask = Connection.ask_all
+
+    def noting(connection: Connection, messages: Sequence[Any], answer: Any = None) -> Any:
+        sent.setdefault(connection, []).extend(messages)
+        return ask(connection, messages, answer)
+
+    monkeypatch.setattr(Connection, "ask_all", noting)
+    assert replay(server, capsys, tmp_path, "--topic", "named", "--to", "renamed", "--create")["records"] == 20
+    names = [[one.schema.__name__ for one in those] for those in sent.values()]
+    (writing,) = (those for those in names if "ProduceRequest" in those)
+    assert writing.count("ApiVersionsRequest") == 1
+    assert writing.index("ApiVersionsRequest") < writing.index("ProduceRequest")
+
+
 @pytest.mark.parametrize("to", ["korvet", pytest.param("kafka", marks=pytest.mark.all)])
 def test_replay_goes_on_if_answers_are_lost(
     server: KorvetServer,

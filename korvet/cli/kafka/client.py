@@ -20,6 +20,7 @@ from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from kio.schema.errors import ErrorCode
 
+from korvet import __version__
 from korvet.cli.kafka.address import DEFAULT_BOOTSTRAP, Address, parse_addresses
 from korvet.cli.kafka.connection import Connection
 from korvet.cli.kafka.errors import BrokerError, UnfitSettings, check
@@ -80,6 +81,14 @@ class Client:
     def ask_all(self, requests: Sequence[Request], at: int | Address) -> list[Any]:
         """The answers of a node to requests of one API that do not wait for each other's answers."""
         return self._at(at).ask_all(requests)
+
+    def introduce(self, at: int) -> None:
+        """Name this software to a node, once on each connection: a korvet believes the times of its batches then."""
+        connection = self._at(at)
+        if not connection.is_introduced:
+            software = {"client_software_name": "korvet", "client_software_version": __version__}
+            check(connection.ask(request("api_versions", 3, **software)).error_code, "versions of the broker's APIs")
+            connection.is_introduced = True
 
     def _at(self, at: int | Address) -> Connection:
         return self._connection(self._brokers[at] if isinstance(at, int) else at)

@@ -42,6 +42,7 @@ class Connection:
     def __init__(self, address: Address, security: ClientSecurity) -> None:
         self.address = address
         self.is_open = True
+        self.is_introduced = False
         self._security = security
         self._correlation_id = 0
         self._has_answered = False

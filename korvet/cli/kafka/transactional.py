@@ -107,6 +107,7 @@ class TransactionalProducer:
                 _of_partitions,
             )
         for at, those in batches.items():
+            client.introduce(leaders[at])
             for some in _at_once(those):
                 self._produce(client, at, leaders[at], some)
         self._ask(client, request("add_offsets_to_txn", 3, **own, group_id=self._group), lambda found: found.error_code)
