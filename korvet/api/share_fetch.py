@@ -52,6 +52,7 @@ MOST_BYTES: Final = 55 << 20
 """The most bytes of one answer, even if the client allows more: Kafka's default of fetch.max.bytes."""
 _MOST_SESSIONS: Final = "group.share.max.share.sessions"
 _ISOLATION: Final = "share.isolation.level"
+_TIME_HEADER: Final = "korvet.share.delivery.time.header"
 _RECORD_LIMIT: Final = 1
 _FEW: Final = 8
 """The partitions that are tried one after the other: the first one may have all the records."""
@@ -254,6 +255,7 @@ class _Fetching:
             isolation="committed" if setting(group_id, _ISOLATION) == "read_committed" else "uncommitted",
             reset=reset_of(frontend, group_id),
             batch_size=max(1, request.batch_size),
+            time_header=setting(group_id, _TIME_HEADER),
         )
         self._supplies = supplies
         self._deadline = self._loop.time() + max(0.0, request.max_wait.total_seconds())

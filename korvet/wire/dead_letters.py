@@ -8,18 +8,18 @@ Source: ShareGroupDLQRecordHelper
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from korvet.wire.batch import CODEC_MASK, HEADER, HEADER_BYTES, MAGIC, Batch, sealed
-from korvet.wire.records import UndecodableRecords, decompressed, read_varint, varint
+from korvet.wire.batch import MAGIC, Batch, sealed
+from korvet.wire.contents import Content
+from korvet.wire.records import varint
 
 CAUSES: Final = {
     b"rejected": b"Offset rejected by client.",
     b"limit": b"Offset delivery count exceeded the threshold.",
 }
 """Kafka's messages, by the causes of `korvet_share_dead_letters`. Source: ShareGroupDLQManager"""
-_NULL: Final = varint(-1)
 _PREFIX: Final = b"__dlq.errors."
 _MOST: Final = (1 << 63) - 1
 
@@ -30,54 +30,6 @@ class Origin(NamedTuple):
     topic: str
     partition: int
     offset: int
-
-
-class Content(NamedTuple):
-    """What a copy takes of a record: its key and value, and its headers, each as they were written."""
-
-    key_and_value: bytes = 2 * _NULL
-    header_count: int = 0
-    headers: bytes = b""
-
-
-NOTHING: Final = Content()
-
-
-def contents(data: bytes, wanted: range) -> Iterator[tuple[int, Content]]:
-    """The wanted offsets in whole batches, with their records.
-
-    :raises UndecodableRecords: a batch does not hold the records that its header promises.
-    """
-    at = 0
-    while at + HEADER_BYTES <= len(data):
-        batch = Batch._make(HEADER.unpack_from(data, at))
-        end = at + batch.size_bytes
-        if batch.base_offset < wanted.stop and batch.base_offset + batch.last_offset_delta >= wanted.start:
-            for delta, content in _contents(batch, data[at + HEADER_BYTES : end]):
-                if batch.base_offset + delta in wanted:
-                    yield batch.base_offset + delta, content
-        at = end
-
-
-def _contents(batch: Batch, records: bytes) -> Iterator[tuple[int, Content]]:
-    plain, at = decompressed(batch.attributes & CODEC_MASK, records), 0
-    try:
-        for _ in range(batch.records):
-            length, start = read_varint(plain, at)
-            at = start + length
-            if length <= 0 or at > len(plain):
-                raise ValueError(f"a record of {length} bytes")
-            delta, begin = read_varint(plain, read_varint(plain, start + 1)[1])
-            end = _text_end(plain, _text_end(plain, begin))
-            count, headers = read_varint(plain, end)
-            yield delta, Content(plain[begin:end], count, plain[headers:at])
-    except (IndexError, ValueError) as error:
-        raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
-
-
-def _text_end(plain: bytes, at: int) -> int:
-    length, at = read_varint(plain, at)
-    return at + max(0, length)
 
 
 def headers(topic: str, partition: int, offset: int, group_id: str, deliveries: int, cause: bytes) -> Mapping[str, str]:

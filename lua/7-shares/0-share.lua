@@ -12,8 +12,8 @@
 -- Offsets from next on were never acquired. tracked is the number of offsets between them that are not finished,
 -- available the number of ranges that may be acquired again, and archiving that of dead letters. due is a time before
 -- which no lock ends, least the same for the ranges that a sweep has seen, and swept the offset at which it goes on.
--- full is 1 if acquirers wait for the start to move, and letters if the group has a topic for dead letters, by the
--- last front-end that acquired. clock is the time of the last change.
+-- full is 1 if acquirers wait for the start to move, 2 if for any offset to be finished, and letters is 1 if the group
+-- has a topic for dead letters, by the last front-end that acquired. clock is the time of the last change.
 --
 -- The zset `:share:<group>` holds the tracked offsets as ranges:
 --   available first last count size
@@ -46,7 +46,7 @@ local share = {
 -- The share partition of a header.
 function share.parsed(text, key, group_id)
   local id, start, next_offset, tracked, available, archiving, due, least, swept, full, letters, clock_ms =
-    string.match(text, '^(%S+) (%-?%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([01]) ([01]) (%d+)$')
+    string.match(text, '^(%S+) (%-?%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([012]) ([01]) (%d+)$')
   if not id then
     value.unreadable(key, group_id)
   end
@@ -160,6 +160,9 @@ end
 -- Note that a removed part of a range is finished.
 function share.finish(s, first)
   s.moves = s.moves or first <= s.start
+  if s.full == 2 then
+    s.announced, s.full = true, 0
+  end
 end
 
 -- Finish a removed part of a range without success: as a dead letter if the group has a topic for these.
@@ -172,6 +175,19 @@ function share.fail(s, r, first, last, count, cause, params)
   s.announced = true
 end
 
+-- Make a removed part of a range available again from a time on.
+function share.put_back(s, r, first, last, count, from)
+  local delay = math.min(from - s.now, definition.LONGEST_MS)
+  if delay <= 0 then
+    s.announced = true
+    return share.add_available(s, first, last, count, r)
+  end
+  local wait = { ends = s.now + delay, lasts = delay, nonce = '', member = '' }
+  -- Whoever waits calls when it is due, and learns then of what comes later.
+  s.announced = s.announced or wait.ends < s.due
+  share.add_timed(s, 'delayed', first, last, count, r, wait)
+end
+
 -- Make a removed part of a range available again, perhaps later, or finish it if it was delivered as often as it may
 -- be. Source: InFlightState.tryUpdateState
 function share.give_back(s, r, first, last, count, params)
@@ -179,13 +195,7 @@ function share.give_back(s, r, first, last, count, params)
     return share.fail(s, r, first, last, count, 'limit', params)
   end
   local delay = math.min(params.backoff_ms * 2 ^ math.min(count - 1, 30), params.backoff_most_ms)
-  if delay > 0 then
-    local wait = { ends = s.now + delay, lasts = delay, nonce = '', member = '' }
-    share.add_timed(s, 'delayed', first, last, count, r, wait)
-  else
-    share.add_available(s, first, last, count, r)
-  end
-  s.announced = true
+  share.put_back(s, r, first, last, count, s.now + delay)
 end
 
 -- The texts of available ranges, after so many of them.
@@ -221,7 +231,7 @@ function share.flush(s)
     local before = s.start
     s.start, s.moves = share.lowest(s), nil
     if s.start > before then
-      s.announced = s.announced or s.full == 1
+      s.announced = s.announced or s.full > 0
       s.full = 0
     end
   end

@@ -1,6 +1,7 @@
 -- Acknowledgements: of all their offsets or of none.
 
--- The types of KIP-932 and KIP-1222, and korvet's own of records that were acquired and never sent.
+-- The types of KIP-932 and KIP-1222, and korvet's own of records that were acquired and never sent: a time in ms before
+-- which nobody gets them, and UNDELIVERED is long past.
 share.GAP, share.ACCEPT, share.RELEASE, share.REJECT, share.RENEW, share.UNDELIVERED = 0, 1, 2, 3, 4, 5
 
 -- The acknowledgements of a call, each {first, last, type}; nil if they are none.
@@ -9,7 +10,7 @@ function share.acknowledgements(flat)
   for at = 1, #flat, 3 do
     local first = value.number(flat[at], 'first')
     local last, kind = value.number(flat[at + 1], 'last'), value.number(flat[at + 2], 'type')
-    if first < past or last < first or kind < share.GAP or kind > share.UNDELIVERED then
+    if first < past or last < first or kind < share.GAP then
       return nil
     end
     found[#found + 1] = { first = first, last = last, type = kind }
@@ -76,9 +77,8 @@ function share.settle(s, part, params)
   local r, count = part.range, part.range.count
   if part.type == share.RELEASE then
     share.give_back(s, r, part.first, part.last, count, params)
-  elseif part.type == share.UNDELIVERED then
-    share.add_available(s, part.first, part.last, count - 1, r)
-    s.announced = true
+  elseif part.type >= share.UNDELIVERED then
+    share.put_back(s, r, part.first, part.last, count - 1, part.type)
   elseif part.type == share.RENEW then
     share.add_timed(s, 'acquired', part.first, part.last, count, r, share.lock(s, params, r.nonce))
   elseif part.type == share.REJECT then
@@ -119,7 +119,8 @@ korvet.define({
     limit:int of deliveries   backoff_ms:ms as for share_acquire   backoff_most_ms:ms   dead_letters:int
     part:all|check|apply `all` does it in one call. `check` and `apply` go through more ranges than that in several
     acknowledgements*3<=3000 first, last and type, by their offsets. type: 0 gap, 1 accept, 2 release, 3 reject,
-      4 renew, 5 undelivered, which does not count as a delivery
+      4 renew, 5 undelivered, which does not count as a delivery. A greater one is undelivered, too: a time in ms since
+      1970, at most 30 days ahead, before which nobody gets them
   ]],
   returns = [[{code, start, further, archiving}: further is the offset at which a further call of this part has to go
     on, -1 if it is done; archiving the number of ranges of dead letters. Nothing is written if the code is not 0]],

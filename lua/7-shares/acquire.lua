@@ -149,10 +149,16 @@ function share.new_until(s, first_batch, most_next, params)
   return params.mode == 'records' and most_next or first_batch.next
 end
 
+-- How many further offsets may be in flight. Kafka counts all from the start on, finished or not. If records may wait
+-- for times ahead, these would hold up all others: then only offsets that are not finished count.
+function share.room(s, params, taken)
+  return params.window - (params.times == 1 and s.tracked + taken or s.next - s.start)
+end
+
 -- Take offsets that were never acquired.
 function share.take_new(s, taking, params)
   local readable = params.isolation == 'committed' and s.stable or s.log_end
-  local wanted = math.min(taking.most - taking.count, params.window - (s.next - s.start))
+  local wanted = math.min(taking.most - taking.count, share.room(s, params, taking.count))
   if wanted <= 0 or s.next >= readable then
     return
   end
@@ -197,7 +203,7 @@ end
 -- ms until something may become available of itself: 0 if it is now, -1 if nothing will.
 function share.wait_ms(s, params)
   local readable = params.isolation == 'committed' and s.stable or s.log_end
-  if s.available > 0 or s.due <= s.now or s.next < readable and s.next - s.start < params.window then
+  if s.available > 0 or s.due <= s.now or s.next < readable and share.room(s, params, 0) > 0 then
     return 0
   end
   local due = s.archiving > 0 and math.min(s.due, s.now + share.ARCHIVING_MS) or s.due
@@ -221,8 +227,8 @@ function share.taken(s, params)
   if not share.take_available(s, taking, params.limit) then
     share.take_new(s, taking, params)
   end
-  if s.next - s.start >= params.window then
-    s.full = 1
+  if share.room(s, params, taking.count) <= 0 then
+    s.full = params.times == 1 and 2 or 1
   end
   return taking
 end
@@ -246,9 +252,10 @@ korvet.define({
     backoff_most_ms:ms the longest of these times
     dead_letters:int 1 if records that failed wait for share_dead_letters, 0 if they are finished
     reset earliest, latest or an offset: where a share partition without a start begins; '' if the caller does not know
+    times:int? 1 if records may wait for times ahead: then only offsets that are not finished count as in flight
   ]],
-  returns = [=[{code, start, next, [first, last, count, ...], wait_ms, expired, archiving}: the acquired ranges by
-    their offsets, with the number of this delivery. wait_ms is the time after which more may be available of itself,
+  returns = [=[{code, start, next, [first, last, count, ...], wait_ms, expired, archiving, now_ms}: the acquired ranges
+    by their offsets, with the number of this delivery. wait_ms is the time after which more may be available of itself,
     0 if it may be now, -1 if nothing will; the group's id comes on the channel of shares when something becomes
     available otherwise. expired records were locked too long; archiving is the number of ranges of dead letters]=],
   bound = '1000 available and 1000 acquired ranges, and 15 entries of the log',
@@ -259,23 +266,23 @@ korvet.define({
     send it gives back as undelivered.]],
 }, function(keys, params)
   if group.is_late(params.outages) then
-    return { code.LATE, -1, -1, {}, -1, 0, 0 }
+    return { code.LATE, -1, -1, {}, -1, 0, 0, -1 }
   end
   local s, refusal = share.open(keys, params)
   if refusal then
-    return { refusal, -1, -1, {}, -1, 0, 0 }
+    return { refusal, -1, -1, {}, -1, 0, 0, -1 }
   elseif not share.find_start(s, params.reset) then
-    return { code.RETRY, -1, -1, {}, -1, 0, 0 }
+    return { code.RETRY, -1, -1, {}, -1, 0, 0, -1 }
   end
   s.outages, s.letters = group.outages(params.outages, s.now), params.dead_letters == 1 and 1 or 0
   local expired = share.prepare(s, params)
   local taken, lock = share.taken(s, params), share.lock(s, params)
   local acquired = {}
-  s.announced = s.announced and share.wait_ms(s, params) == 0
   for _, r in ipairs(taken) do
     share.add_timed(s, 'acquired', r.first, r.last, r.count, r, lock)
     acquired[#acquired + 1], acquired[#acquired + 2], acquired[#acquired + 3] = r.first, r.last, r.count
   end
+  s.announced = s.announced and share.wait_ms(s, params) == 0
   share.save(s)
-  return { code.NONE, s.start, s.next, acquired, share.wait_ms(s, params), expired, s.archiving }
+  return { code.NONE, s.start, s.next, acquired, share.wait_ms(s, params), expired, s.archiving, s.now }
 end)

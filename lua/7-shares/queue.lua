@@ -61,6 +61,19 @@ function queue.is_aborted(s, offset, producer_id)
   return false
 end
 
+-- The time before which nobody gets a record, by its last header of a name; nil if it is no time ahead. Sweeps are no
+-- finer than SWEEP_MS, and neighbours of one time are one range.
+function queue.not_before(s, fields, name)
+  local found
+  for at = 5, #fields, 2 do
+    if fields[at] == name then
+      found = tonumber(string.match(fields[at + 1], '^%d+$'))
+    end
+  end
+  local is_ahead = found and found > s.now and found <= s.now + definition.LONGEST_MS
+  return is_ahead and math.ceil(found / share.SWEEP_MS) * share.SWEEP_MS or nil
+end
+
 -- What an entry is to a worker: `record`, `nothing` (a marker, or a record that was aborted), or `batch`.
 function queue.kind(s, entry, offset)
   local fields = entry[2]
@@ -73,9 +86,10 @@ function queue.kind(s, entry, offset)
   return is_marker and 'nothing' or 'batch'
 end
 
--- The records of taken ranges, each {offset, count, size, entry}; and the first offset that does not fit into one
--- answer or that lies in a batch, and true if it lies in a batch. Nothing is written.
-function queue.read(s, taken)
+-- The records of taken ranges, each {offset, count, size, entry, not_before}; and the first offset that does not fit
+-- into one answer or that lies in a batch, and true if it lies in a batch. Nothing is written.
+function queue.read(s, taken, time_header)
+  local header = time_header and 'header.' .. time_header
   local found, bytes = {}, 0
   for _, r in ipairs(taken) do
     local from = r.first
@@ -88,7 +102,10 @@ function queue.read(s, taken)
         if bytes > log.STEP_BYTES or kind == 'batch' then
           return found, math.max(next_offset - log.times(entry), r.first), kind == 'batch'
         elseif kind == 'record' then
-          found[#found + 1] = { offset = next_offset - 1, count = r.count, entry = entry, size = r.size }
+          local not_before = header and queue.not_before(s, entry[2], header)
+          found[#found + 1] = {
+            offset = next_offset - 1, count = r.count, entry = entry, size = r.size, not_before = not_before,
+          }
           for _, text in ipairs(entry[2]) do
             bytes = bytes + #text
           end
@@ -111,18 +128,23 @@ function queue.cut(s, taken, cut, next_before)
   s.next = math.max(next_before, math.min(s.next, cut))
 end
 
--- Add records as acquired ranges, in memory.
+-- Add records as acquired ranges, in memory, or as delayed ones.
 function queue.acquire(s, found, lock)
   local r
   for at = 1, #found + 1 do
     local one = found[at]
-    if r and one and one.offset == r.last + 1 and one.count == r.count and one.size == r.size then
+    if r and one and one.offset == r.last + 1 and one.count == r.count and one.size == r.size
+      and one.not_before == r.not_before then
       r.last = one.offset
     else
-      if r then
+      if r and r.not_before then
+        share.put_back(s, r, r.first, r.last, r.count - 1, r.not_before)
+      elseif r then
         share.add_timed(s, 'acquired', r.first, r.last, r.count, r, lock)
       end
-      r = one and { first = one.offset, last = one.offset, count = one.count, size = one.size }
+      r = one and {
+        first = one.offset, last = one.offset, count = one.count, size = one.size, not_before = one.not_before,
+      }
     end
   end
 end
@@ -135,6 +157,7 @@ korvet.define({
     group id of a share group, which need not exist   worker any name   count:int at most, up to 100
     lock_ms:ms after which others may take them   limit:int? of deliveries, 5 by default
     reset:earliest|latest? where a queue begins that was never taken from, earliest by default
+    time_header? of records that nobody gets before a time: ms since 1970, at most 30 days ahead
   ]],
   returns = [=[{wait_ms, [offset, deliveries, timestamp, [field, value, ...]], ...}: the fields as the log's entry has
     them. wait_ms is the time after which there may be more without a message, 0 for now, -1 for never; the group's id
@@ -147,7 +170,7 @@ korvet.define({
 }, function(keys, params)
   params.reset, params.limit = params.reset or 'earliest', params.limit or queue.LIMIT
   params.mode, params.isolation, params.window, params.max_bytes = 'records', 'committed', queue.WINDOW, -1
-  params.backoff_ms, params.backoff_most_ms = 0, 0
+  params.backoff_ms, params.backoff_most_ms, params.times = 0, 0, params.time_header and 1
   params.max_records = math.max(1, math.min(params.count, queue.MOST))
   local s, problem = queue.open(keys, params)
   if not s then
@@ -160,17 +183,18 @@ korvet.define({
   if taken[1] and taken[1].first < s.held_from then
     return { err = 'ERR offset ' .. taken[1].first .. ' is in the tier alone: a Kafka consumer has to read it' }
   end
-  local found, cut, is_batch = queue.read(s, taken)
+  local found, cut, is_batch = queue.read(s, taken, params.time_header)
   if #found == 0 and is_batch then
     return { err = 'ERR offset ' .. cut .. ' is in a batch of records: a Kafka consumer has to read it' }
   elseif cut then
     queue.cut(s, taken, cut, next_before)
   end
   local reply, lock = { 0 }, share.lock(s, params)
-  for at, one in ipairs(found) do
+  for _, one in ipairs(found) do
     local fields = one.entry[2]
     local timestamp = string.match(fields[2], '^%d+ %d+ (%-?%d+)')
-    reply[at + 1] = { one.offset, one.count, tonumber(timestamp), { unpack(fields, 5) } }
+    reply[#reply + 1] = not one.not_before and { one.offset, one.count, tonumber(timestamp), { unpack(fields, 5) } }
+      or nil
   end
   queue.acquire(s, found, lock)
   s.moves = true

@@ -21,7 +21,7 @@ from tests.oracle.batches import describe
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
 from tests.support.redis import running_server
-from tests.wire.whole import read
+from tests.wire.whole import Whole, built, read
 
 NONE = "NONE"
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
@@ -661,6 +661,30 @@ def test_append_costs_one_acquisition_however_many_members_wait(join: Join, brok
         seen = list(itertools.takewhile(lambda command: command != "ECHO the end", commands))
     assert got == [(offset, offset, 1) for offset in range(10)]
     # A subscription that is confirmed late is news, too.
+    assert sum("korvet_share_acquire" in command for command in seen) < 20
+
+
+def test_members_that_wait_get_records_at_their_times_by_few_calls(
+    join: Join, broker: KorvetServer, group: str, topic: Topic
+) -> None:
+    set_of_group(broker, group, **{"korvet.share.delivery.time.header": "at"})
+    members = [join() for _ in range(20)]
+    for member in members:
+        member.fetch(part(topic.id))
+    with broker.redis() as client, client.monitor() as monitor:
+        for member in members:
+            member.send(max_wait=WAIT_MS)
+        due_ms = now_ms() + 1000
+        headers = [(("at", b"%d" % (due_ms + 3_600_000 * number)),) for number in range(100)]
+        _, data = built(*(Whole(headers=one, timestamp=now_ms()) for one in headers))
+        assert produce(broker.port, topic.name, data)["error_code"] == NONE
+        ready, _, _ = select.select([one.connection.socket for one in members], [], [], WAIT_MS / 1000)
+        (receiver,) = (one for one in members if one.connection.socket in ready)
+        assert (acquired(receiver.connection.receive()), now_ms() >= due_ms) == ([(0, 0, 1)], True)
+        client.echo("the end")
+        commands = (command["command"] for command in monitor.listen())
+        seen = list(itertools.takewhile(lambda command: command != "ECHO the end", commands))
+    # After the append, after what it delayed, and at the first record's time; each of them may find that there is more.
     assert sum("korvet_share_acquire" in command for command in seen) < 20
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import confluent_kafka
 import pytest
 
+from korvet.store.keys import Namespace, share_partition
 from tests.api.raw import created, unique
 from tests.api.test_share_fetch import set_of_group
 from tests.support.broker import KorvetServer, running_broker
@@ -20,6 +21,7 @@ WITHIN_S = 40.0
 LOCK_MS = 60_000
 """Longer than any test waits: no test passes because locks end."""
 PARTITIONS = 3
+TIME_HEADER = "korvet.share.delivery.time.header"
 
 Record = tuple[int | None, int | None]
 
@@ -110,6 +112,33 @@ def test_share_consumer_releases_and_rejects(broker: KorvetServer) -> None:
         until(poll)
         poll()
     assert counts == {(partition, offset): 2 if partition == 1 else 1 for partition in range(3) for offset in range(10)}
+
+
+def test_record_with_a_time_ahead_comes_then_to_consumers_and_redis_workers(broker: KorvetServer) -> None:
+    topic, group = created(broker.port, korvet_storage="record"), unique("share")
+    time_header = "not-before"
+    set_of_group(broker, group, **{"share.auto.offset.reset": "earliest", TIME_HEADER: time_header})
+    due_ms = int(time.time() * 1000) + 5000
+    got: list[tuple[str, bytes | None, bool]] = []
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(topic, b"later", headers={time_header: str(due_ms)})
+    producer.produce(topic, b"now")
+    assert producer.flush(WITHIN_S) == 0
+    keys = share_partition(Namespace().partition(topic, 0), "jobs")
+    with broker.redis() as client, consumer(broker.bootstrap, group, topic) as own:
+
+        def poll() -> bool:
+            given = ("jobs", "w", 9, LOCK_MS, 5, "earliest", time_header)
+            _, *taken = client.fcall("korvet_queue_take", 4, *keys, *given)
+            found = [("worker", fields[fields.index(b"value") + 1]) for *_, fields in taken]
+            found += [("consumer", message.value()) for message in own.poll(0.2) if message.error() is None]
+            got.extend((who, value, time.time() * 1000 >= due_ms) for who, value in found)
+            return len(got) == 4
+
+        until(poll)
+    for who in ("worker", "consumer"):
+        assert {value for one, value, _ in got if one == who} == {b"now", b"later"}
+    assert all(is_due for _, value, is_due in got if value == b"later")
 
 
 def test_no_record_is_lost_or_waits_for_its_lock_when_a_front_end_is_killed() -> None:

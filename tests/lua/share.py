@@ -53,7 +53,7 @@ class Share(Tiered):
         self.lock_ms, self.limit, self.window = LOCK_MS, 5, 2000
         self.mode, self.isolation, self.reset = "batches", "uncommitted", "earliest"
         self.backoff = (0, 0)
-        self.dead_letters = 0
+        self.dead_letters = self.times = 0
         self.archiving = 0
         """The number of ranges of dead letters, by the last reply."""
         self._set_clock = set_clock
@@ -76,9 +76,9 @@ class Share(Tiered):
     def acquire(self, most: int = 500, member: str = "m", nonce: str = "n", *, max_bytes: int = -1) -> Acquired:
         args: tuple[str | int, ...] = (
             self.outages, self.topic_id, self.group, member, nonce, most, max_bytes, self.mode, self.isolation,
-            self.lock_ms, self.limit, self.window, *self.backoff, self.dead_letters, self.reset,
+            self.lock_ms, self.limit, self.window, *self.backoff, self.dead_letters, self.reset, self.times,
         )  # fmt: skip
-        code, start, next_offset, flat, wait_ms, expired, self.archiving = self.call(
+        code, start, next_offset, flat, wait_ms, expired, self.archiving, _ = self.call(
             "korvet_share_acquire", *args, keys=self.share_keys
         )
         ranges = [(flat[at], flat[at + 1], flat[at + 2]) for at in range(0, len(flat), 3)]

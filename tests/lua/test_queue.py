@@ -38,7 +38,8 @@ class Queue:
         """wait_ms, and (offset, deliveries, value) of each record."""
         args: tuple[str | int, ...] = (self.share.group, worker, count, lock_ms, *options)
         wait_ms, *found = self.share.call("korvet_queue_take", *args, keys=self.share.share_keys)
-        return [wait_ms, *((offset, count, fields[-1].decode()) for offset, count, _, fields in found)]
+        values = (fields[fields.index(b"value") + 1].decode() for *_, fields in found)
+        return [wait_ms, *((offset, count, value) for (offset, count, *_), value in zip(found, values, strict=True))]
 
     def settle(self, kind: str, *offsets: int, worker: str = "w", ms: int = 0, limit: int = 5) -> int:
         args: tuple[str | int, ...] = (self.share.group, worker, kind, ms, limit, *offsets)
@@ -152,6 +153,58 @@ def test_batches_and_records_in_the_tier_are_left_to_kafka_clients(queue: Queue)
     queue.server.hset(queue.share.meta, "local_start", 2)
     with pytest.raises(redis.ResponseError, match="offset 0 is in the tier alone"):
         queue.take()
+
+
+def test_records_with_a_time_ahead_are_left_until_then(queue: Queue) -> None:
+    now = round(queue.share.now * 1000)
+    queue.take(3)
+    queue.settle("done", 0, 1, 2)
+
+    def take(count: int = 10, worker: str = "w") -> list[Any]:
+        return queue.take(count, worker, 5, "earliest", "at")
+
+    def add(value: str, *times: object) -> None:
+        headers = [part for time in times for part in ("header.at", str(time))]
+        queue.records.call("korvet_record_append", "value", value, "header.of", str(now + 9000), *headers)
+
+    add("later", now + 1000)
+    add("soon", now - 5, now + 501)
+    add("too", now + 599)
+    # Of these none has a time ahead.
+    for value, time in (("over", now), ("no", "soon"), ("minus", -now), ("far", "9" * 30), ("empty", "")):
+        add(value, time)
+    add("plain")
+    assert [one[2] for one in take()[1:]] == ["over", "no", "minus", "far", "empty", "plain"]
+    assert queue.share.states()[:3] == [("delayed", 3, 3, 0), ("delayed", 4, 5, 0), ("acquired", 6, 11, 1)]
+    with listening(queue.server, queue.share.shares) as next_message:
+        assert take() == [600]
+        queue.server.spublish(queue.share.shares, "end")
+        assert next_message() == b"end"
+    queue.share.pass_time(0.6)
+    assert take(1) == [0, (4, 1, "soon")]
+    assert queue.settle("retry", 4) == 1
+    assert take() == [400, (4, 2, "soon"), (5, 1, "too")]
+    assert queue.settle("done", 4) == 1
+    assert queue.settle("reject", 5) == 1
+    queue.share.pass_time(0.4)
+    assert take()[1:] == [(3, 1, "later")]
+    assert queue.settle("done", 3, *range(6, 12)) == 7
+    assert queue.share.describe()[2:5] == (12, 12, 0)
+
+
+def test_queue_of_records_with_times_ahead_is_read_once(queue: Queue) -> None:
+    now = round(queue.share.now * 1000)
+    queue.settle("done", *(offset for offset, *_ in queue.take()[1:]))
+    for number in range(2100):
+        args = ("value", "x", "header.at", str(now + 60_000 + 7 * number))
+        queue.records.call("korvet_record_append", *args)
+    calls, wait_ms = 0, 0
+    while wait_ms == 0:
+        (wait_ms,) = queue.take(100, "w", 5, "earliest", "at")
+        calls += 1
+    # The window is full.
+    assert (calls, queue.share.describe()[2:4]) == (20, (3, 2003))
+    assert len(queue.share.states()) < 200
 
 
 def test_take_that_is_refused_leaves_expired_records_to_kafka_clients(queue: Queue) -> None:

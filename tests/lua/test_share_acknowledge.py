@@ -113,7 +113,7 @@ def test_acknowledgement_of_several_acquisitions_reaches_over_all_of_them(share:
         ([(10, 19, ACCEPT), (0, 9, ACCEPT)], INVALID_REQUEST),
         ([(5, 4, ACCEPT)], INVALID_REQUEST),
         ([(-1, 4, ACCEPT)], INVALID_REQUEST),
-        ([(0, 9, ACCEPT), (10, 19, 6)], INVALID_REQUEST),
+        ([(0, 9, ACCEPT), (10, 19, -1)], INVALID_REQUEST),
         ([(0, 9, -1)], INVALID_REQUEST),
     ],
 )
@@ -333,6 +333,38 @@ def test_delayed_offsets_hold_the_start_and_belong_to_nobody(share: Share) -> No
     assert share.describe()[2:5] == (0, 40, 71)
     share.pass_time(2)
     assert share.take(1) == [(0, 0, 2)]
+
+
+def test_records_before_their_time_wait_for_it_and_were_not_delivered(share: Share) -> None:
+    now, day_ms = round(share.now * 1000), 86_400_000
+    share.window = 40
+    times = ((0, 4, now + 2000), (5, 5, now), (6, 6, now - 1), (7, 9, now + 40 * day_ms))
+    assert share.acknowledge(*times)[0] == NONE
+    assert share.states()[:4] == [
+        ("delayed", 0, 4, 0), ("available", 5, 5, 0), ("available", 6, 6, 0), ("delayed", 7, 9, 0),
+    ]  # fmt: skip
+    assert share.acquire() == (NONE, 0, 40, [(5, 6, 1)], 2000, 0)
+    share.pass_time(2)
+    assert share.take() == [(0, 4, 1)]
+    assert share.settle(ACCEPT, (0, 6), (10, 29)) == NONE
+    assert share.settle(ACCEPT, (30, 39), member="you") == NONE
+    share.window = 33
+    share.pass_time(30)
+    assert share.acquire().wait_ms == 30 * day_ms - 32_000
+    share.pass_time(30 * 86_400 - 32)
+    assert share.take() == [(7, 9, 1)]
+
+
+def test_waiters_are_woken_for_a_time_that_is_earlier_than_the_one_they_wait_for(share: Share) -> None:
+    now = round(share.now * 1000)
+    with listening(share.server, share.shares) as next_message:
+        # The locks end before.
+        assert share.settle(now + 40_000, (0, 4)) == NONE
+        assert share.settle(now + 2000, 5) == NONE
+        assert next_message() == b"g"
+        assert share.settle(now + 3000, *range(6, 30)) == NONE
+        share.server.spublish(share.shares, "end")
+        assert next_message() == b"end"
 
 
 def test_lock_that_ends_is_followed_by_a_backoff(share: Share) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
+from tests.lua.log import listening
 from tests.lua.share import (
     ACCEPT,
     GONE,
@@ -105,6 +106,26 @@ def test_window_of_offsets_ends_acquisitions_until_the_start_moves(share: Share)
     assert share.settle(REJECT, 0) == NONE
     acquired = share.acquire(5)
     assert acquired[1:4] == (20, 40, [(30, 39, 1)])
+
+
+def test_window_counts_what_is_not_finished_if_records_wait_for_times(share: Share) -> None:
+    share.window, share.times = 25, 1
+    assert share.take(20) == [(0, 19, 1)]
+    assert share.settle(round(share.now * 1000) + 60_000, 0, (8, 9)) == NONE
+    assert share.settle(ACCEPT, (1, 7), (10, 19)) == NONE
+    assert share.take(20) == [(20, 39, 1)]
+    assert share.settle(ACCEPT, (20, 24)) == NONE
+    assert share.acquire(20) == (NONE, 0, 50, [(40, 49, 1)], 30_000, 0)
+    with listening(share.server, share.shares) as next_message:
+        assert share.settle(ACCEPT, 30) == NONE
+        assert share.settle(ACCEPT, 31) == NONE
+        share.server.spublish(share.shares, "end")
+        assert [next_message(), next_message()] == [b"g", b"end"]
+        assert share.settle(ACCEPT, (32, 49)) == NONE
+    assert share.take(10) == [(50, 59, 1)]
+    share.times = 0
+    assert share.take() == []
+    assert share.describe()[2:5] == (0, 60, 58)
 
 
 @kafka(

@@ -34,7 +34,8 @@ from tests.lua.share import (
 
 ACQUIRERS = st.sampled_from([("a", "1"), ("a", "2"), ("b", "1"), ("c", "1")])
 PARTS = st.floats(0, 1)
-KINDS = st.integers(0, UNDELIVERED)
+KINDS = st.integers(0, UNDELIVERED) | st.integers(1000, 20_000)
+"""Above UNDELIVERED the ms until a record may be acquired again."""
 
 
 class Lock(NamedTuple):
@@ -267,9 +268,13 @@ class ShareMachine(RuleBasedStateMachine):
             del self.table.locks[offset]
             self.table.delays[offset] = self.now + min(2000 * 2 ** (self.table.counts[offset] - 1), 5000)
 
-    @rule(who=ACQUIRERS, most=st.integers(1, 20), mode=st.sampled_from(["batches", "records"]), committed=st.booleans())
-    def acquire(self, who: tuple[str, str], most: int, mode: str, committed: bool) -> None:
+    @rule(
+        who=ACQUIRERS, most=st.integers(1, 20), mode=st.sampled_from(["batches", "records"]), committed=st.booleans(),
+        times=st.booleans(),
+    )  # fmt: skip
+    def acquire(self, who: tuple[str, str], most: int, mode: str, committed: bool, times: bool) -> None:
         self.real.mode, self.real.isolation = mode, "committed" if committed else "uncommitted"
+        self.real.times = int(times)
         expired = self._due()
         available = self.table.available
         found = self.real.acquire(most, *who)
@@ -281,7 +286,7 @@ class ShareMachine(RuleBasedStateMachine):
         assert not suspect or suspect == again
         new = range(0)
         if not suspect and (not available or len(again) == len(available)):
-            room = self.real.window - (self.table.next - self.table.start)
+            room = self.real.window - (len(self.table.counts) if times else self.table.next - self.table.start)
             wanted = min(most - len(again), room)
             readable = self.stable if committed else self.table.end
             new = self.table.new_offsets(wanted, readable, whole_batches=mode == "batches")
@@ -317,7 +322,7 @@ class ShareMachine(RuleBasedStateMachine):
     def acknowledge_held(self, of: tuple[str, str], by: tuple[str, str], parts: list[tuple[float, int, int]]) -> None:
         """Acknowledge what a connection holds: by itself, or by another one of its member."""
         if all(lock[:2] != of for lock in self.table.locks.values()):
-            self.acquire(of, 8, "batches", committed=False)
+            self.acquire(of, 8, "batches", committed=False, times=False)
         held = sorted(offset for offset, lock in self.table.locks.items() if lock[:2] == of)
         if held:
             firsts = [(held[round(part * (len(held) - 1))], length, kind) for part, length, kind in parts]
@@ -332,7 +337,7 @@ class ShareMachine(RuleBasedStateMachine):
             while last - first + 1 < length and (only is None or last + 1 in only):
                 last += 1
             if not runs or first > runs[-1][1]:
-                runs.append((first, last, kind))
+                runs.append((first, last, kind if kind <= UNDELIVERED else self.now + kind))
         expected = self._outcome(who, runs)
         assert self.real.acknowledge(*runs, member=who[0], nonce=who[1])[0] == expected
         if expected == NONE:
@@ -361,9 +366,11 @@ class ShareMachine(RuleBasedStateMachine):
             for offset in range(max(first, start), last + 1):
                 if kind == RELEASE:
                     self._give_back(offset)
-                elif kind == UNDELIVERED:
+                elif kind >= UNDELIVERED:
                     table.counts[offset] -= 1
                     del table.locks[offset]
+                    if kind > UNDELIVERED:
+                        table.delays[offset] = kind
                 elif kind == REJECT:
                     table.fail(offset)
                 elif kind == RENEW:

@@ -16,7 +16,8 @@ from korvet.store.shares.dead_letters import COPIES, CREATES, ENABLED, PREFIX, T
 from korvet.store.shares.shares import Shares
 from korvet.store.shares.types import Acknowledgement, AcknowledgeType, Acquirer, DeadLetters, Limits
 from korvet.store.topics import create_topic
-from korvet.wire.dead_letters import Content, contents, copy_of
+from korvet.wire.contents import Content, contents
+from korvet.wire.dead_letters import copy_of
 from korvet.wire.records import UndecodableRecords
 from tests.store.logs import Front
 from tests.wire.whole import Whole, built, read

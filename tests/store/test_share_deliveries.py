@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,16 +18,18 @@ from korvet.store.log.memory.budget import AnswerBudget
 from korvet.store.log.memory.room import Want
 from korvet.store.log.state.partition import Partition
 from korvet.store.outages import Outages
-from korvet.store.shares import supplies
+from korvet.store.shares import delivery, supplies
 from korvet.store.shares.delivery import Deliveries, Delivery, Wanted
 from korvet.store.shares.shares import Shares
 from korvet.store.shares.types import Acquirer, Limits
 from korvet.wire.batch import headers_in
+from korvet.wire.contents import times_in
 from tests.store.logs import EVERYTHING, LARGE, Front, batch
 from tests.store.sealed import seal
 from tests.store.test_cold_reads import reader
 from tests.support.ported import kafka
 from tests.tier.test_blocks import Store
+from tests.wire.whole import Whole, built
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +38,8 @@ WANTED = Wanted(
     mode="batches", isolation="uncommitted", batch_size=1000, reset="earliest",
 )  # fmt: skip
 RECORDS = replace(WANTED, mode="records")
+TIMED = replace(WANTED, time_header="at")
+LATER_MS = 3_600_000
 GROUP = "g"
 
 
@@ -164,6 +170,66 @@ async def test_records_of_one_batch_are_read_once(one: Front, group: Group) -> N
             assert bases(found) == [0]
         assert got == [(offset, offset, 1) for offset in range(20)]
         assert reads.redis + reads.entries + reads.memory <= 2
+
+
+def timed(*ahead_ms: int | None, codec: int = 0) -> bytes:
+    """A batch of records with times so far ahead."""
+    now_ms = int(time.time()) * 1000
+    headers = [() if ms is None else (("at", b"%d" % (now_ms + ms)),) for ms in ahead_ms]
+    return built(*(Whole(headers=one) for one in headers), codec=codec)[1]
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+async def test_records_with_a_time_ahead_wait_for_it(one: Front, group: Group, codec: int) -> None:
+    await one.append(group.partition, timed(LATER_MS, None, -1, LATER_MS, LATER_MS, codec=codec))
+    await one.append(group.partition, timed(*[LATER_MS] * 2, codec=codec))
+    await one.append(group.partition, timed(40 * 86_400_000, codec=codec))
+    found = await group.deliver(wanted=TIMED)
+    assert (found.acquired, found.is_given_back) == ([(1, 2, 1), (7, 7, 1)], False)
+    assert await group.in_flight() == [
+        ("delayed", 0, 0, 0), ("acquired", 1, 2, 1), ("delayed", 3, 6, 0), ("acquired", 7, 7, 1)
+    ]  # fmt: skip
+    assert (await group.deliver(wanted=TIMED)).acquired == []
+
+
+async def test_group_without_a_header_for_times_gets_all_records(one: Front, group: Group) -> None:
+    await one.append(group.partition, timed(LATER_MS, None))
+    assert (await group.deliver()).acquired == [(0, 1, 1)]
+
+
+async def test_records_of_one_batch_are_opened_once_for_their_times(
+    one: Front, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+
+    def times(*args: Any) -> Mapping[int, int]:
+        opened.append(args)
+        return times_in(*args)
+
+    monkeypatch.setattr(delivery, "times_in", times)
+    await one.append(group.partition, timed(*[LATER_MS, None] * 10))
+    with one.wakeups.listen([group.partition.channel]) as listening:
+        await listening.ready()
+        got = [(await group.deliver(1, wanted=replace(TIMED, mode="records"))).acquired for _ in range(10)]
+    assert got == [[(offset, offset, 1)] for offset in range(1, 20, 2)]
+    assert len(opened) == 1
+
+
+async def test_calls_for_records_with_a_time_ahead_are_few(
+    one: Front, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first in range(0, 10_000, 500):
+        await one.append(group.partition, timed(*(LATER_MS + 100 * (first + index) for index in range(500))))
+    calls, call = [], group.shares._call
+
+    async def counted(function: str, *args: Any, **named: Any) -> Any:
+        calls.append(function)
+        return await call(function, *args, **named)
+
+    monkeypatch.setattr(group.shares, "_call", counted)
+    assert (await group.deliver(wanted=TIMED)).acquired == []
+    # The window is full after four times 500 records.
+    assert calls == 4 * ["korvet_share_acquire", "korvet_share_acknowledge"] + ["korvet_share_acquire"]
 
 
 async def test_offsets_that_compaction_removed_are_finished(one: Front, group: Group) -> None:

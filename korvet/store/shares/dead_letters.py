@@ -32,7 +32,8 @@ from korvet.store.shares.shares import Shares
 from korvet.store.shares.types import DeadLetters
 from korvet.store.topics import colliding_topics, create_topic, name_problem
 from korvet.wire.batch import Refusal, headers_in
-from korvet.wire.dead_letters import NOTHING, Content, contents, copy_of, headers
+from korvet.wire.contents import NOTHING, Content, contents
+from korvet.wire.dead_letters import copy_of, headers
 from korvet.wire.record_entries import arguments
 from korvet.wire.records import UndecodableRecords
 

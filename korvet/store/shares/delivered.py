@@ -6,18 +6,24 @@ leaves out the records that it did not acquire, as it does with Kafka.
 - Offsets before the next batch are gaps: compaction removed them. Clients find those inside of a batch, and markers.
 - Batches of aborted transactions are gaps for a reader of committed records.
 - Offsets after the last batch were not read: the answer had no room for them, or they are on their way from a tier.
+- Records whose time is ahead are nobody's until then.
 
 Source: SharePartition.acquire, createBatches, fetchAbortedTransactionRecordBatches
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from korvet.store.shares.types import AcquiredRange
+from korvet.store.shares.types import Acknowledgement, AcquiredRange
 from korvet.wire.batch import CONTROL, TRANSACTIONAL, Batch
+
+_LONGEST_DELAY_MS: Final = 30 * 86_400_000
+"""The longest time that a function of Redis takes; a time further ahead counts as none."""
+_STEP_MS: Final = 100
+"""Redis ends delays in such steps, and neighbours of one time are one range."""
 
 
 @dataclass(slots=True)
@@ -30,6 +36,8 @@ class Delivered:
     """Those that hold nothing for any member."""
     unread: list[AcquiredRange] = field(default_factory=list)
     """Those that the member has not got."""
+    delayed: list[Acknowledgement] = field(default_factory=list)
+    """Those that nobody gets yet, with their times as types."""
 
 
 class Aborted(NamedTuple):
@@ -70,6 +78,32 @@ def delivered(
                     add(found.acquired, one._replace(first=at, last=last), at == span.first, batch_size)
             at = last + 1
     return found
+
+
+def delay(part: Delivered, times: Mapping[int, int], now_ms: int) -> None:
+    """Take the records out of what was acquired that have a time ahead.
+
+    :param times: in ms since 1970, by offset.
+    :param now_ms: Redis's time.
+    """
+    ranges, part.acquired = part.acquired, []
+    for one in ranges:
+        first = one.first
+        for offset in range(one.first, one.last + 1):
+            if now_ms < times.get(offset, 0) <= now_ms + _LONGEST_DELAY_MS:
+                if first < offset:
+                    part.acquired.append(one._replace(first=first, last=offset - 1))
+                _add_delayed(part.delayed, offset, -(-times[offset] // _STEP_MS) * _STEP_MS)
+                first = offset + 1
+        if first <= one.last:
+            part.acquired.append(one._replace(first=first))
+
+
+def _add_delayed(delayed: list[Acknowledgement], offset: int, time_ms: int) -> None:
+    if delayed and delayed[-1][1:] == (offset - 1, time_ms):
+        delayed[-1] = delayed[-1]._replace(last=offset)
+    else:
+        delayed.append(Acknowledgement(offset, offset, time_ms))
 
 
 def add(acquired: list[AcquiredRange], one: AcquiredRange, begins_batch: bool, batch_size: int) -> None:

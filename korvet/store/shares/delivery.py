@@ -2,7 +2,8 @@
 
 An acquisition comes before the read, because Redis decides it. So the read may find fewer records: a batch that
 compaction removed, records of an aborted transaction, or more bytes than the answer may have. The first two are gaps,
-acknowledged at once, for they are nobody's. The last is given back, and does not count as a delivery.
+acknowledged at once, for they are nobody's. The last is given back, and does not count as a delivery. So are records
+with a time ahead in the group's header for it: Redis keeps the time.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import Final, Literal, NamedTuple
 
 import anyio
@@ -22,12 +24,13 @@ from korvet.codes import NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE
 from korvet.errors import KorvetError, forget_frames
 from korvet.redis.wakeup import Wakeups
 from korvet.store.contract import RETRY
+from korvet.store.log.appending.judge import is_short
 from korvet.store.log.log import Log
 from korvet.store.log.memory.budget import SMALL_BYTES, Share
 from korvet.store.log.memory.room import PartitionRead, Want
 from korvet.store.log.state.partition import Partition
 from korvet.store.outcomes import settled
-from korvet.store.shares.delivered import Aborted, Delivered, add, delivered
+from korvet.store.shares.delivered import Aborted, Delivered, add, delay, delivered
 from korvet.store.shares.shares import Shares
 from korvet.store.shares.supplies import SharedSupply, Supplies
 from korvet.store.shares.supply import Waiter
@@ -44,6 +47,7 @@ from korvet.store.shares.types import (
     Reset,
 )
 from korvet.wire.batch import Batch, headers_in
+from korvet.wire.contents import times_in
 
 log = structlog.get_logger()
 
@@ -54,6 +58,8 @@ _MOST_ROUNDS: Final = 10
 _RELEASES_AT_ONCE: Final = 100
 _MOST_KEPT: Final = 256
 _MOST_KEPT_BYTES: Final = SMALL_BYTES
+_QUICK_BYTES: Final = 8 << 10
+"""The bytes of short batches that the loop itself opens."""
 _MS: Final = timedelta(milliseconds=1)
 
 
@@ -62,7 +68,8 @@ class Wanted:
     """What a member wants of a share partition.
 
     ``reset`` is where a share partition without a start begins: with a duration, at the first record not older.
-    ``batch_size`` is the number of records after which the next batch begins a range of its own.
+    ``batch_size`` is the number of records after which the next batch begins a range of its own. ``time_header`` names
+    the header with the time before which nobody gets a record; empty if there are no such times.
     """
 
     group_id: str
@@ -72,6 +79,7 @@ class Wanted:
     isolation: Isolation
     reset: Reset | timedelta
     batch_size: int
+    time_header: str = ""
 
 
 @dataclass(slots=True)
@@ -83,7 +91,7 @@ class Delivery:
     records: list[bytes | memoryview] = field(default_factory=list)
     size_bytes: int = 0
     has_gaps: bool = False
-    """True if some offsets that were acquired are nobody's."""
+    """True if some offsets that were acquired are nobody's, or are not yet."""
     is_given_back: bool = False
     """True if something was acquired and could not be read."""
     has_lost: bool = False
@@ -93,6 +101,14 @@ class Delivery:
     def count(self) -> int:
         """The number of acquired offsets."""
         return sum(one.last - one.first + 1 for one in self.acquired)
+
+
+class _Found(NamedTuple):
+    """A read, the headers of its batches, and the times of its records (`times_in`)."""
+
+    read: PartitionRead
+    headers: Sequence[Batch]
+    times: Mapping[int, int]
 
 
 class _Kept(NamedTuple):
@@ -106,13 +122,14 @@ class _Kept(NamedTuple):
     is_committed: bool
     first: int
     next: int
-    read: PartitionRead
-    headers: Sequence[Batch]
+    found: _Found
+    time_header: str
 
-    def serves(self, want: Want, since: int) -> bool:
+    def serves(self, want: Want, since: int, time_header: str) -> bool:
         """True if it has the batch of a read's first offset."""
-        is_valid = (self.since, self.epoch, self.is_committed) == (since, want.partition.epoch, want.is_committed)
-        return is_valid and self.first <= want.offset < self.next and self.read.size_bytes <= want.max_bytes
+        valid = since, want.partition.epoch, want.is_committed, time_header
+        is_valid = (self.since, self.epoch, self.is_committed, self.time_header) == valid
+        return is_valid and self.first <= want.offset < self.next and self.found.read.size_bytes <= want.max_bytes
 
 
 KeptReads = OrderedDict[Partition, _Kept]
@@ -208,9 +225,9 @@ class Deliveries:
             if acquired.code or not acquired.ranges:
                 return Delivery(acquired.code)
             found = await self._read(
-                supply.partition, wanted, acquired.ranges, max_bytes, share, pending_until, is_first=is_first
+                supply.partition, wanted, acquired, max_bytes, share, pending_until, is_first=is_first
             )
-            if found.acquired or found.code or not found.has_gaps:
+            if found.acquired or found.code or found.has_lost or not found.has_gaps:
                 return found
             waiter = None
         return Delivery()
@@ -245,6 +262,7 @@ class Deliveries:
             mode=wanted.mode,
             isolation=wanted.isolation,
             reset=reset,
+            has_times=bool(wanted.time_header),
         )
 
     async def _offset_of(self, partition: Partition, age: timedelta) -> Reset:
@@ -260,23 +278,23 @@ class Deliveries:
         self,
         partition: Partition,
         wanted: Wanted,
-        acquired: Sequence[AcquiredRange],
+        acquired: Acquired,
         max_bytes: int,
         share: Share | None,
         pending_until: float,
         *,
         is_first: bool,
     ) -> Delivery:
-        """Read what was acquired, and return what was not read."""
-        found, split = Delivery(), Delivered(unread=list(acquired))
+        """Read what was acquired, and return what was not read, or is not due."""
+        found, split = Delivery(), Delivered(unread=list(acquired.ranges))
         try:
             for _ in range(_MOST_READS):
                 left, left_bytes = split.unread, max_bytes - found.size_bytes
                 if not left or (found.size_bytes and left_bytes <= 0):
                     break
                 want = _want(partition, left, left_bytes, wanted)
-                if (kept := self._kept_for(want)) is not None:
-                    _take(found, split, kept.read, kept.headers, wanted.batch_size)
+                if (kept := self._kept_for(want, wanted.time_header)) is not None:
+                    _take(found, split, kept.found, wanted.batch_size, acquired.now_ms)
                     continue
                 since = self._wakeups.since(partition.channel)
                 may_exceed = is_first and not found.size_bytes
@@ -289,39 +307,54 @@ class Deliveries:
                 if not read.records:
                     found.code = 0 if read.code == OFFSET_OUT_OF_RANGE else read.code
                     break
-                headers = list(headers_in(read.records))
-                _take(found, split, read, headers, wanted.batch_size)
-                self._keep(want, since, read, headers)
+                one = await self._opened(read, wanted.time_header)
+                _take(found, split, one, wanted.batch_size, acquired.now_ms)
+                self._keep(want, since, one, wanted.time_header)
+                if may_exceed and share is not None and not found.size_bytes:
+                    # The answer holds nothing of it, and may wait for the memory of the next read.
+                    share.let_go()
         except KorvetError as error:
             forget_frames(error)
             found.code = NOT_LEADER_OR_FOLLOWER
-        found.acquired, found.has_gaps, found.is_given_back = split.acquired, bool(split.gaps), bool(split.unread)
+        found.acquired, found.is_given_back = split.acquired, bool(split.unread)
+        found.has_gaps = bool(split.gaps or split.delayed)
         if found.acquired:
             # With an error a client would drop the records. The next request meets it again.
             found.code = 0
         found.has_lost = not await self._return(partition, wanted, split)
         return found
 
-    def _kept_for(self, want: Want) -> _Kept | None:
+    async def _opened(self, read: PartitionRead, time_header: str) -> _Found:
+        """A read, in a thread if the times in it may take long."""
+        headers, times = list(headers_in(read.records)), dict[int, int]()
+        if time_header:
+            work = partial(times_in, read.records, time_header.encode())
+            is_quick = read.size_bytes <= _QUICK_BYTES and all(map(is_short, headers))
+            times = work() if is_quick else await self._logs.in_thread(work)
+        return _Found(read, headers, times)
+
+    def _kept_for(self, want: Want, time_header: str) -> _Kept | None:
         kept = self._kept.get(want.partition)
-        if kept is None or not kept.serves(want, self._wakeups.since(want.partition.channel)):
+        if kept is None or not kept.serves(want, self._wakeups.since(want.partition.channel), time_header):
             return None
         self._kept.move_to_end(want.partition)
         return kept
 
-    def _keep(self, want: Want, since: int, read: PartitionRead, headers: Sequence[Batch]) -> None:
-        if read.size_bytes > _MOST_KEPT_BYTES or not since:
+    def _keep(self, want: Want, since: int, found: _Found, time_header: str) -> None:
+        if found.read.size_bytes > _MOST_KEPT_BYTES or not since:
             return
-        first, last, epoch = headers[0].base_offset, headers[-1], want.partition.epoch
+        first, last, epoch = found.headers[0].base_offset, found.headers[-1], want.partition.epoch
         next_offset = last.base_offset + last.last_offset_delta + 1
-        self._kept[want.partition] = _Kept(since, epoch, want.is_committed, first, next_offset, read, headers)
+        kept = _Kept(since, epoch, want.is_committed, first, next_offset, found, time_header)
+        self._kept[want.partition] = kept
         if len(self._kept) > _MOST_KEPT:
             self._kept.popitem(last=False)
 
     async def _return(self, partition: Partition, wanted: Wanted, split: Delivered) -> bool:
-        """Acknowledge gaps, and give back what was not read; false if that failed."""
+        """Acknowledge gaps, and give back what was not read or is not due; false if that failed."""
         kinds = (split.gaps, AcknowledgeType.GAP), (split.unread, AcknowledgeType.UNDELIVERED)
-        returned = sorted(Acknowledgement(one.first, one.last, type) for ranges, type in kinds for one in ranges)
+        given = [Acknowledgement(one.first, one.last, type) for ranges, type in kinds for one in ranges]
+        returned = sorted(given + split.delayed)
         if returned:
             try:
                 await self._shares.acknowledge(partition, wanted.group_id, wanted.acquirer, returned, wanted.limits)
@@ -341,15 +374,19 @@ def _want(partition: Partition, left: Sequence[AcquiredRange], max_bytes: int, w
     return Want(partition, left[0].first, max_bytes, is_committed=wanted.isolation == "committed", until=until)
 
 
-def _take(found: Delivery, split: Delivered, read: PartitionRead, headers: Sequence[Batch], batch_size: int) -> None:
+def _take(found: Delivery, split: Delivered, one: _Found, batch_size: int, now_ms: int) -> None:
     """Put what was read into a delivery."""
-    aborted = [Aborted(*one) for one in read.aborted or ()]
-    part = delivered(split.unread, headers, aborted, batch_size)
+    read = one.read
+    aborted = [Aborted(*each) for each in read.aborted or ()]
+    part = delivered(split.unread, one.headers, aborted, batch_size)
+    if one.times:
+        delay(part, one.times, now_ms)
     split.gaps += part.gaps
+    split.delayed += part.delayed
     split.unread = part.unread
     if part.acquired:
-        for one in part.acquired:
-            add(split.acquired, one, True, batch_size)
+        for each in part.acquired:
+            add(split.acquired, each, True, batch_size)
         found.records += read.records
         found.size_bytes += read.size_bytes
 

@@ -65,6 +65,7 @@ class Shares:
         mode: Mode = "batches",
         isolation: Isolation = "uncommitted",
         reset: Reset = "",
+        has_times: bool = False,
         is_awaited: bool = True,
     ) -> Acquired:
         """Acquire records for a member, after ending the locks that are over.
@@ -74,10 +75,11 @@ class Shares:
 
         :param max_records: at least 1; see `Mode`.
         :param max_bytes: of batches that were never acquired, the first of which always fits; -1 for any number.
+        :param has_times: true if records may wait for times ahead: then only unfinished ones count in the window.
         :param is_awaited: see `Calls.call`: a client that has left acquires nothing.
         """
         for is_last in (False, True):
-            code, start, next_offset, flat, wait_ms, expired, archiving = await self._call(
+            code, start, next_offset, flat, wait_ms, expired, archiving, now_ms = await self._call(
                 "korvet_share_acquire",
                 partition,
                 group_id,
@@ -95,12 +97,13 @@ class Shares:
                 backoff_most_ms=limits.backoff_most_ms,
                 dead_letters=int(limits.dead_letters),
                 reset=reset,
+                times=int(has_times),
             )
             if code != GROUP_ID_NOT_FOUND or is_last or not await self._begin_again(partition, group_id):
                 break
         self._noted(partition, group_id, archiving)
         ranges = [AcquiredRange(*flat[at : at + 3]) for at in range(0, len(flat), 3)]
-        return Acquired(code, start, next_offset, ranges, None if wait_ms < 0 else wait_ms, expired)
+        return Acquired(code, start, next_offset, ranges, None if wait_ms < 0 else wait_ms, expired, now_ms)
 
     async def _begin_again(self, partition: Partition, group_id: str) -> bool:
         """Begin a share partition whose keys were lost. False if the group has not begun it, or does not exist."""

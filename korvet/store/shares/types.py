@@ -24,11 +24,12 @@ class AcknowledgeType(IntEnum):
     RENEW = 4
     UNDELIVERED = 5
     """The front-end acquired the records and did not send them: they are available, and this delivery does not count.
-    No client may send it."""
+    A greater number is undelivered, too: the time in ms since 1970 before which nobody gets them. No client may send
+    these."""
 
 
 class Acknowledgement(NamedTuple):
-    """The offsets from first to last, and one type for all of them."""
+    """The offsets from first to last, and one `AcknowledgeType` for all of them, or a time in ms since 1970."""
 
     first: int
     last: int
@@ -79,7 +80,7 @@ class Acquired(NamedTuple):
     without a record (compaction, markers, aborted transactions): acknowledge these as gaps.
     ``start`` is the share partition's start offset, ``next`` the first offset that was never acquired.
     ``wait_ms`` is the time after which more may be available without any message: 0 for now, None if never.
-    ``expired`` is the number of records whose locks this call ended.
+    ``expired`` is the number of records whose locks this call ended. ``now_ms`` is Redis's time.
     """
 
     code: int
@@ -88,6 +89,7 @@ class Acquired(NamedTuple):
     ranges: Sequence[AcquiredRange] = ()
     wait_ms: int | None = None
     expired: int = 0
+    now_ms: int = -1
 
 
 class DeadLetters(NamedTuple):

@@ -1,0 +1,44 @@
+"""The times in records' headers."""
+
+from __future__ import annotations
+
+import pytest
+
+from korvet.wire.batch import HEADER, HEADER_BYTES
+from korvet.wire.contents import times_in
+from tests.wire.whole import COMPRESS, Whole, built
+
+NAME = b"not-before"
+
+
+def named(*values: bytes | None) -> Whole:
+    return Whole(headers=(("not", b"7"), *((NAME.decode(), value) for value in values), ("not-before-", b"8")))
+
+
+def at(base_offset: int, data: bytes) -> bytes:
+    """A batch at another offset."""
+    return HEADER.pack(base_offset, *HEADER.unpack_from(data)[1:]) + data[HEADER_BYTES:]
+
+
+@pytest.mark.parametrize("codec", COMPRESS)
+def test_last_header_of_the_name_counts_if_it_is_a_time(codec: int) -> None:
+    records = [
+        named(), named(b"1700000000000"), named(b"1", b"2"), named(b"1", None), named(b"soon"), named(b"-5"),
+        named(b""), named(b"9" * 15), named(b"9" * 16), named(b"\xd9\xa1"), named(b" 3"), Whole(value=b"\x14" + NAME),
+    ]  # fmt: skip
+    _, data = built(*records, codec=codec)
+    found = {11: 1_700_000_000_000, 12: 2, 17: 999_999_999_999_999}
+    assert times_in([at(10, data)], NAME) == found
+    assert times_in([data[:7], data[7:70], data[70:]], NAME) == {offset - 10: time for offset, time in found.items()}
+    assert times_in([data], b"absent") == {}
+
+
+@pytest.mark.parametrize("codec", COMPRESS)
+def test_damaged_batch_has_no_times_and_hides_none_of_the_others(codec: int) -> None:
+    _, data = built(named(b"5"), codec=codec)
+    damaged = at(1, data[:HEADER_BYTES] + b"\xff" * 4 + data[HEADER_BYTES + 4 :])
+    assert times_in([data, damaged, at(2, data)], NAME) == {0: 5, 2: 5}
+    # Its header promises more records than there are.
+    batch, _ = built(named(b"5"), named(b"6"), codec=codec)
+    longer = HEADER.pack(*batch._replace(length=len(data) - 12)) + data[HEADER_BYTES:]
+    assert times_in([longer, at(2, data)], NAME)[2] == 5
