@@ -18,7 +18,7 @@ from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.consume import Cursor, Gone, Item, Reader, Uncommitted
 from korvet.cli.kafka.errors import BrokerError
 from korvet.cli.kafka.offsets import TopicPartition, committed_offsets, log_limits
-from korvet.cli.kafka.produce import BATCH_BYTES
+from korvet.cli.kafka.produce import BATCH_BYTES, MOST_RECORDS
 from korvet.cli.kafka.records import Record, Undecodable, Unsent, write_batch
 from korvet.cli.kafka.topics import chosen_partitions, describe_topics
 from korvet.cli.kafka.transactional import Place, TransactionalProducer
@@ -50,6 +50,8 @@ class Redrive:
         self._client, self._topic, self._group, self._to = client, topic, group, to
         self._most, self._execute = math.inf if most is None else most, execute
         self._counts: dict[str, int] = {}
+        self._near: dict[tuple[TopicPartition, int], Record] = {}
+        """The records from the last one on that was read, to the end of its batch: the next letter may be of one."""
         self.sent: Counter[TopicPartition] = Counter()
 
     def run(self) -> Iterator[str]:
@@ -116,13 +118,12 @@ class Redrive:
         at = TopicPartition(origin.topic, origin.partition)
         if at.partition >= self._partitions(at.topic):
             return None
-        cursor = Cursor(partition=at, position=origin.offset, stop=origin.offset + 1)
-        reader = Reader(self._client, [cursor], committed=False, max_bytes=1)
-        while not reader.is_done:
-            for _, item in reader.read():
-                if isinstance(item, Record):
-                    return item
-        return None
+        if (at, origin.offset) not in self._near:
+            cursor = Cursor(partition=at, position=origin.offset, stop=origin.offset + MOST_RECORDS)
+            reader, self._near = Reader(self._client, [cursor], committed=False, max_bytes=1), {}
+            while not (reader.is_done or self._near):
+                self._near = {(at, one.offset): one for _, one in reader.read() if isinstance(one, Record)}
+        return self._near.get((at, origin.offset))
 
     def _partitions(self, topic: str) -> int:
         """The number of a topic's partitions; 0 if it does not exist."""
