@@ -11,7 +11,7 @@ from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.api.shared.share_offsets import UNKNOWN_TOPIC, failed, group_failed
+from korvet.api.shared.share_offsets import answered, check, failed
 from korvet.api.shared.topic_lookup import known_topics
 from korvet.codes import GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, UNKNOWN_TOPIC_OR_PARTITION
 from korvet.errors import KorvetError
@@ -27,27 +27,11 @@ def _refused(topic: requests.AlterShareGroupOffsetsRequestTopic) -> dict[str, An
     return {"topic_name": topic.topic_name, "topic_id": None, "partitions": partitions}
 
 
-@api(
-    91,
-    0,
-    0,
-    needs=needs.every(
-        needs.group(needs.READ, needs.failed(needs.GROUP, responses=())),
-        needs.items(
-            needs.TOPIC,
-            needs.READ,
-            field="topics",
-            answered="responses",
-            refused=_refused,
-            name=lambda topic: topic.topic_name,
-            is_whole=True,
-        ),
-    ),
-)
+@api(91, 0, 0, needs=check(needs.READ, _refused))
 async def handle(ctx: Context, request: requests.AlterShareGroupOffsetsRequest) -> Answer:
     """Set the start offsets of share partitions of a group without members; a group that is unknown is made."""
     if not request.group_id:
-        return group_failed(INVALID_GROUP_ID)
+        return answered(code=INVALID_GROUP_ID)
     indexes = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in request.topics]
     known = await known_topics(ctx, indexes)
     # A topic that is named twice is altered once; of a partition that is named twice the last offset counts.
@@ -62,19 +46,15 @@ async def handle(ctx: Context, request: requests.AlterShareGroupOffsetsRequest) 
     try:
         outcomes = await ctx.frontend.groups.shares.move(request.group_id, moved)
     except KorvetError as error:
-        return group_failed(failure_code(error, _API))
+        return answered(code=failure_code(error, _API))
     if isinstance(outcomes, int):
         why = f"Group {request.group_id} is not a share group." if outcomes == GROUP_ID_NOT_FOUND else None
-        return group_failed(outcomes, why)
+        return answered((), outcomes, why)
     codes = {
         (one.topic.name, one.index): failure_code(outcome, _API) if isinstance(outcome, KorvetError) else outcome
         for one, outcome in outcomes
     }
-    return {
-        "error_code": 0,
-        "error_message": None,
-        "responses": [_topic(name, known.get(name), of, codes) for name, of in offsets.items()],
-    }
+    return answered([_topic(name, known.get(name), of, codes) for name, of in offsets.items()])
 
 
 def _topic(
@@ -85,8 +65,5 @@ def _topic(
     return {
         "topic_name": name,
         "topic_id": topic.id if isinstance(topic, Topic) else None,
-        "partitions": [
-            {"partition_index": index, **failed(code, UNKNOWN_TOPIC if code == UNKNOWN_TOPIC_OR_PARTITION else None)}
-            for index, code in found
-        ],
+        "partitions": [{"partition_index": index, **failed(code)} for index, code in found],
     }
