@@ -287,7 +287,7 @@ def test_only_callers_that_append_batches_pass_arguments_by_position() -> None:
     callers = {
         path.relative_to(ROOT / "korvet") for path in (ROOT / "korvet").rglob("*.py") if ".fcall(" in path.read_text()
     }
-    assert callers == {Path("redis/client.py"), Path("store/calls.py"), Path("store/log/appending/append_call.py")}
+    assert callers == {Path("redis/client.py"), Path("store/calls.py"), Path("store/log/appending/append.py")}
 
 
 def _lists(path: str, method: str) -> Iterator[list[str]]:
@@ -308,9 +308,9 @@ def _says(text: str, name: str) -> bool:
 @pytest.mark.parametrize(
     ("function", "first", "path", "method", "before"),
     [
-        ("korvet_log_append", "topic_id", "log/appending/append_call.py", "_call", []),
-        ("korvet_log_append_transactional", "is_next", "log/appending/append_call.py", "_call", ["*args"]),
-        ("korvet_log_append_records", "kind", "log/appending/append_call.py", "_of_records", []),
+        ("korvet_log_append", "topic_id", "log/appending/append.py", "_call", []),
+        ("korvet_log_append_transactional", "is_next", "log/appending/append.py", "_call", ["*args"]),
+        ("korvet_log_append_records", "kind", "log/appending/append.py", "_of_records", []),
     ],
 )
 def test_hot_caller_gives_arguments_in_the_order_of_the_contract(

@@ -41,7 +41,7 @@ def newer() -> Iterator[Path]:
             path.write_text(text.replace(korvet.__version__, NEWER))
         for file, name, renamed in (
             ("lua/2-log/append.lua", "'log_append'", "'log_add', was = { 'log_append', '0.7' }"),
-            ("korvet/store/log/appending/append_call.py", '"korvet_log_append"', '"korvet_log_add"'),
+            ("korvet/store/log/appending/append.py", '"korvet_log_append"', '"korvet_log_add"'),
         ):
             text = (root / file).read_text()
             assert text.count(name) == 1
