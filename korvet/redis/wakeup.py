@@ -146,7 +146,10 @@ class _Following(Listening):
 
     def __init__(self, wakeups: Wakeups, channels: list[_Channel], noted: Callable[[str], None]) -> None:
         super().__init__(wakeups, channels)
-        self._note = noted  # type: ignore[method-assign, assignment]
+        self._noted = noted
+
+    def _note(self, channel: str) -> None:
+        self._noted(channel)
 
 
 class Wakeups:

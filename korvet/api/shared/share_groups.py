@@ -166,8 +166,10 @@ def limits_of(frontend: Frontend, group_id: str) -> Limits:
 def reset_of(frontend: Frontend, group_id: str) -> Reset | timedelta:
     """Where a group begins in a partition that it has not read: also at the first record not older than a time."""
     named = frontend.catalog.group_setting(group_id, _RESET).lower()
-    if named in ("earliest", "latest"):
-        return named  # type: ignore[return-value]
+    if named == "earliest":
+        return "earliest"
+    if named == "latest":
+        return "latest"
     parts = _DURATION.fullmatch(named.removeprefix("by_duration:"))
     numbers = (float((part or "0").replace(",", ".")) for part in parts.groups()) if parts else ()
     seconds = sum(number * unit for number, unit in zip(numbers, (86_400, 3_600, 60, 1), strict=False))
