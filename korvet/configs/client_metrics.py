@@ -21,18 +21,16 @@ MOST_CHARACTERS: Final = 10_000
 """The longest value: each client receives its subscriptions' metrics and is matched against their patterns."""
 _LEAST_INTERVAL_MS, _MOST_INTERVAL_MS = 100, 3_600_000
 
+# fmt: off
 CLIENT_METRICS_CONFIGS: Final = table(
     [
-        Config(
-            name="interval.ms",
-            kind=Kind.INT,
-            default=str(DEFAULT_INTERVAL_MS),
-            documentation="Metrics push interval in milliseconds",
-        ),
-        Config(name="match", kind=Kind.LIST, default="", documentation="Client match criteria"),
-        Config(name="metrics", kind=Kind.LIST, default="", documentation="Telemetry metric name prefix list"),
+        Config("interval.ms", Kind.INT, str(DEFAULT_INTERVAL_MS),
+               documentation="Metrics push interval in milliseconds"),
+        Config("match", Kind.LIST, "", documentation="Client match criteria"),
+        Config("metrics", Kind.LIST, "", documentation="Telemetry metric name prefix list"),
     ]
 )
+# fmt: on
 
 
 class Traits(NamedTuple):

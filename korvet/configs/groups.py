@@ -59,51 +59,31 @@ _OF_STREAMS: Final = "It does nothing: korvet has no streams groups."
 _INTERVAL: Final = Kind.INT, "1000", _AT_ONCE, between(0, 15_000)
 _OFFLOAD: Final = Kind.BOOLEAN, "true", _IN_THREAD
 
+# fmt: off
 GROUP_CONFIGS: Final = table(
     [
         _kept("consumer.assignment.interval.ms", *_INTERVAL),
         _kept("consumer.assignor.offload.enable", *_OFFLOAD),
         _of_group("consumer.heartbeat.interval.ms", 5_000, "Time between two heartbeats of a member."),
         _of_group("consumer.session.timeout.ms", 45_000, "Silence after which a member expires."),
-        Config(
-            name="errors.deadletterqueue.copy.record.enable",
-            kind=Kind.BOOLEAN,
-            default="false",
-            documentation="Whether a dead letter has the record's key, value and headers.",
-        ),
-        Config(
-            name="errors.deadletterqueue.topic.name",
-            kind=Kind.STRING,
-            default="",
-            documentation="The topic to which a share group's records go that failed; none if empty.",
-            check=_dead_letter_topic,
-        ),
+        Config("errors.deadletterqueue.copy.record.enable", Kind.BOOLEAN, "false",
+               documentation="Whether a dead letter has the record's key, value and headers."),
+        Config("errors.deadletterqueue.topic.name", Kind.STRING, "", check=_dead_letter_topic,
+               documentation="The topic to which a share group's records go that failed; none if empty."),
         _kept("share.assignment.interval.ms", *_INTERVAL),
         _kept("share.assignor.offload.enable", *_OFFLOAD),
-        Config(
-            name="share.auto.offset.reset",
-            kind=Kind.STRING,
-            default="latest",
-            documentation="Where a share group begins in a partition: earliest, latest, or by_duration:PnDTnHnMn.nS.",
-            check=_offset_reset,
-        ),
+        Config("share.auto.offset.reset", Kind.STRING, "latest", check=_offset_reset,
+               documentation="Where a share group begins in a partition: earliest, latest, or "
+               "by_duration:PnDTnHnMn.nS."),
         _of_group("share.delivery.count.limit", 5, "How often a record is delivered.", 2),
         _of_group("share.heartbeat.interval.ms", 5_000, "Time between two heartbeats of a member of a share group."),
-        Config(
-            name="share.isolation.level",
-            kind=Kind.STRING,
-            default="read_uncommitted",
-            documentation="Whether a share group gets records of transactions before they are committed.",
-            check=one_of("read_committed", "read_uncommitted"),
-        ),
+        Config("share.isolation.level", Kind.STRING, "read_uncommitted",
+               check=one_of("read_committed", "read_uncommitted"),
+               documentation="Whether a share group gets records of transactions before they are committed."),
         _of_group("share.partition.max.record.locks", 2_000, "The most offsets of a partition in flight.", 100),
         _of_group("share.record.lock.duration.ms", 30_000, "How long a member may keep a record.", 1_000),
-        Config(
-            name="share.renew.acknowledge.enable",
-            kind=Kind.BOOLEAN,
-            default="true",
-            documentation="Whether a member may keep a record for longer.",
-        ),
+        Config("share.renew.acknowledge.enable", Kind.BOOLEAN, "true",
+               documentation="Whether a member may keep a record for longer."),
         _of_group("share.session.timeout.ms", 45_000, "Silence after which a member of a share group expires."),
         Config(
             name="korvet.share.delivery.time.header",
@@ -125,32 +105,20 @@ GROUP_CONFIGS: Final = table(
         _kept("streams.task.offset.interval.ms", Kind.INT, "60000", _OF_STREAMS, at_least(15_000)),
     ]
 )
+# fmt: on
 """The configs of a group. A synonym is the broker's default; configs without one are kept and shown, and do nothing."""
 
+# fmt: off
 GROUP_FACTS: Final = table(
     [
-        Config(
-            name="korvet.group.id",
-            kind=Kind.STRING,
-            default=None,
-            documentation="The group's own id. It stays while the group exists, whichever members come and go.",
-            read_only=True,
-        ),
-        Config(
-            name="korvet.group.locator",
-            kind=Kind.STRING,
-            default=None,
-            documentation="The group as a resource: <namespace>/consumer-groups/<group>.",
-            read_only=True,
-        ),
-        Config(
-            name="korvet.group.waits",
-            kind=Kind.STRING,
-            default=None,
-            documentation="The members for which the group waits, with semicolons between. A classic group waits for "
-            "members that have to join its rebalance, and their deadlines follow. A group of the consumer protocol "
-            "waits for members that have to give up partitions.",
-            read_only=True,
-        ),
+        Config("korvet.group.id", Kind.STRING, None, read_only=True,
+               documentation="The group's own id. It stays while the group exists, whichever members come and go."),
+        Config("korvet.group.locator", Kind.STRING, None, read_only=True,
+               documentation="The group as a resource: <namespace>/consumer-groups/<group>."),
+        Config("korvet.group.waits", Kind.STRING, None, read_only=True,
+               documentation="The members for which the group waits, with semicolons between. A classic group waits "
+               "for members that have to join its rebalance, and their deadlines follow. A group of the consumer "
+               "protocol waits for members that have to give up partitions."),
     ]
 )
+# fmt: on

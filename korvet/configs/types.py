@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from decimal import Decimal
 from enum import IntEnum
 from ipaddress import ip_address
@@ -50,7 +50,7 @@ Check = Callable[[Value], str | None]
 """(parsed value) -> the problem with it, or None."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Config:
     """One config by its Kafka name.
 
@@ -62,6 +62,7 @@ class Config:
     name: str
     kind: Kind
     default: str | None
+    _: KW_ONLY
     documentation: str
     check: Check | None = None
     synonym: str | None = None
