@@ -160,6 +160,40 @@ def test_partitions_of_all_sessions_have_one_bound(monkeypatch: pytest.MonkeyPat
     assert (one.refusal(first), every.partitions) == (0, 0)
 
 
+def test_tenants_that_take_all_they_get_leave_sessions_to_the_next_one() -> None:
+    every = OpenSessions()
+    tenants = [ShareSessions(every, leaves_room=True) for _ in range(3)]
+    opened: list[list[ShareSession]] = [[], [], []]
+    for tenant, own in zip(tenants, opened, strict=True):
+        while isinstance(session := fetch(tenant, FIRST_EPOCH, member=f"m{len(own)}", most=16), ShareSession):
+            own.append(session)
+        assert session == SHARE_SESSION_LIMIT_REACHED
+    assert list(map(len, opened)) == [8, 4, 2]
+    # The largest one gets no new session before it has fewer than are free.
+    for session in opened[0][:4]:
+        tenants[0].close(session)
+        refused = fetch(tenants[0], FIRST_EPOCH, member="new", most=16)
+    assert isinstance(refused, ShareSession) and every.count == 11
+
+
+def test_tenant_has_at_most_the_partitions_that_it_leaves_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share_sessions, "MOST_OF_ALL_SESSIONS", 5)
+    every = OpenSessions()
+    one, other = (ShareSessions(every, leaves_room=True) for _ in range(2))
+    for tenant, partitions, code in (
+        (one, [A0, A1], 0),
+        (one, [B0], SHARE_SESSION_LIMIT_REACHED),
+        (other, [A0], 0),
+        (other, [A1], SHARE_SESSION_LIMIT_REACHED),
+    ):
+        session = fetch(tenant, FIRST_EPOCH, *partitions)
+        assert isinstance(session, ShareSession)
+        assert tenant.refusal(session) == code
+        if code:
+            tenant.close(session)
+    assert every.partitions == 3
+
+
 def test_another_connection_goes_on_with_the_session_that_fits_its_request() -> None:
     sessions, other = ShareSessions(), Opener()
     first, second = fetch(sessions, FIRST_EPOCH, A0), fetch(sessions, FIRST_EPOCH, B0)

@@ -124,11 +124,16 @@ class ShareSession:
 
 
 class OpenSessions:
-    """The number of share sessions of a process, and of their partitions."""
+    """The number of share sessions of a process or namespace, and of their partitions."""
 
     def __init__(self) -> None:
         self.count = 0
         self.partitions = 0
+
+    def add(self, count: int, partitions: int) -> None:
+        """Count more of them, or with negative numbers fewer."""
+        self.count += count
+        self.partitions += partitions
 
 
 class ShareSessions:
@@ -137,11 +142,16 @@ class ShareSessions:
     :param all_open: counts the sessions of all namespaces.
     :param is_alone: false if another process may have sessions of the clients that this one serves: it has the same
         address. Then a ShareAcknowledge goes without its session, and a session's epochs may have gaps.
+    :param leaves_room: true to leave as many sessions and partitions free as the namespace has: so no tenant takes all.
     """
 
-    def __init__(self, all_open: OpenSessions | None = None, *, is_alone: bool = True) -> None:
+    def __init__(
+        self, all_open: OpenSessions | None = None, *, is_alone: bool = True, leaves_room: bool = False
+    ) -> None:
+        self._own = OpenSessions()
         self._all_open = all_open or OpenSessions()
         self._is_alone = is_alone
+        self._leaves_room = leaves_room
         self._sessions: dict[Name, list[ShareSession]] = {}
 
     def fetch(
@@ -169,9 +179,9 @@ class ShareSessions:
         former = opener.sessions.get(name)
         if former is not None:
             self.close(former)
-        if self._all_open.count >= most:
+        if self._all_open.count + self._left_free.count >= most:
             return SHARE_SESSION_LIMIT_REACHED
-        self._all_open.count += 1
+        self._add(1, 0)
         session = opener.sessions[name] = ShareSession(name, opener, partitions)
         self._sessions.setdefault(name, []).append(session)
         if former is not None:
@@ -214,22 +224,31 @@ class ShareSessions:
     def refusal(self, session: ShareSession) -> int:
         """Count the partitions of a session that has changed. Returns an error code if these are too many."""
         if session.opener.sessions.get(session.name) is session:
-            self._all_open.partitions += len(session) - session.counted
+            self._add(0, len(session) - session.counted)
             session.counted = len(session)
         if len(session) > MOST_PARTITIONS:
             return INVALID_REQUEST
-        return SHARE_SESSION_LIMIT_REACHED if self._all_open.partitions > MOST_OF_ALL_SESSIONS else 0
+        is_too_many = self._all_open.partitions + self._left_free.partitions > MOST_OF_ALL_SESSIONS
+        return SHARE_SESSION_LIMIT_REACHED if is_too_many else 0
 
     def close(self, session: ShareSession) -> None:
         """End a session, if it has not ended yet."""
         if session.opener.sessions.get(session.name) is session:
-            self._all_open.count -= 1
-            self._all_open.partitions -= session.counted
+            self._add(-1, -session.counted)
             del session.opener.sessions[session.name]
             sessions = self._sessions[session.name]
             sessions.remove(session)
             if not sessions:
                 del self._sessions[session.name]
+
+    @property
+    def _left_free(self) -> OpenSessions:
+        """What the namespace leaves free."""
+        return self._own if self._leaves_room else OpenSessions()
+
+    def _add(self, count: int, partitions: int) -> None:
+        for opened in (self._own, self._all_open):
+            opened.add(count, partitions)
 
 
 def _after(epoch: int) -> int:

@@ -184,6 +184,7 @@ class Process:
         groups = Groups(namespace, store, catalog, wakeups, self.outages, partitions)
         listeners = self.settings.listeners
         is_alone = self.settings.workers == 1 and all(one.advertised_host is None for one in listeners)
+        has_others = any(one.namespace_from is not None or one.namespace != name for one in listeners)
         return Frontend(
             namespace=namespace,
             store=store,
@@ -203,7 +204,7 @@ class Process:
             authorizer=self._authorizer(namespace, store, wakeups, audit, super_users),
             turns=self.turns,
             sweeps=self.sweeps,
-            share_sessions=ShareSessions(self.open_share_sessions, is_alone=is_alone),
+            share_sessions=ShareSessions(self.open_share_sessions, is_alone=is_alone, leaves_room=has_others),
         )
 
     def start_tiering(self, tasks: TaskGroup, frontend: Frontend) -> None:
