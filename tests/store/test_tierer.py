@@ -1,130 +1,41 @@
-"""The tierer moves sealed batches into segments, whoever dies, comes twice, or went back, and deletes what is over."""
+"""The tierer moves sealed batches into segments, and what goes wrong with them stays in Redis."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-from uuid import uuid4
 
 import anyio
 import anyio.lowlevel
 import pytest
 from structlog.testing import capture_logs
 
-from korvet.codes import KAFKA_STORAGE_ERROR
-from korvet.errors import LostTier
 from korvet.redis.client import Purpose
-from korvet.store.activity import Activity
 from korvet.store.log import tier as calls
 from korvet.store.log.appending.markers import Ending
-from korvet.store.log.memory.room import Want
-from korvet.store.log.partitions import replicas
 from korvet.store.log.state.entries import CorruptEntry
-from korvet.store.log.state.partition import Meta, Partition
-from korvet.store.memory import UNLIMITED, Reserve, ServerMemory
-from korvet.store.topics import create_topic, delete_topic
-from korvet.tier import ownership, publishing, removal, tierer
+from korvet.store.log.state.partition import Partition
+from korvet.store.memory import UNLIMITED, ServerMemory
+from korvet.tier import ownership, publishing, tierer
 from korvet.tier.blocks import Stored
 from korvet.tier.building import Gone
-from korvet.tier.manifest import Manifest, folder_of
-from korvet.tier.objects import Objects, OtherTier, TierAway
+from korvet.tier.manifest import folder_of
+from korvet.tier.objects import TierAway
 from korvet.tier.publishing import WentBack, manifest
-from korvet.tier.segment import batches
 from korvet.tier.series import Series
-from korvet.tier.snapshot import Snapshot, TieredTopic, Topics, topics_folder
+from korvet.tier.snapshot import Snapshot
 from korvet.tier.survey import verify
-from korvet.tier.tier import Tier
 from korvet.tier.tierer import Tierer
 from korvet.wire.record_entries import arguments, split
-from tests.store.logs import EVERYTHING, LARGE, NAMESPACE, Front, batch
+from tests.store.logs import LARGE, NAMESPACE, Front, batch
 from tests.store.test_log_transactions import Coordinator, append, transactional
+from tests.store.tierers import TIERED, expire_doomed, filled, listed, paths_of, read_all, tiered, tiering, trim_locally
+from tests.store.tierers import small as small
 from tests.tier.test_blocks import Store
 from tests.wire.whole import Whole, built, read
 
 pytestmark = pytest.mark.anyio
-
-TIERED = {"remote.storage.enable": "true", "retention.ms": "-1"}
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments are small, and nothing waits for readers."""
-    monkeypatch.setattr(tierer, "SEGMENT_BYTES", 1000)
-    monkeypatch.setattr(replicas, "_AGE_S", 0.0)
-    monkeypatch.setattr(tierer, "_PUT_PAUSES_S", ())
-    for module in (tierer, removal):
-        monkeypatch.setattr(module, "GRACE_S", 0.0)
-
-
-@asynccontextmanager
-async def tiering(one: Front, objects: Objects) -> AsyncIterator[Tierer]:
-    """A front-end's tierer, which owns the namespace's objects, if it may."""
-    async with anyio.create_task_group() as tasks:
-        tier = Tier(objects, tasks)
-        found = Tierer(tier, NAMESPACE, one.catalog, one.log, Activity(), Reserve(one.store))
-        one.log.tier = tier.cold.of(NAMESPACE.name, one.catalog, one.log)
-        await found.own()
-        yield found
-        one.log.tier = None
-        tasks.cancel_scope.cancel()
-
-
-async def tiered(one: Front, configs: Mapping[str, str] = TIERED) -> Partition:
-    """The partition of a new topic in the tier."""
-    _, topic = await create_topic(one.catalog, one.log, f"t-{uuid4().hex[:8]}", 1, configs)
-    assert topic is not None
-    return one.log.partition(topic, 0)
-
-
-async def filled(one: Front, count: int = 20, size: int = 100) -> Partition:
-    """A partition with so many batches of three records; every fifth one is placed beside its entry."""
-    partition = await tiered(one)
-    for number in range(count):
-        assert (await one.append(partition, batch(3, LARGE if number % 5 == 4 else size)))[0] == 0
-    return partition
-
-
-async def read_all(one: Front, partition: Partition, offset: int = 0, *, is_committed: bool = False) -> bytes:
-    """The bytes of all batches from an offset on, as Fetches serve them."""
-    found = b""
-    with anyio.fail_after(30):
-        while True:
-            want = Want(partition, offset, EVERYTHING, is_committed=is_committed)
-            (read,) = await one.log.read([want], EVERYTHING)
-            if read.pending is not None:
-                await read.pending
-                continue
-            assert read.code == 0
-            if not (data := b"".join(map(bytes, read.records))):
-                return found
-            found += data
-            offset = max(each.base_offset + each.last_offset_delta + 1 for each, _ in batches(data))
-
-
-async def listed(one: Front, partition: Partition) -> Manifest:
-    found = await manifest(one.log, partition)
-    assert found is not None
-    return found[1]
-
-
-async def paths_of(objects: Objects) -> set[str]:
-    """The objects below the namespace, but for snapshots and owners."""
-    return {path for path in await objects.names(NAMESPACE.name) if path.endswith((".segment", ".shelf"))}
-
-
-async def meta_of(one: Front, partition: Partition) -> Meta:
-    found = await one.log.meta(partition)
-    assert found is not None
-    return found
-
-
-async def trim_locally(one: Front, partition: Partition) -> None:
-    meta = await one.log.meta(partition)
-    assert meta is not None
-    assert await calls.trim(one.log, partition, meta.tier_end, meta.epoch) == (0, meta.tier_end)
 
 
 # ---------------------------------------------------------------------- sealing
@@ -327,12 +238,12 @@ async def test_small_segments_are_merged_and_their_objects_go_after_the_quaranti
         await trim_locally(one, partition)
         one.log.forget()
         assert await read_all(one, partition) == before
-        await _expire_doomed(one)
+        await expire_doomed(one)
         await tiering_.sweep()
         # The newest snapshot still has them.
         assert len(await paths_of(objects)) == len(small) + 1
         await tiering_.tend(partition)
-        await _expire_doomed(one)
+        await expire_doomed(one)
         await tiering_.sweep()
         folder = folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, 0)
         assert await paths_of(objects) == {members[0].path(folder)}
@@ -398,240 +309,6 @@ async def test_segments_behind_an_unreadable_footer_are_merged_by_themselves(
         assert await read_all(one, partition) == before
 
 
-# ---------------------------------------------------------------------- deaths
-
-
-class Died(BaseException):
-    """The tierer's process was killed."""
-
-
-class Mortal:
-    """Counts the calls that change something outside, and kills the caller before or after one of them."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.dies_at = -1
-        self.is_after = False
-
-    def wrap(self, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def mortal(*args: Any, **named: Any) -> Any:
-            self.calls += 1
-            is_due = self.calls == self.dies_at
-            if is_due and not self.is_after:
-                raise Died
-            found = await call(*args, **named)
-            if is_due:
-                raise Died
-            return found
-
-        return mortal
-
-
-@pytest.fixture
-def mortal(one: Front, monkeypatch: pytest.MonkeyPatch) -> Mortal:
-    found = Mortal()
-    for name in ("add", "shelve", "forget", "trim"):
-        monkeypatch.setattr(calls, name, found.wrap(getattr(calls, name)))
-    monkeypatch.setattr(removal.Removal, "_doom", found.wrap(removal.Removal._doom))
-    monkeypatch.setattr(Objects, "put", found.wrap(Objects.put))
-    monkeypatch.setattr(Objects, "delete", found.wrap(Objects.delete))
-    return found
-
-
-@pytest.mark.parametrize("is_after", [False, True])
-async def test_tierer_may_die_between_any_two_steps(one: Front, mortal: Mortal, is_after: bool) -> None:
-    mortal.is_after = is_after
-    objects = Store()
-    for step in itertools.count(1):
-        partition = await filled(one, 10, 400)
-        before = await read_all(one, partition)
-        async with tiering(one, objects) as first:
-            mortal.calls, mortal.dies_at = 0, step
-            has_died = False
-            try:
-                await first.tend(partition)
-                await trim_locally(one, partition)
-                await one.log.trim(partition, 6)
-                await first.tend(partition)
-                await first.tend(partition)
-            except Died:
-                has_died = True
-            mortal.dies_at = -1
-        async with tiering(one, objects) as second:
-            second._token = first._token
-            await second.tend(partition)
-            await trim_locally(one, partition)
-            one.log.forget()
-            start = (await one.log.trim(partition, 6))[1]
-            await second.tend(partition)
-            await second.tend(partition)
-            assert await read_all(one, partition, start) == before[-len(await read_all(one, partition, start)) :]
-            assert len(await read_all(one, partition, start)) == sum(
-                len(data) for each, data in batches(before) if each.base_offset + each.last_offset_delta >= start
-            )
-            await _expire_doomed(one)
-            await second.sweep()
-        folder = folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, 0)
-        there = {path for path in await paths_of(objects) if path.startswith(folder)}
-        assert there == {each.path(folder) for each in (await listed(one, partition)).members}
-        if not has_died:
-            break
-    assert step > 10
-
-
-async def _expire_doomed(one: Front) -> None:
-    """Let the quarantine of all doomed objects end."""
-
-    key = NAMESPACE.doomed
-    for text in await one.store.call(Purpose.COORDINATE, key, "ZRANGE", key, 0, -1):
-        await one.store.call(Purpose.COORDINATE, key, "ZADD", key, 1, text)
-
-
-# ---------------------------------------------------------------------- rivals
-
-
-async def test_two_tierers_at_once_list_each_batch_once(one: Front, other: Front) -> None:
-    partition = await filled(one, 20, 400)
-    before = await read_all(one, partition)
-    async with tiering(one, objects := Store()) as first, tiering(other, objects) as second:
-        await other.catalog.refresh()
-        theirs = other.known(partition)
-        # Both believe that they have the lease.
-        second._token = first._token
-
-        async def tend(tiering_: Tierer, mine: Partition) -> None:
-            for _ in range(10):
-                try:
-                    await tiering_.tend(mine)
-                except Gone:
-                    await anyio.lowlevel.checkpoint()
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(tend, first, partition)
-            tasks.start_soon(tend, second, theirs)
-        await trim_locally(one, partition)
-        one.log.forget()
-        assert await read_all(one, partition) == before
-        await _expire_doomed(one)
-        await first.sweep()
-        members = (await listed(one, partition)).members
-        folder = folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, 0)
-        assert await paths_of(objects) == {each.path(folder) for each in members}
-
-
-async def test_leased_partition_is_left_to_the_one_who_has_it(one: Front, other: Front) -> None:
-    partition = await filled(one)
-    async with tiering(one, objects := Store()) as first, tiering(other, objects) as second:
-        await other.catalog.refresh()
-        assert await first._lease(partition)
-        await second.tend(other.known(partition))
-        assert (await listed(one, partition)).members == ()
-
-
-async def test_other_redis_only_reads(one: Front) -> None:
-    objects = Store()
-    await objects.claim(NAMESPACE.name, "another cluster", "run", None)
-    partition = await filled(one)
-    async with tiering(one, objects) as tiering_:
-        assert not await tiering_.own()
-        await tiering_.tend(partition)
-        assert await one.catalog.tier() == ""
-    assert await paths_of(objects) == set()
-
-
-async def test_front_end_with_another_tier_neither_writes_nor_reads_there(one: Front, other: Front) -> None:
-    """Two machines, each with a directory of the same name on a disk of its own; or a bucket that was emptied."""
-    partition = await filled(one)
-    async with tiering(one, Store()) as first, tiering(other, wrong := Store()) as second:
-        await first.tend(partition)
-        await trim_locally(one, partition)
-        await other.catalog.refresh()
-        assert not await second.own()
-        there = other.known(partition)
-        want = Want(there, 0, EVERYTHING, is_committed=False)
-        with anyio.fail_after(30):
-            while (read := (await other.log.read([want], EVERYTHING))[0]).pending is not None:
-                await read.pending
-        assert read.code == KAFKA_STORAGE_ERROR
-        assert other.log.tier is not None
-        with pytest.raises(LostTier, match="is another tier"):
-            await other.log.tier.offset_for_time(there, await meta_of(other, there), 0)
-        assert await other.log.tier.holds(there)
-        assert await wrong.names(NAMESPACE.name) == ()
-        assert await first.own()
-
-
-async def test_two_tiers_at_the_first_start_leave_one(one: Front, other: Front) -> None:
-    async with tiering(one, Store()) as first, tiering(other, Store()) as second:
-        # Without a topic there the later one counts. The former one last looked before it knew of the other.
-        assert await one.catalog.tier() == second._ownership._identity != first._ownership._identity
-        partition = await filled(one)
-        with pytest.raises(OtherTier):
-            await first.tend(partition)
-        assert not await first.own()
-        assert await second.own()
-
-
-async def test_front_ends_that_start_at_once_have_one_tier(one: Front, other: Front) -> None:
-    objects, ids = Store(), []
-    async with tiering(one, Store()) as first, tiering(other, Store()) as second:
-        for each in (first, second):
-            each._ownership._objects, each._ownership._identity = objects, ""
-            each._ownership._owner = None
-        async with anyio.create_task_group() as tasks:
-            for each in (first, second):
-                tasks.start_soon(each.own)
-        ids = [each._ownership._identity for each in (first, second)]
-        assert [await each.own() for each in (first, second)] == [True, True]
-    assert ids == [await one.catalog.tier()] * 2 == [await objects.identity(NAMESPACE.name)] * 2
-
-
-async def test_copied_tier_is_the_same_one_at_another_address(one: Front) -> None:
-    partition = await filled(one)
-    async with tiering(one, objects := Store()) as tiering_:
-        await tiering_.tend(partition)
-    copy = Store()
-    for path in await objects.names(NAMESPACE.name):
-        await copy.put(path, [bytes(await objects.read(path, 0, 1 << 20))])
-    async with tiering(one, copy) as tiering_:
-        await tiering_.tend(partition)
-        assert await read_all(one, partition)
-        assert await tiering_.own()
-
-
-async def test_copy_of_a_running_redis_never_becomes_the_owner(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "WAIT_S", 0.05)
-    async with tiering(one, objects := Store()) as owner:
-        copied = await objects.owner(NAMESPACE.name)
-        assert copied is not None
-        # The copy has the same cluster id, and another run.
-        monkeypatch.setattr(one.store, "run_id", lambda _: "copy")
-        async with tiering(one, objects) as copy:
-            assert not await copy.own()
-            monkeypatch.undo()
-            monkeypatch.setattr(ownership, "WAIT_S", 0.05)
-            assert await owner.own()
-            await anyio.sleep(0.1)
-            monkeypatch.setattr(one.store, "run_id", lambda _: "copy")
-            assert not await copy.own()
-        monkeypatch.undo()
-        assert await owner.own()
-
-
-async def test_next_run_of_redis_becomes_the_owner_if_the_former_one_is_silent(
-    one: Front, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ownership, "WAIT_S", 0.05)
-    objects = Store()
-    async with tiering(one, objects):
-        pass
-    monkeypatch.setattr(one.store, "run_id", lambda _: "next")
-    async with tiering(one, objects) as tiering_:
-        assert not await tiering_.own()
-        await anyio.sleep(0.1)
-        assert await tiering_.own()
-
-
 # ---------------------------------------------------------------------- what goes wrong
 
 
@@ -677,7 +354,7 @@ async def test_lost_history_is_refused_and_its_object_goes_after_the_quarantine(
         assert len(await paths_of(objects)) == 1
         await tiering_.sweep()
         assert len(await paths_of(objects)) == 1
-        await _expire_doomed(one)
+        await expire_doomed(one)
         await tiering_.sweep()
         assert await paths_of(objects) == set()
 
@@ -756,114 +433,3 @@ async def test_line_of_the_log_names_an_object_that_is_long_on_its_way(
         tasks.cancel_scope.cancel()
     assert found[0]["log_level"] == "warning"
     assert found[0]["object"].startswith(f"memory/{NAMESPACE.name}/{partition.topic.name}/")
-
-
-# ---------------------------------------------------------------------- removal
-
-
-async def test_objects_of_a_deleted_topic_go_and_no_others(one: Front) -> None:
-    gone, kept = await filled(one), await filled(one)
-    async with tiering(one, objects := Store()) as tiering_:
-        await tiering_.tend(gone)
-        await tiering_.tend(kept)
-        foreign = f"{NAMESPACE.name}/foreign/{uuid4().hex}/0/x.segment"
-        await objects.put(foreign, [b"x"])
-        before = await paths_of(objects)
-        await delete_topic(one.catalog, one.log, gone.topic)
-        for _ in range(2):
-            await tiering_.sweep()
-        assert {path for path in before if gone.topic_id not in path} == await paths_of(objects)
-        assert foreign in await paths_of(objects)
-        assert await one.catalog.deleted() == []
-
-
-async def test_start_that_rises_all_the_time_puts_no_removal_off(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tierer, "GRACE_S", 1000.0)
-    partition = await filled(one, 8, 400)
-    async with tiering(one, Store()) as tiering_:
-        await tiering_.tend(partition)
-        for start, kept_from in ((6, 0), (12, 6), (15, 12)):
-            await one.log.trim(partition, start)
-            for _ in range(3):
-                await tiering_.tend(partition)
-            assert (await listed(one, partition)).members[0].first_offset == kept_from
-            # The time that readers have goes by.
-            tiering_._work(partition).start_since -= 1001.0
-
-
-async def test_doomed_objects_of_a_deleted_topic_leave_and_those_of_a_lost_one_stay(one: Front) -> None:
-    gone, kept = await filled(one), await filled(one)
-    async with tiering(one, objects := Store()) as tiering_:
-        late, lost = (f"{NAMESPACE.name}/{name}/{uuid4().hex}/0/x.segment" for name in ("late", "lost"))
-        await tiering_._removal.doom(gone, [late])
-        await delete_topic(one.catalog, one.log, gone.topic)
-        await tiering_.sweep()
-        # Its upload was still under way.
-        await objects.put(late, [b"x"])
-        await objects.put(lost, [b"x"])
-        lost_id = uuid4().hex
-        series = Series(objects, topics_folder(NAMESPACE.name), Topics.decoded)
-        number, topics = await series.newest() or (0, None)
-        assert topics is not None
-        there = replace(topics, topics=[*topics.topics, TieredTopic("lost", lost_id, 1, {})])
-        assert await series.add(number, there.encoded()) is not None
-        await tiering_._removal._doom([f"{lost_id} 0 {lost}"], 0)
-        await _expire_doomed(one)
-        # The catalog changes, so the snapshot of topics is looked at.
-        await filled(one, 1)
-        await tiering_.sweep()
-        assert await paths_of(objects) == {lost}
-        key = NAMESPACE.doomed
-        assert await one.store.call(Purpose.COORDINATE, key, "ZRANGE", key, 0, -1) == [f"{lost_id} 0 {lost}".encode()]
-    assert kept.topic in one.catalog.topics()
-
-
-async def test_nothing_is_deleted_once_the_owner_is_not_certain(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
-    partition = await filled(one)
-    async with tiering(one, objects := Store()) as tiering_:
-        await tiering_.tend(partition)
-        before = await paths_of(objects)
-        await delete_topic(one.catalog, one.log, partition.topic)
-        monkeypatch.setattr(tiering_._ownership, "_sure_until", 0.0)
-        await tiering_.sweep()
-    assert await paths_of(objects) == before
-
-
-# ---------------------------------------------------------------------- stale listings
-
-
-class Stale(Store):
-    """A store whose listings lack some objects."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.unlisted: Callable[[str], bool] = lambda _: False
-
-    async def names(self, folder: str) -> Sequence[str]:
-        return [path for path in await super().names(folder) if not self.unlisted(path)]
-
-
-async def test_objects_that_a_listing_lacks_go_by_the_next_one(one: Front) -> None:
-    partition = await filled(one)
-    async with tiering(one, objects := Stale()) as tiering_:
-        await tiering_.tend(partition)
-        await delete_topic(one.catalog, one.log, partition.topic)
-        objects.unlisted = lambda path: path.endswith(".segment")
-        await tiering_.sweep()
-        objects.unlisted = lambda _: False
-        assert await paths_of(objects) != set()
-        for _ in range(2):
-            await tiering_.sweep()
-        assert await paths_of(objects) == set()
-        assert await one.catalog.deleted() == []
-
-
-async def test_partition_that_a_listing_lacks_never_begins_at_0_again(one: Front) -> None:
-    partition = await filled(one)
-    keys = partition.transaction_keys
-    async with tiering(one, objects := Stale()) as tiering_:
-        await tiering_.tend(partition)
-        objects.unlisted = lambda _: True
-        await one.store.call(Purpose.APPEND, keys.log, "DEL", *keys, *one.log.tier_keys(partition))
-        with pytest.raises(LostTier, match="run korvet tier recover"):
-            await one.append(partition, batch())
