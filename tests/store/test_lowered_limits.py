@@ -78,7 +78,8 @@ async def test_all_topics_are_checked_now_and_then_while_memory_is_short(
         checks.append(len(topics))
 
     info: bytes = await one.store.call(Purpose.COORDINATE, "k", "INFO", "memory")
-    used = int(info.split(b"used_memory:")[1].split()[0])
+    # Less than what Redis uses now: it may use less once clients of earlier tests are gone.
+    used = int(info.split(b"used_memory:")[1].split()[0]) // 2
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(trim_soon, one.catalog, one.log, enforce)
         await anyio.sleep(0.05)
