@@ -34,11 +34,6 @@ class UnauthenticatedConnections:
         self._by_origin: dict[str, dict[Unauthenticated, None]] = {}
         self._count = 0
 
-    def has_room_for(self, address: str) -> bool:
-        """True if one more of this address would only push out an address that has more."""
-        own = len(self._by_origin.get(origin_of(address), ()))
-        return self._count < self._most() or own + 1 < max(map(len, self._by_origin.values()))
-
     def add(self, connection: Unauthenticated) -> Unauthenticated:
         """Add a connection; beyond the bound another one ends."""
         while self._count >= self._most():

@@ -6,12 +6,9 @@ Source: KafkaApis.validateAcknowledgementBatches, AcknowledgeType
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from korvet.store.shares.types import Acknowledgement, AcknowledgeType
-
-RENEW_SINCE: Final = 2
-"""The version of both requests that has renewals."""
 
 
 class Batch(Protocol):
