@@ -49,6 +49,8 @@ _AWAY = {
 }
 
 _NOT_LET_IN = {KafkaError._AUTHENTICATION, KafkaError._SSL}
+_OCCUPIED = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.GROUP_ID_NOT_FOUND}
+"""The refusals of a commit without a member: the group has members, or is a share group."""
 _LEADERLESS = {
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
@@ -277,11 +279,14 @@ class Broker:
         (future,) = self._admin.alter_consumer_group_offsets([request], request_timeout=TIMEOUT_S).values()
         reply = self._result(future, f"offsets of group {group_id}")
         for topic_partition in reply.topic_partitions:
-            if topic_partition.error is not None:
-                raise self._failed(
-                    f"{topic_partition.topic}-{topic_partition.partition} of group {group_id}",
-                    KafkaException(topic_partition.error),
-                )
+            if (error := topic_partition.error) is not None:
+                what = f"{topic_partition.topic}-{topic_partition.partition} of group {group_id}"
+                if error.code() in _OCCUPIED:
+                    raise PipelineError(
+                        f"{what}: the group takes commits of its members alone ({error.name()}), and other clients "
+                        f"have joined it; end those that 'korvet groups describe {group_id}' shows"
+                    )
+                raise self._failed(what, KafkaException(error))
 
     def _positions(self, group_id: str, stable: bool, requested: list[KafkaPartition] | None) -> list[KafkaPartition]:
         self._check_is_there(f"offsets of group {group_id}")

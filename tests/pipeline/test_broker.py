@@ -8,13 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from korvet.pipeline import broker as module
 from korvet.pipeline.broker import Broker, Position, close_consumer
-from korvet.pipeline.errors import BrokerUnreachable
+from korvet.pipeline.errors import BrokerUnreachable, PipelineError
+from tests.api.consumers import Member, share_beat
 from tests.api.groups import commit
 from tests.pipeline.sourcing import create
 from tests.support.broker import KorvetServer
@@ -40,6 +42,20 @@ def test_metadata_of_another_client_is_read_with_whatever_follows_it(broker: Kor
             told = admin.committed(f"{topic}-shorter")
             assert [found.offset for found in told.values()] == [3, 4]
             assert all(found.metadata.startswith(shorter) for found in told.values())
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+def test_commit_to_a_group_that_another_client_joined_says_so(broker: KorvetServer, topic: str, kind: str) -> None:
+    group, member = f"{topic}-{kind}", str(uuid4())
+    if kind == "share":
+        assert share_beat(broker.port, group, member, 0, topic)["error_code"] == "NONE"
+    else:
+        assert Member(broker.port, group, member).join(subscribed_topic_names=[topic])["error_code"] == "NONE"
+    with (
+        Broker({"bootstrap.servers": broker.bootstrap}) as admin,
+        pytest.raises(PipelineError, match=rf"{topic}-0 of group {group}: .* other clients have joined it"),
+    ):
+        admin.commit(group, {(topic, 0): Position(offset=0, leader_epoch=None)})
 
 
 def test_group_requests_succeed_again_after_an_outage_of_the_coordinator(
