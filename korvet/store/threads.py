@@ -72,6 +72,44 @@ class Rotation:
         return None
 
 
+class Turns:
+    """Turns of owners, some at a time.
+
+    :param most: returns the most at once.
+    :param most_of_one: the most of one owner. Below the former number, one busy owner leaves some to others.
+    """
+
+    def __init__(self, most: Callable[[], int], most_of_one: int) -> None:
+        self._most, self._most_of_one = most, most_of_one
+        self._running: Counter[str] = Counter()
+        self._waiting = Rotation()
+
+    async def begin(self, owner: str) -> None:
+        """Wait until the owner may have one more turn. It counts until `end`."""
+        turn = self._waiting.add(owner)
+        self._admit()
+        try:
+            await turn
+        except BaseException:
+            if not self._waiting.remove(owner, turn):
+                self.end(owner)
+            raise
+
+    def end(self, owner: str) -> None:
+        """End one of the owner's turns."""
+        self._running[owner] -= 1
+        if not self._running[owner]:
+            del self._running[owner]
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._running.total() < self._most():
+            owner = self._waiting.admit(lambda one: self._running[one] < self._most_of_one)
+            if owner is None:
+                return
+            self._running[owner] += 1
+
+
 class FairThreads:
     """The threads of one event loop.
 
@@ -81,9 +119,7 @@ class FairThreads:
 
     def __init__(self, most: int, most_of_one: int) -> None:
         self._pool = ThreadPoolExecutor(most, thread_name_prefix="korvet")
-        self._most, self._most_of_one = most, most_of_one
-        self._working: Counter[str] = Counter()
-        self._waiting = Rotation()
+        self._turns = Turns(lambda: most, most_of_one)
 
     async def run(self, owner: str, work: Callable[[], T], *, is_abandoned_on_cancel: bool = False) -> T:
         """Run blocking work; returns its result.
@@ -93,7 +129,7 @@ class FairThreads:
         :raises BaseException: the work's exception.
         """
         await in_task()
-        await self._turn(owner)
+        await self._turns.begin(owner)
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._pool.submit(self._work, done, owner, COUNT_CPU_S.get(), work)
         with anyio.CancelScope(shield=not is_abandoned_on_cancel):
@@ -107,30 +143,6 @@ class FairThreads:
         finally:
             del error, outcome, done, work
 
-    async def _turn(self, owner: str) -> None:
-        """Wait until the owner may have one more thread, which then counts."""
-        turn = self._waiting.add(owner)
-        self._admit()
-        try:
-            await turn
-        except BaseException:
-            if not self._waiting.remove(owner, turn):
-                self._leave(owner)
-            raise
-
-    def _admit(self) -> None:
-        while self._working.total() < self._most:
-            owner = self._waiting.admit(lambda one: self._working[one] < self._most_of_one)
-            if owner is None:
-                return
-            self._working[owner] += 1
-
-    def _leave(self, owner: str) -> None:
-        self._working[owner] -= 1
-        if not self._working[owner]:
-            del self._working[owner]
-        self._admit()
-
     def _work(self, done: asyncio.Future[Any], owner: str, count: _Count, work: Callable[[], Any]) -> None:
         """Work in a thread, and hand the outcome to the loop."""
         began_s = thread_time()
@@ -141,7 +153,7 @@ class FairThreads:
             done.get_loop().call_soon_threadsafe(self._worked, done, owner, count, spent_s, outcome)
 
     def _worked(self, done: asyncio.Future[Any], owner: str, count: _Count, spent_s: float, outcome: Any) -> None:
-        self._leave(owner)
+        self._turns.end(owner)
         if count is not None:
             count(spent_s)
         if not done.done():

@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
 
 from korvet.errors import KorvetError
 from korvet.redis.resp import Waits
-from korvet.store.threads import Rotation
+from korvet.store.threads import Turns
 from korvet.tier.disk import Disk
 from korvet.tier.manifest import DamagedManifest, Manifest, Member, read_shelf
 from korvet.tier.objects import ObjectMissing, Objects, TierAway
@@ -88,10 +87,8 @@ class Gets:
         self.all_failures = 0
         self.waits = Waits()
         """The times of all requests, failed ones too."""
-        self._most = most
         self._deadline_s = deadline_s
-        self._running: Counter[str] = Counter()
-        self._waiting = Rotation()
+        self._turns = Turns(lambda: 1 if self.failures >= _AWAY_AFTER else most, most_of_one)
 
     async def get(self, owner: str, path: str, start: int, end: int, checked: Callable[[memoryview], T]) -> T:
         """A range of an object, as a function makes it from the bytes. Retries with growing pauses.
@@ -119,57 +116,31 @@ class Gets:
         raise error
 
     async def _attempt(self, owner: str, path: str, start: int, end: int) -> memoryview:
-        async with self._turn(owner):
-            began_s = anyio.current_time()
-            try:
-                # A request that hangs leaves time for another one.
-                with anyio.fail_after(self._deadline_s / 2):
-                    data = await self.objects.read(path, start, end)
-            except TimeoutError:
-                self._failed()
-                raise TierAway(f"{self.objects.name}/{path}: no answer within {self._deadline_s / 2:g} s") from None
-            except TierAway:
-                self._failed()
-                raise
-            except ObjectMissing:
-                self.failures = 0
-                raise
-            finally:
-                self.waits.note(anyio.current_time() - began_s, 1)
+        await self._turns.begin(owner)
+        began_s = anyio.current_time()
+        try:
+            # A request that hangs leaves time for another one.
+            with anyio.fail_after(self._deadline_s / 2):
+                data = await self.objects.read(path, start, end)
+        except TimeoutError:
+            self._failed()
+            raise TierAway(f"{self.objects.name}/{path}: no answer within {self._deadline_s / 2:g} s") from None
+        except TierAway:
+            self._failed()
+            raise
+        except ObjectMissing:
+            self.failures = 0
+            raise
+        else:
             self.failures = 0
             return data
+        finally:
+            self.waits.note(anyio.current_time() - began_s, 1)
+            self._turns.end(owner)
 
     def _failed(self) -> None:
         self.failures += 1
         self.all_failures += 1
-
-    @asynccontextmanager
-    async def _turn(self, owner: str) -> AsyncIterator[None]:
-        turn = self._waiting.add(owner)
-        self._admit()
-        try:
-            await turn
-        except BaseException:
-            if not self._waiting.remove(owner, turn):
-                self._leave(owner)
-            raise
-        try:
-            yield
-        finally:
-            self._leave(owner)
-
-    def _admit(self) -> None:
-        while self._running.total() < (1 if self.failures >= _AWAY_AFTER else self._most):
-            owner = self._waiting.admit(lambda one: self._running[one] < self.most_of_one)
-            if owner is None:
-                return
-            self._running[owner] += 1
-
-    def _leave(self, owner: str) -> None:
-        self._running[owner] -= 1
-        if not self._running[owner]:
-            del self._running[owner]
-        self._admit()
 
 
 _Key = tuple[Gets, str, int]

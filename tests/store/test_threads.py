@@ -100,6 +100,6 @@ async def test_caller_that_leaves_the_queue_takes_no_turn() -> None:
         await anyio.wait_all_tasks_blocked()
         with anyio.move_on_after(0):
             await threads.run("b", lambda: None)
-        assert not threads._waiting._waiting
+        assert not threads._turns._waiting
         go_on.set()
     assert await threads.run("a", lambda: 1) == 1

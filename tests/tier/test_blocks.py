@@ -365,8 +365,9 @@ async def test_reader_without_a_turn_gives_up_at_its_deadline() -> None:
 
     async def hold() -> None:
         # As a request of a reader that is still within its deadline.
-        async with gets._turn("another"):
-            await store.open.wait()
+        await gets._turns.begin("another")
+        await store.open.wait()
+        gets._turns.end("another")
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(hold)
