@@ -1,34 +1,25 @@
 """Driver of aiokafka."""
 
-import queue
 import sys
-import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import anyio
-import anyio.to_thread
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import for_code
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from tests.kafka.drivers.serve import Command, arguments, emit, emit_record, error_answer, read_commands, write_line
+from tests.kafka.drivers.alike import Reader, error_code, member_settings, received, sent_at, to_send
+from tests.kafka.drivers.serve import emit, serve
 from tests.kafka.records import Record
 
 TIMEOUT_MS = 30_000
 
 
-class AiokafkaDriver:
-    """The driver has at most one reader, from `open`, and one member, from `join`."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
-        self.reader: Any = None
-        self.transactor: Any = None
-        self.member: Any = None
-        self.owned: list[int] = []
-        self.positions: dict[Any, int] = {}
-        self.records_left: int | None = None
+class AiokafkaDriver(Reader):
+    """The driver."""
 
     async def shut(self) -> None:
         if self.member is not None:
@@ -41,8 +32,8 @@ class AiokafkaDriver:
         await producer.start()
         try:
             if options["one_by_one"]:
-                return [await _outcome(await _send(producer, topic, data)) for data in records]
-            futures = [await _send(producer, topic, data) for data in records]
+                return [await _outcome(await producer.send(topic, **to_send(data))) for data in records]
+            futures = [await producer.send(topic, **to_send(data)) for data in records]
             return [await _outcome(future) for future in futures]
         finally:
             await producer.stop()
@@ -123,7 +114,7 @@ class AiokafkaDriver:
         found: list[Record] = []
         while len(found) < count and time.monotonic() < deadline:
             for messages in (await self.reader.getmany(timeout_ms=100)).values():
-                found.extend(_record(message) for message in messages)
+                found.extend(received(message) for message in messages)
         return [record.to_json() for record in found]
 
     async def op_close(self) -> None:
@@ -141,7 +132,7 @@ class AiokafkaDriver:
 
     async def op_join(self, group: str, topic: str, options: dict[str, Any]) -> None:
         self.member = AIOKafkaConsumer(
-            topic, bootstrap_servers=self.bootstrap, group_id=group, **_member_settings(options)
+            topic, bootstrap_servers=self.bootstrap, group_id=group, **member_settings(options)
         )
         self.records_left = options["max_records"]
         await self.member.start()
@@ -154,15 +145,7 @@ class AiokafkaDriver:
             emit("assignment", partitions=owned)
         for partition, messages in polled.items():
             for message in messages:
-                self._report(partition, message)
-
-    def _report(self, partition: Any, message: Any) -> None:
-        if self.records_left == 0:
-            return
-        if self.records_left is not None:
-            self.records_left -= 1
-        self.positions[partition] = message.offset + 1
-        emit_record(_record(message))
+                self.report(partition, message)
 
     async def op_commit(self) -> None:
         await self.member.commit(self.positions)
@@ -179,7 +162,7 @@ class AiokafkaDriver:
     async def op_delete_topic(self, topic: str) -> None:
         async with _Admin(self.bootstrap) as admin:
             answer = await admin.delete_topics([topic], TIMEOUT_MS)
-        _raise_for(answer.topic_error_codes)
+        _raise_for(answer.topicerror_codes)
 
     async def op_topics(self) -> list[str]:
         async with _Admin(self.bootstrap) as admin:
@@ -221,83 +204,38 @@ def _producer_settings(options: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _member_settings(options: dict[str, Any]) -> dict[str, Any]:
-    names = {
-        "reset": "auto_offset_reset",
-        "session_timeout_ms": "session_timeout_ms",
-        "auto_commit": "enable_auto_commit",
-    }
-    return {names[name]: value for name, value in options.items() if name in names and value is not None}
-
-
-async def _send(producer: Any, topic: str, data: dict[str, Any]) -> Any:
-    record = Record.from_json(data)
-    return await producer.send(
-        topic,
-        value=record.value,
-        key=record.key,
-        headers=list(record.headers),
-        partition=record.partition,
-        timestamp_ms=record.timestamp_ms,
-    )
-
-
 async def _outcome(future: Any) -> dict[str, Any]:
     try:
         sent = await future
     except Exception as error:
-        return {"error": _error_code(error), "message": repr(error)}
+        return {"error": error_code(error), "message": repr(error)}
     if sent is None:
         return {}
-    return {"partition": sent.partition, "offset": sent.offset if sent.offset >= 0 else None}
+    return sent_at(sent)
 
 
-def _record(message: Any) -> Record:
-    return Record(
-        key=message.key,
-        value=message.value,
-        headers=tuple(message.headers),
-        timestamp_ms=message.timestamp,
-        partition=message.partition,
-        offset=message.offset,
-    )
+class Blocking:
+    """The driver's commands as calls that block. Its clients run in the event loop of a thread."""
 
+    def __init__(self, driver: AiokafkaDriver, portal: BlockingPortal) -> None:
+        self._driver = driver
+        self._portal = portal
 
-def _error_code(error: Exception) -> int:
-    return getattr(error, "errno", -1)
+    @property
+    def is_member(self) -> bool:
+        return self._driver.member is not None
 
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call = getattr(self._driver, name)
+        return lambda **named: self._portal.call(partial(call, **named))
 
-async def serve_aiokafka(driver: AiokafkaDriver) -> None:
-    """Run commands until stdin ends; the group member polls between them."""
-    commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
-    threading.Thread(target=read_commands, args=(commands,), daemon=True).start()
-    emit("ready")
-    while True:
-        if driver.member is not None and commands.empty():
-            await _poll(driver)
-            continue
-        command = await anyio.to_thread.run_sync(commands.get)
-        if command is None:
-            await driver.shut()
-            return
-        await _answer(driver, command)
+    def poll_member(self) -> None:
+        self._portal.call(self._driver.poll_member)
 
-
-async def _poll(driver: AiokafkaDriver) -> None:
-    try:
-        await driver.poll_member()
-    except Exception as error:
-        emit("trouble", message=f"{type(error).__name__}: {error}")
-
-
-async def _answer(driver: AiokafkaDriver, command: Command) -> None:
-    try:
-        result = await getattr(driver, f"op_{command['op']}")(**arguments(command))
-    except Exception as error:
-        write_line(error_answer(command, error, _error_code(error)))
-    else:
-        write_line({"id": command["id"], "result": result})
+    def shut(self) -> None:
+        self._portal.call(self._driver.shut)
 
 
 if __name__ == "__main__":
-    anyio.run(serve_aiokafka, AiokafkaDriver(sys.argv[1]))
+    with start_blocking_portal() as portal:
+        serve(Blocking(AiokafkaDriver(sys.argv[1]), portal), error_code)

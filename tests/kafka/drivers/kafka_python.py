@@ -10,7 +10,8 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
 
-from tests.kafka.drivers.serve import emit, emit_record, serve
+from tests.kafka.drivers.alike import Reader, error_code, member_settings, received, sent_at, to_send
+from tests.kafka.drivers.serve import emit, serve
 from tests.kafka.records import Record
 
 TIMEOUT_S = 30.0
@@ -21,17 +22,8 @@ POLL_MS = 500
 JOINING_POLL_MS = 5000
 
 
-class KafkaPythonDriver:
-    """The driver has at most one reader, from `open`, and one member, from `join`."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
-        self.reader: Any = None
-        self.transactor: Any = None
-        self.member: Any = None
-        self.owned: list[int] = []
-        self.positions: dict[Any, int] = {}
-        self.records_left: int | None = None
+class KafkaPythonDriver(Reader):
+    """The driver."""
 
     @property
     def is_member(self) -> bool:
@@ -45,8 +37,8 @@ class KafkaPythonDriver:
         producer = KafkaProducer(bootstrap_servers=self.bootstrap, **_producer_settings(options))
         try:
             if options["one_by_one"]:
-                return [_outcome(_send(producer, topic, data)) for data in records]
-            futures = [_send(producer, topic, data) for data in records]
+                return [_outcome(producer.send(topic, **to_send(data))) for data in records]
+            futures = [producer.send(topic, **to_send(data)) for data in records]
             return [_outcome(future) for future in futures]
         finally:
             producer.close()
@@ -121,7 +113,7 @@ class KafkaPythonDriver:
         found: list[Record] = []
         while len(found) < count and time.monotonic() < deadline:
             for messages in self.reader.poll(timeout_ms=100).values():
-                found.extend(_record(message) for message in messages)
+                found.extend(received(message) for message in messages)
         return [record.to_json() for record in found]
 
     def op_close(self) -> None:
@@ -138,7 +130,7 @@ class KafkaPythonDriver:
         return {str(p): offset for p, offset in found.items() if offset is not None}
 
     def op_join(self, group: str, topic: str, options: dict[str, Any]) -> None:
-        self.member = KafkaConsumer(bootstrap_servers=self.bootstrap, group_id=group, **_member_settings(options))
+        self.member = KafkaConsumer(bootstrap_servers=self.bootstrap, group_id=group, **member_settings(options))
         self.records_left = options["max_records"]
         self.member.subscribe([topic], listener=_Listener(self))
 
@@ -146,15 +138,7 @@ class KafkaPythonDriver:
         polled = self.member.poll(timeout_ms=POLL_MS if self.owned else JOINING_POLL_MS)
         for partition, messages in polled.items():
             for message in messages:
-                self._report(partition, message)
-
-    def _report(self, partition: Any, message: Any) -> None:
-        if self.records_left == 0:
-            return
-        if self.records_left is not None:
-            self.records_left -= 1
-        self.positions[partition] = message.offset + 1
-        emit_record(_record(message))
+                self.report(partition, message)
 
     def op_commit(self) -> None:
         self.member.commit({p: OffsetAndMetadata(offset, "", -1) for p, offset in self.positions.items()})
@@ -222,49 +206,13 @@ def _producer_settings(options: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _member_settings(options: dict[str, Any]) -> dict[str, Any]:
-    names = {
-        "reset": "auto_offset_reset",
-        "session_timeout_ms": "session_timeout_ms",
-        "auto_commit": "enable_auto_commit",
-    }
-    return {names[name]: value for name, value in options.items() if name in names and value is not None}
-
-
-def _send(producer: Any, topic: str, data: dict[str, Any]) -> Any:
-    record = Record.from_json(data)
-    return producer.send(
-        topic,
-        value=record.value,
-        key=record.key,
-        headers=list(record.headers),
-        partition=record.partition,
-        timestamp_ms=record.timestamp_ms,
-    )
-
-
 def _outcome(future: Any) -> dict[str, Any]:
     try:
         sent = future.get(timeout=TIMEOUT_S)
     except KafkaError as error:
-        return {"error": _error_code(error), "message": repr(error)}
-    return {"partition": sent.partition, "offset": sent.offset if sent.offset >= 0 else None}
-
-
-def _record(message: Any) -> Record:
-    return Record(
-        key=message.key,
-        value=message.value,
-        headers=tuple(message.headers),
-        timestamp_ms=message.timestamp,
-        partition=message.partition,
-        offset=message.offset,
-    )
-
-
-def _error_code(error: Exception) -> int:
-    return getattr(error, "errno", -1)
+        return {"error": error_code(error), "message": repr(error)}
+    return sent_at(sent)
 
 
 if __name__ == "__main__":
-    serve(KafkaPythonDriver(sys.argv[1]), _error_code)
+    serve(KafkaPythonDriver(sys.argv[1]), error_code)

@@ -39,15 +39,7 @@ def write_line(message: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def error_answer(command: Command, error: Exception, code: int) -> dict[str, Any]:
-    return {"id": command["id"], "error": {"code": code, "message": f"{type(error).__name__}: {error}"}}
-
-
-def arguments(command: Command) -> dict[str, Any]:
-    return {name: value for name, value in command.items() if name not in ("id", "op")}
-
-
-def read_commands(into: "queue.SimpleQueue[Command | None]") -> None:
+def _read_commands(into: "queue.SimpleQueue[Command | None]") -> None:
     """Put each line of stdin into the queue, and None at its end. Blocks until then."""
     for line in sys.stdin:
         into.put(json.loads(line))
@@ -57,7 +49,7 @@ def read_commands(into: "queue.SimpleQueue[Command | None]") -> None:
 def serve(driver: Driver, error_code: Any) -> None:
     """Run commands until stdin ends. `error_code(exception)` gives Kafka's error code, or -1."""
     commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
-    threading.Thread(target=read_commands, args=(commands,), daemon=True).start()
+    threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
     emit("ready")
     while True:
         if driver.is_member and commands.empty():
@@ -78,9 +70,9 @@ def _poll(driver: Driver) -> None:
 
 
 def _answer(driver: Driver, command: Command, error_code: Any) -> None:
+    id, op = command.pop("id"), command.pop("op")
     try:
-        result = getattr(driver, f"op_{command['op']}")(**arguments(command))
+        write_line({"id": id, "result": getattr(driver, f"op_{op}")(**command)})
     except Exception as error:
-        write_line(error_answer(command, error, error_code(error)))
-    else:
-        write_line({"id": command["id"], "result": result})
+        failure = {"code": error_code(error), "message": f"{type(error).__name__}: {error}"}
+        write_line({"id": id, "error": failure})
