@@ -12,15 +12,17 @@ _HEIGHT: Final = 8
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
     """A panel: queries with their legends. ``unit`` is one of Grafana's. A stat shows the last values as numbers."""
 
-    title: str
-    queries: Sequence[tuple[str, str]]
-    unit: str = "short"
-    text: str = ""
-    is_stat: bool = False
+    def __init__(
+        self, title: str, *queries: tuple[str, str], unit: str = "short", text: str = "", is_stat: bool = False
+    ) -> None:
+        self.title = title
+        self.queries = queries
+        self.unit = unit
+        self.text = text
+        self.is_stat = is_stat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

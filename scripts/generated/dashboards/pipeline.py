@@ -20,52 +20,48 @@ PIPELINE: Final = Dashboard(
     variables={**NAMESPACE, "topic": 'label_values(korvet_archive_lag{namespace=~"$namespace"}, topic)'},
     rows=[
         [
+            Panel("Topics in the archive", (f"count({each_topic(_MISSING)})", "topics"), is_stat=True),
+            Panel("Records that the archive lacks", (f"sum({_MISSING})", "records"), is_stat=True),
             Panel(
-                title="Topics in the archive", is_stat=True,
-                queries=[(f"count({each_topic(_MISSING)})", "topics")],
-            ),
-            Panel(
-                title="Records that the archive lacks", is_stat=True,
-                queries=[(f"sum({_MISSING})", "records")],
-            ),
-            Panel(
-                title="Bytes of archived topics in Redis", is_stat=True, unit="bytes",
-                queries=[(f"sum({each_partition(f'korvet_partition_size_bytes{{{TOPIC}}}')} {_ARCHIVED})", "bytes")],
+                "Bytes of archived topics in Redis",
+                (f"sum({each_partition(f'korvet_partition_size_bytes{{{TOPIC}}}')} {_ARCHIVED})", "bytes"),
+                is_stat=True,
+                unit="bytes",
             ),
         ],
         [
+            Panel("Records that come, of archived topics", (f"topk(10, {_COMING})", _LEGEND), unit="rowsps"),
             Panel(
-                title="Records that come, of archived topics",
-                queries=[(f"topk(10, {_COMING})", _LEGEND)], unit="rowsps",
-            ),
-            Panel(
-                title="Records that are archived",
+                "Records that are archived",
+                (f"topk(10, {each_topic(each_partition(rate(_PROVEN)))})", _LEGEND),
                 text="By the offsets that the archive commits once they are in the lake.",
-                queries=[(f"topk(10, {each_topic(each_partition(rate(_PROVEN)))})", _LEGEND)], unit="rowsps",
+                unit="rowsps",
             ),
         ],
         [
             Panel(
-                title="Records that the archive lacks, the ten furthest behind",
-                queries=[(f"topk(10, {each_topic(_MISSING)})", _LEGEND)],
+                "Records that the archive lacks, the ten furthest behind",
+                (f"topk(10, {each_topic(_MISSING)})", _LEGEND),
             ),
             Panel(
-                title="Delay of the archive",
+                "Delay of the archive",
+                (f"topk(10, {each_topic(_MISSING)} / ({_COMING} > 0))", _LEGEND),
                 text="The time in which as many records come as it lacks, at the rate of now.",
-                queries=[(f"topk(10, {each_topic(_MISSING)} / ({_COMING} > 0))", _LEGEND)], unit="s",
+                unit="s",
             ),
         ],
         [
             Panel(
-                title="Records in Redis that the archive holds too",
+                "Records in Redis that the archive holds too",
+                (f"topk(10, {each_topic(f'{_KEPT} - {_MISSING}')})", _LEGEND),
                 text="With korvet.retention=archived these are the ones that retention may remove.",
-                queries=[(f"topk(10, {each_topic(f'{_KEPT} - {_MISSING}')})", _LEGEND)],
             ),
             Panel(
-                title="Bytes that readers take",
+                "Bytes that readers take",
+                (f"sum by (instance) ({rate(_FETCHED)})", "{{instance}}"),
                 text="Of all readers, the pipeline among them.",
-                queries=[(f"sum by (instance) ({rate(_FETCHED)})", "{{instance}}")], unit="Bps",
+                unit="Bps",
             ),
         ],
     ],
-)  # fmt: skip
+)
