@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO
+from typing import IO, Any
 
 import pytest
 import redis
@@ -331,41 +331,12 @@ def is_alive(pid: int) -> bool:
 
 
 @contextmanager
-def running_broker(
-    *,
-    redis_url: str | None = None,
-    workers: int = 1,
-    namespace: str = "default",
-    advertised: tuple[str, int] | tuple[str, int, int] | None = None,
-    proxy_protocol: bool = False,
-    listeners: Sequence[ListenerSettings] = (),
-    broker: Mapping[str, str] = MappingProxyType({}),
-    has_metrics: bool = False,
-    console: str = "off",
-    tenant_redis_passwords: Path | None = None,
-    tier: str | None = None,
-    tier_cache: Path | None = None,
-    directory: Path | None = None,
-) -> Iterator[KorvetServer]:
-    """Run a broker until the block ends; it is ready at the start."""
+def running_broker(*, directory: Path | None = None, **options: Any) -> Iterator[KorvetServer]:
+    """Run a broker with `KorvetServer`'s options until the block ends; it is ready at the start."""
     with ExitStack() as stack:
         # The path of a unix socket has about a hundred characters at most, so names are short.
         directory = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
-        server = KorvetServer(
-            directory,
-            redis_url=redis_url,
-            workers=workers,
-            namespace=namespace,
-            advertised=advertised,
-            proxy_protocol=proxy_protocol,
-            listeners=listeners,
-            broker=broker,
-            has_metrics=has_metrics,
-            console=console,
-            tenant_redis_passwords=tenant_redis_passwords,
-            tier=tier,
-            tier_cache=tier_cache,
-        )
+        server = KorvetServer(directory, **options)
         try:
             yield server.start()
         finally:
