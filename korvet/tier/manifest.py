@@ -126,6 +126,16 @@ class Manifest:
         """
         return cls(parse_member(text.decode(errors="replace"), next_offset) for next_offset, text in listed)
 
+    def extended(self, listed: Iterable[tuple[int, bytes]]) -> Manifest:
+        """With the members that Redis lists from the end of this one on. The first of them may have taken the place of
+        the last ones here: a merge, or a shelf.
+
+        :raises DamagedManifest:
+        """
+        later = Manifest.of_listed(listed).members
+        at = bisect_left(self.members, later[0].first_offset, key=lambda one: one.first_offset) if later else None
+        return Manifest([*self.members[:at], *later])
+
     def at(self, offset: int) -> Member | None:
         """The member that holds an offset."""
         at = bisect_right(self.members, offset, key=lambda one: one.next_offset)

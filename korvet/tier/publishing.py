@@ -49,17 +49,16 @@ async def manifest(log: Log, partition: Partition, offset: int = 0) -> tuple[cal
         first = await calls.listed(log, partition, offset, 512)
         if first is None:
             return None
-        page, members = first, list(first.segments)
+        page, found = first, Manifest.of_listed(first.segments)
         for _ in range(_PAGES):
             if not page.has_more:
                 break
-            more = await calls.listed(log, partition, members[-1][0], 512)
+            more = await calls.listed(log, partition, found.members[-1].next_offset, 512)
             if more is None:
                 return None
-            page = more
-            members += page.segments
+            page, found = more, found.extended(more.segments)
         if page[:5] == first[:5]:
-            return first, Manifest.of_listed(members)
+            return first, found
     raise WentBack(f"the segments of {partition.keys.log} change faster than they are listed")
 
 

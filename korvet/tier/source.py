@@ -19,10 +19,11 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
 
 import anyio
 import structlog
@@ -49,6 +50,7 @@ from korvet.tier.series import Series
 from korvet.tier.snapshot import Snapshot
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 MOST_READ_BYTES: Final = 2 * BLOCK_BYTES
 """The most bytes that one answer takes of a partition's segments, beside a first batch that is larger."""
@@ -211,7 +213,8 @@ class ColdReads:
     ) -> None:
         try:
             with read.scope:
-                read.cold = await self._find(source, partition, meta, key.offset, most_bytes)
+                find = partial(self._find, source, partition, meta, key.offset, most_bytes)
+                read.cold = await self.found(source, partition, find)
         except KorvetError as error:
             forget_frames(error)
             read.error = error
@@ -230,21 +233,27 @@ class ColdReads:
         if self._reads.get(key) is read:
             del self._reads[key]
 
+    async def found(self, source: Source, partition: Partition, find: Callable[[], Awaitable[T]]) -> T:
+        """What a function finds by the list of a partition. If an object is missing, it is called once more with the
+        present list: the one in memory may name segments that were merged since, or are below the log start.
+
+        :raises KorvetError:
+        """
+        try:
+            return await find()
+        except ObjectMissing:
+            self._forget(source.folder(partition))
+        try:
+            return await find()
+        except ObjectMissing:
+            await source.check_identity()
+            raise
+
     async def _find(self, source: Source, partition: Partition, meta: Meta, offset: int, most_bytes: int) -> _Cold:
         """The bytes of the first batch from an offset on and of those after it."""
-        folder, is_fresh = source.folder(partition), False
         while True:
-            try:
-                member = await self.member(source, partition, meta, offset)
-                found = await self._find_in(self.stored(folder, member), offset, most_bytes)
-            except ObjectMissing:
-                # Perhaps it was merged with others, and is gone since.
-                if is_fresh:
-                    await source.check_identity()
-                    raise
-                self._forget(folder)
-                is_fresh = True
-                continue
+            member = await self.member(source, partition, meta, offset)
+            found = await self._find_in(self.stored(source.folder(partition), member), offset, most_bytes)
             if (cold := _Cold(member, found, offset)).select(0) is not None:
                 return cold
             if found.error is not None:
@@ -321,20 +330,16 @@ class ColdReads:
             self._lists.move_to_end(folder)
             return known.manifest
         # In one epoch the list grows at its end.
-        members = list(known.manifest.members) if known is not None else []
-        at, has_more = members[-1].next_offset if members else meta.start, True
+        manifest, has_more = known.manifest if known is not None else Manifest(()), True
         while has_more:
+            at = manifest.members[-1].next_offset if manifest.members else meta.start
             page = await tier.listed(source.logs, partition, at, _AT_ONCE)
             if page is None or (page.token, page.epoch) != (meta.tier, meta.epoch):
                 raise _Moved(f"the segments of {partition.keys.log} are another history's by now")
-            if page.segments:
-                members += Manifest.of_listed(page.segments).members
-                at = page.segments[-1][0]
-            has_more = page.has_more
-        manifest = Manifest(members)
+            manifest, has_more = manifest.extended(page.segments), page.has_more
         self._forget(folder)
         self._lists[folder] = _Listed(meta.tier, meta.epoch, manifest)
-        self._listed_members += len(members)
+        self._listed_members += len(manifest.members)
         while self._listed_members > _MOST_MEMBERS and len(self._lists) > 1:
             self._forget(next(iter(self._lists)))
         return manifest
@@ -504,11 +509,8 @@ class Source:
         try:
             with anyio.fail_after(DEADLINE_S):
                 async with self._cold.searches:
-                    try:
-                        return await self._find_time(partition, meta, timestamp)
-                    except ObjectMissing:
-                        await self.check_identity()
-                        raise
+                    find = partial(self._find_time, partition, meta, timestamp)
+                    return await self._cold.found(self, partition, find)
         except TimeoutError:
             raise LostTier(f"{self._cold.gets.objects.name}: no time found within {DEADLINE_S:g} s") from None
         except TierAway as error:

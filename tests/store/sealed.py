@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from itertools import pairwise
 from uuid import UUID
 
+import anyio
+
 from korvet.redis.client import Purpose
 from korvet.store.log import tier
 from korvet.store.log.memory.room import PartitionRead, Want
 from korvet.store.log.state.partition import Partition
-from korvet.tier.manifest import folder_of, object_path
+from korvet.tier.manifest import Manifest, folder_of, object_path, shelf
+from korvet.tier.merging import merged
 from korvet.tier.objects import Objects
+from korvet.tier.publishing import manifest
 from korvet.tier.segment import Aborted, Footer, Writer, batches
+from korvet.tier.tier import Tier
 from tests.store.logs import EVERYTHING, NAMESPACE, Front
 
 
@@ -59,6 +64,34 @@ async def seal(
     until = bounds[-1] if local_start is None else local_start
     assert await tier.trim(one.log, partition, until, epoch) == (0, until)
     return paths
+
+
+async def _listed(one: Front, partition: Partition) -> Manifest:
+    found = await manifest(one.log, partition)
+    assert found is not None
+    return found[1]
+
+
+async def shelve(one: Front, objects: Objects, partition: Partition, count: int) -> None:
+    """Put the oldest segments on a shelf."""
+    some = (await _listed(one, partition)).members[:count]
+    data, member = shelf(some, "shelf")
+    folder = folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, partition.index)
+    await objects.put(member.path(folder), [data])
+    texts = [each.text().encode() for each in some]
+    assert await tier.shelve(one.log, partition, texts, "shelf", len(data), member.crc)
+
+
+async def merge(one: Front, objects: Objects, partition: Partition) -> None:
+    """Put one segment in the place of all."""
+    target_bytes = sum(each.size_bytes for each in (await _listed(one, partition)).members)
+    async with anyio.create_task_group() as tasks:
+        made = await merged(Tier(objects, tasks), NAMESPACE, one.log, partition, target_bytes)
+    assert made is not None
+    footer, texts = made.footer, [each.text().encode() for each in made.members]
+    await objects.put(path_of(NAMESPACE.name, partition, footer.first_offset, "merged"), made.parts)
+    assert await tier.shelve(one.log, partition, texts, "merged", footer.footer_bytes, footer.crc, "segment")
+    assert len((await _listed(one, partition)).members) == 1
 
 
 def _segment(

@@ -25,7 +25,7 @@ from korvet.tier.blocks import Blocks, Gets
 from korvet.tier.segment import BLOCK_BYTES, batches
 from korvet.tier.source import ColdReads
 from tests.store.logs import EVERYTHING, LARGE, NAMESPACE, Front, batch, codes, offsets
-from tests.store.sealed import joined, seal
+from tests.store.sealed import joined, merge, seal, shelve
 from tests.store.test_log_transactions import Coordinator, append, transactional
 from tests.tier.test_blocks import Store
 
@@ -403,6 +403,51 @@ async def test_segments_that_appear_while_somebody_reads_skip_and_repeat_nothing
             if offset == 60:
                 break
     assert found == data
+
+
+async def test_list_in_memory_goes_on_behind_a_shelf_that_reaches_beyond_its_end(one: Front) -> None:
+    (partition, data), store = await filled(one), Store()
+    await seal(one, store, partition, [0, 6, 12])
+    async with reader(one, store):
+        assert joined(await read_all(one, partition, 0)) == data
+        await seal(one, store, partition, [12, 18, 24])
+        await shelve(one, store, partition, 3)
+        assert joined(await read_all(one, partition, 0)) == data
+        assert joined(await read_all(one, partition, 15)) in data
+
+
+@pytest.mark.parametrize("kind", ["batches", "batches, with a footer in memory", "time"])
+async def test_segments_that_were_merged_and_deleted_are_read_by_a_list_from_before(one: Front, kind: str) -> None:
+    (partition, data), store = await filled(one), Store()
+    paths = await seal(one, store, partition, [0, 15, 30, 48])
+    async with reader(one, store) as cold:
+        assert joined(await read_all(one, partition, 0)) == data
+        await merge(one, store, partition)
+        for path in paths:
+            await store.delete(path)
+        for key in list(cold.blocks._kept):
+            if key[2] >= 0 or "footer" not in kind:
+                del cold.blocks._kept[key]
+        if kind == "time":
+            meta = await one.log.meta(partition)
+            found = await one.log.offset_for_time(partition, 7000, meta)
+            assert found is not None
+            assert found.offset == 21
+        else:
+            assert joined(await read_all(one, partition, 0)) == data
+
+
+async def test_time_is_found_by_a_list_with_segments_that_retention_deleted_since(one: Front) -> None:
+    (partition, _), store = await filled(one), Store()
+    paths = await seal(one, store, partition, [0, 15, 30, 48])
+    async with reader(one, store) as cold:
+        await read_all(one, partition, 0)
+        await one.log.trim(partition, 15)
+        await store.delete(paths[0])
+        cold.blocks._kept.clear()
+        found = await one.log.offset_for_time(partition, 1000, await one.log.meta(partition))
+        assert found is not None
+        assert found.offset == 15
 
 
 async def test_deletions_while_somebody_reads_are_answered_as_without_segments(one: Front, other: Front) -> None:
