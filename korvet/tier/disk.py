@@ -10,6 +10,7 @@ A full, slow or failing disk is no reader's error: the store answers, and the di
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,8 @@ _REST_S: Final = 60.0
 _MOST_FILE_BYTES: Final = 2 << 20
 """A footer's most bytes, and so a file's."""
 _NEW: Final = "new-"
+_OWN: Final = re.compile(f"{_NEW}[0-9a-f]{{32}}|[0-9a-f]{{40}}")
+"""The names of the cache's files."""
 _ABANDONED_S: Final = 3600.0
 
 
@@ -126,13 +129,15 @@ class Disk:
         for directory in (self._root, *(one for one in self._root.iterdir() if one.is_dir() and len(one.name) == 2)):
             with os.scandir(directory) as entries:
                 for entry in entries:
+                    # Others' files may lie there, and the oldest ones go.
+                    if not _OWN.fullmatch(entry.name):
+                        continue
                     with suppress(FileNotFoundError):
                         found = entry.stat()
-                        is_new = entry.name.startswith(_NEW)
-                        if is_new and found.st_mtime < time.time() - _ABANDONED_S:
-                            os.unlink(entry.path)
-                        elif entry.is_file() and not is_new:
+                        if not entry.name.startswith(_NEW):
                             files.append((found.st_mtime, found.st_size, entry.path))
+                        elif found.st_mtime < time.time() - _ABANDONED_S:
+                            os.unlink(entry.path)
         total_bytes = sum(size for _, size, _ in files)
         for _, size, path in sorted(files):
             # A sixteenth is written before the next look.
