@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -28,7 +29,8 @@ from korvet.tier.adoption import adopted
 from korvet.tier.identity import checked_identity
 from korvet.tier.objects import Objects, OtherTier
 from korvet.tier.ownership import LOOK_S, WAIT_S, NotOwner, Ownership
-from korvet.tier.snapshot import Snapshot, TieredTopic
+from korvet.tier.series import Series
+from korvet.tier.snapshot import Snapshot, TieredTopic, Topics
 from korvet.tier.survey import Survey
 
 LOST: Final = (
@@ -132,7 +134,7 @@ class Recovery:
     async def run(self) -> Sequence[Done]:
         """Recover all topics.
 
-        :raises StoreUnavailable, StoreFull, StoreError:
+        :raises TierAway, StoreUnavailable, StoreFull, StoreError:
         """
         done: list[Done] = []
         if not self._only_looks:
@@ -141,7 +143,11 @@ class Recovery:
                 Purpose.COORDINATE, "korvet_producer_id", self._namespace.catalog, above=largest
             )
         deleting = {one.name for one in self._catalog.deleting()}
+        deleted = {one.id for one in await self._catalog.deleted()}
         for topic in self._survey.topics.topics:
+            if topic.id in deleted:
+                # Its objects go. The newest snapshot may be from before its deletion.
+                continue
             known = self._catalog.topic(topic.name)
             if topic.name in deleting:
                 done.append(Done(topic.name, None, "taken", "Redis is deleting a topic of this name: try again"))
@@ -159,7 +165,10 @@ class Recovery:
             done += parts
             if not any(one.is_refused for one in parts):
                 done += await self._entered(topic, known)
-        return [*done, *await self._deleted()]
+        done += await self._deleted()
+        if self._went_back and not self._only_looks and not any(one.is_refused for one in done):
+            await self._publish()
+        return done
 
     async def _restored(self, one: Snapshot) -> Done:
         try:
@@ -211,6 +220,18 @@ class Recovery:
         if entered is not None and entered.id == UUID(hex=topic.id):
             await self._log.create_partitions(entered)
 
+    async def _publish(self) -> None:
+        """Let the newest snapshot of topics be one of this catalog, whose version is lower. Else tierers would publish
+        no new topic, and the next recovery would take it for one that was deleted.
+
+        :raises TierAway, StoreUnavailable, StoreError:
+        """
+        await self._catalog.refresh()
+        series = Series(self._objects, self._survey.topics.folder, Topics.decoded)
+        found = await series.newest()
+        if found is not None and found[1] == self._survey.topics:
+            await series.add(found[0], replace(found[1], version=self._catalog.version).encoded())
+
     async def _deleted(self) -> Sequence[Done]:
         """Delete topics again that a Redis which went back does not know as deleted."""
         if not self._went_back:
@@ -222,7 +243,8 @@ class Recovery:
                 continue
             if not self._only_looks:
                 await delete_topic(self._catalog, self._log, topic)
-            done.append(Done(topic.name, None, "delete", "it was deleted after this state of Redis"))
+            text = "the tier lists it no more: it was deleted after this state of Redis, unless it was made since"
+            done.append(Done(topic.name, None, "delete", text))
         return done
 
 

@@ -61,6 +61,14 @@ def dump(server: Server) -> dict[bytes, bytes]:
         return {key: client.dump(key) for key in client.keys("*")}
 
 
+def go_back(server: Server, saved: dict[bytes, bytes]) -> None:
+    """Let the server have what `dump` returned."""
+    empty(server)
+    with server.client() as client:
+        for key, value in saved.items():
+            client.restore(key, 0, value)
+
+
 def statuses(done: list[Done]) -> list[tuple[int | None, str]]:
     return [(one.partition, one.status) for one in done]
 
@@ -174,10 +182,7 @@ async def test_redis_that_went_back_loses_no_tiered_record_and_no_deletion(serve
         topic = one.catalog.topic("orders")
         assert topic is not None
         await publish(one, objects, one.log.partition(topic, 0))
-    empty(server)
-    with server.client() as client:
-        for key, value in saved.items():
-            client.restore(key, 0, value)
+    go_back(server, saved)
     done = await recover(server, objects)
     assert statuses(done) == [(0, "move"), (None, "update"), (None, "delete")]
     async with front(server.url) as one:
@@ -188,6 +193,37 @@ async def test_redis_that_went_back_loses_no_tiered_record_and_no_deletion(serve
         meta = await one.log.meta(one.log.partition(topic, 0))
         assert meta is not None
         assert (meta.start, meta.local_start, meta.end) == (7, 24, 24)
+
+
+async def test_topic_that_is_made_after_a_recovery_is_published_and_outlives_the_next_one(
+    server: Server, objects: Directory
+) -> None:
+    async with front(server.url) as one:
+        (partition,) = await tiered(one)
+        await seal(one, objects, partition, [0, 6])
+        saved = dump(server)
+        for number in range(9):
+            await one.catalog.configure(partition.topic, ConfigChange(set={"retention.ms": f"{number}"}))
+        await publish(one, objects, partition)
+    go_back(server, saved)
+    assert statuses(await recover(server, objects)) == [(0, "whole"), (None, "update")]
+    async with front(server.url) as one:
+        await tiered(one, name="new")
+        assert await _published(one, objects) == {"orders", "new"}
+    assert statuses(await recover(server, objects)) == [(0, "whole")]
+    async with front(server.url) as one:
+        assert {topic.name for topic in one.catalog.topics()} == {"orders", "new"}
+
+
+async def test_topic_that_was_deleted_since_the_last_snapshot_stays_deleted(server: Server, objects: Directory) -> None:
+    async with front(server.url) as one:
+        (partition,) = await tiered(one)
+        await seal(one, objects, partition, [0, 6])
+        await publish(one, objects, partition)
+        await delete_topic(one.catalog, one.log, partition.topic)
+    assert await recover(server, objects) == []
+    async with front(server.url) as one:
+        assert list(one.catalog.topics()) == []
 
 
 async def test_name_that_another_topic_has_by_now_is_left_to_the_operator(server: Server, objects: Directory) -> None:
@@ -364,10 +400,7 @@ async def test_catalog_that_went_back_publishes_nothing(server: Server, objects:
         saved = dump(server)
         await tiered(one, name="later")
         await _published(one, objects)
-    empty(server)
-    with server.client() as client:
-        for key, value in saved.items():
-            client.restore(key, 0, value)
+    go_back(server, saved)
     async with front(server.url) as one:
         assert await _published(one, objects) == {"orders", "later"}
         assert (await newest_topics(objects, NAMESPACE.name)).version > one.catalog.version
