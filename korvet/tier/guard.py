@@ -34,6 +34,8 @@ from korvet.tier.series import Series
 from korvet.tier.snapshot import Snapshot, Topics, topics_folder
 
 RECOVER: Final = "korvet tier recover"
+_AT_ONCE: Final = 64
+"""The partitions that are compared at once: after a restart of Redis all are due, each with some requests."""
 _WITHIN_S: Final = 5.0
 _AGAIN_S: Final = 2.0
 _NAMED_WITHIN_S: Final = 20.0
@@ -66,6 +68,7 @@ class Guard:
             logs,
         )
         self._verdicts: dict[tuple[str, int], _Verdict] = {}
+        self._turns = anyio.Semaphore(_AT_ONCE)
         self._named_by = logs.now() + _NAMED_WITHIN_S
         self._topics_number = 0
         """Of the newest snapshot of topics: from it on, few reads find the next one."""
@@ -96,7 +99,8 @@ class Guard:
 
     async def _find_out(self, partition: Partition, verdict: _Verdict) -> None:
         try:
-            verdict.problem = await self._problem(partition, verdict.server)
+            async with self._turns:
+                verdict.problem = await self._problem(partition, verdict.server)
         except KorvetError as error:
             verdict.problem = f"whether Redis has all that the tier has is unknown: {error}"
         verdict.at, verdict.is_known = self._logs.now(), True

@@ -29,14 +29,19 @@ pytestmark = pytest.mark.anyio
 class Counted(Directory):
     """A directory that may be away, and counts reads."""
 
-    reads = 0
+    reads = running = most = 0
     is_away = False
 
     async def read(self, path: str, start: int, end: int) -> memoryview:
         self.reads += 1
         if self.is_away:
             raise TierAway("no answer")
-        return await super().read(path, start, end)
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            return await super().read(path, start, end)
+        finally:
+            self.running -= 1
 
 
 @pytest.fixture
@@ -82,6 +87,21 @@ async def test_log_that_the_tier_does_not_exceed_goes_on_in_a_new_history(one: F
         assert read.code == 0
         assert await append(one, partition) == (0, 18)
         assert objects.reads == before
+
+
+async def test_partitions_are_compared_a_few_at_a_time(
+    one: Front, objects: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart of Redis all are due at once."""
+    monkeypatch.setattr(guard, "_AT_ONCE", 3)
+    partitions = await tiered(one, 12)
+    for partition in partitions:
+        await begin_history(one, partition)
+    async with guarded(one, objects):
+        async with anyio.create_task_group() as tasks:
+            for partition in partitions:
+                tasks.start_soon(append, one, partition)
+        assert objects.most == 3
 
 
 async def test_tier_is_not_asked_in_the_same_history_or_for_other_topics(one: Front, objects: Counted) -> None:
