@@ -1,9 +1,9 @@
 -- Numbers, texts and times. Numbers are doubles: exact to 2^53, but tostring writes 1e+14 above 14 digits.
 local value = {}
 
--- A number as the text of an integer.
+-- A number as the text of an integer. A client's time may be 2^63, which would become -2^63: it is the double before.
 function value.integer(number)
-  return string.format('%d', number)
+  return string.format('%d', math.min(number, 9223372036854774784))
 end
 
 -- An argument that must be an integer, as a number. If it is not an integer, an error names it.

@@ -54,7 +54,9 @@ function tier.text(kind, first, size, footer_bytes, max_timestamp, running, crc,
   if first < 0 or size < 0 or footer_bytes < 0 or crc < 0 or not string.find(name, '^[%w._-]+$') or #name > 128 then
     error('not a segment: first, size, footer_bytes and crc are not below 0, and a name is of letters and digits', 0)
   end
-  return string.format('%s %d %d %d %d %s %d %s', kind, first, size, footer_bytes, max_timestamp, running, crc, name)
+  return string.format(
+    '%s %d %d %d %s %s %d %s', kind, first, size, footer_bytes, value.integer(max_timestamp), running, crc, name
+  )
 end
 
 -- True if the list ends where the meta hash says; without segments it is not there. nil if somebody deleted it.

@@ -355,6 +355,16 @@ def test_merged_segment_takes_the_place_of_small_ones_and_may_be_shelved(log: Ti
     assert log.drop(100) == [0, 100, 0]
 
 
+def test_record_of_the_latest_time_is_never_old(log: Tiered) -> None:
+    log.put("late", timestamp=(1 << 63) - 1)
+    log.seal(0, 100)
+    log.seal(100, 110)
+    assert log.drop(110) == [0, 110, 0]
+    assert log.kept(10**13, -1) == [0, 0, 100]
+    assert log.shelve([text for _, text in log.listed().segments]) == [0, b"shelved", 1]
+    assert log.kept(10**13, -1) == [0, 0, 0]
+
+
 def test_two_shelvers_at_once_leave_one_shelf(log: Tiered) -> None:
     texts = [log.seal(at, at + 20).text for at in range(0, 100, 20)]
     assert log.shelve(texts[:3], "one")[1] == b"shelved"
