@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from math import inf
 from typing import Final
 from uuid import UUID
 
@@ -28,7 +29,7 @@ from korvet.store.log.state.partition import Partition
 from korvet.tier.blocks import Stored
 from korvet.tier.manifest import Manifest, Member, topic_folder
 from korvet.tier.objects import ObjectMissing
-from korvet.tier.ownership import Ownership
+from korvet.tier.ownership import Ownership, clock
 from korvet.tier.publishing import PERSISTED_WITHIN_S, Published, PublishedTopics, folder, manifest
 from korvet.tier.tier import Tier
 
@@ -39,6 +40,8 @@ MERGED_MS: Final = 86_400_000
 """The quarantine of merged segments: their entries fill Redis, and whoever misses one reads the list again."""
 GRACE_S: Final = 60.0
 """The time that readers of removed segments have, as file.delete.delay.ms by default."""
+LISTED_WITHIN_S: Final = 3600.0
+"""The time in which an object is listed that was doomed and put."""
 _AT_ONCE: Final = 64
 _MOST_ROUNDS: Final = 1000
 
@@ -57,6 +60,12 @@ class Removal:
     ) -> None:
         self._tier, self._namespace, self._catalog, self._log = tier, namespace, catalog, log
         self._ownership, self._topics = ownership, topics
+        self._compared: tuple[Partition, Manifest, Manifest] | None = None
+        """The last partition of a sweep, with the members that Redis and the newest snapshot list."""
+        self._ahead_s = inf
+        """How far Redis's clock was ahead of `clock`."""
+        self._steady_at = -inf
+        """The time of `clock` from which on each object that is due was listed, if it ever is."""
 
     # ------------------------------------------------------------------ doomed objects
 
@@ -78,6 +87,14 @@ class Removal:
         await self._log.store.call_function(
             Purpose.COORDINATE, "korvet_tier_doom", [self._namespace.doomed], after_ms=after_ms, texts=texts
         )
+
+    def note_time(self, now_ms: int) -> None:
+        """Learn Redis's time, now and then. After a jump ahead, doomed objects that are still being put are due."""
+        now_s = clock()
+        ahead_s, before_s = now_ms / 1000 - now_s, self._ahead_s
+        self._ahead_s = ahead_s
+        if ahead_s > before_s + GRACE_S:
+            self._steady_at = now_s + LISTED_WITHIN_S
 
     async def is_due(self) -> bool:
         """True if there may be something to delete, so that the owner has to be known.
@@ -111,21 +128,29 @@ class Removal:
                     await self._catalog.clear_deleted(deleted)
             except KorvetError as error:
                 failure = error
-        for text in await self._due():
-            try:
-                if await self._go(text):
-                    await self._doom([text], -1)
-                else:
-                    await self._doom([text], QUARANTINE_MS)
-            except (ValueError, IndexError):
-                log.error("an entry of doomed objects is not one of korvet's and is left out", entry=text[:200])
-                await self._doom([text], -1)
-            except KorvetError as error:
-                failure = error
-                with suppress(KorvetError):
-                    await self._doom([text], int(GRACE_S * 1000))
+        if clock() >= self._steady_at:
+            failure = await self._sweep_doomed() or failure
         if failure is not None:
             raise failure
+
+    async def _sweep_doomed(self) -> KorvetError | None:
+        """Let all objects go that are due. Returns an error, after which the rest waits for the next sweep."""
+        failure: KorvetError | None = None
+        for _ in range(_MOST_ROUNDS):
+            texts, self._compared = await self._due(), None
+            for text in texts:
+                try:
+                    await self._doom([text], -1 if await self._go(text) else QUARANTINE_MS)
+                except (ValueError, IndexError):
+                    log.error("an entry of doomed objects is not one of korvet's and is left out", entry=text[:200])
+                    await self._doom([text], -1)
+                except KorvetError as error:
+                    failure = error
+                    with suppress(KorvetError):
+                        await self._doom([text], int(GRACE_S * 1000))
+            if failure is not None or len(texts) < _AT_ONCE:
+                break
+        return failure
 
     async def _go(self, text: str) -> bool:
         """Delete the object of a text, unless its partition lists it; false if that is unknown."""
@@ -138,30 +163,29 @@ class Removal:
         if topic is None or int(index) >= topic.partitions:
             return False
         partition = self._log.partition(topic, int(index))
-        # Another history may list it.
-        newest = await Published(self._tier, self._namespace, partition, self._log).check(self._catalog.cluster_id)
-        found = await manifest(self._log, partition)
-        if found is None:
-            return False
-        if await self._lists(partition, found[1], path):
+        if self._compared is None or self._compared[0] is not partition:
+            # The objects of a merge are due together.
+            newest = await Published(self._tier, self._namespace, partition, self._log).check(self._catalog.cluster_id)
+            found = await manifest(self._log, partition)
+            if found is None:
+                return False
+            self._compared = partition, found[1], Manifest(newest.members if newest is not None else ())
+        _, listed, published = self._compared
+        if await self._lists(partition, listed, path):
             return True
-        if newest is not None and await self._lists(partition, Manifest(newest.members), path):
-            # A recovery would miss it.
+        if await self._lists(partition, published, path):
+            # Another history may list it, and a recovery would miss it.
             return False
         await self._delete(path)
         return True
 
     async def _lists(self, partition: Partition, members: Manifest, path: str) -> bool:
         """True if a partition lists an object, also in its shelves."""
-        where = folder(self._namespace, partition)
-        for one in members.members:
-            if one.path(where) == path:
-                return True
-            if one.kind == "shelf" and not path.endswith(".shelf"):
-                inner = await self._tier.blocks.shelf(Stored(self._tier.gets, one.path(where), one))
-                if any(each.path(where) == path for each in inner.members):
-                    return True
-        return False
+        where, first_offset = folder(self._namespace, partition), int(path.rpartition("/")[2].partition("-")[0])
+        one = members.at(first_offset)
+        if one is not None and one.kind == "shelf" and not path.endswith(".shelf"):
+            one = (await self._tier.blocks.shelf(Stored(self._tier.gets, one.path(where), one))).at(first_offset)
+        return one is not None and one.path(where) == path
 
     async def _delete_topic(self, where: str) -> bool:
         """Delete a topic's objects; true if there were none. A listing may be stale, so the next sweep looks again."""

@@ -50,7 +50,7 @@ from korvet.tier.merging import merged
 from korvet.tier.objects import ObjectMissing, OtherTier, TierAway
 from korvet.tier.ownership import LOOK_S, NotOwner, Ownership, Succeeding, clock
 from korvet.tier.publishing import Published, PublishedTopics, folder, last_footer, manifest
-from korvet.tier.removal import GRACE_S, MERGED_MS, Removal
+from korvet.tier.removal import GRACE_S, LISTED_WITHIN_S, MERGED_MS, Removal
 from korvet.tier.segment import Bytes, DamagedSegment, Footer, FooterTooLarge
 from korvet.tier.tier import Tier
 
@@ -77,7 +77,6 @@ _MOST_BACKOFF_S: Final = 60.0
 _PUT_WITHIN_S: Final = 120.0
 _SLOW_PUT_S: Final = 10.0
 """The time after which a line says that an object is still not in the store."""
-_LISTED_WITHIN_S: Final = 3600.0
 _PUT_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
 _SEGMENTS_OF_A_TURN: Final = 8
 _SHORT: Final = 1 / 4
@@ -200,10 +199,12 @@ class Tierer:
 
         :raises TierAway, StoreUnavailable, StoreError:
         """
+        now_ms = await self._now_ms()
+        self._removal.note_time(now_ms)
         if await self._removal.is_due():
             self._is_needed.set()
             if self._ownership.is_sure:
-                await self._removal.sweep(await self._now_ms())
+                await self._removal.sweep(now_ms)
 
     def _report(self, event: str, error: KorvetError) -> None:
         if not self._log.store.has_reported(error):
@@ -541,7 +542,7 @@ class Tierer:
                     if pause_s == inf:
                         raise
                 await anyio.sleep(pause_s)
-        if clock() - began > _LISTED_WITHIN_S:
+        if clock() - began > LISTED_WITHIN_S:
             # The machine was suspended.
             raise Gone(f"{path} was put too late")
 

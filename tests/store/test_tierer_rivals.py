@@ -21,7 +21,7 @@ from korvet.store.log.state.partition import Partition
 from korvet.store.topics import delete_topic
 from korvet.tier import ownership, removal, tierer
 from korvet.tier.building import Gone
-from korvet.tier.manifest import folder_of
+from korvet.tier.manifest import folder_of, object_path
 from korvet.tier.objects import Objects, OtherTier
 from korvet.tier.segment import batches
 from korvet.tier.series import Series
@@ -330,6 +330,45 @@ async def test_nothing_is_deleted_once_the_owner_is_not_certain(one: Front, monk
         monkeypatch.setattr(tiering_._ownership, "_sure_until", 0.0)
         await tiering_.sweep()
     assert await paths_of(objects) == before
+
+
+async def test_doomed_objects_of_a_partition_go_in_one_sweep_with_few_reads(one: Front) -> None:
+    partition = await filled(one)
+    async with tiering(one, objects := Store()) as tiering_:
+        await tiering_.tend(partition)
+        kept = await paths_of(objects)
+        folder = folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, 0)
+        doomed = [object_path(folder, "segment", at, f"x{at}") for at in range(150)]
+        for path in doomed:
+            await objects.put(path, [b"x"])
+        await tiering_._removal.doom(partition, doomed)
+        await expire_doomed(one)
+        objects.reads.clear()
+        await tiering_.sweep()
+        assert await paths_of(objects) == kept
+        assert len(objects.reads) < 50
+
+
+async def test_doomed_objects_wait_for_an_hour_after_the_clock_of_redis_jumped_ahead(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are being put would be due, too."""
+    monkeypatch.setattr(removal, "LISTED_WITHIN_S", 3600.0)
+    monkeypatch.setattr(removal, "GRACE_S", 60.0)
+    partition, now_s, jumped_s = await filled(one), 0.0, 8 * 86_400
+    monkeypatch.setattr(removal, "clock", lambda: now_s)
+    async with tiering(one, objects := Store()) as tiering_:
+        for at, redis_s, is_there in (
+            (0, 0, False), (30, jumped_s, True), (3620, jumped_s + 3590, True), (3640, jumped_s + 3610, False),
+        ):  # fmt: skip
+            path = folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, 0) + "/5-x.segment"
+            await objects.put(path, [b"x"])
+            await tiering_._removal.doom(partition, [path])
+            await expire_doomed(one)
+            now_s = at
+            tiering_._removal.note_time(redis_s * 1000)
+            await tiering_._removal.sweep(redis_s * 1000)
+            assert (path in await paths_of(objects)) == is_there
 
 
 # ---------------------------------------------------------------------- stale listings

@@ -36,6 +36,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tierer, "SEGMENT_BYTES", 1000)
     monkeypatch.setattr(replicas, "_AGE_S", 0.0)
     monkeypatch.setattr(tierer, "_PUT_PAUSES_S", ())
+    monkeypatch.setattr(removal, "LISTED_WITHIN_S", 0.0)
     for module in (tierer, removal):
         monkeypatch.setattr(module, "GRACE_S", 0.0)
 
