@@ -410,7 +410,7 @@ class Tierer:
 
     async def _merge_some(self, partition: Partition, work: _Work) -> bool:
         try:
-            target_bytes = self._target_bytes(partition.topic)
+            target_bytes = self._target_bytes(partition.topic, is_merged=True)
             one = await merged(self._tier, self._namespace, self._log, partition, target_bytes)
         except (ObjectMissing, DamagedSegment, FooterTooLarge) as error:
             self._lines.write(
@@ -486,12 +486,13 @@ class Tierer:
         local_ms = self._catalog.integer(topic, "local.retention.ms")
         return self._catalog.integer(topic, "retention.ms") if local_ms == _AS_RETENTION else local_ms
 
-    def _target_bytes(self, topic: Topic) -> int:
-        local_bytes = self._catalog.integer(topic, "local.retention.bytes")
-        if local_bytes == _AS_RETENTION:
-            local_bytes = self._catalog.integer(topic, "retention.bytes")
+    def _target_bytes(self, topic: Topic, *, is_merged: bool = False) -> int:
+        """The size of a segment. One that waits for more batches takes room in Redis, and a merged one does not."""
+        kept_bytes = _AS_RETENTION if is_merged else self._catalog.integer(topic, "local.retention.bytes")
+        if kept_bytes == _AS_RETENTION:
+            kept_bytes = self._catalog.integer(topic, "retention.bytes")
         least = min(SEGMENT_BYTES, self._catalog.integer(topic, "segment.bytes"))
-        return least if local_bytes < 0 else min(least, max(LEAST_BYTES, local_bytes))
+        return least if kept_bytes < 0 else min(least, max(LEAST_BYTES, kept_bytes))
 
     async def _enter(self, partition: Partition, built: Built) -> calls.Added | None:
         """Put a segment and list it.

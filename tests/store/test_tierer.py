@@ -221,7 +221,9 @@ async def test_oldest_segments_of_a_long_list_are_shelved_and_go_with_their_shel
 async def test_small_segments_are_merged_and_their_objects_go_after_the_quarantine(
     one: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    partition = await filled(one, 12, 400)
+    # However little Redis keeps.
+    monkeypatch.setattr(tierer, "LEAST_BYTES", 1)
+    partition = await filled(one, 12, 400, TIERED | {"local.retention.bytes": "1000"})
     before = await read_all(one, partition)
     async with tiering(one, objects := Store()) as tiering_:
         await tiering_.tend(partition)

@@ -61,9 +61,9 @@ async def tiered(one: Front, configs: Mapping[str, str] = TIERED) -> Partition:
     return one.log.partition(topic, 0)
 
 
-async def filled(one: Front, count: int = 20, size: int = 100) -> Partition:
+async def filled(one: Front, count: int = 20, size: int = 100, configs: Mapping[str, str] = TIERED) -> Partition:
     """A partition with so many batches of three records; every fifth one is placed beside its entry."""
-    partition = await tiered(one)
+    partition = await tiered(one, configs)
     for number in range(count):
         assert (await one.append(partition, batch(3, LARGE if number % 5 == 4 else size)))[0] == 0
     return partition
