@@ -173,15 +173,21 @@ class Objects:
     async def owner(self, namespace: str, known: Owner | None = None) -> Owner | None:
         """The owner of a namespace's objects; None if they never had one.
 
+        Generations have no gaps, so it takes some 2 log2(n) reads: a copy that runs beside a Redis makes thousands a
+        day.
+
         :param known: a former one, or the present one, which saves reads.
         :raises TierAway:
         """
-        found, generation = known, known.generation + 1 if known else 1
-        with suppress(ObjectMissing):
-            while True:
+        found, step, grows = known, 1, True
+        while step:
+            generation = (found.generation if found else 0) + step
+            try:
                 data = await self.read(owner_path(namespace, generation), 0, _OWNER_BYTES)
                 found = _owner_of(data, namespace, generation)
-                generation += 1
+            except ObjectMissing:
+                grows = False
+            step = 2 * step if grows else step // 2
         return found
 
     async def identity(self, namespace: str) -> str:

@@ -13,6 +13,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from korvet.tier.objects import Directory, ObjectExists, ObjectMissing, Objects, Owner, TierAway, open_objects
+from tests.tier.test_blocks import Store
 
 pytestmark = pytest.mark.anyio
 
@@ -131,6 +132,19 @@ async def test_one_of_many_claims_wins_and_all_learn_it(objects: Objects) -> Non
         for number in range(8):
             tasks.start_soon(claim, number)
     assert set(answers) == {await objects.owner("ns")}
+
+
+async def test_owner_of_many_generations_is_found_by_few_reads() -> None:
+    store, owner = Store(), None
+    for number in range(1, 101):
+        owner = await store.claim("ns", "cluster", str(number), owner)
+        store.reads.clear()
+        assert await store.owner("ns") == Owner("cluster", str(number), number)
+        assert len(store.reads) <= 2 * number.bit_length() + 1
+        assert await store.owner("ns", Owner("cluster", "1", 1)) == owner
+        store.reads.clear()
+        assert await store.owner("ns", owner) == owner
+        assert len(store.reads) == 1
 
 
 async def test_damaged_owner_is_no_free_prefix(objects: Objects) -> None:
