@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from uuid import uuid4
 
 import obstore
@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 Bytes = bytes | memoryview
+T = TypeVar("T")
 _PATH: Final = re.compile(r"(?!\.)[A-Za-z0-9._=-]+(/(?!\.)[A-Za-z0-9._=-]+)*")
 _NO_BUCKET: Final = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
-_QUERY: Final = re.compile(r"\?\S*")
+_SECRETS: Final = re.compile(r"(?<=//)[^/@\s]*@|\?\S*")
+"""In a URL the user, and the query."""
 _NEW: Final = ".new"
 _ABANDONED_S: Final = 86400.0
 _WRITERS: Final = 4
@@ -279,10 +281,27 @@ class Directory(Objects):
         try:
             return await super().read(path, start, end)
         except ObjectMissing:
-            # Every object is missing while the directory's file system is not mounted.
-            if not await self._threads.run("", (self._root / _NEW).exists, is_abandoned_on_cancel=True):
-                raise TierAway(self._gone()) from None
+            await self._check_mounted()
             raise
+
+    async def delete(self, path: str) -> None:
+        await self._if_mounted(super().delete(path))
+
+    async def names(self, folder: str) -> Sequence[str]:
+        return await self._if_mounted(super().names(folder))
+
+    async def beginning(self, folder: str, begin: str) -> Sequence[tuple[str, int]]:
+        return await self._if_mounted(super().beginning(folder, begin))
+
+    async def _if_mounted(self, found: Awaitable[T]) -> T:
+        result = await found
+        await self._check_mounted()
+        return result
+
+    async def _check_mounted(self) -> None:
+        """Every object is missing while the directory's file system is not mounted."""
+        if not await self._threads.run("", (self._root / _NEW).exists, is_abandoned_on_cancel=True):
+            raise TierAway(self._gone())
 
     async def remove_folder(self, folder: str) -> None:
         def remove() -> None:
@@ -352,7 +371,7 @@ def open_objects(where: str, *, is_read_only: bool = False) -> Objects:
         return Directory(Path(where), is_read_only=is_read_only)
     if where.startswith("file://"):
         return Directory(Path(where.removeprefix("file://")), is_read_only=is_read_only)
-    return Objects(open_store(where), where.rstrip("/"))
+    return Objects(open_store(where), _SECRETS.sub("", where).rstrip("/"))
 
 
 def open_store(url: str, *, retries: int = 0) -> ObjectStore:
@@ -373,15 +392,15 @@ def open_store(url: str, *, retries: int = 0) -> ObjectStore:
             retry_config={"max_retries": retries},
         )
     except (BaseError, ValueError) as error:
-        raise TierAway(f"{url}: {in_one_line(error)}") from None
+        raise TierAway(f"{_SECRETS.sub('', url)}: {in_one_line(error)}") from None
 
 
 def in_one_line(error: BaseException) -> str:
-    """What an error says: the code of a store's answer instead of its XML, and no queries, which may hold secrets."""
+    """What an error says: the code of a store's answer instead of its XML, and no part of a URL that may be secret."""
     text = str(error)
     code = _CODE.search(text)
     line = text.splitlines()[0].partition(": <")[0] if text else type(error).__name__
-    return _QUERY.sub("", line) + (f": {code[1]}" if code else "")
+    return _SECRETS.sub("", line) + (f": {code[1]}" if code else "")
 
 
 def _check_path(path: str) -> None:
