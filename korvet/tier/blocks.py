@@ -33,6 +33,8 @@ MOST_GET_BYTES: Final = 4 * BLOCK_BYTES
 """The most bytes of blocks in one request."""
 ENTRY_BYTES: Final = 1000
 """The objects around a block or footer in memory."""
+_SHELF_GROWTH: Final = 5
+"""The memory of a shelf's members for each byte of their lines."""
 MOST_GETS: Final = 16
 MOST_GETS_OF_ONE: Final = 4
 DEADLINE_S: Final = 20.0
@@ -359,7 +361,7 @@ class Blocks:
                     _owner(stored.path), stored.path, start, end, lambda data: (own := _own(data), read(own))
                 )
                 self._keep_on_disk(stored, _TAIL, bytes(data))
-            self._keep(key, outcome, member.footer_bytes)
+            self._keep(key, outcome, member.footer_bytes * (_SHELF_GROWTH if member.kind == "shelf" else 1))
             return outcome
         except Damaged as error:
             outcome = type(error)(f"{stored.gets.objects.name}/{stored.path}: {error}")

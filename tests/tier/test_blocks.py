@@ -381,11 +381,13 @@ async def test_reader_without_a_turn_gives_up_at_its_deadline() -> None:
 async def test_shelf_is_read_once_and_checked() -> None:
     store, cache = Store(), Blocks(EVERYTHING)
     gets = Gets(store)
-    listed = [Member("segment", at, at + 1, 100, 50, 0, 0, 100 * (at + 1), 0, NAME) for at in range(5)]
+    listed = [Member("segment", at, at + 1, 100, 50, 0, 0, 100 * (at + 1), 0, NAME) for at in range(100)]
     data, one = shelf(listed, NAME)
     await store.put("ns/t/0/a.shelf", [data])
     for _ in range(2):
         assert list((await cache.shelf(Stored(gets, "ns/t/0/a.shelf", one))).members) == listed
     assert len(store.reads) == 1
+    # Its members take more memory than their lines.
+    assert cache.size_bytes > 4 * len(data)
     with pytest.raises(DamagedManifest, match=r"memory/ns/t/0/a\.shelf: the shelf of offset 0 was changed"):
         await Blocks(EVERYTHING).shelf(Stored(gets, "ns/t/0/a.shelf", one._replace(crc=1)))
