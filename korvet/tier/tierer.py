@@ -498,6 +498,7 @@ class Tierer:
         """Put a segment and list it.
 
         :raises TierAway, LostTier, StoreUnavailable, StoreError:
+        :raises KorvetError: the list is full of shelves.
         """
         footer, name = built.footer, str(ULID())
         path = object_path(folder(self._namespace, partition), "segment", footer.first_offset, name)
@@ -518,6 +519,11 @@ class Tierer:
         if added is not None and added.status == "full":
             await self._shelve(partition)
             added = await calls.add(self._log, partition, upload, token)
+            if added is not None and added.status == "full":
+                raise KorvetError(
+                    "its list of segments is full: let retention delete some, or copy the topic to another one with a "
+                    "larger segment.bytes or local.retention.bytes"
+                )
         if added is not None and added.status == "added":
             await self._removal.spare(partition, [path])
         return added

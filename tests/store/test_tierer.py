@@ -11,6 +11,7 @@ import anyio.lowlevel
 import pytest
 from structlog.testing import capture_logs
 
+from korvet.errors import KorvetError
 from korvet.redis.client import Purpose
 from korvet.store.log import tier as calls
 from korvet.store.log.appending.markers import Ending
@@ -216,6 +217,19 @@ async def test_oldest_segments_of_a_long_list_are_shelved_and_go_with_their_shel
         folder = folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, 0)
         assert await paths_of(objects) == {each.path(folder) for each in (await listed(one, partition)).members}
         assert await read_all(one, partition, 1025) in before
+
+
+async def test_list_that_is_full_of_shelves_is_named(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = await filled(one)
+
+    async def full(*_: Any) -> calls.Added:
+        return calls.Added("full", 0, 1024)
+
+    monkeypatch.setattr(calls, "add", full)
+    async with tiering(one, Store()) as tiering_:
+        with pytest.raises(KorvetError, match="list of segments is full") as refused:
+            await tiering_.tend(partition)
+        assert not isinstance(refused.value, Gone)
 
 
 async def test_small_segments_are_merged_and_their_objects_go_after_the_quarantine(
