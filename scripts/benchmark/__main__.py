@@ -14,6 +14,9 @@ the load generator and of the brokers' processes.
 - latency: from before the produce call (linger 0) to the record in a consumer's hand, both librdkafka.
 - groups: Heartbeat and OffsetCommit over 50 raw connections, one request in flight on each, each the only member of
   its group; every answer is checked.
+- shares: share consumers of one partition over raw connections, which acknowledge with their next ShareFetch (implicit)
+  or by a ShareAcknowledge (explicit); the log's batches hold as many records as a poll. Then from before the produce
+  call (linger 0) to the record at one of those that wait; and the calls of korvet's Redis while 100 wait.
 - scale: members of one group join over raw connections, with a heartbeat every 0.2 s, and the first rebalance delayed
   by nothing on both brokers; the bytes of groups in korvet's Redis, and a heartbeat in microseconds.
 - consumers: members of one group of the consumer protocol come at once to its first, over raw connections, with a

@@ -212,13 +212,16 @@ def system_calls(summary: str) -> int:
 
 
 @contextmanager
-def _monitored(url: str, found: list[int]) -> Iterator[None]:
-    """Add the number of commands that clients send to a Redis, in the time of the block, to a list."""
+def monitored(url: str, found: list[int], named: str = "") -> Iterator[None]:
+    """Add the number of commands that clients send to a Redis, in the time of the block, to a list.
+
+    :param named: what a command must have in it to count.
+    """
     with redis.Redis.from_url(url) as server, server.monitor() as monitor:
         yield
         server.echo(_END)
         seen = takewhile(lambda each: _END not in each["command"], monitor.listen())
-        found.append(sum(each["client_type"] != "lua" for each in seen))
+        found.append(sum(each["client_type"] != "lua" and named in each["command"] for each in seen))
 
 
 def _counted_calls(path: Path) -> tuple[int, int]:
@@ -245,7 +248,7 @@ def _count_calls(start: Callable[..., Any], module: str) -> dict[str, Counts]:
             counted += [now - then for now, then in zip(_counted_calls(path), before, strict=True)]
             with _traced(pids_by_role(target.pids)[OTHER_ROLE], counted):
                 _play(target, job, turns)
-            with _monitored(str(target.redis_url), counted):
+            with monitored(str(target.redis_url), counted):
                 _play(target, job, turns)
             found[line.name] = Counts(*(each / (turns * line.number) for each in counted))
     return found

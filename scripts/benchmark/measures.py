@@ -7,6 +7,7 @@ from scripts.benchmark.scale import COUNTS, SIZES
 
 LIBRDKAFKA: Final = "librdkafka"
 RAW: Final = "raw, 50 connections"
+EACH: Final = "raw, a connection each"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,8 @@ class Line:
 class Measure:
     """A job. --only names its `group`; `preload` records are appended once, before the rounds; value_bytes each.
 
-    `partitions` counts the partitions of the topic that each round makes.
+    `partitions` counts the partitions of the topic that each round makes. `preloaded` names a topic for measures that
+    have the same records; they are in batches of `batch_records` at most.
     """
 
     name: str
@@ -36,6 +38,13 @@ class Measure:
     needs_redis: bool = False
     value_bytes: int = field(default=100)
     partitions: int = 1
+    preloaded: str = ""
+    batch_records: int = 10_000
+
+    @property
+    def topic(self) -> str:
+        """The topic with the records that are appended once."""
+        return self.preloaded or self.name
 
 
 MOST_BYTES: Final = 1_500_000_000  # of one measurement: korvet's log lies in memory
@@ -79,6 +88,28 @@ def _latency(rate: int, seconds: float) -> Measure:
     )  # fmt: skip
 
 
+def _shares(consumers: int, acknowledgement: str, records: int, most: int, seconds: float) -> Measure:
+    label = f"{consumers} share consumer{'s' if consumers > 1 else ''}, {records} a poll, {acknowledgement}"
+    return Measure(
+        name=f"shares-{consumers}-{acknowledgement}-{records}", group="shares", generator=EACH,
+        job={"job": "shares", "consumers": consumers, "records": records, "acknowledgement": acknowledgement,
+             "seconds": seconds},
+        lines=(Line(key="records_per_s", label=label, unit="records/s"),), preload=int(most * seconds),
+        preloaded=f"shares-{records}", batch_records=records,
+    )  # fmt: skip
+
+
+def _share_latency(consumers: int, seconds: float) -> Measure:
+    return Measure(
+        name=f"share-latency-{consumers}", group="shares", generator=EACH,
+        job={"job": "share_latency", "seconds": seconds, "rate": 1000, "consumers": consumers},
+        lines=tuple(
+            _less(f"{percentile}_ms", f"1,000 records/s to {consumers} waiting, {percentile}", "ms")
+            for percentile in ("p50", "p99")
+        ),
+    )  # fmt: skip
+
+
 def _coordinate(api: str, label: str, seconds: float) -> Measure:
     return Measure(
         name=api, group="groups", generator=RAW, job={"job": "coordinate", "api": api, "seconds": seconds},
@@ -90,8 +121,17 @@ def _less(key: str, label: str, unit: str) -> Line:
     return Line(key=key, label=label, unit=unit, less_is_better=True)
 
 
+SHARE_WAITERS: Final = Measure(
+    name="share-waiters", group="shares", generator="Redis's MONITOR",
+    job={"job": "share_waiters", "consumers": 100, "seconds": 2.0},
+    lines=(
+        _less("idle_calls_per_s", "100 share consumers wait", "calls/s"),
+        _less("calls_per_append", "100 share consumers wait, a record is appended", "calls"),
+    ),
+    needs_redis=True,
+)  # fmt: skip
 JOINING: Final = Measure(
-    name="joining", group="scale", generator="raw, a connection each", job={"job": "joining", "sizes": SIZES},
+    name="joining", group="scale", generator=EACH, job={"job": "joining", "sizes": SIZES},
     lines=tuple(
         line for size in SIZES
         for line in (
@@ -115,7 +155,7 @@ GROUP_COSTS: Final = Measure(
 )  # fmt: skip
 CONSUMER_SIZES: Final = (2, 100, 1000)
 SETTLING: Final = Measure(
-    name="settling", group="consumers", generator="raw, a connection each",
+    name="settling", group="consumers", generator=EACH,
     job={"job": "settling", "sizes": CONSUMER_SIZES},
     lines=tuple(
         line for size in CONSUMER_SIZES
@@ -166,6 +206,14 @@ def measures(seconds: float) -> tuple[Measure, ...]:
         _latency(10_000, seconds),
         _coordinate("heartbeat", "heartbeats", seconds),
         _coordinate("offset_commit", "commits", seconds),
+        *(
+            _shares(consumers, acknowledgement, records, most, seconds)
+            for records, most in ((1, 20_000), (500, 500_000))
+            for consumers in (1, 10, 100) for acknowledgement in ("implicit", "explicit")
+        ),
+        _share_latency(1, seconds),
+        _share_latency(100, seconds),
+        SHARE_WAITERS,
         _neighbours("alone", "alone", seconds),
         _neighbours("beside-movers", "while others move all they can in and out", seconds,
                     preload=400_000, producers=1, consumers=50),
@@ -228,5 +276,5 @@ START: Final = _pipeline(
     _less("end_s", "archive of an empty topic: the end of Spark", "s"),
     _less("all_s", "archive of an empty topic: all of it", "s"),
 )
-DEFAULT_GROUPS: Final = ("produce", "consume", "latency", "groups", "scale", "consumers", "process")
+DEFAULT_GROUPS: Final = ("produce", "consume", "latency", "groups", "shares", "scale", "consumers", "process")
 GROUPS: Final = (*DEFAULT_GROUPS, "neighbours", "pipeline")

@@ -26,7 +26,6 @@ Values = dict[tuple[str, str], dict[str, list[float]]]
 """(measure, line's key) -> broker -> one value a round"""
 COLD_STARTS = 3
 MOST_ROUNDS = 3
-PRELOAD_SETTINGS = {"linger_ms": "50"}
 REST_S = 0.1
 RESTS = 600
 
@@ -63,23 +62,23 @@ def work(job: Mapping[str, Any], target: Target) -> tuple[dict[str, float], Spen
 
 
 def _preload(target: Target, measure: Measure) -> None:
-    target.create_topic(measure.name)
-    job = {"job": "produce", "topic": measure.name, "value_bytes": measure.value_bytes, "seconds": 300,
-           "most": measure.preload, "settings": PRELOAD_SETTINGS}  # fmt: skip
+    target.create_topic(measure.topic)
+    settings = {"linger_ms": "50", "batch_num_messages": str(measure.batch_records)}
+    job = {"job": "produce", "topic": measure.topic, "value_bytes": measure.value_bytes, "seconds": 300,
+           "most": measure.preload, "settings": settings}  # fmt: skip
     work(job, target)
 
 
 def _measure(target: Target, measure: Measure, round_number: int) -> tuple[dict[str, float], Spent]:
     if measure.preload:
-        return work({**measure.job, "topic": measure.name}, target)
-    if measure.needs_redis:
-        return work({**measure.job, "redis_url": target.redis_url}, target)
+        return work({**measure.job, "topic": measure.topic}, target)
+    job = {**measure.job, "redis_url": target.redis_url} if measure.needs_redis else measure.job
     if not measure.needs_topic:
-        return work(measure.job, target)
+        return work(job, target)
     topic = f"{measure.name}-{round_number}"
     target.create_topic(topic, partitions=measure.partitions)
     try:
-        return work({**measure.job, "topic": topic}, target)
+        return work({**job, "topic": topic}, target)
     finally:
         target.delete_topic(topic)
 
@@ -119,7 +118,8 @@ def run(
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         running = [stack.enter_context(start(directory)) for start in starters]
         idle = {target.name: resident_mb(target.pids) for target in running}
-        preloaded = [(target, m) for target in running for m in chosen if m.preload]
+        by_topic = {m.topic: m for m in chosen if m.preload}
+        preloaded = [(target, m) for target in running for m in by_topic.values()]
         for target, measure in preloaded:
             _preload(target, measure)
         for number in range((MOST_ROUNDS if agree is not None else 1) * rounds + 1):
@@ -136,7 +136,7 @@ def run(
                         if number:
                             _note(results, measure, target, found, cost)
         for target, measure in preloaded:
-            target.delete_topic(measure.name)
+            target.delete_topic(measure.topic)
         if with_process:
             results.values.update(_measure_process(starters, running, idle))
     return results

@@ -1,4 +1,4 @@
-"""The brokers that are measured: korvet, Apache Kafka 4.1.2 and the floor, each started and stopped here."""
+"""The brokers that are measured: korvet, Apache Kafka 4.4.0 and the floor, each started and stopped here."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.broker import UNINSTALLED
-from tests.support.kafka import free_port, running_kafka
+from tests.support.kafka import NEWEST, free_port, running_kafka
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 READY_WITHIN_S: Final = 60.0
@@ -166,7 +166,7 @@ def korvet_of(config: Path, directory: Path, within_s: float) -> Iterator[int]:
 @contextmanager
 def kafka(directory: Path) -> Iterator[Target]:
     """Apache Kafka as its own scripts start it; cold start is from the JVM's start to its first answers."""
-    with running_kafka(jvm=KAFKA_JVM, settings=KAFKA_SETTINGS, parent=directory) as broker:
+    with running_kafka(version=NEWEST, jvm=KAFKA_JVM, settings=KAFKA_SETTINGS, parent=directory) as broker:
         create, delete = admin_topics(broker.bootstrap)
         yield Target(
             name="kafka", address=broker.bootstrap, pids=(broker.pid,), ready_s=broker.ready_s, create_topic=create,

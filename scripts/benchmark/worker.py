@@ -22,7 +22,8 @@ SETTLE_S: Final = 0.5
 RECEIVED_WITHIN_MS: Final = 10_000
 
 
-def _settings(address: str, **more: str) -> dict[str, str]:
+def settings_of(address: str, **more: str) -> dict[str, str]:
+    """librdkafka's settings for a broker."""
     return {"bootstrap.servers": address, **{name.replace("_", "."): value for name, value in more.items()}}
 
 
@@ -53,7 +54,7 @@ def produce(
     """
     pool = max(1, min(POOL, most, POOL_BYTES // value_bytes))
     values = _values(value_bytes, pool, is_text=is_text)
-    producer = rdkafka.Producer(topic, _settings(address, **settings), partitions)
+    producer = rdkafka.Producer(topic, settings_of(address, **settings), partitions)
     before = producer.end()
     started = time.perf_counter()
     sent = _produce_until(producer, values, started + seconds, most)
@@ -71,7 +72,7 @@ def _rates(records: int, records_per_s: float, value_bytes: int) -> dict[str, fl
 
 def _read_all(address: str, topic: str, settings: dict[str, str]) -> tuple[int, int, float, float]:
     """The number of records, and of records after the first ones; when those came, and when the last record did."""
-    consumer = rdkafka.Consumer(topic, _settings(address, **settings), 0, counted=True)
+    consumer = rdkafka.Consumer(topic, settings_of(address, **settings), 0, counted=True)
     total = consumer.watermarks()[1]
     first = read = consumer.count(RECEIVED_WITHIN_MS)
     started = time.perf_counter()
@@ -95,7 +96,8 @@ def consume(
     return _rates(sum(read), sum(timed) / (max(ends) - min(starts)), value_bytes)
 
 
-def _send_paced(producer: rdkafka.Producer, rate: int, seconds: float, stopped: threading.Event) -> None:
+def send_paced(producer: rdkafka.Producer, rate: int, seconds: float, stopped: threading.Event) -> None:
+    """Send records of 100 bytes that begin with their time, at `rate` a second."""
     started = time.monotonic_ns()
     for number in range(int(rate * seconds)):
         due = started + number * 1_000_000_000 // rate
@@ -109,13 +111,13 @@ def _send_paced(producer: rdkafka.Producer, rate: int, seconds: float, stopped: 
 
 def latency(address: str, topic: str, seconds: float, rate: int) -> dict[str, float]:
     """Milliseconds from just before the produce call to the record's arrival in a consumer, at `rate` records/s."""
-    producer = rdkafka.Producer(topic, _settings(address, linger_ms="0"))
-    consumer = rdkafka.Consumer(topic, _settings(address), producer.watermarks()[1], counted=False)
+    producer = rdkafka.Producer(topic, settings_of(address, linger_ms="0"))
+    consumer = rdkafka.Consumer(topic, settings_of(address), producer.watermarks()[1], counted=False)
     producer.send(rdkafka.messages([bytes(100)]), rdkafka.COPY)
     if consumer.one(RECEIVED_WITHIN_MS) is None:
         raise RuntimeError("nothing arrived")
     stopped = threading.Event()
-    sender = threading.Thread(target=_send_paced, args=(producer, rate, seconds + SETTLE_S, stopped))
+    sender = threading.Thread(target=send_paced, args=(producer, rate, seconds + SETTLE_S, stopped))
     sender.start()
     try:
         taken = []
@@ -130,6 +132,11 @@ def latency(address: str, topic: str, seconds: float, rate: int) -> dict[str, fl
     producer.flush()
     producer.close()
     consumer.close()
+    return percentiles(taken, rate)
+
+
+def percentiles(taken: list[int], rate: int) -> dict[str, float]:
+    """The milliseconds of records from their nanoseconds, without those of the time in which all settles."""
     settled = sorted(taken[int(rate * SETTLE_S) :])
     return {
         "count": len(taken),
@@ -143,7 +150,8 @@ ELSEWHERE: Final = {
     "coordinate": "coordinator:coordinate", "joining": "scale:joining", "group_costs": "scale:group_costs",
     "settling": "consumers:settling", "consumer_costs": "consumers:costs", "partitions": "growth_jobs:partitions",
     "connections": "growth_jobs:connections", "first_reads": "growth_jobs:first_reads",
-    "neighbours": "neighbours:neighbours",
+    "neighbours": "neighbours:neighbours", "shares": "shares:shares", "share_latency": "shares:latency",
+    "share_waiters": "shares:waiters",
 }  # fmt: skip
 """Jobs with modules that need Kafka's schemas. Importing these takes longer than a short measurement."""
 

@@ -12,6 +12,7 @@ import pytest
 from scripts.benchmark import calls, growth, idle, targets, way
 from scripts.benchmark.__main__ import starters
 from scripts.benchmark.measures import measures
+from tests.api.data import produced, records
 from tests.api.raw import created
 from tests.support.broker import UNINSTALLED, KorvetServer
 
@@ -92,6 +93,21 @@ def test_each_korvet_is_measured_with_the_named_number_of_workers(name: str, tmp
             {"count", "heartbeat_p50_ms", "heartbeat_p99_ms", "produce_p50_ms", "produce_p99_ms", "fetch_p50_ms",
              "fetch_p99_ms"},
         ),
+        *(
+            (
+                {"job": "shares", "consumers": 2, "records": 1, "acknowledgement": acknowledgement, "seconds": 5},
+                "topic", {"count", "records_per_s"},
+            )
+            for acknowledgement in ("implicit", "explicit")
+        ),
+        (
+            {"job": "share_latency", "seconds": 0.1, "rate": 100, "consumers": 2}, "topic",
+            {"count", "p50_ms", "p99_ms"},
+        ),
+        (
+            {"job": "share_waiters", "consumers": 2, "seconds": 0.1}, "topic redis_url",
+            {"idle_calls_per_s", "calls_per_append"},
+        ),
     ],
     ids=lambda value: value["job"] if isinstance(value, dict) else "",
 )  # fmt: skip
@@ -99,6 +115,8 @@ def test_worker_measures_all_that_its_job_tells(
     job: dict[str, object], more: str, measured: set[str], broker: KorvetServer
 ) -> None:
     known = {"redis_url": f"unix://{broker.embedded_socket}", "pids": [broker.pid], "topic": created(broker.port)}
+    if job["job"] == "shares":
+        produced(broker.port, str(known["topic"]), records(), records())
     told = {**job, "address": broker.bootstrap, **{name: known[name] for name in more.split()}}
     done = subprocess.run(
         [sys.executable, "-m", "scripts.benchmark.worker", json.dumps(told)],
@@ -107,8 +125,8 @@ def test_worker_measures_all_that_its_job_tells(
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)["result"]
     assert set(found) == measured
-    # The memory of so few things is lost among other changes of a process's memory.
-    assert all(value > 0 for name, value in found.items() if not name.endswith(("_bytes", "_kib")))
+    # The memory of so few things is lost among other changes of a process's memory, and waiting costs no call.
+    assert all(value > 0 for name, value in found.items() if not name.endswith(("_bytes", "_kib", "calls_per_s")))
 
 
 def test_growth_has_a_row_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
