@@ -85,12 +85,9 @@ GROUP_CONFIGS: Final = table(
         Config("share.renew.acknowledge.enable", Kind.BOOLEAN, "true",
                documentation="Whether a member may keep a record for longer."),
         _of_group("share.session.timeout.ms", 45_000, "Silence after which a member of a share group expires."),
-        Config(
-            name="korvet.share.delivery.time.header",
-            kind=Kind.STRING,
-            default="",
-            documentation="The header with the time, ms since 1970, before which nobody gets a record; none if empty.",
-        ),
+        Config("korvet.share.delivery.time.header", Kind.STRING, "",
+               documentation="The header with the time, ms since 1970, before which nobody gets a record; none if "
+               "empty."),
         _retry("backoff.ms", 0, "Time between a record's first delivery and the next one, twice as long each time."),
         _retry("backoff.max.ms", 60_000, "The longest time between two deliveries of a record."),
         _kept("streams.acceptable.recovery.lag", Kind.LONG, "10000", _OF_STREAMS, at_least(0)),
