@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import anyio
 import pytest
 
+from korvet.errors import StoreUnavailable
 from korvet.store.calls import Calls, StateRoom
 from korvet.store.catalog.settings import ConfigChange, Owner
+from korvet.store.log.memory.room import Want
 from korvet.store.log.state.partition import Partition
 from korvet.store.outages import Outages
 from korvet.store.shares import dead_letters
@@ -16,10 +19,14 @@ from korvet.store.shares.dead_letters import COPIES, CREATES, ENABLED, PREFIX, T
 from korvet.store.shares.shares import Shares
 from korvet.store.shares.types import Acknowledgement, AcknowledgeType, Acquirer, DeadLetters, Limits
 from korvet.store.topics import create_topic
+from korvet.tier import source
 from korvet.wire.contents import Content, contents
 from korvet.wire.dead_letters import copy_of
 from korvet.wire.records import UndecodableRecords
-from tests.store.logs import Front
+from tests.store.logs import EVERYTHING, Front
+from tests.store.sealed import seal
+from tests.store.test_cold_reads import filled, reader
+from tests.tier.test_blocks import Store
 from tests.wire.whole import Whole, built, read
 
 pytestmark = pytest.mark.anyio
@@ -237,3 +244,25 @@ def test_damaged_batches_have_no_contents() -> None:
     batch, copy = copy_of(Content(), {"a": "b"}, 5)
     assert batch.size_bytes == len(copy)
     assert read(copy)[0].record == Whole(None, None, (("a", b"b"),), 5)
+
+
+async def test_records_that_the_tier_has_no_turn_for_are_copied_later(
+    scene: Scene, one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "_MOST_READS", 1)
+    monkeypatch.setattr(dead_letters, "_TURN_S", 0.0)
+    target, store, (busy, _) = await scene.make_target(), Store(), await filled(one)
+    await scene.fail((0, 3, AcknowledgeType.REJECT))
+    await seal(one, store, scene.partition, [0, 4])
+    await seal(one, store, busy, [0, 48])
+    async with reader(one, store):
+        store.wait()
+        (awaited,) = await one.log.read([Want(busy, 0, EVERYTHING)], EVERYTHING)
+        assert awaited.pending is not None
+        with pytest.raises(StoreUnavailable, match="the tier does not answer"):
+            await scene.dead_letters.copy(scene.partition, "g")
+        assert await scene.copies(target) == []
+        store.open.set()
+        await asyncio.wait([awaited.pending])
+        assert await scene.dead_letters.copy(scene.partition, "g") == ""
+        assert [copied.value for copied in await scene.copies(target)] == [record.value for record in RECORDS]

@@ -47,6 +47,7 @@ CREATES: Final = "errors.deadletterqueue.auto.create.topics.enable"
 _READ_BYTES: Final = 1 << 20
 _MOST_READS: Final = 6
 _TIER_S: Final = 10.0
+_TURN_S: Final = 1.0
 _AGAIN_S: Final = 5.0
 
 
@@ -172,9 +173,13 @@ class DeadLetterCopies:
         for _ in range(_MOST_READS):
             want = Want(partition, wanted.start, _READ_BYTES, until=wanted.stop)
             (read,) = await self._log.read([want], _READ_BYTES)
-            if read.pending is None:
+            if read.records or read.code or wanted.start >= partition.local_start:
                 break
-            await asyncio.wait([read.pending], timeout=_TIER_S)
+            if read.pending is not None:
+                await asyncio.wait([read.pending], timeout=_TIER_S)
+            else:
+                # The tier has no turn for one more read.
+                await asyncio.sleep(_TURN_S)
         else:
             raise StoreUnavailable("the tier does not answer", outcome_unknown=False)
         if read.code == OFFSET_OUT_OF_RANGE:
