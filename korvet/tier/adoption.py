@@ -94,7 +94,7 @@ def _with(snapshot: Snapshot, member: Member, footer: Footer) -> Snapshot:
         leader_epoch=max(snapshot.leader_epoch, footer.epochs[-1].epoch),
         epochs=",".join([snapshot.epochs, *(f"{row.epoch}:{row.first_offset}" for row in later)]),
         tier_end=footer.next_offset,
-        max_producer_id=footer.max_producer_id,
+        max_producer_id=max(snapshot.max_producer_id, footer.max_producer_id),
         chain=footer.chain,
         members=(*snapshot.members, member),
     )

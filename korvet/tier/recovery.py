@@ -137,11 +137,6 @@ class Recovery:
         :raises TierAway, StoreUnavailable, StoreFull, StoreError:
         """
         done: list[Done] = []
-        if not self._only_looks:
-            largest = max((one.max_producer_id for one in self._survey.partitions.values()), default=-1)
-            await self._store.call_function(
-                Purpose.COORDINATE, "korvet_producer_id", self._namespace.catalog, above=largest
-            )
         deleting = {one.name for one in self._catalog.deleting()}
         deleted = {one.id for one in await self._catalog.deleted()}
         for topic in self._survey.topics.topics:
@@ -177,6 +172,9 @@ class Recovery:
                 one = await adopted(self._objects, one)
                 found = await self._restore(one, only_looks=True)
             if not self._only_looks:
+                await self._store.call_function(
+                    Purpose.COORDINATE, "korvet_producer_id", self._namespace.catalog, above=one.max_producer_id
+                )
                 found = await self._restore(one, only_looks=False)
         except KorvetError as error:
             return Done(one.topic, one.partition, "unknown", str(error))

@@ -356,13 +356,23 @@ async def test_longer_segment_of_the_latest_history_is_adopted(server: Server, o
     found = await adopted(objects, less)
     assert (found.tier_end, found.leader_epoch, found.epochs) == (15, 3, "0:0,3:6")
     assert found.members[-1].name == "other2"
+    empty(server)
+    await recover(server, objects)
+    async with front(server.url) as one:
+        catalog = Namespace(NAMESPACE.name).catalog
+        _, producer_id = await one.store.call_function(Purpose.COORDINATE, "korvet_producer_id", catalog)
+        assert producer_id > _PRODUCER
+
+
+_PRODUCER = 1 << 52
+"""Larger than the microseconds since 1970."""
 
 
 def _follower(after: Snapshot, end: int, *, epoch: int) -> tuple[list[bytes | memoryview], Footer]:
     """A segment from a snapshot's end on."""
     writer = Writer(UUID(hex=after.topic_id), after.partition, after.tier_end, chain=after.chain)
     for offset in range(after.tier_end, end, 3):
-        writer.add([segment_batch(offset, 3, 50, epoch=epoch)], 0)
+        writer.add([segment_batch(offset, 3, 50, epoch=epoch, producer=_PRODUCER)], 0)
     return writer.finish([])
 
 
