@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from time import thread_time
 from typing import Any, Final, NamedTuple, TypeVar
@@ -101,6 +101,15 @@ class Turns:
         if not self._running[owner]:
             del self._running[owner]
         self._admit()
+
+    @asynccontextmanager
+    async def turn(self, owner: str) -> AsyncIterator[None]:
+        """One of the owner's turns, for the time of the block."""
+        await self.begin(owner)
+        try:
+            yield
+        finally:
+            self.end(owner)
 
     def _admit(self) -> None:
         while self._running.total() < self._most():

@@ -27,6 +27,7 @@ from korvet.store.catalog.catalog import Catalog
 from korvet.store.keys import Namespace
 from korvet.store.log.partitions.partitions import Partitions
 from korvet.store.log.state.partition import Partition
+from korvet.store.threads import Turns
 from korvet.tier.identity import checked_identity
 from korvet.tier.manifest import folder_of
 from korvet.tier.objects import Objects
@@ -34,8 +35,6 @@ from korvet.tier.series import Series
 from korvet.tier.snapshot import Snapshot, Topics, topics_folder
 
 RECOVER: Final = "korvet tier recover"
-_AT_ONCE: Final = 64
-"""The partitions that are compared at once: after a restart of Redis all are due, each with some requests."""
 _WITHIN_S: Final = 5.0
 _AGAIN_S: Final = 2.0
 _NAMED_WITHIN_S: Final = 20.0
@@ -58,7 +57,13 @@ class Guard:
     """The comparisons of a namespace by one front-end."""
 
     def __init__(
-        self, objects: Objects, tasks: TaskGroup, namespace: Namespace, catalog: Catalog, logs: Partitions
+        self,
+        objects: Objects,
+        tasks: TaskGroup,
+        turns: Turns,
+        namespace: Namespace,
+        catalog: Catalog,
+        logs: Partitions,
     ) -> None:
         self._objects, self._tasks, self._namespace, self._catalog, self._logs = (
             objects,
@@ -68,7 +73,7 @@ class Guard:
             logs,
         )
         self._verdicts: dict[tuple[str, int], _Verdict] = {}
-        self._turns = anyio.Semaphore(_AT_ONCE)
+        self._turns = turns
         self._named_by = logs.now() + _NAMED_WITHIN_S
         self._topics_number = 0
         """Of the newest snapshot of topics: from it on, few reads find the next one."""
@@ -99,7 +104,7 @@ class Guard:
 
     async def _find_out(self, partition: Partition, verdict: _Verdict) -> None:
         try:
-            async with self._turns:
+            async with self._turns.turn(self._namespace.name):
                 verdict.problem = await self._problem(partition, verdict.server)
         except KorvetError as error:
             verdict.problem = f"whether Redis has all that the tier has is unknown: {error}"

@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.keys import Namespace
 from korvet.store.log.partitions.partitions import Partitions
+from korvet.store.threads import Turns
 from korvet.tier.blocks import Blocks, Gets
 from korvet.tier.disk import Disk
 from korvet.tier.guard import Guard
@@ -23,6 +24,10 @@ from korvet.tier.source import ColdReads
 log = structlog.get_logger()
 
 DEFAULT_CACHE_BYTES: Final = 64 << 20
+MOST_SEALED: Final = 8
+SEALED_OF_ONE: Final = 4
+MOST_COMPARED: Final = 64
+"""After a restart of Redis all partitions that clients use are due, each with some requests."""
 _RETRY_S: Final = 5.0
 
 
@@ -41,6 +46,10 @@ class Tier:
         self.gets = Gets(objects)
         self.blocks = Blocks(cache_bytes, disk)
         self.cold = ColdReads(self.gets, self.blocks, tasks)
+        self.seals = Turns(lambda: MOST_SEALED, SEALED_OF_ONE)
+        """Of namespaces whose partitions are sealed or merged, each with a segment in memory."""
+        self.comparisons = Turns(lambda: MOST_COMPARED, MOST_COMPARED // 2)
+        """Of namespaces whose partitions are compared with the store."""
         self.written_segments = self.written_bytes = self.deleted_objects = self.write_failures = 0
         """What this process put and deleted, and how often a partition's turn failed."""
         self.waiting_bytes: dict[str, int] = {}
@@ -51,7 +60,7 @@ class Tier:
     def serve(self, namespace: Namespace, catalog: Catalog, logs: Partitions) -> None:
         """Let a namespace's logs read segments, and compare them with the store before they go on."""
         logs.tier = self.cold.of(namespace.name, catalog, logs)
-        logs.guard = Guard(self.objects, self.tasks, namespace, catalog, logs)
+        logs.guard = Guard(self.objects, self.tasks, self.comparisons, namespace, catalog, logs)
 
     async def try_out(self) -> None:
         """Try the store out until it passes. One log line says why it does not, and what to do."""

@@ -13,7 +13,7 @@ A partition's turn has these steps. Anyone may repeat them after a crash between
 The last three steps wait for Redis's disk, so the next segment is built beside them. Sealed batches stay in Redis until
 retention trims them locally, or until memory is short.
 
-A partition whose turn fails waits longer each time, and no other one waits for it but for a place among `AT_ONCE`.
+A partition whose turn fails waits longer each time, and no other one waits for it but for one of `Tier.seals`.
 """
 
 from __future__ import annotations
@@ -59,8 +59,6 @@ log = structlog.get_logger()
 SEGMENT_BYTES: Final = 32 << 20
 """The bytes of a segment, unless segment.bytes or local.retention.bytes are less."""
 LEAST_BYTES: Final = 1 << 20
-AT_ONCE: Final = 4
-"""The partitions that are sealed or merged at once, each with a segment in memory."""
 _SETTLING: Final = 64
 """The partitions that are settled at once: most of them wait for Redis's disk."""
 LEASE_MS: Final = 30_000
@@ -129,7 +127,6 @@ class Tierer:
         self._topics = PublishedTopics(tier, namespace, catalog)
         self._removal = Removal(tier, namespace, catalog, log, self._ownership, self._topics)
         self._works: dict[str, _Work] = {}
-        self._places = anyio.Semaphore(AT_ONCE)
         self._settling = anyio.Semaphore(_SETTLING)
         self._lines = RateLimitedLog()
         self._is_needed = anyio.Event()
@@ -251,7 +248,7 @@ class Tierer:
 
     async def _turn(self, partition: Partition, work: _Work) -> None:
         try:
-            async with self._places:
+            async with self._tier.seals.turn(self._namespace.name):
                 work.look_at = anyio.current_time() + await self._move(partition, work)
         except Exception as error:
             self._failed(partition, work, error)
@@ -405,7 +402,7 @@ class Tierer:
         if anyio.current_time() < work.merge_at or not self._ownership.is_sure:
             return False
         work.merge_at = anyio.current_time() + _MERGE_EVERY_S
-        async with self._places:
+        async with self._tier.seals.turn(self._namespace.name):
             return await self._merge_some(partition, work)
 
     async def _merge_some(self, partition: Partition, work: _Work) -> bool:

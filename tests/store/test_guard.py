@@ -14,7 +14,7 @@ from korvet.redis.client import Purpose
 from korvet.store.log import tier as calls
 from korvet.store.log.state.partition import Partition
 from korvet.store.topics import create_topic
-from korvet.tier import guard
+from korvet.tier import guard, tier
 from korvet.tier.objects import Directory, TierAway
 from korvet.tier.series import Series
 from korvet.tier.snapshot import Topics, topics_folder
@@ -93,7 +93,7 @@ async def test_partitions_are_compared_a_few_at_a_time(
     one: Front, objects: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a restart of Redis all are due at once."""
-    monkeypatch.setattr(guard, "_AT_ONCE", 3)
+    monkeypatch.setattr(tier, "MOST_COMPARED", 6)
     partitions = await tiered(one, 12)
     for partition in partitions:
         await begin_history(one, partition)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,11 +16,13 @@ import pytest
 from korvet.codes import KAFKA_STORAGE_ERROR
 from korvet.errors import LostTier
 from korvet.redis.client import Purpose
+from korvet.store.activity import Activity
 from korvet.store.log import tier as calls
 from korvet.store.log.memory.room import Want
 from korvet.store.log.state.partition import Partition
+from korvet.store.memory import Reserve
 from korvet.store.topics import delete_topic
-from korvet.tier import ownership, removal, tierer
+from korvet.tier import ownership, removal, tier, tierer
 from korvet.tier.building import Gone
 from korvet.tier.manifest import folder_of, object_path
 from korvet.tier.objects import Objects, OtherTier
@@ -146,6 +149,33 @@ async def test_two_tierers_at_once_list_each_batch_once(one: Front, other: Front
         members = (await listed(one, partition)).members
         folder = folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, 0)
         assert await paths_of(objects) == {each.path(folder) for each in members}
+
+
+async def test_tierers_of_a_process_hold_few_segments_in_memory_at_once(
+    one: Front, other: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each namespace has one, and thousands may be open."""
+    monkeypatch.setattr(tier, "MOST_SEALED", 1)
+    first, second = await filled(one), await filled(one)
+    await other.catalog.refresh()
+    async with tiering(one, objects := Store()) as mine:
+        theirs = Tierer(mine._tier, NAMESPACE, other.catalog, other.log, Activity(), Reserve(other.store))
+        await theirs.own()
+        running, put = Counter[str](), objects.put
+
+        async def counted(path: str, parts: Sequence[bytes | memoryview]) -> None:
+            running["now"] += 1
+            running["most"] = max(running["most"], running["now"])
+            await anyio.sleep(0.05)
+            await put(path, parts)
+            running["now"] -= 1
+
+        monkeypatch.setattr(objects, "put", counted)
+        async with anyio.create_task_group() as tasks:
+            for each, partition in (mine, first), (theirs, other.known(second)):
+                tasks.start_soon(each._turn, partition, each._work(partition))
+        assert [bool((await listed(one, each)).members) for each in (first, second)] == [True, True]
+        assert running["most"] == 1
 
 
 async def test_leased_partition_is_left_to_the_one_who_has_it(one: Front, other: Front) -> None:
