@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -201,12 +202,22 @@ def _follow(catalog: Catalog, name: tuple[str, str], delta: _Delta) -> TablePubl
 
 def _table(catalog: Catalog, name: tuple[str, str], delta: _Delta) -> Table:
     """The table with these columns. It is recreated if Iceberg cannot change a column to its new type."""
-    from pyiceberg.exceptions import ValidationError
+    from pyiceberg.exceptions import NoSuchTableError, ServerError, ValidationError
 
     # It is beside the Delta table: VACUUM deletes what Delta does not know.
     location = f"{delta.uri.rpartition('/')[0]}/iceberg/{name[1]}"
+    made = partial(catalog.create_table, name, delta.columns, location=location, properties=_PROPERTIES)
     numbered = pa.schema(_numbered(delta.columns, delta.notes["fields"])) if delta.has_ids else None
-    table = catalog.create_table_if_not_exists(name, delta.columns, location=location, properties=_PROPERTIES)
+    try:
+        # Not create_table_if_not_exists: for a database it writes metadata that nobody deletes, each time.
+        table = catalog.load_table(name)
+    except (NoSuchTableError, FileNotFoundError, ServerError) as error:
+        if isinstance(error, ServerError) and "NotFoundException" not in str(error):
+            raise
+        # The catalog may have a table whose metadata somebody removed, together with the topic's directory.
+        with suppress(NoSuchTableError):
+            catalog.drop_table(name)
+        table = made()
     if not _PROPERTIES.items() <= table.properties.items():
         with table.transaction() as step:
             step.set_properties(_PROPERTIES)
@@ -217,7 +228,7 @@ def _table(catalog: Catalog, name: tuple[str, str], delta: _Delta) -> Table:
             update.union_by_name(delta.columns)
     except ValidationError:
         catalog.drop_table(name)
-        table = catalog.create_table(name, delta.columns, location=location, properties=_PROPERTIES)
+        table = made()
     return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +39,11 @@ class Scene:
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self.spark, self.lake = spark, Lake(str(directory / "a lake"))
         self.catalog = f"sqlite:///{directory}/catalog.db"
-        self.raw = Table(spark, self.lake.raw("orders"), {})
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with no table."""
+        self.raw = Table(self.spark, self.lake.raw("orders"), {})
         self._proof = Proven(topic="orders", topic_id="id", generation=1, batch_id=-1, offsets={0: 0})
 
     def append(self, count: int, time_us: int | None = None) -> None:
@@ -117,6 +122,21 @@ def test_reader_of_iceberg_finds_each_row_once_after_compaction(scene: Scene) ->
     assert not maintain(scene.spark, MaintainConfig(lake=scene.lake.location)).failed
     done = scene.publish()["orders.raw"]
     assert (done.files_added, done.files_removed, scene.values()) == (1, 2, [*range(4)])
+
+
+@pytest.mark.parametrize("removed", ["orders/raw", "orders"])
+def test_table_is_built_anew_after_somebody_removed_it(scene: Scene, removed: str) -> None:
+    scene.append(2)
+    scene.publish()
+    metadata = Path(scene.lake.location, "orders", "iceberg", "raw", "metadata")
+    before = set(metadata.iterdir())
+    scene.publish()
+    assert set(metadata.iterdir()) == before, "a run without news leaves no files behind"
+    shutil.rmtree(Path(scene.lake.location, removed))
+    scene.begin()
+    scene.append(3)
+    scene.publish()
+    assert scene.values() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("time_us", [-(2**63) // 1000 * 1000 + 1000, 2**63 // 1000 * 1000, 253_402_300_800_000_000])
@@ -226,6 +246,11 @@ def test_reader_of_a_rest_catalog_finds_what_an_archive_wrote(
     assert not maintain(spark, MaintainConfig(lake=lake)).failed
     raw = archive_and_publish("number")[f"{topic}.raw"]
     assert (raw.files_added, raw.files_removed) == (1, 2)
+    assert sorted(str(row["offset"]) for row in rows_of(rest_catalog, topic, "raw")) == ["0", "1", "2"]
+
+    # The catalog has tables without metadata.
+    shutil.rmtree(tmp_path / topic)
+    archive_and_publish("number")
     assert sorted(str(row["offset"]) for row in rows_of(rest_catalog, topic, "raw")) == ["0", "1", "2"]
 
 
