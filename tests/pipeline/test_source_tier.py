@@ -22,6 +22,8 @@ from pyspark.sql import SparkSession
 
 from korvet.pipeline import tries
 from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.lake import ARCHIVED
+from korvet.pipeline.plan.layout import TABLES
 from korvet.pipeline.source import cluster, tier
 from korvet.pipeline.source.fetch import close_idle
 from korvet.pipeline.source.options import ReadOptions, batch_options, stream_options
@@ -374,14 +376,21 @@ def test_spark_reads_and_archives_a_sealed_topic_as_any_other(
     expected, count = hashes(whole), whole.count()
     assert hashes(found) == expected
     scene = Scene(spark, server.bootstrap, "spark-sealed", tmp_path)
-    raw = Path(scene.lake.raw("spark-sealed"))
     before = settled(server, 0)
+    built = []
     for _ in range(2):
-        # The second time the table is built anew, because somebody removed it.
-        shutil.rmtree(raw, ignore_errors=True)
-        result = scene.archive(tier=str(root)).topics["spark-sealed"]
+        # The second time the tables are built anew, because somebody removed them.
+        shutil.rmtree(Path(scene.lake.raw("spark-sealed")).parent, ignore_errors=True)
+        how: dict[str, Any] = {
+            "table": "latest",
+            "schemas": {"spark-sealed": '{"properties": {"n": {"type": "integer"}}}'},
+        }
+        result = scene.archive(tier=str(root), **how).topics["spark-sealed"]
         assert result.error is None and result.rows == count
-        assert hashes(spark.read.format("delta").load(str(raw)).select(*whole.columns)) == expected
+        tables = {name: spark.read.format("delta").load(scene.lake.table("spark-sealed", name)) for name in TABLES}
+        assert hashes(tables["raw"].select(*whole.columns)) == expected
+        built.append({name: sorted(map(str, rows.drop(ARCHIVED).collect())) for name, rows in tables.items()})
+    assert built[0] == built[1] and all(built[0].values())
     # The last batch is in no segment.
     assert settled(server, before) - before < 1_000
     nowhere = tmp_path / "nowhere"
