@@ -22,14 +22,13 @@ from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code, milliseconds
-from korvet.api.shared.group_members import BLANK, MOST_SUBSCRIBED_BYTES, alive, assigned_ids, is_too_long
+from korvet.api.shared.group_members import BLANK, alive, answered, refused, subscription_problem
 from korvet.assignors import Assignment
 from korvet.errors import KorvetError
 from korvet.security.acl import WILDCARD, ResourceType
 from korvet.security.rights import Rights
 from korvet.store.groups.consumer_types import HeartbeatRequest
 from korvet.store.groups.subscriptions import regex_problem
-from korvet.store.topics import MAX_NAME_LENGTH
 from korvet.wire import requests
 
 _OWN_MEMBER_ID_SINCE: Final = 1
@@ -67,7 +66,7 @@ def _check_topics(ctx: Context, rights: Rights, request: requests.ConsumerGroupH
 
 
 def _forbidden(kind: ResourceType) -> needs.Narrowed:
-    return needs.refusal(_refused(needs.CODES[kind], None))
+    return needs.refusal(refused(needs.CODES[kind]))
 
 
 @api(68, 0, 1, needs=_check, is_repeated=True)
@@ -85,20 +84,13 @@ async def handle(ctx: Context, request: requests.ConsumerGroupHeartbeatRequest) 
             await ctx.frontend.turns.turn()
         problem = _problem(request, ctx.version, consumers.assignors)
         if problem is not None:
-            return _refused(*problem)
+            return refused(*problem)
         answer = await consumers.heartbeat(_request(ctx, request))
     except KorvetError as error:
-        return _refused(failure_code(error, "consumer_group_heartbeat"), None)
-    if answer.code != 0:
-        return _refused(answer.code, answer.message)
-    interval_ms = consumers.heartbeat_interval_ms(group_id) if request.member_epoch >= _JOIN else 0
-    if answer.assignment is None:
-        return alive(answer.member_id, answer.member_epoch, interval_ms)
-    await _note(ctx, group_id, answer.assignment)
-    return {
-        **alive(answer.member_id, answer.member_epoch, interval_ms),
-        "assignment": assigned_ids(answer.assignment),
-    }
+        return refused(failure_code(error, "consumer_group_heartbeat"))
+    if answer.assignment is not None:
+        await _note(ctx, group_id, answer.assignment)
+    return answered(answer, consumers.heartbeat_interval_ms(group_id) if request.member_epoch >= _JOIN else 0)
 
 
 def _says_nothing(request: requests.ConsumerGroupHeartbeatRequest) -> bool:
@@ -116,10 +108,6 @@ def _says_nothing(request: requests.ConsumerGroupHeartbeatRequest) -> bool:
         and request.member_epoch > _JOIN
         and request.instance_id != ""
     )
-
-
-def _refused(code: int, message: str | None) -> Answer:
-    return {"error_code": code, "error_message": message, "member_epoch": 0, "heartbeat_interval": 0}
 
 
 def _request(ctx: Context, request: requests.ConsumerGroupHeartbeatRequest) -> HeartbeatRequest:
@@ -167,11 +155,9 @@ def _problem(
     why = _empty(request, version) or _out_of_place(request)
     if why is not None:
         return ErrorCode.invalid_request, why
-    regex, names = request.subscribed_topic_regex, request.subscribed_topic_names or ()
-    if is_too_long(names):
-        return ErrorCode.invalid_request, f"SubscribedTopicNames: a topic's name has at most {MAX_NAME_LENGTH} letters."
-    if sum(map(len, names)) + len((regex or "").encode()) > MOST_SUBSCRIBED_BYTES:
-        return ErrorCode.unknown_server_error, f"A member's subscription has at most {MOST_SUBSCRIBED_BYTES} bytes."
+    regex = request.subscribed_topic_regex
+    if (problem := subscription_problem(request.subscribed_topic_names or (), regex or "")) is not None:
+        return problem
     assignor = request.server_assignor
     if assignor is not None and assignor not in (known := assignors()):
         return ErrorCode.unsupported_assignor, (

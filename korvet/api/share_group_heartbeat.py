@@ -15,11 +15,10 @@ from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.api.shared.group_members import BLANK, MOST_SUBSCRIBED_BYTES, alive, assigned_ids, is_too_long
+from korvet.api.shared.group_members import BLANK, alive, answered, refused, subscription_problem
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.groups.consumer_types import ShareHeartbeatRequest
-from korvet.store.topics import MAX_NAME_LENGTH
 from korvet.wire import requests
 
 _JOIN, _LEAVE = 0, -1
@@ -30,7 +29,7 @@ def _check(
     ctx: Context, rights: Rights, request: requests.ShareGroupHeartbeatRequest
 ) -> needs.Narrowed | needs.Steps | None:
     if not rights.allows(needs.READ, needs.GROUP, request.group_id):
-        return needs.refusal(_refused(ErrorCode.group_authorization_failed, None))
+        return needs.refusal(refused(ErrorCode.group_authorization_failed))
     has_topics = request.subscribed_topic_names and _is_member_id(request.member_id)
     return _check_topics(ctx, rights, request) if has_topics else None
 
@@ -38,7 +37,7 @@ def _check(
 def _check_topics(ctx: Context, rights: Rights, request: requests.ShareGroupHeartbeatRequest) -> needs.Steps:
     names = request.subscribed_topic_names or ()
     if (yield from needs.denied_names(ctx, rights, needs.DESCRIBE, needs.TOPIC, names)):
-        return needs.refusal(_refused(ErrorCode.topic_authorization_failed, None))
+        return needs.refusal(refused(ErrorCode.topic_authorization_failed))
     return None
 
 
@@ -53,7 +52,7 @@ async def handle(ctx: Context, request: requests.ShareGroupHeartbeatRequest) -> 
             return alive(member_id, epoch, shares.heartbeat_interval_ms(group_id))
         problem = _problem(request)
         if problem is not None:
-            return _refused(*problem)
+            return refused(*problem)
         answer = await shares.heartbeat(
             ShareHeartbeatRequest(
                 group_id=group_id,
@@ -66,16 +65,8 @@ async def handle(ctx: Context, request: requests.ShareGroupHeartbeatRequest) -> 
             )
         )
     except KorvetError as error:
-        return _refused(failure_code(error, "share_group_heartbeat"), None)
-    if answer.code != 0:
-        return _refused(answer.code, answer.message)
-    interval_ms = shares.heartbeat_interval_ms(group_id) if epoch >= _JOIN else 0
-    fields = alive(answer.member_id, answer.member_epoch, interval_ms)
-    return fields if answer.assignment is None else {**fields, "assignment": assigned_ids(answer.assignment)}
-
-
-def _refused(code: int, message: str | None) -> Answer:
-    return {"error_code": code, "error_message": message, "member_epoch": 0, "heartbeat_interval": 0}
+        return refused(failure_code(error, "share_group_heartbeat"))
+    return answered(answer, shares.heartbeat_interval_ms(group_id) if epoch >= _JOIN else 0)
 
 
 def _is_member_id(member_id: str) -> bool:
@@ -96,8 +87,4 @@ def _problem(request: requests.ShareGroupHeartbeatRequest) -> tuple[ErrorCode, s
         why = "SubscribedTopicNames must be set in first request."
     elif request.member_epoch < _LEAVE:
         why = "MemberEpoch is invalid."
-    elif is_too_long(names):
-        why = f"SubscribedTopicNames: a topic's name has at most {MAX_NAME_LENGTH} letters."
-    elif sum(map(len, names)) > MOST_SUBSCRIBED_BYTES:
-        return ErrorCode.unknown_server_error, f"A member's subscription has at most {MOST_SUBSCRIBED_BYTES} bytes."
-    return None if why is None else (ErrorCode.invalid_request, why)
+    return subscription_problem(names) if why is None else (ErrorCode.invalid_request, why)
