@@ -71,14 +71,14 @@ class Receive:
     ignore: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
     """A named sequence of steps, played once for each version of `api` (or only the given ones)."""
 
-    name: str
-    api: str
-    steps: tuple[Step | Receive, ...]
-    versions: tuple[int, ...] = ()
+    def __init__(self, name: str, api: str, *steps: Step | Receive, versions: tuple[int, ...] = ()) -> None:
+        self.name = name
+        self.api = api
+        self.steps = steps
+        self.versions = versions
 
     def played_versions(self) -> tuple[int, ...]:
         """The versions of `api` at which this script is played."""

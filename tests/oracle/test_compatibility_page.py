@@ -9,9 +9,9 @@ from tests.oracle.scripts import SCRIPTS
 from tests.oracle.versions import ADVERTISED, API_KEYS, TOLD_TO_A_RECEIVER, needs_newest, usual
 
 ASK = Script(
-    name="what is advertised",
-    api="api_versions",
-    steps=(Step(api="api_versions", body={"client_software_name": "oracle", "client_software_version": "1"}),),
+    "what is advertised",
+    "api_versions",
+    Step(api="api_versions", body={"client_software_name": "oracle", "client_software_version": "1"}),
 )
 TOLD = {api: versions for api, versions in ADVERTISED.items() if api not in TOLD_TO_A_RECEIVER}
 

@@ -16,24 +16,18 @@ _OFF: Final = ("SECURITY_DISABLED",)
 
 SCRIPTS: Final = (
     Script(
-        name="describe acls without an authorizer",
-        api="describe_acls",
-        steps=(Step(api="describe_acls", body=_FILTER, errors=_OFF),),
+        "describe acls without an authorizer", "describe_acls", Step(api="describe_acls", body=_FILTER, errors=_OFF)
     ),
     Script(
-        name="create acls without an authorizer",
-        api="create_acls",
-        steps=(
-            Step(api="create_acls", body={"creations": [_RULE, {**_RULE, "resource_name": ""}]}, errors=_OFF),
-            Step(api="create_acls", body={"creations": []}),
-        ),
+        "create acls without an authorizer",
+        "create_acls",
+        Step(api="create_acls", body={"creations": [_RULE, {**_RULE, "resource_name": ""}]}, errors=_OFF),
+        Step(api="create_acls", body={"creations": []}),
     ),
     Script(
-        name="delete acls without an authorizer",
-        api="delete_acls",
-        steps=(
-            Step(api="delete_acls", body={"filters": [_FILTER, {**_FILTER, "resource_name_filter": "t"}]}, errors=_OFF),
-            Step(api="delete_acls", body={"filters": []}),
-        ),
+        "delete acls without an authorizer",
+        "delete_acls",
+        Step(api="delete_acls", body={"filters": [_FILTER, {**_FILTER, "resource_name_filter": "t"}]}, errors=_OFF),
+        Step(api="delete_acls", body={"filters": []}),
     ),
 )

@@ -20,38 +20,32 @@ def _elect(*topics: tuple[str, list[int]], kind: int = 0, errors: tuple[str, ...
 
 ELECT_LEADERS: Final = (
     Script(
-        name="elect leaders",
-        api="elect_leaders",
-        steps=(
-            *new_topic(partitions=3),
-            _elect(("$t", [0]), errors=("ELECTION_NOT_NEEDED",)),
-            _elect(("$t", [0, 7, -1]), ("$u", [0]), ("$t", [0, 1]), ("bad name", [0]), ("", [0])),
-            _elect(("$t", [])),
-            _elect(),
-        ),
+        "elect leaders",
+        "elect_leaders",
+        *new_topic(partitions=3),
+        _elect(("$t", [0]), errors=("ELECTION_NOT_NEEDED",)),
+        _elect(("$t", [0, 7, -1]), ("$u", [0]), ("$t", [0, 1]), ("bad name", [0]), ("", [0])),
+        _elect(("$t", [])),
+        _elect(),
     ),
     Script(
-        name="elect leaders of another kind",
-        api="elect_leaders",
+        "elect leaders of another kind",
+        "elect_leaders",
+        *new_topic(),
+        _elect(("$t", [0]), kind=1, errors=("ELECTION_NOT_NEEDED",)),
+        _elect(("$t", [0]), ("$u", [0]), kind=5, errors=("INVALID_REQUEST",)),
         versions=(1, 2),
-        steps=(
-            *new_topic(),
-            _elect(("$t", [0]), kind=1, errors=("ELECTION_NOT_NEEDED",)),
-            _elect(("$t", [0]), ("$u", [0]), kind=5, errors=("INVALID_REQUEST",)),
-        ),
     ),
     Script(
-        name="elect leaders of all topics",
-        api="elect_leaders",
-        steps=(
-            *new_topic(partitions=2),
-            *(
-                Step(
-                    api="elect_leaders",
-                    body={"election_type": kind, "topic_partitions": None, "timeout": 5000},
-                )
-                for kind in (0, 1)
-            ),
+        "elect leaders of all topics",
+        "elect_leaders",
+        *new_topic(partitions=2),
+        *(
+            Step(
+                api="elect_leaders",
+                body={"election_type": kind, "topic_partitions": None, "timeout": 5000},
+            )
+            for kind in (0, 1)
         ),
     ),
 )
@@ -67,29 +61,25 @@ def _move(*topics: tuple[str, list[tuple[int, Any]]], errors: tuple[str, ...] | 
 
 REASSIGNMENTS: Final = (
     Script(
-        name="alter partition reassignments",
-        api="alter_partition_reassignments",
-        steps=(
-            *new_topic(partitions=2),
-            _move(("$t", [(0, ["$node"])]), errors=()),
-            _move(("$t", [(0, None)]), errors=("NO_REASSIGNMENT_IN_PROGRESS",)),
-            _move(("$t", [(0, [99])]), ("$u", [(0, ["$node"]), (0, None)]), ("$t", [(9, ["$node"]), (-1, None)])),
-            _move(("$t", [(0, []), (1, ["$node", "$node"])]), errors=("INVALID_REPLICA_ASSIGNMENT",)),
-            _move(("$t", [(0, ["$node", 99])]), allow_replication_factor_change=False),
-            _move(("$t", [(1, ["$node"]), (1, ["$node"])])),
-            _move(("$t", [])),
-            _move(),
-        ),
+        "alter partition reassignments",
+        "alter_partition_reassignments",
+        *new_topic(partitions=2),
+        _move(("$t", [(0, ["$node"])]), errors=()),
+        _move(("$t", [(0, None)]), errors=("NO_REASSIGNMENT_IN_PROGRESS",)),
+        _move(("$t", [(0, [99])]), ("$u", [(0, ["$node"]), (0, None)]), ("$t", [(9, ["$node"]), (-1, None)])),
+        _move(("$t", [(0, []), (1, ["$node", "$node"])]), errors=("INVALID_REPLICA_ASSIGNMENT",)),
+        _move(("$t", [(0, ["$node", 99])]), allow_replication_factor_change=False),
+        _move(("$t", [(1, ["$node"]), (1, ["$node"])])),
+        _move(("$t", [])),
+        _move(),
     ),
     Script(
-        name="list partition reassignments",
-        api="list_partition_reassignments",
-        steps=(
-            *new_topic(),
-            *(
-                Step(api="list_partition_reassignments", body={"topics": topics, "timeout": 5000})
-                for topics in (None, [], [{"name": "$t", "partition_indexes": [0, 9]}, {"name": "$u"}])
-            ),
+        "list partition reassignments",
+        "list_partition_reassignments",
+        *new_topic(),
+        *(
+            Step(api="list_partition_reassignments", body={"topics": topics, "timeout": 5000})
+            for topics in (None, [], [{"name": "$t", "partition_indexes": [0, 9]}, {"name": "$u"}])
         ),
     ),
 )
@@ -101,19 +91,17 @@ def _quorum(*topics: tuple[str, Sequence[int]], errors: tuple[str, ...] | None =
 
 
 QUORUM: Final = (
-    Script(name="describe quorum", api="describe_quorum", steps=(_quorum(("__cluster_metadata", [0]), errors=()),)),
+    Script("describe quorum", "describe_quorum", _quorum(("__cluster_metadata", [0]), errors=())),
     Script(
-        name="describe quorum of what there is not",
-        api="describe_quorum",
-        steps=(
-            *new_topic(),
-            _quorum(("__cluster_metadata", [1]), errors=(UNKNOWN,)),
-            _quorum(("__cluster_metadata", [0, 0])),
-            _quorum(("__cluster_metadata", [])),
-            _quorum(("__cluster_metadata", [0]), ("$t", [0])),
-            _quorum(("$t", [0])),
-            _quorum(),
-        ),
+        "describe quorum of what there is not",
+        "describe_quorum",
+        *new_topic(),
+        _quorum(("__cluster_metadata", [1]), errors=(UNKNOWN,)),
+        _quorum(("__cluster_metadata", [0, 0])),
+        _quorum(("__cluster_metadata", [])),
+        _quorum(("__cluster_metadata", [0]), ("$t", [0])),
+        _quorum(("$t", [0])),
+        _quorum(),
     ),
 )
 
@@ -171,107 +159,95 @@ def _rated(*, removed: bool = False) -> Step:
 
 QUOTAS: Final = (
     Script(
-        name="describe client quotas by each filter",
-        api="describe_client_quotas",
-        steps=(
-            _rated(),
-            _quotas(until=(f"entries[{len(ENTITIES) - 1}]", PRESENT)),
-            *(_quotas(*components, strict=strict) for components in FILTERS for strict in (False, True)),
-            _rated(removed=True),
-            _quotas(until=("entries", [])),
+        "describe client quotas by each filter",
+        "describe_client_quotas",
+        _rated(),
+        _quotas(until=(f"entries[{len(ENTITIES) - 1}]", PRESENT)),
+        *(_quotas(*components, strict=strict) for components in FILTERS for strict in (False, True)),
+        _rated(removed=True),
+        _quotas(until=("entries", [])),
+    ),
+    Script(
+        "describe client quotas",
+        "describe_client_quotas",
+        _quotas(),
+        _quotas(("user", 0, "$g")),
+        _quotas(("user", 2, None), ("client-id", 1, None), strict=True),
+        _quotas(("ip", 0, "no address")),
+    ),
+    Script(
+        "describe client quotas by a filter that is none",
+        "describe_client_quotas",
+        _quotas(("moon", 2, None), errors=("UNSUPPORTED_VERSION",)),
+        *(
+            _quotas(*components, errors=("INVALID_REQUEST",))
+            for components in (
+                [("", 2, None)],
+                [("user", 9, None)],
+                [("user", 2, "$g")],
+                [("user", 1, "$g")],
+                [("user", 0, None)],
+                [("user", 2, None), ("ip", 2, None)],
+                [("user", 2, None), ("user", 1, None)],
+            )
         ),
     ),
     Script(
-        name="describe client quotas",
-        api="describe_client_quotas",
-        steps=(
-            _quotas(),
-            _quotas(("user", 0, "$g")),
-            _quotas(("user", 2, None), ("client-id", 1, None), strict=True),
-            _quotas(("ip", 0, "no address")),
-        ),
+        "alter client quotas",
+        "alter_client_quotas",
+        _alter(_entry(("user", "$g"), ("client-id", "$h"), producer_byte_rate=1024.0, request_percentage=12.5)),
+        _quotas(("user", 0, "$g"), until=("entries[0]", PRESENT)),
+        _quotas(("user", 0, "$g"), strict=True),
+        _quotas(("user", 0, "$g"), ("client-id", 2, None), strict=True),
+        _alter(_entry(("user", "$g"), ("client-id", "$h"), producer_byte_rate=2048.0, request_percentage=None)),
+        _alter(_entry(("user", "$g"), ("client-id", None), consumer_byte_rate=5.0), validate_only=True),
+        _alter(_entry(("user", "$g"), ("client-id", None), consumer_byte_rate=5.0)),
+        _quotas(("user", 0, "$g"), ("client-id", 1, None), strict=True, until=("entries[0]", PRESENT)),
+        _quotas(("user", 0, "$g"), ("client-id", 2, None)),
+        _alter(_entry(("user", "$g"), ("client-id", None), consumer_byte_rate=None)),
+        _alter(_entry(("user", "$g"), ("client-id", "$h"), producer_byte_rate=None)),
+        _quotas(("user", 0, "$g"), until=("entries", [])),
     ),
     Script(
-        name="describe client quotas by a filter that is none",
-        api="describe_client_quotas",
-        steps=(
-            _quotas(("moon", 2, None), errors=("UNSUPPORTED_VERSION",)),
-            *(
-                _quotas(*components, errors=("INVALID_REQUEST",))
-                for components in (
-                    [("", 2, None)],
-                    [("user", 9, None)],
-                    [("user", 2, "$g")],
-                    [("user", 1, "$g")],
-                    [("user", 0, None)],
-                    [("user", 2, None), ("ip", 2, None)],
-                    [("user", 2, None), ("user", 1, None)],
-                )
-            ),
-        ),
+        "alter client quotas of addresses",
+        "alter_client_quotas",
+        _alter(_entry(("ip", "203.0.113.77"), connection_creation_rate=100.0)),
+        _quotas(("ip", 0, "203.0.113.77"), strict=True, until=("entries[0]", PRESENT)),
+        _alter(_entry(("ip", "203.0.113.77"), connection_creation_rate=None)),
+        _quotas(("ip", 0, "203.0.113.77"), until=("entries", [])),
     ),
     Script(
-        name="alter client quotas",
-        api="alter_client_quotas",
-        steps=(
-            _alter(_entry(("user", "$g"), ("client-id", "$h"), producer_byte_rate=1024.0, request_percentage=12.5)),
-            _quotas(("user", 0, "$g"), until=("entries[0]", PRESENT)),
-            _quotas(("user", 0, "$g"), strict=True),
-            _quotas(("user", 0, "$g"), ("client-id", 2, None), strict=True),
-            _alter(_entry(("user", "$g"), ("client-id", "$h"), producer_byte_rate=2048.0, request_percentage=None)),
-            _alter(_entry(("user", "$g"), ("client-id", None), consumer_byte_rate=5.0), validate_only=True),
-            _alter(_entry(("user", "$g"), ("client-id", None), consumer_byte_rate=5.0)),
-            _quotas(("user", 0, "$g"), ("client-id", 1, None), strict=True, until=("entries[0]", PRESENT)),
-            _quotas(("user", 0, "$g"), ("client-id", 2, None)),
-            _alter(_entry(("user", "$g"), ("client-id", None), consumer_byte_rate=None)),
-            _alter(_entry(("user", "$g"), ("client-id", "$h"), producer_byte_rate=None)),
-            _quotas(("user", 0, "$g"), until=("entries", [])),
+        "alter client quotas that are none",
+        "alter_client_quotas",
+        *(
+            _alter(*entries, errors=_INVALID)
+            for entries in (
+                [_entry(producer_byte_rate=1.0)],
+                [_entry(("moon", "x"), producer_byte_rate=1.0)],
+                [_entry(("user", ""), producer_byte_rate=1.0)],
+                [_entry(("user", "$g"), ("ip", "203.0.113.77"), connection_creation_rate=1.0)],
+                [_entry(("ip", "no address"), connection_creation_rate=1.0)],
+                [_entry(("ip", "203.0.113.77"), producer_byte_rate=1.0)],
+                [_entry(("user", "$g"), connection_creation_rate=1.0)],
+                [_entry(("user", "$g"), bad=1.0)],
+                [_entry(("user", "$g"), producer_byte_rate=0.0)],
+                [_entry(("user", "$g"), producer_byte_rate=-1.0)],
+                [_entry(("user", "$g"), producer_byte_rate=1.5)],
+                [_entry(("user", "$g"), producer_byte_rate=1e20)],
+                [_entry(("ip", "203.0.113.77"), connection_creation_rate=3e9)],
+                [_entry(("user", "$w"), producer_byte_rate=1.0), _entry(("user", "$w"), producer_byte_rate=2.0)],
+            )
         ),
+        _alter(_entry(("user", "$g"), bad=None)),
+        _alter(),
+        _quotas(("user", 0, "$g")),
+        _quotas(("user", 0, "$w")),
+        _alter(_entry(("user", "$w"), producer_byte_rate=None)),
     ),
     Script(
-        name="alter client quotas of addresses",
-        api="alter_client_quotas",
-        steps=(
-            _alter(_entry(("ip", "203.0.113.77"), connection_creation_rate=100.0)),
-            _quotas(("ip", 0, "203.0.113.77"), strict=True, until=("entries[0]", PRESENT)),
-            _alter(_entry(("ip", "203.0.113.77"), connection_creation_rate=None)),
-            _quotas(("ip", 0, "203.0.113.77"), until=("entries", [])),
-        ),
-    ),
-    Script(
-        name="alter client quotas that are none",
-        api="alter_client_quotas",
-        steps=(
-            *(
-                _alter(*entries, errors=_INVALID)
-                for entries in (
-                    [_entry(producer_byte_rate=1.0)],
-                    [_entry(("moon", "x"), producer_byte_rate=1.0)],
-                    [_entry(("user", ""), producer_byte_rate=1.0)],
-                    [_entry(("user", "$g"), ("ip", "203.0.113.77"), connection_creation_rate=1.0)],
-                    [_entry(("ip", "no address"), connection_creation_rate=1.0)],
-                    [_entry(("ip", "203.0.113.77"), producer_byte_rate=1.0)],
-                    [_entry(("user", "$g"), connection_creation_rate=1.0)],
-                    [_entry(("user", "$g"), bad=1.0)],
-                    [_entry(("user", "$g"), producer_byte_rate=0.0)],
-                    [_entry(("user", "$g"), producer_byte_rate=-1.0)],
-                    [_entry(("user", "$g"), producer_byte_rate=1.5)],
-                    [_entry(("user", "$g"), producer_byte_rate=1e20)],
-                    [_entry(("ip", "203.0.113.77"), connection_creation_rate=3e9)],
-                    [_entry(("user", "$w"), producer_byte_rate=1.0), _entry(("user", "$w"), producer_byte_rate=2.0)],
-                )
-            ),
-            _alter(_entry(("user", "$g"), bad=None)),
-            _alter(),
-            _quotas(("user", 0, "$g")),
-            _quotas(("user", 0, "$w")),
-            _alter(_entry(("user", "$w"), producer_byte_rate=None)),
-        ),
-    ),
-    Script(
-        name="describe user scram credentials",
-        api="describe_user_scram_credentials",
-        steps=tuple(
+        "describe user scram credentials",
+        "describe_user_scram_credentials",
+        *tuple(
             Step(api="describe_user_scram_credentials", body={"users": users}, errors=None)
             for users in (None, [], [{"name": "$g"}, {"name": ""}], [{"name": "$g"}, {"name": "$h"}, {"name": "$g"}])
         ),
@@ -289,19 +265,17 @@ def _put(*dirs: tuple[str, list[tuple[str, list[int]]]], errors: tuple[str, ...]
 
 LOG_DIRS: Final = (
     Script(
-        name="alter replica log dirs",
-        api="alter_replica_log_dirs",
-        steps=(
-            *new_topic(partitions=3),
-            Step(api="describe_log_dirs", body={"topics": []}, save={"dir": "results[0].log_dir"}),
-            _put(("$dir", [("$t", [0, 1])]), errors=()),
-            _put(("$dir", [("$t", [0, 9, -1]), ("$u", [0]), ("bad name", [0])]), errors=(UNKNOWN,)),
-            _put(("/nowhere", [("$t", [0, 9]), ("$u", [0])]), errors=("LOG_DIR_NOT_FOUND",)),
-            _put(("/nowhere", [("$t", [0, 1])]), ("$dir", [("$t", [1])]), errors=("LOG_DIR_NOT_FOUND",)),
-            _put(("$dir", [("$t", [0, 0]), ("$t", [1])]), ("$dir", [("$t", [2])]), errors=()),
-            _put(("$dir", [("$t", [])]), ("", [])),
-            _put(),
-        ),
+        "alter replica log dirs",
+        "alter_replica_log_dirs",
+        *new_topic(partitions=3),
+        Step(api="describe_log_dirs", body={"topics": []}, save={"dir": "results[0].log_dir"}),
+        _put(("$dir", [("$t", [0, 1])]), errors=()),
+        _put(("$dir", [("$t", [0, 9, -1]), ("$u", [0]), ("bad name", [0])]), errors=(UNKNOWN,)),
+        _put(("/nowhere", [("$t", [0, 9]), ("$u", [0])]), errors=("LOG_DIR_NOT_FOUND",)),
+        _put(("/nowhere", [("$t", [0, 1])]), ("$dir", [("$t", [1])]), errors=("LOG_DIR_NOT_FOUND",)),
+        _put(("$dir", [("$t", [0, 0]), ("$t", [1])]), ("$dir", [("$t", [2])]), errors=()),
+        _put(("$dir", [("$t", [])]), ("", [])),
+        _put(),
     ),
 )
 

@@ -19,58 +19,51 @@ def _meant(*errors: str, **meant: Any) -> Step:
 
 API_VERSIONS: Final = (
     Script(
-        name="api versions",
-        api="api_versions",
-        steps=(
-            Step(
-                api="api_versions",
-                body={"client_software_name": "oracle", "client_software_version": "1.0"},
-                ignore=("finalized_features_epoch",),
-            ),
+        "api versions",
+        "api_versions",
+        Step(
+            api="api_versions",
+            body={"client_software_name": "oracle", "client_software_version": "1.0"},
+            ignore=("finalized_features_epoch",),
         ),
     ),
     Script(
-        name="api versions illegal client name",
-        api="api_versions",
-        steps=(
-            Step(api="api_versions", body={"client_software_name": "a b", "client_software_version": ""}, errors=None),
-        ),
+        "api versions illegal client name",
+        "api_versions",
+        Step(api="api_versions", body={"client_software_name": "a b", "client_software_version": ""}, errors=None),
     ),
     Script(
-        name="api versions of the future falls back to v0",
-        api="api_versions",
+        "api versions of the future falls back to v0",
+        "api_versions",
+        Step(api="api_versions", sent_version=99, answer_version=0, errors=("UNSUPPORTED_VERSION",)),
+        Step(api="api_versions", errors=("INVALID_REQUEST",)),  # the connection lives; a client must have a name
         versions=(4,),
-        steps=(
-            Step(api="api_versions", sent_version=99, answer_version=0, errors=("UNSUPPORTED_VERSION",)),
-            Step(api="api_versions", errors=("INVALID_REQUEST",)),  # the connection lives; a client must have a name
-        ),
     ),
     Script(
-        name="api versions of a cluster and a node",
-        api="api_versions",
+        "api versions of a cluster and a node",
+        "api_versions",
+        CLUSTER,
+        _meant(cluster_id="$cluster", node_id="$node"),
+        *(_meant("REBOOTSTRAP_REQUIRED", cluster_id=name, node_id="$node") for name in ("", "another")),
+        _meant("INVALID_REQUEST", cluster_id="$cluster"),
+        _meant("INVALID_REQUEST", node_id="$node"),
+        _meant("INVALID_REQUEST", cluster_id="another", node_id="$node", client_software_name=""),
+        Step(api="metadata", version=12, body={"topics": []}),  # the connection lives
         versions=(5,),
-        steps=(
-            CLUSTER,
-            _meant(cluster_id="$cluster", node_id="$node"),
-            *(_meant("REBOOTSTRAP_REQUIRED", cluster_id=name, node_id="$node") for name in ("", "another")),
-            _meant("INVALID_REQUEST", cluster_id="$cluster"),
-            _meant("INVALID_REQUEST", node_id="$node"),
-            _meant("INVALID_REQUEST", cluster_id="another", node_id="$node", client_software_name=""),
-            Step(api="metadata", version=12, body={"topics": []}),  # the connection lives
-        ),
     ),
     Script(
-        name="api versions of another node",
-        api="api_versions",
+        "api versions of another node",
+        "api_versions",
+        CLUSTER,
+        *(_meant("REBOOTSTRAP_REQUIRED", cluster_id="$cluster", node_id=one) for one in (-5, 77)),
         versions=(5,),
-        steps=(CLUSTER, *(_meant("REBOOTSTRAP_REQUIRED", cluster_id="$cluster", node_id=one) for one in (-5, 77))),
     ),
 )
 
 
 def _unsupported(api: str, shaped_by: int, sent: int) -> Script:
     step = Step(api=api, sent_version=sent, errors=None)
-    return Script(name=f"unsupported {api} v{sent}", api=api, versions=(shaped_by,), steps=(step,))
+    return Script(f"unsupported {api} v{sent}", api, step, versions=(shaped_by,))
 
 
 UNSUPPORTED: Final = tuple(
@@ -90,7 +83,7 @@ def _metadata(topics: list[dict[str, Any]] | None, *errors: str, create: bool = 
 
 
 def _metadata_script(name: str, *steps: Step, versions: range = range(14)) -> Script:
-    return Script(name=f"metadata {name}", api="metadata", versions=tuple(versions), steps=steps)
+    return Script(f"metadata {name}", "metadata", *steps, versions=tuple(versions))
 
 
 METADATA: Final = (
@@ -145,10 +138,10 @@ METADATA: Final = (
         versions=range(12, 14),
     ),
     Script(
-        name="metadata by id and name at a version that has no ids",
-        api="metadata",
+        "metadata by id and name at a version that has no ids",
+        "metadata",
+        Step(api="metadata", body={"topics": [{"name": "$t", "topic_id": NO_SUCH_ID}]}, errors=None),
         versions=(10, 11),
-        steps=(Step(api="metadata", body={"topics": [{"name": "$t", "topic_id": NO_SUCH_ID}]}, errors=None),),
     ),
 )
 
@@ -160,52 +153,46 @@ def _partitions(*names: str, errors: tuple[str, ...] = (), **more: Any) -> Step:
 
 TOPIC_PARTITIONS: Final = (
     Script(
-        name="describe topic partitions",
-        api="describe_topic_partitions",
-        steps=(
-            *new_topic(partitions=3),
-            *new_topic("u"),
-            _partitions("$t"),
-            _partitions("$u", "$t"),
-            _partitions("$t", "$t"),
-            _partitions("$t", "$w", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
-            _partitions("bad name", errors=("INVALID_TOPIC_EXCEPTION",)),
-            _partitions("$t", "$u", response_partition_limit=2),
-            _partitions("$t", "$u", response_partition_limit=2, cursor={"topic_name": "$t", "partition_index": 2}),
-            _partitions("$t", "$u", cursor={"topic_name": "$u", "partition_index": 0}),
-            *(_partitions("$t", "$u", response_partition_limit=limit) for limit in (-1, 0, 1, 3, 4)),
-            _partitions("$t", "$u", cursor={"topic_name": "$t", "partition_index": 9}, response_partition_limit=1),
-            _partitions("$t", cursor={"topic_name": "$u", "partition_index": 0}, errors=("INVALID_REQUEST",)),
-        ),
+        "describe topic partitions",
+        "describe_topic_partitions",
+        *new_topic(partitions=3),
+        *new_topic("u"),
+        _partitions("$t"),
+        _partitions("$u", "$t"),
+        _partitions("$t", "$t"),
+        _partitions("$t", "$w", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+        _partitions("bad name", errors=("INVALID_TOPIC_EXCEPTION",)),
+        _partitions("$t", "$u", response_partition_limit=2),
+        _partitions("$t", "$u", response_partition_limit=2, cursor={"topic_name": "$t", "partition_index": 2}),
+        _partitions("$t", "$u", cursor={"topic_name": "$u", "partition_index": 0}),
+        *(_partitions("$t", "$u", response_partition_limit=limit) for limit in (-1, 0, 1, 3, 4)),
+        _partitions("$t", "$u", cursor={"topic_name": "$t", "partition_index": 9}, response_partition_limit=1),
+        _partitions("$t", cursor={"topic_name": "$u", "partition_index": 0}, errors=("INVALID_REQUEST",)),
     ),
     Script(
-        name="describe topic partitions from a negative cursor",
-        api="describe_topic_partitions",
-        steps=(
-            *new_topic(),
-            Step(
-                api="describe_topic_partitions",
-                body={"topics": [{"name": "$t"}], "cursor": {"topic_name": "$t", "partition_index": -1}},
-                errors=None,
-            ),
+        "describe topic partitions from a negative cursor",
+        "describe_topic_partitions",
+        *new_topic(),
+        Step(
+            api="describe_topic_partitions",
+            body={"topics": [{"name": "$t"}], "cursor": {"topic_name": "$t", "partition_index": -1}},
+            errors=None,
         ),
     ),
 )
 
 DESCRIBE_CLUSTER: Final = (
     Script(
-        name="describe cluster",
-        api="describe_cluster",
-        steps=(
-            Step(api="describe_cluster"),
-            Step(api="describe_cluster", body={"include_cluster_authorized_operations": True}),
-        ),
+        "describe cluster",
+        "describe_cluster",
+        Step(api="describe_cluster"),
+        Step(api="describe_cluster", body={"include_cluster_authorized_operations": True}),
     ),
     Script(
-        name="describe cluster of other endpoints",
-        api="describe_cluster",
+        "describe cluster of other endpoints",
+        "describe_cluster",
+        *tuple(Step(api="describe_cluster", body={"endpoint_type": kind}, errors=None) for kind in (2, 3, 0)),
         versions=(1, 2),
-        steps=tuple(Step(api="describe_cluster", body={"endpoint_type": kind}, errors=None) for kind in (2, 3, 0)),
     ),
 )
 
@@ -216,29 +203,27 @@ def _coordinator(*keys: str, kind: int = 0, errors: tuple[str, ...] | None = ())
 
 
 FIND_COORDINATOR: Final = (
-    Script(name="coordinator of a group", api="find_coordinator", steps=(_coordinator("$g"),)),
+    Script("coordinator of a group", "find_coordinator", _coordinator("$g")),
     Script(
-        name="coordinator of several groups",
-        api="find_coordinator",
+        "coordinator of several groups",
+        "find_coordinator",
+        _coordinator("$g", "$h"),
+        _coordinator("$g", "$g"),
+        _coordinator(),
         versions=(4, 5, 6),
-        steps=(_coordinator("$g", "$h"), _coordinator("$g", "$g"), _coordinator()),
     ),
+    Script("coordinator of an empty group id", "find_coordinator", _coordinator("", errors=None)),
     Script(
-        name="coordinator of an empty group id",
-        api="find_coordinator",
-        steps=(_coordinator("", errors=None),),
-    ),
-    Script(
-        name="coordinator of an unheard of kind",
-        api="find_coordinator",
+        "coordinator of an unheard of kind",
+        "find_coordinator",
+        _coordinator("$g", kind=9, errors=None),
         versions=(1, 2, 3, 4, 5, 6),
-        steps=(_coordinator("$g", kind=9, errors=None),),
     ),
     Script(
-        name="coordinator of a share group key that is none",
-        api="find_coordinator",
+        "coordinator of a share group key that is none",
+        "find_coordinator",
+        _coordinator("$g", kind=2, errors=None),
         versions=(4, 5, 6),
-        steps=(_coordinator("$g", kind=2, errors=None),),
     ),
 )
 

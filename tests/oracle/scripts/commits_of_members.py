@@ -47,35 +47,33 @@ EMPTIED: Final = (
 )
 
 BY_STATE: Final = Script(
-    name="commit in every state",
-    api="offset_commit",
+    "commit in every state",
+    "offset_commit",
+    *new_topic(),
+    *gathered("m", "n"),
+    *COMMITS,
+    commit(10, "REBALANCE_IN_PROGRESS", member="$m", generation="$generation"),
+    commit(11, "REBALANCE_IN_PROGRESS", member="$n", generation="$generation"),
+    READ,
+    sync("m", assigned=("m", "n")),
+    sync("n"),
+    *COMMITS,
+    commit(12, member="$m", generation="$generation"),
+    READ,
+    commit(13, member="$n", generation="$generation"),
+    READ,
+    join("m", later=True),
+    beat("n", until="REBALANCE_IN_PROGRESS"),
+    *COMMITS,
+    commit(14, member="$n", generation="$generation"),
+    READ,
+    join("n"),
+    received("m"),
+    commit(15, "ILLEGAL_GENERATION", member="$n", generation=2),
+    leave("m", "n"),
+    in_state("Empty", on="x"),
+    *EMPTIED,
     versions=tuple(range(2, 11)),
-    steps=(
-        *new_topic(),
-        *gathered("m", "n"),
-        *COMMITS,
-        commit(10, "REBALANCE_IN_PROGRESS", member="$m", generation="$generation"),
-        commit(11, "REBALANCE_IN_PROGRESS", member="$n", generation="$generation"),
-        READ,
-        sync("m", assigned=("m", "n")),
-        sync("n"),
-        *COMMITS,
-        commit(12, member="$m", generation="$generation"),
-        READ,
-        commit(13, member="$n", generation="$generation"),
-        READ,
-        join("m", later=True),
-        beat("n", until="REBALANCE_IN_PROGRESS"),
-        *COMMITS,
-        commit(14, member="$n", generation="$generation"),
-        READ,
-        join("n"),
-        received("m"),
-        commit(15, "ILLEGAL_GENERATION", member="$n", generation=2),
-        leave("m", "n"),
-        in_state("Empty", on="x"),
-        *EMPTIED,
-    ),
 )
 
 
@@ -113,7 +111,7 @@ def emptied() -> tuple[Step, ...]:
 
 
 def admin_script(name: str, *steps: Step | Receive) -> Script:
-    return Script(name=f"administer {name}", api="describe_groups", versions=(6,), steps=steps)
+    return Script(f"administer {name}", "describe_groups", *steps, versions=(6,))
 
 
 ADMINISTERED: Final = (

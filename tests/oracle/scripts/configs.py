@@ -50,93 +50,81 @@ def _described_until(
 
 DESCRIBE: Final = (
     Script(
-        name="describe configs by name",
-        api="describe_configs",
-        steps=(*new_topic(retention_ms="90000"), *(_describe(key) for key in KEYS), _describe(*KEYS)),
+        "describe configs by name",
+        "describe_configs",
+        *new_topic(retention_ms="90000"),
+        *(_describe(key) for key in KEYS),
+        _describe(*KEYS),
     ),
     Script(
-        name="describe configs with synonyms and documentation",
-        api="describe_configs",
-        steps=(
-            *new_topic(retention_ms="90000"),
-            _describe(*KEYS, include_synonyms=True, include_documentation=True),
+        "describe configs with synonyms and documentation",
+        "describe_configs",
+        *new_topic(retention_ms="90000"),
+        _describe(*KEYS, include_synonyms=True, include_documentation=True),
+    ),
+    Script(
+        "describe configs every key",
+        "describe_configs",
+        *new_topic(),
+        _describe(),
+        Step(
+            api="describe_configs",
+            body={"resources": [{"resource_type": TOPIC, "resource_name": "$t", "configuration_keys": []}]},
         ),
     ),
     Script(
-        name="describe configs every key",
-        api="describe_configs",
-        steps=(
-            *new_topic(),
-            _describe(),
-            Step(
-                api="describe_configs",
-                body={"resources": [{"resource_type": TOPIC, "resource_name": "$t", "configuration_keys": []}]},
-            ),
+        "describe configs unknown key",
+        "describe_configs",
+        *new_topic(),
+        _describe("no.such"),
+        _describe("retention.ms", "no.such", "retention.ms"),
+    ),
+    Script(
+        "describe configs refused",
+        "describe_configs",
+        _describe(*KEYS, name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+        _describe(name="bad name", errors=("INVALID_TOPIC_EXCEPTION",)),
+        _describe(name="", errors=("INVALID_TOPIC_EXCEPTION",)),
+        _describe("num.partitions", name="4711", kind=BROKER, errors=("INVALID_REQUEST",)),
+        _describe("num.partitions", name="x", kind=BROKER, errors=("INVALID_REQUEST",)),
+        _describe(name="", kind=GROUP, errors=("INVALID_REQUEST",)),
+    ),
+    Script(
+        "describe configs of a broker",
+        "describe_configs",
+        Step(api="metadata", body={"topics": []}, save={"node": "brokers[0].node_id"}),
+        _describe("num.partitions", "auto.create.topics.enable", "message.max.bytes", name="$node:text", kind=BROKER),
+    ),
+    Script(
+        "describe configs of a broker's address",
+        "describe_configs",
+        Step(api="metadata", body={"topics": []}, save={"node": "brokers[0].node_id"}),
+        _describe("advertised.listeners", name="$node:text", kind=BROKER),
+    ),
+    Script(
+        "describe configs of a resource of no kind",
+        "describe_configs",
+        _describe(kind=77, errors=None),
+        *new_topic(),
+        Step(
+            api="describe_configs",
+            body={"resources": [{"resource_type": kind, "resource_name": "$t"} for kind in (TOPIC, 77)]},
+            errors=("INVALID_REQUEST",),
         ),
     ),
     Script(
-        name="describe configs unknown key",
-        api="describe_configs",
-        steps=(*new_topic(), _describe("no.such"), _describe("retention.ms", "no.such", "retention.ms")),
-    ),
-    Script(
-        name="describe configs refused",
-        api="describe_configs",
-        steps=(
-            _describe(*KEYS, name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
-            _describe(name="bad name", errors=("INVALID_TOPIC_EXCEPTION",)),
-            _describe(name="", errors=("INVALID_TOPIC_EXCEPTION",)),
-            _describe("num.partitions", name="4711", kind=BROKER, errors=("INVALID_REQUEST",)),
-            _describe("num.partitions", name="x", kind=BROKER, errors=("INVALID_REQUEST",)),
-            _describe(name="", kind=GROUP, errors=("INVALID_REQUEST",)),
-        ),
-    ),
-    Script(
-        name="describe configs of a broker",
-        api="describe_configs",
-        steps=(
-            Step(api="metadata", body={"topics": []}, save={"node": "brokers[0].node_id"}),
-            _describe(
-                "num.partitions", "auto.create.topics.enable", "message.max.bytes", name="$node:text", kind=BROKER
-            ),
-        ),
-    ),
-    Script(
-        name="describe configs of a broker's address",
-        api="describe_configs",
-        steps=(
-            Step(api="metadata", body={"topics": []}, save={"node": "brokers[0].node_id"}),
-            _describe("advertised.listeners", name="$node:text", kind=BROKER),
-        ),
-    ),
-    Script(
-        name="describe configs of a resource of no kind",
-        api="describe_configs",
-        steps=(
-            _describe(kind=77, errors=None),
-            *new_topic(),
-            Step(
-                api="describe_configs",
-                body={"resources": [{"resource_type": kind, "resource_name": "$t"} for kind in (TOPIC, 77)]},
-                errors=("INVALID_REQUEST",),
-            ),
-        ),
-    ),
-    Script(
-        name="describe configs of a topic twice",
-        api="describe_configs",
-        steps=(
-            *new_topic(),
-            Step(
-                api="describe_configs",
-                body={
-                    "resources": [
-                        {"resource_type": TOPIC, "resource_name": "$t", "configuration_keys": ["retention.ms"]},
-                        {"resource_type": TOPIC, "resource_name": "$t", "configuration_keys": ["retention.bytes"]},
-                    ]
-                },
-                errors=None,
-            ),
+        "describe configs of a topic twice",
+        "describe_configs",
+        *new_topic(),
+        Step(
+            api="describe_configs",
+            body={
+                "resources": [
+                    {"resource_type": TOPIC, "resource_name": "$t", "configuration_keys": ["retention.ms"]},
+                    {"resource_type": TOPIC, "resource_name": "$t", "configuration_keys": ["retention.bytes"]},
+                ]
+            },
+            errors=None,
         ),
     ),
 )
@@ -154,100 +142,92 @@ GOOD: Final = _change("segment.ms", SET, "9")
 
 INCREMENTAL: Final = (
     Script(
-        name="incremental configs set and delete",
-        api="incremental_alter_configs",
-        steps=(
-            *new_topic(retention_ms="90000"),
-            _incremental(_change("retention.ms", SET, "70000"), _change("max.message.bytes", SET, "2000")),
-            _reads("retention.ms", "70000"),
-            _reads("max.message.bytes", "2000"),
-            _incremental(_change("retention.ms", DELETE, None)),
-            _reads("retention.ms", "604800000"),
-            _reads("max.message.bytes", "2000"),
-            _incremental(_change("retention.bytes", DELETE, None), _change("no.such", DELETE, None)),
+        "incremental configs set and delete",
+        "incremental_alter_configs",
+        *new_topic(retention_ms="90000"),
+        _incremental(_change("retention.ms", SET, "70000"), _change("max.message.bytes", SET, "2000")),
+        _reads("retention.ms", "70000"),
+        _reads("max.message.bytes", "2000"),
+        _incremental(_change("retention.ms", DELETE, None)),
+        _reads("retention.ms", "604800000"),
+        _reads("max.message.bytes", "2000"),
+        _incremental(_change("retention.bytes", DELETE, None), _change("no.such", DELETE, None)),
+    ),
+    Script(
+        "incremental configs append and subtract",
+        "incremental_alter_configs",
+        *new_topic(),
+        _incremental(_change("cleanup.policy", APPEND, "delete")),
+        # The value is the default's, so only its source shows that the broker has seen the change.
+        _described_until("cleanup.policy", "config_source", TOPIC_CONFIG),
+        _incremental(_change("follower.replication.throttled.replicas", APPEND, "0:1,1:1")),
+        _reads("follower.replication.throttled.replicas", "0:1,1:1"),
+        _incremental(_change("follower.replication.throttled.replicas", SUBTRACT, "0:1")),
+        _reads("follower.replication.throttled.replicas", "1:1"),
+        _incremental(_change("retention.ms", APPEND, "1"), errors=("INVALID_CONFIG",)),
+        _incremental(_change("no.such", SUBTRACT, "1"), errors=("INVALID_CONFIG",)),
+        _incremental(_change("retention.ms", SET, None), _change("no.such", APPEND, None), errors=None),
+        _incremental(_change("cleanup.policy", SUBTRACT, "delete")),
+        _reads("cleanup.policy", ""),
+        _incremental(_change("cleanup.policy", APPEND, "delete")),
+        _reads("cleanup.policy", "delete"),
+    ),
+    Script(
+        "incremental configs refused",
+        "incremental_alter_configs",
+        *new_topic(),
+        _incremental(GOOD, _change("no.such.config", SET, "1"), errors=("INVALID_CONFIG",)),
+        _incremental(GOOD, _change("retention.ms", SET, "soon"), errors=("INVALID_CONFIG",)),
+        _incremental(_change("retention.ms", SET, "-2"), errors=("INVALID_CONFIG",)),
+        _incremental(GOOD, _change("retention.ms", SET, None), errors=None),
+        _incremental(GOOD, _change("retention.ms", SET, "1"), _change("retention.ms", DELETE, None), errors=None),
+        _incremental(_change("retention.ms", SET, "1"), name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+        _incremental(_change("retention.ms", SET, "1"), name="bad name", errors=None),
+        _incremental(_change("retention.ms", SET, "1"), kind=77, errors=None),
+        _incremental(_change("retention.ms", SET, "1"), name="", errors=("INVALID_REQUEST",)),
+        *(
+            _incremental(_change("message.max.bytes", SET, "1"), name=name, kind=BROKER, errors=None)
+            for name in ("4711", "x")
         ),
+        _describe("retention.ms", "segment.ms", include_synonyms=True),
     ),
     Script(
-        name="incremental configs append and subtract",
-        api="incremental_alter_configs",
-        steps=(
-            *new_topic(),
-            _incremental(_change("cleanup.policy", APPEND, "delete")),
-            # The value is the default's, so only its source shows that the broker has seen the change.
-            _described_until("cleanup.policy", "config_source", TOPIC_CONFIG),
-            _incremental(_change("follower.replication.throttled.replicas", APPEND, "0:1,1:1")),
-            _reads("follower.replication.throttled.replicas", "0:1,1:1"),
-            _incremental(_change("follower.replication.throttled.replicas", SUBTRACT, "0:1")),
-            _reads("follower.replication.throttled.replicas", "1:1"),
-            _incremental(_change("retention.ms", APPEND, "1"), errors=("INVALID_CONFIG",)),
-            _incremental(_change("no.such", SUBTRACT, "1"), errors=("INVALID_CONFIG",)),
-            _incremental(_change("retention.ms", SET, None), _change("no.such", APPEND, None), errors=None),
-            _incremental(_change("cleanup.policy", SUBTRACT, "delete")),
-            _reads("cleanup.policy", ""),
-            _incremental(_change("cleanup.policy", APPEND, "delete")),
-            _reads("cleanup.policy", "delete"),
+        "incremental configs by an unknown operation",
+        "incremental_alter_configs",
+        *new_topic(),
+        _incremental(_change("retention.ms", 9, "1"), errors=("UNKNOWN_SERVER_ERROR",)),
+    ),
+    Script(
+        "incremental configs that compact",
+        "incremental_alter_configs",
+        *new_topic(),
+        _incremental(_change("cleanup.policy", APPEND, "compact")),
+    ),
+    Script(
+        "incremental configs validated only",
+        "incremental_alter_configs",
+        *new_topic(),
+        _incremental(_change("retention.ms", SET, "5000"), validate_only=True),
+        _incremental(_change("retention.ms", SET, "soon"), validate_only=True, errors=("INVALID_CONFIG",)),
+        _describe("retention.ms"),
+    ),
+    Script(
+        "incremental configs of a topic twice",
+        "incremental_alter_configs",
+        *new_topic(),
+        *new_topic("w"),
+        Step(
+            api="incremental_alter_configs",
+            body={
+                "resources": [
+                    {"resource_type": TOPIC, "resource_name": name, "configs": [_change("retention.ms", SET, "1")]}
+                    for name in ("$t", "$t", "$u", "$w")
+                ]
+            },
+            errors=("INVALID_REQUEST", "UNKNOWN_TOPIC_OR_PARTITION"),
         ),
-    ),
-    Script(
-        name="incremental configs refused",
-        api="incremental_alter_configs",
-        steps=(
-            *new_topic(),
-            _incremental(GOOD, _change("no.such.config", SET, "1"), errors=("INVALID_CONFIG",)),
-            _incremental(GOOD, _change("retention.ms", SET, "soon"), errors=("INVALID_CONFIG",)),
-            _incremental(_change("retention.ms", SET, "-2"), errors=("INVALID_CONFIG",)),
-            _incremental(GOOD, _change("retention.ms", SET, None), errors=None),
-            _incremental(GOOD, _change("retention.ms", SET, "1"), _change("retention.ms", DELETE, None), errors=None),
-            _incremental(_change("retention.ms", SET, "1"), name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
-            _incremental(_change("retention.ms", SET, "1"), name="bad name", errors=None),
-            _incremental(_change("retention.ms", SET, "1"), kind=77, errors=None),
-            _incremental(_change("retention.ms", SET, "1"), name="", errors=("INVALID_REQUEST",)),
-            *(
-                _incremental(_change("message.max.bytes", SET, "1"), name=name, kind=BROKER, errors=None)
-                for name in ("4711", "x")
-            ),
-            _describe("retention.ms", "segment.ms", include_synonyms=True),
-        ),
-    ),
-    Script(
-        name="incremental configs by an unknown operation",
-        api="incremental_alter_configs",
-        steps=(*new_topic(), _incremental(_change("retention.ms", 9, "1"), errors=("UNKNOWN_SERVER_ERROR",))),
-    ),
-    Script(
-        name="incremental configs that compact",
-        api="incremental_alter_configs",
-        steps=(*new_topic(), _incremental(_change("cleanup.policy", APPEND, "compact"))),
-    ),
-    Script(
-        name="incremental configs validated only",
-        api="incremental_alter_configs",
-        steps=(
-            *new_topic(),
-            _incremental(_change("retention.ms", SET, "5000"), validate_only=True),
-            _incremental(_change("retention.ms", SET, "soon"), validate_only=True, errors=("INVALID_CONFIG",)),
-            _describe("retention.ms"),
-        ),
-    ),
-    Script(
-        name="incremental configs of a topic twice",
-        api="incremental_alter_configs",
-        steps=(
-            *new_topic(),
-            *new_topic("w"),
-            Step(
-                api="incremental_alter_configs",
-                body={
-                    "resources": [
-                        {"resource_type": TOPIC, "resource_name": name, "configs": [_change("retention.ms", SET, "1")]}
-                        for name in ("$t", "$t", "$u", "$w")
-                    ]
-                },
-                errors=("INVALID_REQUEST", "UNKNOWN_TOPIC_OR_PARTITION"),
-            ),
-            _described_until("retention.ms", "value", "1", "$w"),
-            _describe("retention.ms"),
-        ),
+        _described_until("retention.ms", "value", "1", "$w"),
+        _describe("retention.ms"),
     ),
 )
 
@@ -261,30 +241,26 @@ def _alter(
 
 ALTER: Final = (
     Script(
-        name="alter configs replaces what was set",
-        api="alter_configs",
-        steps=(
-            *new_topic(retention_ms="90000"),
-            _alter(("max.message.bytes", "2000")),
-            _reads("max.message.bytes", "2000"),
-            _reads("retention.ms", "604800000"),
-            _alter(),
-            _reads("max.message.bytes", "1048588"),
-        ),
+        "alter configs replaces what was set",
+        "alter_configs",
+        *new_topic(retention_ms="90000"),
+        _alter(("max.message.bytes", "2000")),
+        _reads("max.message.bytes", "2000"),
+        _reads("retention.ms", "604800000"),
+        _alter(),
+        _reads("max.message.bytes", "1048588"),
     ),
     Script(
-        name="alter configs refused",
-        api="alter_configs",
-        steps=(
-            *new_topic(retention_ms="90000"),
-            _alter(("no.such.config", "1"), errors=("INVALID_CONFIG",)),
-            _alter(("retention.ms", "soon"), errors=("INVALID_CONFIG",)),
-            _alter(("retention.ms", None), errors=None),
-            _alter(("retention.ms", "1"), ("retention.ms", "2"), errors=None),
-            _alter(("retention.ms", "1"), name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
-            _alter(("retention.ms", "1"), validate_only=True),
-            _describe("retention.ms"),
-        ),
+        "alter configs refused",
+        "alter_configs",
+        *new_topic(retention_ms="90000"),
+        _alter(("no.such.config", "1"), errors=("INVALID_CONFIG",)),
+        _alter(("retention.ms", "soon"), errors=("INVALID_CONFIG",)),
+        _alter(("retention.ms", None), errors=None),
+        _alter(("retention.ms", "1"), ("retention.ms", "2"), errors=None),
+        _alter(("retention.ms", "1"), name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+        _alter(("retention.ms", "1"), validate_only=True),
+        _describe("retention.ms"),
     ),
 )
 
@@ -316,10 +292,9 @@ def _own(key: str, field: str, expected: str | int) -> Step:
 
 ODD_SPELLINGS: Final = (
     Script(
-        name="configs in odd spellings",
-        api="incremental_alter_configs",
-        steps=(
-            *new_topic("t", 1, **{key.replace(".", "_"): value for key, value in ODD.items()}),
+"configs in odd spellings",
+"incremental_alter_configs",
+*new_topic("t", 1, **{key.replace(".", "_"): value for key, value in ODD.items()}),
             _describe(*ODD, include_synonyms=True),
             *_policy((SUBTRACT, "delete"), reads="compact,delete"),
             *_policy((SUBTRACT, " delete"), reads="compact"),
@@ -335,13 +310,12 @@ ODD_SPELLINGS: Final = (
             _reads("segment.ms", "5000"),
             _describe(*ODD, "segment.ms", include_synonyms=True),
             _incremental(_change("remote.storage.enable", SET, " True"), errors=("INVALID_CONFIG",)),
-        ),
-    ),
+
+),
     Script(
-        name="configs of one broker",
-        api="incremental_alter_configs",
-        steps=(
-            Step(api="metadata", body={"topics": []}, save={"node": "brokers[0].node_id"}),
+"configs of one broker",
+"incremental_alter_configs",
+Step(api="metadata", body={"topics": []}, save={"node": "brokers[0].node_id"}),
             *(
                 _incremental(_change(key, SET, value), name="$node:text", kind=BROKER, errors=errors)
                 for key, value, errors in (
@@ -371,8 +345,8 @@ ODD_SPELLINGS: Final = (
             _describe("log.cleanup.policy", name="$node:text", kind=BROKER, include_synonyms=True),
             _incremental(_change("message.max.bytes", DELETE, None), name="$node:text", kind=BROKER),
             _own("message.max.bytes", "value", "1048588"),
-        ),
-    ),
+
+),
 )  # fmt: skip
 
 SCRIPTS: Final = (*DESCRIBE, *INCREMENTAL, *ALTER, *ODD_SPELLINGS)

@@ -15,43 +15,37 @@ DESCRIBED: Final[tuple[dict[str, Any], ...]] = (
 
 SCRIPTS: Final = (
     Script(
-        name="describe consumer groups",
-        api="consumer_group_describe",
-        steps=(
-            *known_topic(3),
-            *SETTLED_PAIR,
-            join("o", group_id="$h", rack_id="r", server_assignor="range", **STATIC_I),
-            *(Step(api="consumer_group_describe", body=body, errors=None) for body in DESCRIBED),
-        ),
+        "describe consumer groups",
+        "consumer_group_describe",
+        *known_topic(3),
+        *SETTLED_PAIR,
+        join("o", group_id="$h", rack_id="r", server_assignor="range", **STATIC_I),
+        *(Step(api="consumer_group_describe", body=body, errors=None) for body in DESCRIBED),
     ),
     Script(
-        name="describe classic groups as consumer groups",
-        api="consumer_group_describe",
-        steps=(
-            *known_topic(1),
-            commit(4, version=8),
-            described(version=None),
-        ),
+        "describe classic groups as consumer groups",
+        "consumer_group_describe",
+        *known_topic(1),
+        commit(4, version=8),
+        described(version=None),
     ),
     Script(
-        name="list consumer groups",
-        api="list_groups",
+        "list consumer groups",
+        "list_groups",
+        *known_topic(3),
+        *SETTLED_PAIR,
+        described("Stable"),
+        join("o", group_id="$h"),
+        leave("o", group_id="$h"),
+        *(
+            Step(api="list_groups", body=body, errors=None)
+            for body in (
+                {},
+                *({"states_filter": [state]} for state in ("Stable", "Empty", "stable", "Reconciling", "Dead")),
+                *({"types_filter": [kind]} for kind in ("consumer", "Consumer", "classic")),
+                {"states_filter": ["Empty"], "types_filter": ["consumer"]},
+            )
+        ),
         versions=(4, 5),
-        steps=(
-            *known_topic(3),
-            *SETTLED_PAIR,
-            described("Stable"),
-            join("o", group_id="$h"),
-            leave("o", group_id="$h"),
-            *(
-                Step(api="list_groups", body=body, errors=None)
-                for body in (
-                    {},
-                    *({"states_filter": [state]} for state in ("Stable", "Empty", "stable", "Reconciling", "Dead")),
-                    *({"types_filter": [kind]} for kind in ("consumer", "Consumer", "classic")),
-                    {"states_filter": ["Empty"], "types_filter": ["consumer"]},
-                )
-            ),
-        ),
     ),
 )

@@ -67,10 +67,7 @@ def known_topic(partitions: int, topic: str = "t") -> tuple[Step, ...]:
 def script(name: str, *steps: Step, versions: tuple[int, ...] = (), partitions: int = 3) -> Script:
     """A script of heartbeats that begins with the topic `$t`."""
     return Script(
-        name=f"consumer group {name}",
-        api="consumer_group_heartbeat",
-        steps=(*known_topic(partitions), *steps),
-        versions=versions,
+        f"consumer group {name}", "consumer_group_heartbeat", *known_topic(partitions), *steps, versions=versions
     )
 
 

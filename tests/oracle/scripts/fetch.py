@@ -22,7 +22,7 @@ def _fetch(*errors: str, top: dict[str, Any] | None = None, **partition: Any) ->
 
 
 def _one(name: str, *steps: Step, versions: tuple[int, ...] = ()) -> Script:
-    return Script(name=f"fetch {name}", api=API, steps=(*LOG, *steps), versions=versions)
+    return Script(f"fetch {name}", API, *LOG, *steps, versions=versions)
 
 
 def _from(version: int) -> tuple[int, ...]:
@@ -63,44 +63,38 @@ READS: Final = (
         _fetch("OFFSET_OUT_OF_RANGE", fetch_offset=3),
         _fetch(fetch_offset=4),
     ),
-    Script(
-        name="fetch empty log", api=API, steps=(*new_topic(), _fetch(), _fetch("OFFSET_OUT_OF_RANGE", fetch_offset=1))
-    ),
+    Script("fetch empty log", API, *new_topic(), _fetch(), _fetch("OFFSET_OUT_OF_RANGE", fetch_offset=1)),
 )
 
 LIMITS: Final = (
     Script(
-        name="fetch two partitions with room for one",
-        api=API,
-        steps=(
-            *new_topic(partitions=2),
-            *produced(BATCHES[0]),
-            *produced(BATCHES[0], partition=1),
-            Step(api=API, body=fetch_body([{"partition": 0}, {"partition": 1}], max_bytes=10)),
-        ),
+        "fetch two partitions with room for one",
+        API,
+        *new_topic(partitions=2),
+        *produced(BATCHES[0]),
+        *produced(BATCHES[0], partition=1),
+        Step(api=API, body=fetch_body([{"partition": 0}, {"partition": 1}], max_bytes=10)),
     ),
     *(
         Script(
-            name=f"fetch bounded bytes of batches of {size}",
-            api=API,
-            steps=(
-                *new_topic(partitions=2),
-                *(step for part in (0, 0, 1, 1) for step in produced(Batch(value=bytes(size)), partition=part)),
-                *(
-                    Step(
-                        api=API,
-                        body=fetch_body(
-                            [{"partition": part, "partition_max_bytes": each} for part in (0, 1)], max_bytes=all_bytes
-                        ),
-                    )
-                    for each, all_bytes in (
-                        (1, 1 << 20),
-                        (1 << 20, 1),
-                        (0, 0),
-                        (_bytes(size), 1 << 20),
-                        (1 << 20, 3 * _bytes(size)),
-                    )
-                ),
+            f"fetch bounded bytes of batches of {size}",
+            API,
+            *new_topic(partitions=2),
+            *(step for part in (0, 0, 1, 1) for step in produced(Batch(value=bytes(size)), partition=part)),
+            *(
+                Step(
+                    api=API,
+                    body=fetch_body(
+                        [{"partition": part, "partition_max_bytes": each} for part in (0, 1)], max_bytes=all_bytes
+                    ),
+                )
+                for each, all_bytes in (
+                    (1, 1 << 20),
+                    (1 << 20, 1),
+                    (0, 0),
+                    (_bytes(size), 1 << 20),
+                    (1 << 20, 3 * _bytes(size)),
+                )
             ),
         )
         for size in (10, 20_000)
@@ -109,9 +103,9 @@ LIMITS: Final = (
 
 UNKNOWN: Final = (
     Script(
-        name="fetch unknown topic",
-        api=API,
-        steps=(Step(api=API, body=fetch_body([{}], topic_id=NO_SUCH_ID, min_bytes=1, max_wait=60_000), errors=None),),
+        "fetch unknown topic",
+        API,
+        Step(api=API, body=fetch_body([{}], topic_id=NO_SUCH_ID, min_bytes=1, max_wait=60_000), errors=None),
     ),
 )
 

@@ -37,7 +37,7 @@ def _fetch(
 
 
 def _commit_script(name: str, *steps: Step, start: int = 2) -> Script:
-    return Script(name=f"commit {name}", api="offset_commit", steps=steps, versions=tuple(range(start, 11)))
+    return Script(f"commit {name}", "offset_commit", *steps, versions=tuple(range(start, 11)))
 
 
 READ: Final = Step(
@@ -96,27 +96,23 @@ COMMIT: Final = (
         READ,
     ),
     Script(
-        name="commit with a retention time",
-        api="offset_commit",
+        "commit with a retention time",
+        "offset_commit",
+        *new_topic(),
+        *joined(),
+        _commit(_row(), member="$m", generation="$generation", retention_time=1234),
+        READ,
         versions=(2, 3, 4),
-        steps=(
-            *new_topic(),
-            *joined(),
-            _commit(_row(), member="$m", generation="$generation", retention_time=1234),
-            READ,
-        ),
     ),
     Script(
-        name="commit metadata of characters that count twice",
-        api="offset_commit",
+        "commit metadata of characters that count twice",
+        "offset_commit",
+        *new_topic(),
+        _commit(_row(0, 1, "ü" * 4096)),
+        _commit(_row(0, 2, "\U0001f426" * 2048)),
+        _commit(_row(0, 3, "\U0001f426" * 2049), errors=("OFFSET_METADATA_TOO_LARGE",)),
+        READ,
         versions=(9,),
-        steps=(
-            *new_topic(),
-            _commit(_row(0, 1, "ü" * 4096)),
-            _commit(_row(0, 2, "\U0001f426" * 2048)),
-            _commit(_row(0, 3, "\U0001f426" * 2049), errors=("OFFSET_METADATA_TOO_LARGE",)),
-            READ,
-        ),
     ),
     _commit_script("negative offset", *new_topic(), _commit(_row(0, -3)), READ),
     _commit_script("nothing", *new_topic(), _commit(), _commit(topics=[])),
@@ -124,7 +120,7 @@ COMMIT: Final = (
 
 
 def _fetch_script(name: str, *steps: Step, start: int = 1) -> Script:
-    return Script(name=f"committed {name}", api="offset_fetch", steps=steps, versions=tuple(range(start, 11)))
+    return Script(f"committed {name}", "offset_fetch", *steps, versions=tuple(range(start, 11)))
 
 
 UNKNOWN: Final = (
@@ -147,10 +143,10 @@ FETCH: Final = (
     _fetch_script("offsets of an unknown group", *new_topic(), _fetch(0), *UNKNOWN),
     _fetch_script("offsets of every topic of an unknown group", _fetch(every=True), start=2),
     Script(
-        name="committed offsets of every topic before null means it",
-        api="offset_fetch",
+        "committed offsets of every topic before null means it",
+        "offset_fetch",
+        _fetch(every=True, errors=(CLOSED,)),
         versions=(1,),
-        steps=(_fetch(every=True, errors=(CLOSED,)),),
     ),
     _fetch_script("offsets of an empty group id", *new_topic(), _fetch(0, group="", errors=None)),
     _fetch_script("offsets that are stable", *new_topic(), committed(7), _fetch(0, require_stable=True), start=7),
@@ -190,32 +186,28 @@ def _forget(*partitions: int, errors: tuple[str, ...] | None = (), name: str = "
 
 OFFSET_DELETE: Final = (
     Script(
-        name="delete offsets",
-        api="offset_delete",
-        steps=(
-            *new_topic(partitions=3),
-            committed(7, 5),
-            _forget(0, 2),
-            READ,
-            _forget(0, 8, errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
-            _forget(0, name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
-            _forget(0, group="$h", errors=("GROUP_ID_NOT_FOUND",)),
-            _forget(0, group="", errors=None),
-        ),
+        "delete offsets",
+        "offset_delete",
+        *new_topic(partitions=3),
+        committed(7, 5),
+        _forget(0, 2),
+        READ,
+        _forget(0, 8, errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+        _forget(0, name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+        _forget(0, group="$h", errors=("GROUP_ID_NOT_FOUND",)),
+        _forget(0, group="", errors=None),
     ),
     Script(
-        name="delete offsets of a subscribed topic",
-        api="offset_delete",
-        steps=(
-            *new_topic(),
-            *new_topic("u"),
-            committed(7),
-            committed(3, name="u"),
-            *joined(),
-            _forget(0, errors=("GROUP_SUBSCRIBED_TO_TOPIC",)),
-            _forget(0, name="$u"),
-            READ,
-        ),
+        "delete offsets of a subscribed topic",
+        "offset_delete",
+        *new_topic(),
+        *new_topic("u"),
+        committed(7),
+        committed(3, name="u"),
+        *joined(),
+        _forget(0, errors=("GROUP_SUBSCRIBED_TO_TOPIC",)),
+        _forget(0, name="$u"),
+        READ,
     ),
 )
 
@@ -226,21 +218,16 @@ def _list(**body: Any) -> Step:
 
 LIST: Final = (
     Script(
-        name="list groups",
-        api="list_groups",
-        steps=(
-            *new_topic(),
-            *joined(),
-            in_state("Stable"),
-            committed(1, group="h"),
-            _list(),
-            *(
-                _list(states_filter=[state])
-                for state in ("Stable", "empty", "stable", "Dead", "assigning", "NoSuchState")
-            ),
-            *(_list(types_filter=[kind]) for kind in ("classic", "Classic", "consumer", "nonsense")),
-            _list(states_filter=["empty", "Stable"], types_filter=["Classic", "consumer"]),
-        ),
+        "list groups",
+        "list_groups",
+        *new_topic(),
+        *joined(),
+        in_state("Stable"),
+        committed(1, group="h"),
+        _list(),
+        *(_list(states_filter=[state]) for state in ("Stable", "empty", "stable", "Dead", "assigning", "NoSuchState")),
+        *(_list(types_filter=[kind]) for kind in ("classic", "Classic", "consumer", "nonsense")),
+        _list(states_filter=["empty", "Stable"], types_filter=["Classic", "consumer"]),
     ),
 )
 
@@ -251,30 +238,26 @@ def _describe(*groups: str, errors: tuple[str, ...] | None = (), **more: Any) ->
 
 DESCRIBE: Final = (
     Script(
-        name="describe groups",
-        api="describe_groups",
-        steps=(
-            *new_topic(),
-            *joined()[:2],
-            in_state("CompletingRebalance", version=None),
-            *joined()[2:],
-            in_state("Stable", version=None),
-            committed(1, group="h"),
-            _describe("$g", "$h"),
-            _describe("$g", "$g"),
-            _describe(),
-        ),
+        "describe groups",
+        "describe_groups",
+        *new_topic(),
+        *joined()[:2],
+        in_state("CompletingRebalance", version=None),
+        *joined()[2:],
+        in_state("Stable", version=None),
+        committed(1, group="h"),
+        _describe("$g", "$h"),
+        _describe("$g", "$g"),
+        _describe(),
     ),
+    Script("describe unknown groups", "describe_groups", _describe("$g", errors=None), _describe("", errors=None)),
     Script(
-        name="describe unknown groups",
-        api="describe_groups",
-        steps=(_describe("$g", errors=None), _describe("", errors=None)),
-    ),
-    Script(
-        name="describe groups with authorized operations",
-        api="describe_groups",
+        "describe groups with authorized operations",
+        "describe_groups",
+        *joined(),
+        in_state("Stable"),
+        _describe("$g", include_authorized_operations=True),
         versions=(3, 4, 5, 6),
-        steps=(*joined(), in_state("Stable"), _describe("$g", include_authorized_operations=True)),
     ),
 )
 
@@ -285,36 +268,34 @@ def _delete(*groups: str, errors: tuple[str, ...] | None = ()) -> Step:
 
 DELETE: Final = (
     Script(
-        name="delete groups",
-        api="delete_groups",
-        steps=(
-            *new_topic(),
-            committed(4),
-            _delete("$g", "$h", errors=("GROUP_ID_NOT_FOUND",)),
-            READ,
-            _describe("$g", errors=None),
-            _delete("$g", errors=("GROUP_ID_NOT_FOUND",)),
-            committed(4),
-            *joined(),
-            committed(4, group="h"),
-            _delete("$g", "$h", "$u", errors=("GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP")),
-            _delete(),
-        ),
+        "delete groups",
+        "delete_groups",
+        *new_topic(),
+        committed(4),
+        _delete("$g", "$h", errors=("GROUP_ID_NOT_FOUND",)),
+        READ,
+        _describe("$g", errors=None),
+        _delete("$g", errors=("GROUP_ID_NOT_FOUND",)),
+        committed(4),
+        *joined(),
+        committed(4, group="h"),
+        _delete("$g", "$h", "$u", errors=("GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP")),
+        _delete(),
     ),
     Script(
-        name="delete a group with members",
-        api="delete_groups",
-        steps=(
-            *joined(),
-            _delete("$g", errors=("NON_EMPTY_GROUP",)),
-            Step(api="leave_group", version=5, body={"group_id": "$g", "members": [{"member_id": "$m"}]}),
-            _delete("$g"),
-        ),
+        "delete a group with members",
+        "delete_groups",
+        *joined(),
+        _delete("$g", errors=("NON_EMPTY_GROUP",)),
+        Step(api="leave_group", version=5, body={"group_id": "$g", "members": [{"member_id": "$m"}]}),
+        _delete("$g"),
     ),
     Script(
-        name="delete a group twice in one request",
-        api="delete_groups",
-        steps=(*new_topic(), committed(4), _delete("$g", "$g", errors=None)),
+        "delete a group twice in one request",
+        "delete_groups",
+        *new_topic(),
+        committed(4),
+        _delete("$g", "$g", errors=None),
     ),
 )
 

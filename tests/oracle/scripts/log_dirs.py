@@ -14,27 +14,23 @@ def _described(*topics: tuple[str, list[int]]) -> Step:
 
 SCRIPTS: Final = (
     Script(
-        name="describe log dirs",
-        api="describe_log_dirs",
-        steps=(
-            *new_topic(partitions=3),
-            _described(("t", [0, 1, 2])),
-            *produced(Batch(value=b"first"), Batch(count=5, value=b"x" * 1000)),
-            *produced(Batch(value=b"x" * 50_000), partition=2),
-            _described(("t", [2, 0])),
-            _described(("t", [1, 1])),
-            Step(api="describe_log_dirs", body={"topics": None}),
-        ),
+        "describe log dirs",
+        "describe_log_dirs",
+        *new_topic(partitions=3),
+        _described(("t", [0, 1, 2])),
+        *produced(Batch(value=b"first"), Batch(count=5, value=b"x" * 1000)),
+        *produced(Batch(value=b"x" * 50_000), partition=2),
+        _described(("t", [2, 0])),
+        _described(("t", [1, 1])),
+        Step(api="describe_log_dirs", body={"topics": None}),
     ),
     Script(
-        name="describe log dirs of what there is not",
-        api="describe_log_dirs",
-        steps=(
-            *new_topic(),
-            _described(("t", [7, -1])),
-            _described(("u", [0]), ("t", [0])),
-            _described(("t", [])),
-            Step(api="describe_log_dirs", body={"topics": []}),
-        ),
+        "describe log dirs of what there is not",
+        "describe_log_dirs",
+        *new_topic(),
+        _described(("t", [7, -1])),
+        _described(("u", [0]), ("t", [0])),
+        _described(("t", [])),
+        Step(api="describe_log_dirs", body={"topics": []}),
     ),
 )

@@ -66,7 +66,7 @@ def _join(*errors: str, on: str = "a", member: str = "", save: str = "", checked
 
 
 def _join_script(name: str, *steps: Step | Receive, start: int = 0) -> Script:
-    return Script(name=f"join {name}", api="join_group", steps=steps, versions=tuple(range(start, 10)))
+    return Script(f"join {name}", "join_group", *steps, versions=tuple(range(start, 10)))
 
 
 JOIN: Final = (
@@ -131,36 +131,28 @@ def _sync(*errors: str, member: str = "$m", generation: Any = "$generation", **m
 
 
 SYNC: Final = (
-    Script(name="sync again", api="sync_group", steps=(*joined(), _sync(), _sync(assigned=("$m",)))),
+    Script("sync again", "sync_group", *joined(), _sync(), _sync(assigned=("$m",))),
+    Script("sync a new generation", "sync_group", *joined()[:2], _sync(assigned=("$m",)), _sync()),
+    Script("sync leader assigns nothing", "sync_group", *joined()[:2], _sync()),
     Script(
-        name="sync a new generation",
-        api="sync_group",
-        steps=(*joined()[:2], _sync(assigned=("$m",)), _sync()),
-    ),
-    Script(name="sync leader assigns nothing", api="sync_group", steps=(*joined()[:2], _sync())),
-    Script(
-        name="sync refused",
-        api="sync_group",
-        steps=(
-            *joined(),
-            _sync("ILLEGAL_GENERATION", generation=9),
-            _sync("ILLEGAL_GENERATION", generation=-1),
-            _sync("UNKNOWN_MEMBER_ID", member=NOBODY),
-            _sync("UNKNOWN_MEMBER_ID", member=""),
-            _sync("UNKNOWN_MEMBER_ID", group_id="$h"),
-            _sync("INVALID_GROUP_ID", group_id=""),
-        ),
+        "sync refused",
+        "sync_group",
+        *joined(),
+        _sync("ILLEGAL_GENERATION", generation=9),
+        _sync("ILLEGAL_GENERATION", generation=-1),
+        _sync("UNKNOWN_MEMBER_ID", member=NOBODY),
+        _sync("UNKNOWN_MEMBER_ID", member=""),
+        _sync("UNKNOWN_MEMBER_ID", group_id="$h"),
+        _sync("INVALID_GROUP_ID", group_id=""),
     ),
     Script(
-        name="sync other protocol",
-        api="sync_group",
+        "sync other protocol",
+        "sync_group",
+        *joined(),
+        _sync("INCONSISTENT_GROUP_PROTOCOL", protocol_type="connect"),
+        _sync("INCONSISTENT_GROUP_PROTOCOL", protocol_name="roundrobin"),
+        _sync("INCONSISTENT_GROUP_PROTOCOL", protocol_type=None, protocol_name=None),
         versions=(5,),
-        steps=(
-            *joined(),
-            _sync("INCONSISTENT_GROUP_PROTOCOL", protocol_type="connect"),
-            _sync("INCONSISTENT_GROUP_PROTOCOL", protocol_name="roundrobin"),
-            _sync("INCONSISTENT_GROUP_PROTOCOL", protocol_type=None, protocol_name=None),
-        ),
     ),
 )
 
@@ -172,20 +164,18 @@ def _beat(*errors: str, member: str = "$m", generation: Any = "$generation", gro
 
 HEARTBEAT: Final = (
     Script(
-        name="heartbeat",
-        api="heartbeat",
-        steps=(
-            *joined(),
-            _beat(),
-            _beat("ILLEGAL_GENERATION", generation=9),
-            _beat("ILLEGAL_GENERATION", generation=-1),
-            _beat("UNKNOWN_MEMBER_ID", member=NOBODY),
-            _beat("UNKNOWN_MEMBER_ID", member=""),
-            _beat("UNKNOWN_MEMBER_ID", group="$h"),
-            _beat("INVALID_GROUP_ID", group=""),
-        ),
+        "heartbeat",
+        "heartbeat",
+        *joined(),
+        _beat(),
+        _beat("ILLEGAL_GENERATION", generation=9),
+        _beat("ILLEGAL_GENERATION", generation=-1),
+        _beat("UNKNOWN_MEMBER_ID", member=NOBODY),
+        _beat("UNKNOWN_MEMBER_ID", member=""),
+        _beat("UNKNOWN_MEMBER_ID", group="$h"),
+        _beat("INVALID_GROUP_ID", group=""),
     ),
-    Script(name="heartbeat before sync", api="heartbeat", steps=(*joined()[:2], _beat())),
+    Script("heartbeat before sync", "heartbeat", *joined()[:2], _beat()),
 )
 
 
@@ -197,31 +187,29 @@ def _leave(*members: str, errors: tuple[str, ...] | None = (), group: str = "$g"
 
 LEAVE: Final = (
     Script(
-        name="leave",
-        api="leave_group",
-        steps=(
-            *joined(),
-            _leave(NOBODY, errors=("UNKNOWN_MEMBER_ID",)),
-            _leave("$m"),
-            _leave("$m", errors=("UNKNOWN_MEMBER_ID",)),
-            in_state("Empty"),
-            *joined("n"),
-        ),
+        "leave",
+        "leave_group",
+        *joined(),
+        _leave(NOBODY, errors=("UNKNOWN_MEMBER_ID",)),
+        _leave("$m"),
+        _leave("$m", errors=("UNKNOWN_MEMBER_ID",)),
+        in_state("Empty"),
+        *joined("n"),
     ),
     Script(
-        name="leave unknown groups",
-        api="leave_group",
-        steps=(
-            _leave(NOBODY, errors=("UNKNOWN_MEMBER_ID",)),
-            _leave(NOBODY, "other-0", errors=("UNKNOWN_MEMBER_ID",)),
-            _leave(NOBODY, group="", errors=None),
-        ),
+        "leave unknown groups",
+        "leave_group",
+        _leave(NOBODY, errors=("UNKNOWN_MEMBER_ID",)),
+        _leave(NOBODY, "other-0", errors=("UNKNOWN_MEMBER_ID",)),
+        _leave(NOBODY, group="", errors=None),
     ),
     Script(
-        name="leave several at once",
-        api="leave_group",
+        "leave several at once",
+        "leave_group",
+        *joined(),
+        _leave(NOBODY, "$m", errors=("UNKNOWN_MEMBER_ID",)),
+        _leave(errors=None),
         versions=(3, 4, 5),
-        steps=(*joined(), _leave(NOBODY, "$m", errors=("UNKNOWN_MEMBER_ID",)), _leave(errors=None)),
     ),
 )
 

@@ -65,12 +65,7 @@ def owning(*partitions: int) -> dict[str, Any]:
 
 def script(name: str, *steps: Step | Receive, partitions: int = 2) -> Script:
     """A script that begins with the topic `$t`."""
-    return Script(
-        name=f"migration {name}",
-        api="consumer_group_heartbeat",
-        steps=(*known_topic(partitions), *steps),
-        versions=(1,),
-    )
+    return Script(f"migration {name}", "consumer_group_heartbeat", *known_topic(partitions), *steps, versions=(1,))
 
 
 UPGRADED: Final = (

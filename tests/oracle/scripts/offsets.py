@@ -27,7 +27,7 @@ def _after(amount: int) -> Plus:
 
 def _list_script(name: str, *steps: Step, start: int = 1, log: tuple[Step, ...] = LOG) -> Script:
     versions = tuple(range(start, 12))
-    return Script(name=f"list offsets {name}", api="list_offsets", steps=(*log, *steps), versions=versions)
+    return Script(f"list offsets {name}", "list_offsets", *log, *steps, versions=versions)
 
 
 LIST_OFFSETS: Final = (
@@ -66,18 +66,16 @@ def _epoch(leader_epoch: Any, *errors: str, current: Any = -1, name: str = "$t",
 
 LEADER_EPOCH: Final = (
     Script(
-        name="leader epochs",
-        api="offset_for_leader_epoch",
-        steps=(
-            *LOG,
-            _epoch("$t_epoch"),
-            _epoch("$t_epoch", current="$t_epoch"),
-            _epoch(Plus(var="t_epoch", amount=1)),
-            _epoch(-1),
-            _epoch("$t_epoch", "UNKNOWN_LEADER_EPOCH", current=Plus(var="t_epoch", amount=1)),
-            _epoch(0, "UNKNOWN_TOPIC_OR_PARTITION", partition=8),
-            _epoch(0, "UNKNOWN_TOPIC_OR_PARTITION", name="$u"),
-        ),
+        "leader epochs",
+        "offset_for_leader_epoch",
+        *LOG,
+        _epoch("$t_epoch"),
+        _epoch("$t_epoch", current="$t_epoch"),
+        _epoch(Plus(var="t_epoch", amount=1)),
+        _epoch(-1),
+        _epoch("$t_epoch", "UNKNOWN_LEADER_EPOCH", current=Plus(var="t_epoch", amount=1)),
+        _epoch(0, "UNKNOWN_TOPIC_OR_PARTITION", partition=8),
+        _epoch(0, "UNKNOWN_TOPIC_OR_PARTITION", name="$u"),
     ),
 )
 
@@ -92,30 +90,26 @@ EARLIEST: Final = Step(api="list_offsets", body=offsets_body("t", [0], -2))
 
 DELETE_RECORDS: Final = (
     Script(
-        name="delete records step by step",
-        api="delete_records",
-        steps=(
-            *LOG,
-            *(
-                step
-                for offset in (1, 0, 4, -1)
-                for step in (_delete(offset), EARLIEST, Step(api="list_offsets", body=offsets_body("t", [0], "$now")))
-            ),
-            *produced(BATCHES[0]),
-            Step(api="list_offsets", body=offsets_body("t", [0], -1)),
+        "delete records step by step",
+        "delete_records",
+        *LOG,
+        *(
+            step
+            for offset in (1, 0, 4, -1)
+            for step in (_delete(offset), EARLIEST, Step(api="list_offsets", body=offsets_body("t", [0], "$now")))
         ),
+        *produced(BATCHES[0]),
+        Step(api="list_offsets", body=offsets_body("t", [0], -1)),
     ),
     Script(
-        name="delete records refused",
-        api="delete_records",
-        steps=(
-            *LOG,
-            _delete(7, "OFFSET_OUT_OF_RANGE"),
-            _delete(-2, "OFFSET_OUT_OF_RANGE"),
-            _delete(1, "UNKNOWN_TOPIC_OR_PARTITION", name="$u"),
-            _delete(1, "UNKNOWN_TOPIC_OR_PARTITION", partition=5),
-            EARLIEST,
-        ),
+        "delete records refused",
+        "delete_records",
+        *LOG,
+        _delete(7, "OFFSET_OUT_OF_RANGE"),
+        _delete(-2, "OFFSET_OUT_OF_RANGE"),
+        _delete(1, "UNKNOWN_TOPIC_OR_PARTITION", name="$u"),
+        _delete(1, "UNKNOWN_TOPIC_OR_PARTITION", partition=5),
+        EARLIEST,
     ),
 )
 
@@ -127,25 +121,19 @@ def _init(*errors: str, **body: Any) -> Step:
 
 
 INIT_PRODUCER_ID: Final = (
+    Script("producer id for an idempotent producer", "init_producer_id", _init(), _init(transaction_timeout=60000)),
     Script(
-        name="producer id for an idempotent producer",
-        api="init_producer_id",
-        steps=(_init(), _init(transaction_timeout=60000)),
-    ),
-    Script(
-        name="producer id with an id and epoch given",
-        api="init_producer_id",
+        "producer id with an id and epoch given",
+        "init_producer_id",
+        Step(api="init_producer_id", body={"producer_id": 77, "producer_epoch": 3}, errors=None),
+        Step(api="init_producer_id", body={"producer_id": 77, "producer_epoch": -1}, errors=None),
+        Step(api="init_producer_id", body={"producer_id": -1, "producer_epoch": 3}, errors=None),
         versions=(3, 4, 5),
-        steps=(
-            Step(api="init_producer_id", body={"producer_id": 77, "producer_epoch": 3}, errors=None),
-            Step(api="init_producer_id", body={"producer_id": 77, "producer_epoch": -1}, errors=None),
-            Step(api="init_producer_id", body={"producer_id": -1, "producer_epoch": 3}, errors=None),
-        ),
     ),
     Script(
-        name="producer id for an empty transactional id",
-        api="init_producer_id",
-        steps=(_init("INVALID_REQUEST", transactional_id="", transaction_timeout=60000),),
+        "producer id for an empty transactional id",
+        "init_producer_id",
+        _init("INVALID_REQUEST", transactional_id="", transaction_timeout=60000),
     ),
 )
 

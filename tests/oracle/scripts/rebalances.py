@@ -115,7 +115,7 @@ def settled(*members: str, **more: Any) -> tuple[Step | Receive, ...]:
 
 
 def script(name: str, *steps: Step | Receive, api: str = "join_group", versions: tuple[int, ...] = (9,)) -> Script:
-    return Script(name=f"rebalance {name}", api=api, steps=steps, versions=versions)
+    return Script(f"rebalance {name}", api, *steps, versions=versions)
 
 
 ORDER: Final = (

@@ -136,7 +136,7 @@ def ten(at: int = 0) -> Batch:
 
 
 def _script(name: str, api: str, *steps: Step, versions: tuple[int, ...] = ()) -> Script:
-    return Script(name=f"share group {name}", api=api, steps=steps, versions=versions)
+    return Script(f"share group {name}", api, *steps, versions=versions)
 
 
 HEARTBEAT: Final = (

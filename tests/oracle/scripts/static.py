@@ -57,7 +57,7 @@ def commit(who: str, *errors: str, instance: str | None = "i", generation: Any =
 
 
 def script(name: str, *steps: Step | Receive, api: str = "join_group", versions: tuple[int, ...] = (9,)) -> Script:
-    return Script(name=f"static {name}", api=api, steps=steps, versions=versions)
+    return Script(f"static {name}", api, *steps, versions=versions)
 
 
 LEADER: Final = (started("m"), sync("m", assigned=("m",), **INSTANCE))

@@ -22,7 +22,7 @@ def _seen(*names: str, errors: tuple[str, ...] = ()) -> Step:
 
 
 def _create_script(name: str, *steps: Step, versions: tuple[int, ...] = ()) -> Script:
-    return Script(name=f"create topic {name}", api="create_topics", steps=steps, versions=versions)
+    return Script(f"create topic {name}", "create_topics", *steps, versions=versions)
 
 
 ILLEGAL: Final = ("", ".", "..", "a/b", "a b", "é", "x" * 250)
@@ -140,7 +140,7 @@ def _delete(*names: Any, ids: tuple[Any, ...] = (), errors: tuple[str, ...] | No
 
 
 def _delete_script(name: str, *steps: Step, start: int = 1) -> Script:
-    return Script(name=f"delete topic {name}", api="delete_topics", steps=steps, versions=tuple(range(start, 7)))
+    return Script(f"delete topic {name}", "delete_topics", *steps, versions=tuple(range(start, 7)))
 
 
 DELETE: Final = (
@@ -195,69 +195,61 @@ def _at(*brokers: Any) -> list[dict[str, Any]]:
 
 PARTITIONS: Final = (
     Script(
-        name="create partitions",
-        api="create_partitions",
-        steps=(
-            *new_topic(partitions=2),
-            _grow(4),
-            Step(
-                api="metadata",
-                version=12,
-                body={"topics": [{"name": "$t"}]},
-                until=("topics[0].partitions[3].error_code", "NONE"),
-            ),
+        "create partitions",
+        "create_partitions",
+        *new_topic(partitions=2),
+        _grow(4),
+        Step(
+            api="metadata",
+            version=12,
+            body={"topics": [{"name": "$t"}]},
+            until=("topics[0].partitions[3].error_code", "NONE"),
         ),
     ),
     Script(
-        name="create partitions refused",
-        api="create_partitions",
-        steps=(
-            *new_topic(partitions=2),
-            _grow(1, "INVALID_PARTITIONS"),
-            _grow(2, "INVALID_PARTITIONS"),
-            _grow(0, "INVALID_PARTITIONS"),
-            _grow(-1, "INVALID_PARTITIONS"),
-            _grow(3, "UNKNOWN_TOPIC_OR_PARTITION", name="$u"),
-            _grow(4, "INVALID_REPLICA_ASSIGNMENT", nodes=_at(["$node"])),
-            _grow(3, "INVALID_REPLICA_ASSIGNMENT", nodes=_at([4711])),
-            _grow(3, "INVALID_REPLICA_ASSIGNMENT", nodes=_at([])),
-            _grow(3, "INVALID_REPLICA_ASSIGNMENT", nodes=[]),
-            _seen("$t"),
+        "create partitions refused",
+        "create_partitions",
+        *new_topic(partitions=2),
+        _grow(1, "INVALID_PARTITIONS"),
+        _grow(2, "INVALID_PARTITIONS"),
+        _grow(0, "INVALID_PARTITIONS"),
+        _grow(-1, "INVALID_PARTITIONS"),
+        _grow(3, "UNKNOWN_TOPIC_OR_PARTITION", name="$u"),
+        _grow(4, "INVALID_REPLICA_ASSIGNMENT", nodes=_at(["$node"])),
+        _grow(3, "INVALID_REPLICA_ASSIGNMENT", nodes=_at([4711])),
+        _grow(3, "INVALID_REPLICA_ASSIGNMENT", nodes=_at([])),
+        _grow(3, "INVALID_REPLICA_ASSIGNMENT", nodes=[]),
+        _seen("$t"),
+    ),
+    Script(
+        "create partitions assigned and validated only",
+        "create_partitions",
+        *new_topic(),
+        _grow(3, validate_only=True),
+        _grow(1, "INVALID_PARTITIONS", validate_only=True),
+        _grow(2, nodes=_at(["$node"])),
+        Step(
+            api="metadata",
+            version=12,
+            body={"topics": [{"name": "$t"}]},
+            until=("topics[0].partitions[1].error_code", "NONE"),
         ),
     ),
     Script(
-        name="create partitions assigned and validated only",
-        api="create_partitions",
-        steps=(
-            *new_topic(),
-            _grow(3, validate_only=True),
-            _grow(1, "INVALID_PARTITIONS", validate_only=True),
-            _grow(2, nodes=_at(["$node"])),
-            Step(
-                api="metadata",
-                version=12,
-                body={"topics": [{"name": "$t"}]},
-                until=("topics[0].partitions[1].error_code", "NONE"),
-            ),
+        "create partitions of a topic twice in one request",
+        "create_partitions",
+        *new_topic(),
+        *new_topic("w"),
+        Step(
+            api="create_partitions",
+            body={"topics": [{"name": name, "count": 2} for name in ("$t", "$u", "$w", "$t")], "timeout": 10000},
+            errors=("INVALID_REQUEST", "UNKNOWN_TOPIC_OR_PARTITION"),
         ),
-    ),
-    Script(
-        name="create partitions of a topic twice in one request",
-        api="create_partitions",
-        steps=(
-            *new_topic(),
-            *new_topic("w"),
-            Step(
-                api="create_partitions",
-                body={"topics": [{"name": name, "count": 2} for name in ("$t", "$u", "$w", "$t")], "timeout": 10000},
-                errors=("INVALID_REQUEST", "UNKNOWN_TOPIC_OR_PARTITION"),
-            ),
-            Step(
-                api="metadata",
-                version=12,
-                body={"topics": [{"name": "$t"}, {"name": "$w"}]},
-                until=("topics[1].partitions[1].error_code", "NONE"),
-            ),
+        Step(
+            api="metadata",
+            version=12,
+            body={"topics": [{"name": "$t"}, {"name": "$w"}]},
+            until=("topics[1].partitions[1].error_code", "NONE"),
         ),
     ),
 )

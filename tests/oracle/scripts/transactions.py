@@ -108,7 +108,7 @@ OPEN: Final = (*new_topic(), READY, init(), add(), send())
 
 
 def script(name: str, api: str, *steps: Step, versions: tuple[int, ...] = ()) -> Script:
-    return Script(name=f"transaction {name}", api=api, steps=steps, versions=versions)
+    return Script(f"transaction {name}", api, *steps, versions=versions)
 
 
 INIT: Final = (
