@@ -62,7 +62,8 @@ function share.sweep(s, params)
   if #texts == share.MOST then
     s.swept, s.due = r.last + 1, s.now
   else
-    s.swept, s.due = 0, s.least == share.NEVER and s.least or math.max(s.least, s.now + share.SWEEP_MS)
+    local next_ms = math.max(share.SWEEP_MS, redis.call('ZCARD', s.keys[4]))
+    s.swept, s.due = 0, s.least == share.NEVER and s.least or math.max(s.least, s.now + next_ms)
   end
   share.flush(s)
   return expired

@@ -355,6 +355,22 @@ def test_records_before_their_time_wait_for_it_and_were_not_delivered(share: Sha
     assert share.take() == [(7, 9, 1)]
 
 
+def test_ranges_that_wait_are_swept_the_more_seldom_the_more_they_are(share: Share) -> None:
+    share.mode = "records"
+    share.put(records=500)
+    assert share.take(560) == [(40, 599, 1)]
+    due_ms = round(share.now * 1000) + 1000
+    assert share.acknowledge(*((offset, offset, due_ms + 20 * offset) for offset in range(100, 600)))[0] == NONE
+    began_s, calls, got = share.now, 0, 0
+    while share.now < began_s + 8:
+        acquired = share.acquire(100)
+        got += sum(last - first + 1 for first, last, _ in acquired.ranges)
+        share.pass_time(acquired.wait_ms / 1000)
+        calls += 1
+    # In steps of half a second; those of 100 ms would be 50.
+    assert (calls < 15, got > 200) == (True, True), (calls, got)
+
+
 def test_waiters_are_woken_for_a_time_that_is_earlier_than_the_one_they_wait_for(share: Share) -> None:
     now = round(share.now * 1000)
     with listening(share.server, share.shares) as next_message:
