@@ -1,6 +1,6 @@
 """Allowed differences between Kafka's answers and korvet's, with reasons. docs/compatibility.md shows both tables."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -17,7 +17,7 @@ class Free:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Difference:
     """A field of one API's answers that korvet fills differently on purpose; the oracle leaves it out.
 
@@ -27,6 +27,7 @@ class Difference:
 
     api: str
     path: str
+    _: KW_ONLY
     reason: str
     script: str = "*"
     extra: bool = False
@@ -67,97 +68,48 @@ _OWN_CONFIGS: Final = "korvet has configs of topics that Kafka lacks; their name
 
 _CATALOG_VERSION: Final = "it is the catalog's version, which grows with each change; Kafka has an offset"
 
+# fmt: off
 DIFFERENCES: Final = (
     *(
         Difference(api="find_coordinator", path=path, reason="Kafka's message fits any request that is malformed")
         for path in ("error_message", "coordinators[].error_message")
     ),
-    Difference(
-        api="incremental_alter_configs",
-        path="responses[].error_message",
-        script="configs of consumer groups refused",
-        reason="korvet's message has the bound itself if it is Kafka's default, and Kafka's names the broker's config",
-    ),
-    Difference(
-        api="consumer_group_describe",
-        path="groups[].error_message",
-        script="migration classic group that is no consumers'",
-        reason="Kafka says not found, and korvet that it is not a consumer group",
-    ),
-    Difference(api="create_topics", path="topics[].configs[]", reason=_OWN_CONFIGS, extra=True),
-    Difference(
-        api="describe_configs",
-        path="results[].configs[]",
-        reason=_OWN_CONFIGS,
-        script="* every key",
-        extra=True,
-    ),
-    Difference(
-        api="describe_configs",
-        path="results[].configs[]",
-        reason="korvet has the configs of groups that came with Kafka 4.3",
-        script="configs of *groups*",
-        extra=True,
-    ),
-    Difference(
-        api="*",
-        path="answer",
-        script="unsupported *",
-        reason="Kafka closes the connection; korvet answers UNSUPPORTED_VERSION if the version has a field for it",
-    ),
-    Difference(
-        api="api_versions",
-        path="supported_features",
-        reason="korvet announces a feature only once all of it works",
-    ),
-    Difference(
-        api="api_versions",
-        path="finalized_features",
-        reason="korvet announces a feature only once all of it works",
-    ),
-    Difference(
-        api="api_versions",
-        path="finalized_features_epoch",
-        reason="it counts the changes of korvet's features; in Kafka it counts the changes of the cluster's metadata",
-    ),
-    Difference(
-        api="describe_configs",
-        path="results[].configs[].synonyms",
-        script="configs of *groups*",
-        reason="korvet shows the broker's values, as Kafka 4.4 does, and Kafka 4.1 shows none",
-    ),
-    Difference(
-        api="incremental_alter_configs",
-        path="responses[].error_message",
-        script="share group configs",
-        reason="Kafka 4.4 has other words for a value out of range, and korvet has those of 4.1",
-    ),
-    Difference(
-        api="share_group_heartbeat",
-        path="error_code",
-        script="share group that is not there",
-        reason="korvet answers UNKNOWN_MEMBER_ID to members of a group that Redis lost, so they join again; clients "
-        "end at Kafka's GROUP_ID_NOT_FOUND",
-    ),
-    Difference(
-        api="share_fetch",
-        path="responses[].partitions[].error_code",
-        script="share group records of a group that is not there",
-        reason="Kafka fails with UNKNOWN_SERVER_ERROR; korvet says GROUP_ID_NOT_FOUND",
-    ),
-    Difference(
-        api="share_fetch",
-        path="responses[].partitions[].error_code",
-        script="share group reads a topic that is made again",
-        reason="korvet's share sessions have topics by their ids, so a deleted one is UNKNOWN_TOPIC_ID; Kafka's have "
-        "names, and say UNKNOWN_TOPIC_OR_PARTITION",
-    ),
-    Difference(
-        api="share_fetch",
-        path="responses[].partitions[].records",
-        script="share group reads transactions that are aborted, read_committed",
-        reason="korvet sends aborted batches too, as to other consumers; Kafka leaves out those at the beginning",
-    ),
+    Difference("incremental_alter_configs", "responses[].error_message", script="configs of consumer groups refused",
+               reason="korvet's message has the bound itself if it is Kafka's default, and Kafka's names the broker's "
+               "config"),
+    Difference("consumer_group_describe", "groups[].error_message",
+               script="migration classic group that is no consumers'",
+               reason="Kafka says not found, and korvet that it is not a consumer group"),
+    Difference("create_topics", "topics[].configs[]", extra=True, reason=_OWN_CONFIGS),
+    Difference("describe_configs", "results[].configs[]", script="* every key", extra=True, reason=_OWN_CONFIGS),
+    Difference("describe_configs", "results[].configs[]", script="configs of *groups*", extra=True,
+               reason="korvet has the configs of groups that came with Kafka 4.3"),
+    Difference("*", "answer", script="unsupported *",
+               reason="Kafka closes the connection; korvet answers UNSUPPORTED_VERSION if the version has a field for "
+               "it"),
+    Difference("api_versions", "supported_features", reason="korvet announces a feature only once all of it works"),
+    Difference("api_versions", "finalized_features", reason="korvet announces a feature only once all of it works"),
+    Difference("api_versions", "finalized_features_epoch",
+               reason="it counts the changes of korvet's features; in Kafka it counts the changes of the cluster's "
+               "metadata"),
+    Difference("describe_configs", "results[].configs[].synonyms", script="configs of *groups*",
+               reason="korvet shows the broker's values, as Kafka 4.4 does, and Kafka 4.1 shows none"),
+    Difference("incremental_alter_configs", "responses[].error_message", script="share group configs",
+               reason="Kafka 4.4 has other words for a value out of range, and korvet has those of 4.1"),
+    Difference("share_group_heartbeat", "error_code", script="share group that is not there",
+               reason="korvet answers UNKNOWN_MEMBER_ID to members of a group that Redis lost, so they join again; "
+               "clients end at Kafka's GROUP_ID_NOT_FOUND"),
+    Difference("share_fetch", "responses[].partitions[].error_code",
+               script="share group records of a group that is not there",
+               reason="Kafka fails with UNKNOWN_SERVER_ERROR; korvet says GROUP_ID_NOT_FOUND"),
+    Difference("share_fetch", "responses[].partitions[].error_code",
+               script="share group reads a topic that is made again",
+               reason="korvet's share sessions have topics by their ids, so a deleted one is UNKNOWN_TOPIC_ID; "
+               "Kafka's have names, and say UNKNOWN_TOPIC_OR_PARTITION"),
+    Difference("share_fetch", "responses[].partitions[].records",
+               script="share group reads transactions that are aborted, read_committed",
+               reason="korvet sends aborted batches too, as to other consumers; Kafka leaves out those at the "
+               "beginning"),
     *(
         Difference(
             api="describe_share_group_offsets",
@@ -167,88 +119,39 @@ DIFFERENCES: Final = (
         )
         for field in ("start_offset", "lag")
     ),
-    Difference(
-        api="share_acknowledge",
-        path="responses[].partitions[].error_message",
-        script="share group re*",
-        reason="the function that decides has codes and no messages",
-    ),
-    Difference(
-        api="api_versions",
-        path="answer",
-        script="api versions of another node",
-        reason="every front-end stands for every node of its cluster, so korvet compares the cluster alone",
-    ),
-    Difference(
-        api="describe_producers",
-        path="topics[].partitions[].active_producers[].coordinator_epoch",
-        reason="korvet's coordinators have no epochs, so it is 0 for every producer of a transaction",
-    ),
-    Difference(
-        api="get_telemetry_subscriptions",
-        path="delta_temporality",
-        reason="korvet wants sums since a client's start, for any front-end may get the next push; Kafka wants changes",
-    ),
-    Difference(
-        api="get_telemetry_subscriptions",
-        path="subscription_id",
-        script="rights",
-        reason="it is computed from the client instance id, and here each broker makes one up",
-    ),
-    Difference(
-        api="fetch",
-        path="session_id",
-        reason="korvet keeps no fetch sessions: its front-ends hold no state, so it answers a new session with id 0",
-    ),
-    Difference(
-        api="fetch",
-        path="responses[].partitions[].current_leader",
-        script="rights",
-        reason="to a client that says it is a follower Kafka names the leader; korvet has no followers, and refuses it",
-    ),
-    Difference(
-        api="offset_fetch",
-        path="topics[]",
-        script="rights",
-        extra=True,
-        reason="Kafka refuses a group by the error for all; up to version 7 korvet refuses its partitions as well, "
-        "because aiokafka looks at these alone",
-    ),
-    Difference(
-        api="produce",
-        path="responses[].partition_responses[].record_errors",
-        reason="korvet names records without a key and those that break a schema, and no others",
-    ),
-    Difference(
-        api="produce",
-        path="responses[].partition_responses[].error_message",
-        script="produce undecodable *",
-        reason="korvet tells what is wrong with a stream that cannot be decompressed; Kafka has no message",
-    ),
-    Difference(
-        api="produce",
-        path="responses[].partition_responses[].log_append_time",
-        script="produce *duplicate*",
-        reason="for a duplicate batch Kafka shows the first one's newest timestamp; korvet shows -1, as for any other",
-    ),
-    Difference(
-        api="*",
-        path="answer",
-        script="produce duplicate topics in one request",
-        reason="if a request names a topic twice, Kafka appends one of the two, and korvet both",
-    ),
-    Difference(
-        api="incremental_alter_configs",
-        path="responses[]",
-        script="incremental configs by an unknown operation",
-        reason="Kafka fails with UNKNOWN_SERVER_ERROR; korvet says INVALID_REQUEST",
-    ),
-    Difference(
-        api="describe_configs",
-        path="results[].configs[].read_only",
-        script="describe configs of a broker",
-        reason="broker configs are one set for all front-ends and can be changed while they run",
-    ),
+    Difference("share_acknowledge", "responses[].partitions[].error_message", script="share group re*",
+               reason="the function that decides has codes and no messages"),
+    Difference("api_versions", "answer", script="api versions of another node",
+               reason="every front-end stands for every node of its cluster, so korvet compares the cluster alone"),
+    Difference("describe_producers", "topics[].partitions[].active_producers[].coordinator_epoch",
+               reason="korvet's coordinators have no epochs, so it is 0 for every producer of a transaction"),
+    Difference("get_telemetry_subscriptions", "delta_temporality",
+               reason="korvet wants sums since a client's start, for any front-end may get the next push; Kafka wants "
+               "changes"),
+    Difference("get_telemetry_subscriptions", "subscription_id", script="rights",
+               reason="it is computed from the client instance id, and here each broker makes one up"),
+    Difference("fetch", "session_id",
+               reason="korvet keeps no fetch sessions: its front-ends hold no state, so it answers a new session with "
+               "id 0"),
+    Difference("fetch", "responses[].partitions[].current_leader", script="rights",
+               reason="to a client that says it is a follower Kafka names the leader; korvet has no followers, and "
+               "refuses it"),
+    Difference("offset_fetch", "topics[]", script="rights", extra=True,
+               reason="Kafka refuses a group by the error for all; up to version 7 korvet refuses its partitions as "
+               "well, because aiokafka looks at these alone"),
+    Difference("produce", "responses[].partition_responses[].record_errors",
+               reason="korvet names records without a key and those that break a schema, and no others"),
+    Difference("produce", "responses[].partition_responses[].error_message", script="produce undecodable *",
+               reason="korvet tells what is wrong with a stream that cannot be decompressed; Kafka has no message"),
+    Difference("produce", "responses[].partition_responses[].log_append_time", script="produce *duplicate*",
+               reason="for a duplicate batch Kafka shows the first one's newest timestamp; korvet shows -1, as for "
+               "any other"),
+    Difference("*", "answer", script="produce duplicate topics in one request",
+               reason="if a request names a topic twice, Kafka appends one of the two, and korvet both"),
+    Difference("incremental_alter_configs", "responses[]", script="incremental configs by an unknown operation",
+               reason="Kafka fails with UNKNOWN_SERVER_ERROR; korvet says INVALID_REQUEST"),
+    Difference("describe_configs", "results[].configs[].read_only", script="describe configs of a broker",
+               reason="broker configs are one set for all front-ends and can be changed while they run"),
     *(
         Difference(
             api="describe_configs",
@@ -273,23 +176,14 @@ DIFFERENCES: Final = (
             ),
         )
     ),
-    Difference(
-        api="consumer_group_heartbeat", path="answer", script="consumer group joins again in *", reason=_REJOINS
-    ),
-    Difference(
-        api="consumer_group_heartbeat",
-        path="error_code",
-        script="consumer group that is not there",
-        reason="korvet answers UNKNOWN_MEMBER_ID to members of a group that Redis lost, so they join again; clients "
-        "end at Kafka's GROUP_ID_NOT_FOUND",
-    ),
-    Difference(
-        api="consumer_group_heartbeat",
-        path="error_code",
-        script="migration static member changes to the classic protocol",
-        reason="korvet answers UNKNOWN_MEMBER_ID to members that a group lost when it became a classic one, if they "
-        "may join it again; clients end at Kafka's GROUP_ID_NOT_FOUND",
-    ),
+    Difference("consumer_group_heartbeat", "answer", script="consumer group joins again in *", reason=_REJOINS),
+    Difference("consumer_group_heartbeat", "error_code", script="consumer group that is not there",
+               reason="korvet answers UNKNOWN_MEMBER_ID to members of a group that Redis lost, so they join again; "
+               "clients end at Kafka's GROUP_ID_NOT_FOUND"),
+    Difference("consumer_group_heartbeat", "error_code",
+               script="migration static member changes to the classic protocol",
+               reason="korvet answers UNKNOWN_MEMBER_ID to members that a group lost when it became a classic one, if "
+               "they may join it again; clients end at Kafka's GROUP_ID_NOT_FOUND"),
     *(
         Difference(api=api, path=path, script="migration empty *", reason=_GOES_ON)
         for api, path in (
@@ -300,16 +194,11 @@ DIFFERENCES: Final = (
             ("join_group", "generation_id"),
         )
     ),
-    Difference(
-        api="describe_groups",
-        path="groups[]",
-        script="administer a group that its first member could not join",
-        reason="Kafka makes the group before it refuses its first member, and drops it later; korvet does not make it",
-    ),
-    Difference(
-        api="list_groups",
-        path="groups[]",
-        script="administer a group that its first member could not join",
-        reason="Kafka makes the group before it refuses its first member, and drops it later; korvet does not make it",
-    ),
+    Difference("describe_groups", "groups[]", script="administer a group that its first member could not join",
+               reason="Kafka makes the group before it refuses its first member, and drops it later; korvet does not "
+               "make it"),
+    Difference("list_groups", "groups[]", script="administer a group that its first member could not join",
+               reason="Kafka makes the group before it refuses its first member, and drops it later; korvet does not "
+               "make it"),
 )
+# fmt: on
