@@ -48,7 +48,7 @@ class Client:
         self._connection.close()
 
     def ask(self, api: str, version: int = 0, **body: Any) -> Any:
-        self._connection.send(Step(api=api), version, body)
+        self._connection.send(Step(api), version, body)
         return self._connection.receive()[1]
 
     def subscribed(self, metrics: str) -> Any:

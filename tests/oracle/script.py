@@ -10,7 +10,7 @@ import socket
 import struct
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 
 from tests.oracle import messages
@@ -34,7 +34,7 @@ PRESENT: Final = object()
 """Stands for any value in a step's ``until``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Step:
     """One request, and the use of its answer.
 
@@ -49,6 +49,7 @@ class Step:
 
     api: str
     body: Mapping[str, Any] = field(default_factory=dict)
+    _: KW_ONLY
     version: int | None = None
     sent_version: int | None = None
     answer_version: int | None = None
@@ -139,8 +140,8 @@ class Connection:
         self._correlation_id = 0
         self.due: list[tuple[Step, int, int]] = []
         if user:
-            self.send(Step(api="sasl_handshake"), 1, {"mechanism": "PLAIN"})
-            self.send(Step(api="sasl_authenticate"), 2, {"auth_bytes": f"\0{user}\0{PASSWORD}".encode()})
+            self.send(Step("sasl_handshake"), 1, {"mechanism": "PLAIN"})
+            self.send(Step("sasl_authenticate"), 2, {"auth_bytes": f"\0{user}\0{PASSWORD}".encode()})
             for _, answer in (self.receive(), self.receive()):
                 assert answer != CLOSED and not error_codes(answer), answer
 
@@ -168,7 +169,7 @@ class Connection:
     def receive_nothing(self) -> tuple[Step, Any]:
         """Prove that the step just sent gets no answer: the next frame is the answer to an ApiVersions after it."""
         step, _, _ = self.due.pop()
-        self.send(Step(api="api_versions"), 0, {})
+        self.send(Step("api_versions"), 0, {})
         _, outcome = self.receive()
         return step, CLOSED if outcome == CLOSED else NOTHING
 

@@ -11,7 +11,7 @@ from tests.oracle.versions import ADVERTISED, API_KEYS, TOLD_TO_A_RECEIVER, need
 ASK = Script(
     "what is advertised",
     "api_versions",
-    Step(api="api_versions", body={"client_software_name": "oracle", "client_software_version": "1"}),
+    Step("api_versions", {"client_software_name": "oracle", "client_software_version": "1"}),
 )
 TOLD = {api: versions for api, versions in ADVERTISED.items() if api not in TOLD_TO_A_RECEIVER}
 

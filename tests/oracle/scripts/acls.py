@@ -15,19 +15,17 @@ _FILTER: Final[dict[str, Any]] = {
 _OFF: Final = ("SECURITY_DISABLED",)
 
 SCRIPTS: Final = (
-    Script(
-        "describe acls without an authorizer", "describe_acls", Step(api="describe_acls", body=_FILTER, errors=_OFF)
-    ),
+    Script("describe acls without an authorizer", "describe_acls", Step("describe_acls", _FILTER, errors=_OFF)),
     Script(
         "create acls without an authorizer",
         "create_acls",
-        Step(api="create_acls", body={"creations": [_RULE, {**_RULE, "resource_name": ""}]}, errors=_OFF),
-        Step(api="create_acls", body={"creations": []}),
+        Step("create_acls", {"creations": [_RULE, {**_RULE, "resource_name": ""}]}, errors=_OFF),
+        Step("create_acls", {"creations": []}),
     ),
     Script(
         "delete acls without an authorizer",
         "delete_acls",
-        Step(api="delete_acls", body={"filters": [_FILTER, {**_FILTER, "resource_name_filter": "t"}]}, errors=_OFF),
-        Step(api="delete_acls", body={"filters": []}),
+        Step("delete_acls", {"filters": [_FILTER, {**_FILTER, "resource_name_filter": "t"}]}, errors=_OFF),
+        Step("delete_acls", {"filters": []}),
     ),
 )

@@ -12,9 +12,7 @@ UNKNOWN: Final = "UNKNOWN_TOPIC_OR_PARTITION"
 def _elect(*topics: tuple[str, list[int]], kind: int = 0, errors: tuple[str, ...] | None = None) -> Step:
     partitions = [{"topic": name, "partitions": indexes} for name, indexes in topics]
     return Step(
-        api="elect_leaders",
-        body={"election_type": kind, "topic_partitions": partitions, "timeout": 5000},
-        errors=errors,
+        "elect_leaders", {"election_type": kind, "topic_partitions": partitions, "timeout": 5000}, errors=errors
     )
 
 
@@ -40,13 +38,7 @@ ELECT_LEADERS: Final = (
         "elect leaders of all topics",
         "elect_leaders",
         *new_topic(partitions=2),
-        *(
-            Step(
-                api="elect_leaders",
-                body={"election_type": kind, "topic_partitions": None, "timeout": 5000},
-            )
-            for kind in (0, 1)
-        ),
+        *(Step("elect_leaders", {"election_type": kind, "topic_partitions": None, "timeout": 5000}) for kind in (0, 1)),
     ),
 )
 
@@ -56,7 +48,7 @@ def _move(*topics: tuple[str, list[tuple[int, Any]]], errors: tuple[str, ...] | 
         {"name": name, "partitions": [{"partition_index": index, "replicas": replicas} for index, replicas in parts]}
         for name, parts in topics
     ]
-    return Step(api="alter_partition_reassignments", body={"topics": asked, "timeout": 5000, **more}, errors=errors)
+    return Step("alter_partition_reassignments", {"topics": asked, "timeout": 5000, **more}, errors=errors)
 
 
 REASSIGNMENTS: Final = (
@@ -78,7 +70,7 @@ REASSIGNMENTS: Final = (
         "list_partition_reassignments",
         *new_topic(),
         *(
-            Step(api="list_partition_reassignments", body={"topics": topics, "timeout": 5000})
+            Step("list_partition_reassignments", {"topics": topics, "timeout": 5000})
             for topics in (None, [], [{"name": "$t", "partition_indexes": [0, 9]}, {"name": "$u"}])
         ),
     ),
@@ -87,7 +79,7 @@ REASSIGNMENTS: Final = (
 
 def _quorum(*topics: tuple[str, Sequence[int]], errors: tuple[str, ...] | None = None) -> Step:
     asked = [{"topic_name": name, "partitions": [{"partition_index": i} for i in indexes]} for name, indexes in topics]
-    return Step(api="describe_quorum", body={"topics": asked}, errors=errors)
+    return Step("describe_quorum", {"topics": asked}, errors=errors)
 
 
 QUORUM: Final = (
@@ -115,7 +107,7 @@ def _quotas(
     """``until`` waits for a change: Kafka answers it before its brokers tell of it."""
     asked = [{"entity_type": kind, "match_type": how, "match": match} for kind, how, match in components]
     body = {"components": asked, "strict": strict}
-    return Step(api="describe_client_quotas", body=body, errors=errors, until=until)
+    return Step("describe_client_quotas", body, errors=errors, until=until)
 
 
 _INVALID: Final = ("INVALID_REQUEST",)
@@ -131,7 +123,7 @@ def _entry(*parts: tuple[str, str | None], **quotas: float | None) -> dict[str, 
 
 def _alter(*entries: dict[str, Any], validate_only: bool = False, errors: tuple[str, ...] = ()) -> Step:
     body = {"entries": list(entries), "validate_only": validate_only}
-    return Step(api="alter_client_quotas", body=body, errors=errors)
+    return Step("alter_client_quotas", body, errors=errors)
 
 
 ENTITIES: Final[tuple[tuple[tuple[str, str | None], ...], ...]] = (
@@ -248,7 +240,7 @@ QUOTAS: Final = (
         "describe user scram credentials",
         "describe_user_scram_credentials",
         *tuple(
-            Step(api="describe_user_scram_credentials", body={"users": users}, errors=None)
+            Step("describe_user_scram_credentials", {"users": users}, errors=None)
             for users in (None, [], [{"name": "$g"}, {"name": ""}], [{"name": "$g"}, {"name": "$h"}, {"name": "$g"}])
         ),
     ),
@@ -260,7 +252,7 @@ def _put(*dirs: tuple[str, list[tuple[str, list[int]]]], errors: tuple[str, ...]
         {"path": path, "topics": [{"name": name, "partitions": indexes} for name, indexes in topics]}
         for path, topics in dirs
     ]
-    return Step(api="alter_replica_log_dirs", body={"dirs": asked}, errors=errors)
+    return Step("alter_replica_log_dirs", {"dirs": asked}, errors=errors)
 
 
 LOG_DIRS: Final = (
@@ -268,7 +260,7 @@ LOG_DIRS: Final = (
         "alter replica log dirs",
         "alter_replica_log_dirs",
         *new_topic(partitions=3),
-        Step(api="describe_log_dirs", body={"topics": []}, save={"dir": "results[0].log_dir"}),
+        Step("describe_log_dirs", {"topics": []}, save={"dir": "results[0].log_dir"}),
         _put(("$dir", [("$t", [0, 1])]), errors=()),
         _put(("$dir", [("$t", [0, 9, -1]), ("$u", [0]), ("bad name", [0])]), errors=(UNKNOWN,)),
         _put(("/nowhere", [("$t", [0, 9]), ("$u", [0])]), errors=("LOG_DIR_NOT_FOUND",)),

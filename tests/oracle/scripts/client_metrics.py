@@ -19,32 +19,32 @@ EVERYTHING: Final = ("interval.ms", "match", "metrics")
 def described(*keys: str, name: str = "$t", errors: tuple[str, ...] | None = (), **more: Any) -> Step:
     """DescribeConfigs of a subscription."""
     resource = {"resource_type": CLIENT_METRICS, "resource_name": name, "configuration_keys": list(keys) or None}
-    return Step(api="describe_configs", body={"resources": [resource], **more}, errors=errors)
+    return Step("describe_configs", {"resources": [resource], **more}, errors=errors)
 
 
 def reads(key: str, value: str) -> Step:
     """Describe a config, after the broker has seen the change before it."""
     resource = {"resource_type": CLIENT_METRICS, "resource_name": "$t", "configuration_keys": [key]}
-    return Step(api="describe_configs", body={"resources": [resource]}, until=("results[0].configs[0].value", value))
+    return Step("describe_configs", {"resources": [resource]}, until=("results[0].configs[0].value", value))
 
 
 def changed(key: str, value: str | None, *errors: str, operation: int = SET, name: str = "$t", **more: Any) -> Step:
     """IncrementalAlterConfigs of a subscription."""
     configs = [{"name": key, "config_operation": operation, "value": value}]
     resource = {"resource_type": CLIENT_METRICS, "resource_name": name, "configs": configs}
-    return Step(api="incremental_alter_configs", body={"resources": [resource], **more}, errors=errors)
+    return Step("incremental_alter_configs", {"resources": [resource], **more}, errors=errors)
 
 
 def replaced(values: dict[str, str | None], *errors: str, name: str = "$t") -> Step:
     """AlterConfigs of a subscription."""
     configs = [{"name": key, "value": value} for key, value in values.items()]
     resource = {"resource_type": CLIENT_METRICS, "resource_name": name, "configs": configs}
-    return Step(api="alter_configs", body={"resources": [resource]}, errors=errors)
+    return Step("alter_configs", {"resources": [resource]}, errors=errors)
 
 
 def asked(*errors: str, id: UUID | None = ID, **more: Any) -> Step:
     """GetTelemetrySubscriptions."""
-    return Step(api="get_telemetry_subscriptions", body={"client_instance_id": id}, errors=errors, **more)
+    return Step("get_telemetry_subscriptions", {"client_instance_id": id}, errors=errors, **more)
 
 
 def pushed(
@@ -53,10 +53,10 @@ def pushed(
     """PushTelemetry."""
     body = {"client_instance_id": id, "subscription_id": subscription, "terminating": last, "compression_type": codec,
             "metrics": data}  # fmt: skip
-    return Step(api="push_telemetry", body=body, errors=errors)
+    return Step("push_telemetry", body, errors=errors)
 
 
-LISTED: Final = Step(api="list_config_resources", body={"resource_types": [CLIENT_METRICS]})
+LISTED: Final = Step("list_config_resources", {"resource_types": [CLIENT_METRICS]})
 # Other scripts' subscriptions must not match this client, whose id no other script uses.
 ONLY_THIS: Final = "client_instance_id=AAAAAAAAAAAAAAAAAAAAFw"
 THIS: Final = UUID(int=0x17)

@@ -7,14 +7,14 @@ from tests.oracle.scripts.steps import NO_SUCH_ID, new_topic
 from tests.oracle.versions import ADVERTISED, supported
 
 CLUSTER: Final = Step(
-    api="describe_cluster", body={"endpoint_type": 1}, save={"cluster": "cluster_id", "node": "brokers[0].broker_id"}
+    "describe_cluster", {"endpoint_type": 1}, save={"cluster": "cluster_id", "node": "brokers[0].broker_id"}
 )
 
 
 def _meant(*errors: str, **meant: Any) -> Step:
     """ApiVersions of a client that means a cluster and a node."""
     body = {"client_software_name": "oracle", "client_software_version": "1", "node_id": -1, **meant}
-    return Step(api="api_versions", body=body, errors=errors, ignore=("finalized_features_epoch",))
+    return Step("api_versions", body, errors=errors, ignore=("finalized_features_epoch",))
 
 
 API_VERSIONS: Final = (
@@ -22,21 +22,21 @@ API_VERSIONS: Final = (
         "api versions",
         "api_versions",
         Step(
-            api="api_versions",
-            body={"client_software_name": "oracle", "client_software_version": "1.0"},
+            "api_versions",
+            {"client_software_name": "oracle", "client_software_version": "1.0"},
             ignore=("finalized_features_epoch",),
         ),
     ),
     Script(
         "api versions illegal client name",
         "api_versions",
-        Step(api="api_versions", body={"client_software_name": "a b", "client_software_version": ""}, errors=None),
+        Step("api_versions", {"client_software_name": "a b", "client_software_version": ""}, errors=None),
     ),
     Script(
         "api versions of the future falls back to v0",
         "api_versions",
-        Step(api="api_versions", sent_version=99, answer_version=0, errors=("UNSUPPORTED_VERSION",)),
-        Step(api="api_versions", errors=("INVALID_REQUEST",)),  # the connection lives; a client must have a name
+        Step("api_versions", sent_version=99, answer_version=0, errors=("UNSUPPORTED_VERSION",)),
+        Step("api_versions", errors=("INVALID_REQUEST",)),  # the connection lives; a client must have a name
         versions=(4,),
     ),
     Script(
@@ -48,7 +48,7 @@ API_VERSIONS: Final = (
         _meant("INVALID_REQUEST", cluster_id="$cluster"),
         _meant("INVALID_REQUEST", node_id="$node"),
         _meant("INVALID_REQUEST", cluster_id="another", node_id="$node", client_software_name=""),
-        Step(api="metadata", version=12, body={"topics": []}),  # the connection lives
+        Step("metadata", version=12, body={"topics": []}),  # the connection lives
         versions=(5,),
     ),
     Script(
@@ -62,7 +62,7 @@ API_VERSIONS: Final = (
 
 
 def _unsupported(api: str, shaped_by: int, sent: int) -> Script:
-    step = Step(api=api, sent_version=sent, errors=None)
+    step = Step(api, sent_version=sent, errors=None)
     return Script(f"unsupported {api} v{sent}", api, step, versions=(shaped_by,))
 
 
@@ -79,7 +79,7 @@ UNSUPPORTED: Final = tuple(
 
 def _metadata(topics: list[dict[str, Any]] | None, *errors: str, create: bool = False, **more: Any) -> Step:
     body = {"topics": topics, "allow_auto_topic_creation": create, **more}
-    return Step(api="metadata", body=body, errors=errors)
+    return Step("metadata", body, errors=errors)
 
 
 def _metadata_script(name: str, *steps: Step, versions: range = range(14)) -> Script:
@@ -106,7 +106,7 @@ METADATA: Final = (
     ),
     _metadata_script(
         "creates a topic",
-        Step(api="metadata", body={"topics": [{"name": "$t"}], "allow_auto_topic_creation": True}, until=("", None)),
+        Step("metadata", {"topics": [{"name": "$t"}], "allow_auto_topic_creation": True}, until=("", None)),
     ),
     _metadata_script(
         "of illegal names",
@@ -140,7 +140,7 @@ METADATA: Final = (
     Script(
         "metadata by id and name at a version that has no ids",
         "metadata",
-        Step(api="metadata", body={"topics": [{"name": "$t", "topic_id": NO_SUCH_ID}]}, errors=None),
+        Step("metadata", {"topics": [{"name": "$t", "topic_id": NO_SUCH_ID}]}, errors=None),
         versions=(10, 11),
     ),
 )
@@ -148,7 +148,7 @@ METADATA: Final = (
 
 def _partitions(*names: str, errors: tuple[str, ...] = (), **more: Any) -> Step:
     topics = [{"name": name} for name in names]
-    return Step(api="describe_topic_partitions", body={"topics": topics, **more}, errors=errors)
+    return Step("describe_topic_partitions", {"topics": topics, **more}, errors=errors)
 
 
 TOPIC_PARTITIONS: Final = (
@@ -174,8 +174,8 @@ TOPIC_PARTITIONS: Final = (
         "describe_topic_partitions",
         *new_topic(),
         Step(
-            api="describe_topic_partitions",
-            body={"topics": [{"name": "$t"}], "cursor": {"topic_name": "$t", "partition_index": -1}},
+            "describe_topic_partitions",
+            {"topics": [{"name": "$t"}], "cursor": {"topic_name": "$t", "partition_index": -1}},
             errors=None,
         ),
     ),
@@ -185,13 +185,13 @@ DESCRIBE_CLUSTER: Final = (
     Script(
         "describe cluster",
         "describe_cluster",
-        Step(api="describe_cluster"),
-        Step(api="describe_cluster", body={"include_cluster_authorized_operations": True}),
+        Step("describe_cluster"),
+        Step("describe_cluster", {"include_cluster_authorized_operations": True}),
     ),
     Script(
         "describe cluster of other endpoints",
         "describe_cluster",
-        *tuple(Step(api="describe_cluster", body={"endpoint_type": kind}, errors=None) for kind in (2, 3, 0)),
+        *tuple(Step("describe_cluster", {"endpoint_type": kind}, errors=None) for kind in (2, 3, 0)),
         versions=(1, 2),
     ),
 )
@@ -199,7 +199,7 @@ DESCRIBE_CLUSTER: Final = (
 
 def _coordinator(*keys: str, kind: int = 0, errors: tuple[str, ...] | None = ()) -> Step:
     body = {"key": keys[0] if keys else "", "coordinator_keys": list(keys), "key_type": kind}
-    return Step(api="find_coordinator", body=body, errors=errors)
+    return Step("find_coordinator", body, errors=errors)
 
 
 FIND_COORDINATOR: Final = (

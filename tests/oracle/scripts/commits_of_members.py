@@ -20,7 +20,7 @@ def commit(offset: int, *errors: str, member: str = "", generation: Any = -1, ve
         "group_id": "$g", "member_id": member, "generation_id_or_member_epoch": generation, "retention_time": -1,
         "topics": [{"name": "$t", "topic_id": "$t_id", "partitions": [row]}],
     }  # fmt: skip
-    return Step(api="offset_commit", version=version, on="x", body=body, errors=errors)
+    return Step("offset_commit", version=version, on="x", body=body, errors=errors)
 
 
 READ: Final = replace(groups.READ, on="x")
@@ -79,8 +79,8 @@ BY_STATE: Final = Script(
 
 def seen() -> tuple[Step, ...]:
     """The group as administrators see it."""
-    described = Step(api="describe_groups", version=6, on="x", body={"groups": ["$g"]}, errors=None)
-    listed = Step(api="list_groups", version=5, on="x", body={}, errors=None)
+    described = Step("describe_groups", version=6, on="x", body={"groups": ["$g"]}, errors=None)
+    listed = Step("list_groups", version=5, on="x", body={}, errors=None)
     return described, listed
 
 
@@ -91,9 +91,9 @@ def administered(state: str) -> tuple[Step, ...]:
     return (
         in_state(state, on="x"),
         *seen(),
-        Step(api="offset_delete", on="x", body=forgotten, errors=("GROUP_SUBSCRIBED_TO_TOPIC",)),
-        Step(api="offset_delete", on="x", body=other),
-        Step(api="delete_groups", version=2, on="x", body={"groups_names": ["$g"]}, errors=("NON_EMPTY_GROUP",)),
+        Step("offset_delete", on="x", body=forgotten, errors=("GROUP_SUBSCRIBED_TO_TOPIC",)),
+        Step("offset_delete", on="x", body=other),
+        Step("delete_groups", version=2, on="x", body={"groups_names": ["$g"]}, errors=("NON_EMPTY_GROUP",)),
     )
 
 
@@ -102,10 +102,10 @@ def emptied() -> tuple[Step, ...]:
     return (
         in_state("Empty", on="x"),
         *seen(),
-        Step(api="offset_delete", on="x", body=forgotten),
-        Step(api="delete_groups", version=2, on="x", body={"groups_names": ["$g"]}),
-        Step(api="delete_groups", version=2, on="x", body={"groups_names": ["$g"]}, errors=("GROUP_ID_NOT_FOUND",)),
-        Step(api="offset_delete", on="x", body=forgotten, errors=("GROUP_ID_NOT_FOUND",)),
+        Step("offset_delete", on="x", body=forgotten),
+        Step("delete_groups", version=2, on="x", body={"groups_names": ["$g"]}),
+        Step("delete_groups", version=2, on="x", body={"groups_names": ["$g"]}, errors=("GROUP_ID_NOT_FOUND",)),
+        Step("offset_delete", on="x", body=forgotten, errors=("GROUP_ID_NOT_FOUND",)),
         *seen(),
     )
 
@@ -142,7 +142,7 @@ ADMINISTERED: Final = (
         in_state("Stable"),
         *seen(),
         Step(
-            api="offset_delete",
+            "offset_delete",
             on="x",
             body={"group_id": "$g", "topics": [{"name": "$t", "partitions": [{"partition_index": 0}]}]},
             errors=("NON_EMPTY_GROUP",),
@@ -167,12 +167,7 @@ ADMINISTERED: Final = (
 
 REFUSED: Final = admin_script(
     "a group that its first member could not join",
-    Step(
-        api="join_group",
-        version=9,
-        body=join_body(protocols=()),
-        errors=("INCONSISTENT_GROUP_PROTOCOL",),
-    ),
+    Step("join_group", version=9, body=join_body(protocols=()), errors=("INCONSISTENT_GROUP_PROTOCOL",)),
     *seen(),
 )
 

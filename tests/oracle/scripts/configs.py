@@ -32,7 +32,7 @@ def _describe(
     *keys: str, name: str = "$t", kind: int = TOPIC, errors: tuple[str, ...] | None = (), **more: Any
 ) -> Step:
     resource = {"resource_type": kind, "resource_name": name, "configuration_keys": list(keys) or None}
-    return Step(api="describe_configs", body={"resources": [resource], **more}, errors=errors)
+    return Step("describe_configs", {"resources": [resource], **more}, errors=errors)
 
 
 def _reads(key: str, value: str) -> Step:
@@ -45,7 +45,7 @@ def _described_until(
 ) -> Step:
     resource = {"resource_type": kind, "resource_name": name, "configuration_keys": [key]}
     body = {"resources": [resource], "include_synonyms": True}
-    return Step(api="describe_configs", body=body, until=(f"results[0].configs[0].{field}", expected), **more)
+    return Step("describe_configs", body, until=(f"results[0].configs[0].{field}", expected), **more)
 
 
 DESCRIBE: Final = (
@@ -68,8 +68,8 @@ DESCRIBE: Final = (
         *new_topic(),
         _describe(),
         Step(
-            api="describe_configs",
-            body={"resources": [{"resource_type": TOPIC, "resource_name": "$t", "configuration_keys": []}]},
+            "describe_configs",
+            {"resources": [{"resource_type": TOPIC, "resource_name": "$t", "configuration_keys": []}]},
         ),
     ),
     Script(
@@ -92,13 +92,13 @@ DESCRIBE: Final = (
     Script(
         "describe configs of a broker",
         "describe_configs",
-        Step(api="metadata", body={"topics": []}, save={"node": "brokers[0].node_id"}),
+        Step("metadata", {"topics": []}, save={"node": "brokers[0].node_id"}),
         _describe("num.partitions", "auto.create.topics.enable", "message.max.bytes", name="$node:text", kind=BROKER),
     ),
     Script(
         "describe configs of a broker's address",
         "describe_configs",
-        Step(api="metadata", body={"topics": []}, save={"node": "brokers[0].node_id"}),
+        Step("metadata", {"topics": []}, save={"node": "brokers[0].node_id"}),
         _describe("advertised.listeners", name="$node:text", kind=BROKER),
     ),
     Script(
@@ -107,8 +107,8 @@ DESCRIBE: Final = (
         _describe(kind=77, errors=None),
         *new_topic(),
         Step(
-            api="describe_configs",
-            body={"resources": [{"resource_type": kind, "resource_name": "$t"} for kind in (TOPIC, 77)]},
+            "describe_configs",
+            {"resources": [{"resource_type": kind, "resource_name": "$t"} for kind in (TOPIC, 77)]},
             errors=("INVALID_REQUEST",),
         ),
     ),
@@ -117,8 +117,8 @@ DESCRIBE: Final = (
         "describe_configs",
         *new_topic(),
         Step(
-            api="describe_configs",
-            body={
+            "describe_configs",
+            {
                 "resources": [
                     {"resource_type": TOPIC, "resource_name": "$t", "configuration_keys": ["retention.ms"]},
                     {"resource_type": TOPIC, "resource_name": "$t", "configuration_keys": ["retention.bytes"]},
@@ -135,7 +135,7 @@ def _change(key: str, operation: int, value: str | None) -> dict[str, Any]:
 
 
 def _incremental(*changes: dict[str, Any], errors: tuple[str, ...] | None = (), name: str = "$t", **more: Any) -> Step:
-    return Step(api="incremental_alter_configs", body=config_body(changes, name, **more), errors=errors)
+    return Step("incremental_alter_configs", config_body(changes, name, **more), errors=errors)
 
 
 GOOD: Final = _change("segment.ms", SET, "9")
@@ -217,8 +217,8 @@ INCREMENTAL: Final = (
         *new_topic(),
         *new_topic("w"),
         Step(
-            api="incremental_alter_configs",
-            body={
+            "incremental_alter_configs",
+            {
                 "resources": [
                     {"resource_type": TOPIC, "resource_name": name, "configs": [_change("retention.ms", SET, "1")]}
                     for name in ("$t", "$t", "$u", "$w")
@@ -236,7 +236,7 @@ def _alter(
     *configs: tuple[str, str | None], errors: tuple[str, ...] | None = (), name: str = "$t", **more: Any
 ) -> Step:
     rows = [{"name": key, "value": value} for key, value in configs]
-    return Step(api="alter_configs", body=config_body(rows, name, **more), errors=errors)
+    return Step("alter_configs", config_body(rows, name, **more), errors=errors)
 
 
 ALTER: Final = (
@@ -315,7 +315,7 @@ ODD_SPELLINGS: Final = (
     Script(
 "configs of one broker",
 "incremental_alter_configs",
-Step(api="metadata", body={"topics": []}, save={"node": "brokers[0].node_id"}),
+Step("metadata", {"topics": []}, save={"node": "brokers[0].node_id"}),
             *(
                 _incremental(_change(key, SET, value), name="$node:text", kind=BROKER, errors=errors)
                 for key, value, errors in (

@@ -9,7 +9,7 @@ from tests.oracle.scripts.consumer_steps import beat, group_config, join, known_
 def describe_config(*keys: str, group: str = "$g", **more: Any) -> Step:
     """DescribeConfigs of a group."""
     resource = {"resource_type": 32, "resource_name": group, "configuration_keys": list(keys) or None}
-    return Step(api="describe_configs", body={"resources": [resource], **more}, errors=None)
+    return Step("describe_configs", {"resources": [resource], **more}, errors=None)
 
 
 CONSUMER_CONFIGS: Final = ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms")
@@ -18,12 +18,12 @@ CONSUMER_CONFIGS: Final = ("consumer.session.timeout.ms", "consumer.heartbeat.in
 def config_reads(name: str, value: str) -> Step:
     """Describe a config of a group, after the broker has seen the change before it."""
     resource = {"resource_type": 32, "resource_name": "$g", "configuration_keys": [name]}
-    return Step(api="describe_configs", body={"resources": [resource]}, until=("results[0].configs[0].value", value))
+    return Step("describe_configs", {"resources": [resource]}, until=("results[0].configs[0].value", value))
 
 
 def configured(*types: int, errors: tuple[str, ...] = ()) -> Step:
     """ListConfigResources."""
-    return Step(api="list_config_resources", body={"resource_types": list(types)}, errors=errors)
+    return Step("list_config_resources", {"resource_types": list(types)}, errors=errors)
 
 
 SCRIPTS: Final = (

@@ -20,7 +20,7 @@ SCRIPTS: Final = (
         *known_topic(3),
         *SETTLED_PAIR,
         join("o", group_id="$h", rack_id="r", server_assignor="range", **STATIC_I),
-        *(Step(api="consumer_group_describe", body=body, errors=None) for body in DESCRIBED),
+        *(Step("consumer_group_describe", body, errors=None) for body in DESCRIBED),
     ),
     Script(
         "describe classic groups as consumer groups",
@@ -38,7 +38,7 @@ SCRIPTS: Final = (
         join("o", group_id="$h"),
         leave("o", group_id="$h"),
         *(
-            Step(api="list_groups", body=body, errors=None)
+            Step("list_groups", body, errors=None)
             for body in (
                 {},
                 *({"states_filter": [state]} for state in ("Stable", "Empty", "stable", "Reconciling", "Dead")),

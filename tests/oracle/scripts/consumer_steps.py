@@ -21,7 +21,7 @@ def beat(who: str, epoch: Any, *errors: str, **more: Any) -> Step:
     """A heartbeat of member `who` with only its epoch; settings of `Step` go by their names."""
     settings = {name: more.pop(name) for name in ("until", "save", "ignore", "version") if name in more}
     body = {"group_id": "$g", "member_id": who, "member_epoch": epoch, "rebalance_timeout": -1, **more}
-    return Step(api="consumer_group_heartbeat", body=body, errors=errors, **settings)
+    return Step("consumer_group_heartbeat", body, errors=errors, **settings)
 
 
 def join(who: str, *errors: str, epoch: int = 0, **more: Any) -> Step:
@@ -37,16 +37,16 @@ def leave(who: str, *errors: str, epoch: int = -1, **more: Any) -> Step:
 def described(state: str = "", version: int | None = 1) -> Step:
     """The group's description, once it has a state: Kafka's log is a moment behind its answers."""
     reached = ("groups[0].group_state", state) if state else None
-    return Step(api="consumer_group_describe", version=version, body={"group_ids": ["$g"]}, until=reached, errors=None)
+    return Step("consumer_group_describe", version=version, body={"group_ids": ["$g"]}, until=reached, errors=None)
 
 
 def seen() -> tuple[Step, ...]:
     """The group as the APIs of classic groups show it."""
     return (
-        Step(api="describe_groups", version=6, body={"groups": ["$g"]}, errors=None),
-        Step(api="list_groups", version=5, body={}),
-        Step(api="list_groups", version=5, body={"types_filter": ["consumer"]}),
-        Step(api="list_groups", version=5, body={"types_filter": ["classic"]}),
+        Step("describe_groups", version=6, body={"groups": ["$g"]}, errors=None),
+        Step("list_groups", version=5, body={}),
+        Step("list_groups", version=5, body={"types_filter": ["consumer"]}),
+        Step("list_groups", version=5, body={"types_filter": ["classic"]}),
     )
 
 
@@ -55,12 +55,12 @@ def known_topic(partitions: int, topic: str = "t") -> tuple[Step, ...]:
     only = {**FULL_REQUEST, "subscribed_topic_names": [f"${topic}"]}
     body = {"group_id": "$h", "member_id": "first", "member_epoch": 0, **only}
     own = ("member_epoch", "assignment")
-    heartbeat = Step(api="consumer_group_heartbeat", version=1, body=body, until=(FIRST_PARTITION, 0), ignore=own)
+    heartbeat = Step("consumer_group_heartbeat", version=1, body=body, until=(FIRST_PARTITION, 0), ignore=own)
     return (
         *new_topic(topic, partitions=partitions),
         heartbeat,
         replace(heartbeat, body={**body, "member_epoch": -1}, until=None),
-        Step(api="delete_groups", version=2, body={"groups_names": ["$h"]}),
+        Step("delete_groups", version=2, body={"groups_names": ["$h"]}),
     )
 
 
@@ -85,7 +85,7 @@ def group_config(name: str, value: str | None, *errors: str, operation: int = 0,
     """IncrementalAlterConfigs of a group."""
     changes = [{"name": name, "config_operation": operation, "value": value}]
     resource = {"resource_type": 32, "resource_name": group, "configs": changes}
-    return Step(api="incremental_alter_configs", body={"resources": [resource]}, errors=errors)
+    return Step("incremental_alter_configs", {"resources": [resource]}, errors=errors)
 
 
 def commit(
@@ -97,7 +97,7 @@ def commit(
         "group_id": "$g", "member_id": member, "generation_id_or_member_epoch": epoch, **more,
         "topics": [{"name": name, "partitions": [row]}],
     }  # fmt: skip
-    return Step(api="offset_commit", version=version, body=body, errors=errors)
+    return Step("offset_commit", version=version, body=body, errors=errors)
 
 
 def fetch(*errors: str, member: str | None = None, epoch: Any = -1, version: int = 9) -> Step:
@@ -105,14 +105,14 @@ def fetch(*errors: str, member: str | None = None, epoch: Any = -1, version: int
     topics = [{"name": "$t", "partition_indexes": [0]}]
     group = {"group_id": "$g", "member_id": member, "member_epoch": epoch, "topics": topics}
     body = {"groups": [group]} if version >= 8 else {"group_id": "$g", "topics": topics}
-    return Step(api="offset_fetch", version=version, body=body, errors=errors)
+    return Step("offset_fetch", version=version, body=body, errors=errors)
 
 
 def forget(topic: str, *errors: str) -> Step:
     """An OffsetDelete of partition 0 of a topic."""
     body = {"group_id": "$g", "topics": [{"name": topic, "partitions": [{"partition_index": 0}]}]}
-    return Step(api="offset_delete", body=body, errors=errors)
+    return Step("offset_delete", body, errors=errors)
 
 
 def delete(*errors: str) -> Step:
-    return Step(api="delete_groups", version=2, body={"groups_names": ["$g"]}, errors=errors)
+    return Step("delete_groups", version=2, body={"groups_names": ["$g"]}, errors=errors)

@@ -18,7 +18,7 @@ LOG: Final = (*new_topic(), *produced(*BATCHES))
 
 
 def _fetch(*errors: str, top: dict[str, Any] | None = None, **partition: Any) -> Step:
-    return Step(api=API, body=fetch_body([partition], **(top or {})), errors=errors)
+    return Step(API, fetch_body([partition], **(top or {})), errors=errors)
 
 
 def _one(name: str, *steps: Step, versions: tuple[int, ...] = ()) -> Script:
@@ -44,9 +44,9 @@ READS: Final = (
         _fetch(top={"max_bytes": 1}),
         _fetch(partition_max_bytes=0, top={"max_bytes": 0}),
         _fetch("UNKNOWN_TOPIC_OR_PARTITION", partition=9),
-        Step(api=API, body=fetch_body([{}, {"partition": 9}]), errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
-        Step(api=API, body=fetch_body([{}, {}, {"fetch_offset": 3}])),
-        Step(api=API, body=fetch_body([], topics=[])),
+        Step(API, fetch_body([{}, {"partition": 9}]), errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+        Step(API, fetch_body([{}, {}, {"fetch_offset": 3}])),
+        Step(API, fetch_body([], topics=[])),
         _fetch(fetch_offset=6, top={"max_wait": 30, "min_bytes": 1}),
     ),
     _one(
@@ -57,8 +57,8 @@ READS: Final = (
     _one(
         "below the log start",
         Step(
-            api="delete_records",
-            body={"timeout": 5000, "topics": [{"name": "$t", "partitions": [{"partition_index": 0, "offset": 4}]}]},
+            "delete_records",
+            {"timeout": 5000, "topics": [{"name": "$t", "partitions": [{"partition_index": 0, "offset": 4}]}]},
         ),
         _fetch("OFFSET_OUT_OF_RANGE", fetch_offset=3),
         _fetch(fetch_offset=4),
@@ -73,7 +73,7 @@ LIMITS: Final = (
         *new_topic(partitions=2),
         *produced(BATCHES[0]),
         *produced(BATCHES[0], partition=1),
-        Step(api=API, body=fetch_body([{"partition": 0}, {"partition": 1}], max_bytes=10)),
+        Step(API, fetch_body([{"partition": 0}, {"partition": 1}], max_bytes=10)),
     ),
     *(
         Script(
@@ -83,8 +83,8 @@ LIMITS: Final = (
             *(step for part in (0, 0, 1, 1) for step in produced(Batch(value=bytes(size)), partition=part)),
             *(
                 Step(
-                    api=API,
-                    body=fetch_body(
+                    API,
+                    fetch_body(
                         [{"partition": part, "partition_max_bytes": each} for part in (0, 1)], max_bytes=all_bytes
                     ),
                 )
@@ -105,7 +105,7 @@ UNKNOWN: Final = (
     Script(
         "fetch unknown topic",
         API,
-        Step(api=API, body=fetch_body([{}], topic_id=NO_SUCH_ID, min_bytes=1, max_wait=60_000), errors=None),
+        Step(API, fetch_body([{}], topic_id=NO_SUCH_ID, min_bytes=1, max_wait=60_000), errors=None),
     ),
 )
 
@@ -113,7 +113,7 @@ SESSIONS: Final = (
     _one(
         "sessions",
         *(
-            Step(api=API, body=fetch_body([{}], session_id=id, session_epoch=epoch), errors=errors)
+            Step(API, fetch_body([{}], session_id=id, session_epoch=epoch), errors=errors)
             for id, epoch, errors in (
                 (123456, 1, ("FETCH_SESSION_ID_NOT_FOUND",)),
                 (0, 0, ()),

@@ -24,7 +24,7 @@ def _commit(
         "group_id": group, "member_id": member, "retention_time": -1,
         "generation_id_or_member_epoch": generation, "topics": topics, **more,
     }  # fmt: skip
-    return Step(api="offset_commit", body=body, errors=errors)
+    return Step("offset_commit", body, errors=errors)
 
 
 def _fetch(
@@ -33,7 +33,7 @@ def _fetch(
 ) -> Step:  # fmt: skip
     topics = None if every else [{"name": name, "topic_id": topic_id, "partition_indexes": list(partitions)}]
     groups = [{"group_id": group, "topics": topics, **(member or {})}]
-    return Step(api="offset_fetch", body={"group_id": group, "topics": topics, "groups": groups, **more}, errors=errors)
+    return Step("offset_fetch", {"group_id": group, "topics": topics, "groups": groups, **more}, errors=errors)
 
 
 def _commit_script(name: str, *steps: Step, start: int = 2) -> Script:
@@ -41,7 +41,7 @@ def _commit_script(name: str, *steps: Step, start: int = 2) -> Script:
 
 
 READ: Final = Step(
-    api="offset_fetch",
+    "offset_fetch",
     version=8,
     body={"groups": [{"group_id": "$g", "topics": [{"name": "$t", "partition_indexes": [0, 1, 2]}]}]},
 )
@@ -156,8 +156,8 @@ FETCH: Final = (
         committed(7),
         committed(2, group="h"),
         Step(
-            api="offset_fetch",
-            body={
+            "offset_fetch",
+            {
                 "groups": [
                     {"group_id": name, "topics": [{"name": "$t", "topic_id": "$t_id", "partition_indexes": [0]}]}
                     for name in ("$g", "$h", "$w")
@@ -179,9 +179,7 @@ FETCH: Final = (
 
 def _forget(*partitions: int, errors: tuple[str, ...] | None = (), name: str = "$t", group: str = "$g") -> Step:
     rows = [{"partition_index": partition} for partition in partitions]
-    return Step(
-        api="offset_delete", body={"group_id": group, "topics": [{"name": name, "partitions": rows}]}, errors=errors
-    )
+    return Step("offset_delete", {"group_id": group, "topics": [{"name": name, "partitions": rows}]}, errors=errors)
 
 
 OFFSET_DELETE: Final = (
@@ -213,7 +211,7 @@ OFFSET_DELETE: Final = (
 
 
 def _list(**body: Any) -> Step:
-    return Step(api="list_groups", body=body, errors=None)
+    return Step("list_groups", body, errors=None)
 
 
 LIST: Final = (
@@ -233,7 +231,7 @@ LIST: Final = (
 
 
 def _describe(*groups: str, errors: tuple[str, ...] | None = (), **more: Any) -> Step:
-    return Step(api="describe_groups", body={"groups": list(groups), **more}, errors=errors)
+    return Step("describe_groups", {"groups": list(groups), **more}, errors=errors)
 
 
 DESCRIBE: Final = (
@@ -263,7 +261,7 @@ DESCRIBE: Final = (
 
 
 def _delete(*groups: str, errors: tuple[str, ...] | None = ()) -> Step:
-    return Step(api="delete_groups", body={"groups_names": list(groups)}, errors=errors)
+    return Step("delete_groups", {"groups_names": list(groups)}, errors=errors)
 
 
 DELETE: Final = (
@@ -287,7 +285,7 @@ DELETE: Final = (
         "delete_groups",
         *joined(),
         _delete("$g", errors=("NON_EMPTY_GROUP",)),
-        Step(api="leave_group", version=5, body={"group_id": "$g", "members": [{"member_id": "$m"}]}),
+        Step("leave_group", version=5, body={"group_id": "$g", "members": [{"member_id": "$m"}]}),
         _delete("$g"),
     ),
     Script(

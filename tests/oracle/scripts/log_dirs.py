@@ -9,7 +9,7 @@ from tests.oracle.scripts.steps import new_topic, produced
 
 def _described(*topics: tuple[str, list[int]]) -> Step:
     body: dict[str, Any] = {"topics": [{"topic": f"${name}", "partitions": indexes} for name, indexes in topics]}
-    return Step(api="describe_log_dirs", body=body)
+    return Step("describe_log_dirs", body)
 
 
 SCRIPTS: Final = (
@@ -22,7 +22,7 @@ SCRIPTS: Final = (
         *produced(Batch(value=b"x" * 50_000), partition=2),
         _described(("t", [2, 0])),
         _described(("t", [1, 1])),
-        Step(api="describe_log_dirs", body={"topics": None}),
+        Step("describe_log_dirs", {"topics": None}),
     ),
     Script(
         "describe log dirs of what there is not",
@@ -31,6 +31,6 @@ SCRIPTS: Final = (
         _described(("t", [7, -1])),
         _described(("u", [0]), ("t", [0])),
         _described(("t", [])),
-        Step(api="describe_log_dirs", body={"topics": []}),
+        Step("describe_log_dirs", {"topics": []}),
     ),
 )

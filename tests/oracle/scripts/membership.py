@@ -35,7 +35,7 @@ def joined(member: str = "m", on: str = "a", **more: Any) -> tuple[Step, ...]:
     """
     return (
         Step(
-            api="join_group",
+            "join_group",
             version=9,
             on=on,
             body=join_body(**more),
@@ -43,13 +43,9 @@ def joined(member: str = "m", on: str = "a", **more: Any) -> tuple[Step, ...]:
             errors=("MEMBER_ID_REQUIRED",),
         ),
         Step(
-            api="join_group",
-            version=9,
-            on=on,
-            body=join_body(f"${member}", **more),
-            save={"generation": "generation_id"},
+            "join_group", version=9, on=on, body=join_body(f"${member}", **more), save={"generation": "generation_id"}
         ),
-        Step(api="sync_group", version=5, on=on, body=sync_body(f"${member}", assigned=(f"${member}",))),
+        Step("sync_group", version=5, on=on, body=sync_body(f"${member}", assigned=(f"${member}",))),
     )
 
 
@@ -57,12 +53,12 @@ def in_state(state: str, group: str = "g", version: int | None = 5, on: str = "a
     """Wait until `$group` shows a state: Kafka describes its log's content, a moment behind its answers."""
     body = {"groups": [f"${group}"]}
     reached = ("groups[0].group_state", state)
-    return Step(api="describe_groups", version=version, on=on, body=body, until=reached, errors=None)
+    return Step("describe_groups", version=version, on=on, body=body, until=reached, errors=None)
 
 
 def _join(*errors: str, on: str = "a", member: str = "", save: str = "", checked: bool = True, **more: Any) -> Step:
     saved = {save: "member_id"} if save else {}
-    return Step(api="join_group", on=on, body=join_body(member, **more), save=saved, errors=errors if checked else None)
+    return Step("join_group", on=on, body=join_body(member, **more), save=saved, errors=errors if checked else None)
 
 
 def _join_script(name: str, *steps: Step | Receive, start: int = 0) -> Script:
@@ -98,36 +94,31 @@ JOIN: Final = (
         "second member",
         *joined(),
         Step(
-            api="join_group",
-            version=9,
-            on="b",
-            body=join_body(),
-            save={"n": "member_id"},
-            errors=("MEMBER_ID_REQUIRED",),
+            "join_group", version=9, on="b", body=join_body(), save={"n": "member_id"}, errors=("MEMBER_ID_REQUIRED",)
         ),
-        Step(api="join_group", on="b", body=join_body("$n", protocols=(ROUND_ROBIN, RANGE)), later=True),
+        Step("join_group", on="b", body=join_body("$n", protocols=(ROUND_ROBIN, RANGE)), later=True),
         Step(
-            api="heartbeat",
-            body={"group_id": "$g", "generation_id": "$generation", "member_id": "$m"},
+            "heartbeat",
+            {"group_id": "$g", "generation_id": "$generation", "member_id": "$m"},
             until=("error_code", "REBALANCE_IN_PROGRESS"),
             errors=("REBALANCE_IN_PROGRESS",),
         ),
-        Step(api="sync_group", body=sync_body("$m"), errors=("REBALANCE_IN_PROGRESS",)),
-        Step(api="join_group", body=join_body("$m"), save={"generation": "generation_id"}),
+        Step("sync_group", sync_body("$m"), errors=("REBALANCE_IN_PROGRESS",)),
+        Step("join_group", join_body("$m"), save={"generation": "generation_id"}),
         Receive(on="b"),
-        Step(api="heartbeat", body={"group_id": "$g", "generation_id": "$generation", "member_id": "$m"}),
-        Step(api="sync_group", on="b", body=sync_body("$n"), later=True),
-        Step(api="sync_group", body=sync_body("$m", assigned=("$m", "$n"))),
+        Step("heartbeat", {"group_id": "$g", "generation_id": "$generation", "member_id": "$m"}),
+        Step("sync_group", on="b", body=sync_body("$n"), later=True),
+        Step("sync_group", sync_body("$m", assigned=("$m", "$n"))),
         Receive(on="b"),
-        Step(api="sync_group", on="b", body=sync_body("$n")),
+        Step("sync_group", on="b", body=sync_body("$n")),
         # A follower that joins again unchanged in a Stable group gets the present generation.
-        Step(api="join_group", on="b", body=join_body("$n", protocols=(ROUND_ROBIN, RANGE)), errors=None),
+        Step("join_group", on="b", body=join_body("$n", protocols=(ROUND_ROBIN, RANGE)), errors=None),
     ),
 )
 
 
 def _sync(*errors: str, member: str = "$m", generation: Any = "$generation", **more: Any) -> Step:
-    return Step(api="sync_group", body=sync_body(member, generation, **more), errors=errors)
+    return Step("sync_group", sync_body(member, generation, **more), errors=errors)
 
 
 SYNC: Final = (
@@ -159,7 +150,7 @@ SYNC: Final = (
 
 def _beat(*errors: str, member: str = "$m", generation: Any = "$generation", group: str = "$g") -> Step:
     body = {"group_id": group, "generation_id": generation, "member_id": member}
-    return Step(api="heartbeat", body=body, errors=errors)
+    return Step("heartbeat", body, errors=errors)
 
 
 HEARTBEAT: Final = (
@@ -182,7 +173,7 @@ HEARTBEAT: Final = (
 def _leave(*members: str, errors: tuple[str, ...] | None = (), group: str = "$g") -> Step:
     rows = [{"member_id": member, "reason": "leaving"} for member in members]
     body = {"group_id": group, "member_id": members[0] if members else "", "members": rows}
-    return Step(api="leave_group", body=body, errors=errors)
+    return Step("leave_group", body, errors=errors)
 
 
 LEAVE: Final = (

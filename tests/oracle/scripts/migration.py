@@ -21,7 +21,7 @@ WHOLE_TOPIC: Final = Packed(pieces=(b"\0\0\0\0\0\1", "$t", b"\0\0\0\2\0\0\0\0\0\
 def named(who: str, *errors: str, **more: Any) -> Step:
     """The first JoinGroup of a new classic member, whose answer holds its id."""
     return Step(
-        api="join_group",
+        "join_group",
         version=9,
         on="b",
         body=join_body(**more),
@@ -35,23 +35,23 @@ def rejoin(who: str, *errors: str, on: str = "b", save: str = "", **more: Any) -
     saved = {} if errors else {"generation": "generation_id"}
     if save:
         saved[save] = "member_id"
-    return Step(api="join_group", version=9, on=on, body=join_body(who, **more), save=saved, errors=errors)
+    return Step("join_group", version=9, on=on, body=join_body(who, **more), save=saved, errors=errors)
 
 
 def sync(who: str, *errors: str, assigned: tuple[str, ...] = (), on: str = "b", **more: Any) -> Step:
-    return Step(api="sync_group", version=5, on=on, body=sync_body(who, assigned=assigned, **more), errors=errors)
+    return Step("sync_group", version=5, on=on, body=sync_body(who, assigned=assigned, **more), errors=errors)
 
 
 def heart(who: str, *errors: str, generation: Any = GENERATION, until: str = "", **more: Any) -> Step:
     """A Heartbeat of a classic member, or several until an answer has an error."""
     body = {"group_id": "$g", "generation_id": generation, "member_id": who, **more}
     reached = ("error_code", until) if until else None
-    return Step(api="heartbeat", version=4, on="b", body=body, until=reached, errors=(until,) if until else errors)
+    return Step("heartbeat", version=4, on="b", body=body, until=reached, errors=(until,) if until else errors)
 
 
 def left(who: str, *errors: str) -> Step:
     row = {"member_id": who, "group_instance_id": None}
-    return Step(api="leave_group", version=5, on="b", body={"group_id": "$g", "members": [row]}, errors=errors)
+    return Step("leave_group", version=5, on="b", body={"group_id": "$g", "members": [row]}, errors=errors)
 
 
 def owning(*partitions: int) -> dict[str, Any]:
@@ -189,7 +189,7 @@ SCRIPTS: Final = (
     ),
     script(
         "classic group that is no consumers'",
-        Step(api="join_group", version=2, body=join_body(**CONNECT), save={"m": "member_id"}),
+        Step("join_group", version=2, body=join_body(**CONNECT), save={"m": "member_id"}),
         consume("n", "GROUP_ID_NOT_FOUND"),
         described(),
     ),
@@ -234,7 +234,7 @@ SCRIPTS: Final = (
         described("Stable"),
         *seen(),
         Step(
-            api="offset_fetch",
+            "offset_fetch",
             version=8,
             body={"groups": [{"group_id": "$g", "topics": [{"name": "$t", "partition_indexes": [0]}]}]},
         ),
@@ -250,7 +250,7 @@ SCRIPTS: Final = (
         *seen(),
         described(),
         Step(
-            api="offset_fetch",
+            "offset_fetch",
             version=8,
             body={"groups": [{"group_id": "$g", "topics": [{"name": "$t", "partition_indexes": [0]}]}]},
         ),

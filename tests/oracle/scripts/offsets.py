@@ -18,7 +18,7 @@ LOG: Final = (*new_topic(), *produced(*BATCHES))
 
 def _list(timestamp: Any, *errors: str, epoch: Any = -1, expected: bool = True) -> Step:
     body = offsets_body("t", [0], timestamp, epoch)
-    return Step(api="list_offsets", body=body, errors=errors if expected else None)
+    return Step("list_offsets", body, errors=errors if expected else None)
 
 
 def _after(amount: int) -> Plus:
@@ -37,9 +37,9 @@ LIST_OFFSETS: Final = (
         _list(-1),
         *(_list(_after(ms)) for ms in (-1, 0, 1, 5, 15, 20, 21, 40, 41, 42)),
         *(_list(marker, expected=False) for marker in (-4, -5, -6, -7, -99)),
-        Step(api="list_offsets", body=offsets_body("t", [0, 7, -1], -1), errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
-        Step(api="list_offsets", body=offsets_body("t", [0, 0], -1), errors=None),
-        Step(api="list_offsets", body=offsets_body("u", [0], -1), errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+        Step("list_offsets", offsets_body("t", [0, 7, -1], -1), errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+        Step("list_offsets", offsets_body("t", [0, 0], -1), errors=None),
+        Step("list_offsets", offsets_body("u", [0], -1), errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
     ),
     _list_script("latest time", _list(-3), start=7),
     _list_script("empty log", _list(-2), _list(-1), _list("$now"), log=new_topic()),
@@ -52,7 +52,7 @@ LIST_OFFSETS: Final = (
     ),
     _list_script(
         "read committed",
-        Step(api="list_offsets", body={**offsets_body("t", [0], -1), "isolation_level": 1}),
+        Step("list_offsets", {**offsets_body("t", [0], -1), "isolation_level": 1}),
         start=2,
     ),
 )
@@ -61,7 +61,7 @@ LIST_OFFSETS: Final = (
 def _epoch(leader_epoch: Any, *errors: str, current: Any = -1, name: str = "$t", partition: int = 0) -> Step:
     asked = {"partition": partition, "current_leader_epoch": current, "leader_epoch": leader_epoch}
     body = {"replica_id": -1, "topics": [{"topic": name, "partitions": [asked]}]}
-    return Step(api="offset_for_leader_epoch", body=body, errors=errors)
+    return Step("offset_for_leader_epoch", body, errors=errors)
 
 
 LEADER_EPOCH: Final = (
@@ -83,10 +83,10 @@ LEADER_EPOCH: Final = (
 def _delete(offset: int, *errors: str, name: str = "$t", partition: int = 0) -> Step:
     asked = {"partition_index": partition, "offset": offset}
     body = {"timeout": 5000, "topics": [{"name": name, "partitions": [asked]}]}
-    return Step(api="delete_records", body=body, errors=errors)
+    return Step("delete_records", body, errors=errors)
 
 
-EARLIEST: Final = Step(api="list_offsets", body=offsets_body("t", [0], -2))
+EARLIEST: Final = Step("list_offsets", offsets_body("t", [0], -2))
 
 DELETE_RECORDS: Final = (
     Script(
@@ -96,10 +96,10 @@ DELETE_RECORDS: Final = (
         *(
             step
             for offset in (1, 0, 4, -1)
-            for step in (_delete(offset), EARLIEST, Step(api="list_offsets", body=offsets_body("t", [0], "$now")))
+            for step in (_delete(offset), EARLIEST, Step("list_offsets", offsets_body("t", [0], "$now")))
         ),
         *produced(BATCHES[0]),
-        Step(api="list_offsets", body=offsets_body("t", [0], -1)),
+        Step("list_offsets", offsets_body("t", [0], -1)),
     ),
     Script(
         "delete records refused",
@@ -117,7 +117,7 @@ DELETE_RECORDS: Final = (
 def _init(*errors: str, **body: Any) -> Step:
     """InitProducerId; if no error is expected, it waits for Kafka's first block of ids."""
     body = {"transactional_id": None, **body}
-    return Step(api="init_producer_id", body=body, errors=errors, until=None if errors else ("", None))
+    return Step("init_producer_id", body, errors=errors, until=None if errors else ("", None))
 
 
 INIT_PRODUCER_ID: Final = (
@@ -125,9 +125,9 @@ INIT_PRODUCER_ID: Final = (
     Script(
         "producer id with an id and epoch given",
         "init_producer_id",
-        Step(api="init_producer_id", body={"producer_id": 77, "producer_epoch": 3}, errors=None),
-        Step(api="init_producer_id", body={"producer_id": 77, "producer_epoch": -1}, errors=None),
-        Step(api="init_producer_id", body={"producer_id": -1, "producer_epoch": 3}, errors=None),
+        Step("init_producer_id", {"producer_id": 77, "producer_epoch": 3}, errors=None),
+        Step("init_producer_id", {"producer_id": 77, "producer_epoch": -1}, errors=None),
+        Step("init_producer_id", {"producer_id": -1, "producer_epoch": 3}, errors=None),
         versions=(3, 4, 5),
     ),
     Script(

@@ -22,11 +22,11 @@ INTERNAL: Final = "__share_group_state"
 
 
 def _produce(records: Any, *errors: str, partition: int = 0, acks: int = -1) -> Step:
-    return Step(api=API, body=produce_body({partition: records}, acks=acks), errors=errors)
+    return Step(API, produce_body({partition: records}, acks=acks), errors=errors)
 
 
 def _read() -> Step:
-    return Step(api="fetch", body=fetch_body([{}]))
+    return Step("fetch", fetch_body([{}]))
 
 
 def _idempotent(sequence: int, count: int = 1, epoch: Any = 0, producer: Any = PRODUCER, **more: Any) -> list[Batch]:
@@ -34,7 +34,7 @@ def _idempotent(sequence: int, count: int = 1, epoch: Any = 0, producer: Any = P
 
 
 NEW_PRODUCER: Final = Step(
-    api="init_producer_id", body={"transactional_id": None}, save={"producer": "producer_id"}, until=("", None)
+    "init_producer_id", {"transactional_id": None}, save={"producer": "producer_id"}, until=("", None)
 )
 
 PLAIN: Final = (
@@ -51,18 +51,13 @@ PLAIN: Final = (
         "produce without acknowledgement",
         API,
         *new_topic(),
-        Step(api=API, body=produce_body({0: [Batch(timestamp=NOW)]}, acks=0), silent=True, errors=None),
-        Step(api="list_offsets", body=offsets_body("t", [0], -1), until=("topics[0].partitions[0].offset", 1)),
+        Step(API, produce_body({0: [Batch(timestamp=NOW)]}, acks=0), silent=True, errors=None),
+        Step("list_offsets", offsets_body("t", [0], -1), until=("topics[0].partitions[0].offset", 1)),
     ),
     Script(
         "produce without acknowledgement to no topic",
         API,
-        Step(
-            api=API,
-            body=produce_body({0: [Batch(timestamp=NOW)]}, topic_id=NO_SUCH_ID, acks=0),
-            silent=True,
-            errors=None,
-        ),
+        Step(API, produce_body({0: [Batch(timestamp=NOW)]}, topic_id=NO_SUCH_ID, acks=0), silent=True, errors=None),
         versions=(3, 8, 9, 12),
     ),
     Script(
@@ -83,7 +78,7 @@ PLAIN: Final = (
         API,
         *new_topic(partitions=2),
         *(
-            Step(api=API, body=produce_body({0: [Batch(timestamp=NOW)], 1: records}), errors=None)
+            Step(API, produce_body({0: [Batch(timestamp=NOW)], 1: records}), errors=None)
             for records in (
                 [Batch(timestamp=NOW, damage="crc")],
                 bytes(100),
@@ -91,18 +86,18 @@ PLAIN: Final = (
                 [Batch(timestamp=NOW)],
             )
         ),
-        Step(api="fetch", body=fetch_body([{}, {"partition": 1}])),
+        Step("fetch", fetch_body([{}, {"partition": 1}])),
     ),
     Script(
         "produce to two partitions and one that does not exist",
         API,
         *new_topic(partitions=2),
         Step(
-            api=API,
-            body=produce_body({i: [Batch(count=i + 1, timestamp=NOW)] for i in range(3)}),
+            API,
+            produce_body({i: [Batch(count=i + 1, timestamp=NOW)] for i in range(3)}),
             errors=("UNKNOWN_TOPIC_OR_PARTITION",),
         ),
-        Step(api="list_offsets", body=offsets_body("t", [0, 1], -1)),
+        Step("list_offsets", offsets_body("t", [0, 1], -1)),
     ),
     Script("produce gzip", API, *new_topic(), _produce([Batch(count=50, timestamp=NOW, attributes=1)]), _read()),
     Script(
@@ -110,7 +105,7 @@ PLAIN: Final = (
         API,
         *new_topic(message_timestamp_type="LogAppendTime"),
         _produce([Batch(count=2, timestamp=1000)]),
-        Step(api="fetch", body=fetch_body([{}]), ignore=("responses[].partitions[].records[].max_time",)),
+        Step("fetch", fetch_body([{}]), ignore=("responses[].partitions[].records[].max_time",)),
     ),
     Script("produce old timestamp", API, *new_topic(), _produce([Batch(timestamp=1000)])),
     Script(
@@ -124,9 +119,9 @@ PLAIN: Final = (
     Script(
         "produce nothing",
         API,
-        Step(api=API, body={"acks": 1, "timeout": 1000, "topic_data": []}),
+        Step(API, {"acks": 1, "timeout": 1000, "topic_data": []}),
         *new_topic(),
-        Step(api=API, body=produce_body({})),
+        Step(API, produce_body({})),
     ),
 )
 
@@ -134,20 +129,12 @@ UNKNOWN: Final = (
     Script(
         "produce unknown topic",
         API,
-        Step(
-            api=API,
-            body=produce_body({0: [Batch(timestamp=NOW)]}, topic_id=NO_SUCH_ID),
-            errors=None,
-        ),
+        Step(API, produce_body({0: [Batch(timestamp=NOW)]}, topic_id=NO_SUCH_ID), errors=None),
     ),
     Script(
         "produce illegal topic name",
         API,
-        Step(
-            api=API,
-            body=produce_body({0: [Batch(timestamp=NOW)]}, name="bad name", topic_id=NO_SUCH_ID),
-            errors=None,
-        ),
+        Step(API, produce_body({0: [Batch(timestamp=NOW)]}, name="bad name", topic_id=NO_SUCH_ID), errors=None),
         versions=(3, 8, 9, 12),
     ),
     Script(
@@ -162,7 +149,7 @@ UNKNOWN: Final = (
         *new_topic(),
         *(_produce([Batch(timestamp=NOW)], "INVALID_REQUIRED_ACKS", acks=acks) for acks in (5, 2, -2)),
         _produce([Batch(timestamp=NOW, damage="crc")], "INVALID_REQUIRED_ACKS", acks=2),
-        Step(api=API, body=produce_body({0: [Batch(timestamp=NOW, damage="magic")]}, acks=2), errors=None),
+        Step(API, produce_body({0: [Batch(timestamp=NOW, damage="magic")]}, acks=2), errors=None),
     ),
 )
 
@@ -195,7 +182,7 @@ REFUSED: Final = (
         API,
         *new_topic(),
         *(
-            Step(api=API, body=produce_body({0: records}), errors=None)
+            Step(API, produce_body({0: records}), errors=None)
             for records in (
                 [Batch(timestamp=NOW, damage="magic")],
                 [Batch(timestamp=NOW), Batch(timestamp=NOW)],
@@ -288,7 +275,7 @@ IDEMPOTENT: Final = (
         "produce to an internal topic",
         API,
         Step(
-            api="create_topics",
+            "create_topics",
             version=7,
             body={
                 "topics": [{"name": INTERNAL, "num_partitions": 1, "replication_factor": 1, "configs": []}],
@@ -297,22 +284,18 @@ IDEMPOTENT: Final = (
             errors=None,
         ),
         Step(
-            api="metadata",
+            "metadata",
             version=12,
             body={"topics": [{"name": INTERNAL}], "allow_auto_topic_creation": False},
             save={"i_id": "topics[0].topic_id"},
             until=("", None),
         ),
-        Step(
-            api=API,
-            body=produce_body({0: [Batch(timestamp=NOW)]}, INTERNAL, "$i_id"),
-            errors=("INVALID_TOPIC_EXCEPTION",),
-        ),
+        Step(API, produce_body({0: [Batch(timestamp=NOW)]}, INTERNAL, "$i_id"), errors=("INVALID_TOPIC_EXCEPTION",)),
         *new_topic(),
         READY,
         init(),
         Step(
-            api="add_partitions_to_txn",
+            "add_partitions_to_txn",
             version=3,
             body={
                 "v3_and_below_transactional_id": ID,
@@ -322,11 +305,11 @@ IDEMPOTENT: Final = (
             },
         ),
         Step(
-            api="describe_producers",
-            body={"topics": [{"name": name, "partition_indexes": [0]} for name in ("bad name", "", INTERNAL)]},
+            "describe_producers",
+            {"topics": [{"name": name, "partition_indexes": [0]} for name in ("bad name", "", INTERNAL)]},
             errors=("INVALID_TOPIC_EXCEPTION",),
         ),
-        Step(api="delete_topics", version=5, body={"topic_names": [INTERNAL], "timeout": 10_000}),
+        Step("delete_topics", version=5, body={"topic_names": [INTERNAL], "timeout": 10_000}),
         versions=(9, 13),
     ),
     Script(
@@ -334,8 +317,8 @@ IDEMPOTENT: Final = (
         API,
         *new_topic(),
         Step(
-            api=API,
-            body={
+            API,
+            {
                 "acks": -1,
                 "timeout": 5000,
                 "topic_data": [
@@ -349,7 +332,7 @@ IDEMPOTENT: Final = (
             },
             errors=None,
         ),
-        Step(api="fetch", body=fetch_body([{}])),
+        Step("fetch", fetch_body([{}])),
         versions=(9, 12, 13),
     ),
 )

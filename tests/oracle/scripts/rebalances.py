@@ -24,7 +24,7 @@ def join(
     """A join of the member `$who`; saves the generation if the script waits for the answer."""
     saved = {save: "generation_id"} if save and not later and not errors else {}
     return Step(
-        api="join_group",
+        "join_group",
         version=version,
         on=CONNECTIONS[who[0]],
         body=join_body(f"${who}", **more),
@@ -37,7 +37,7 @@ def join(
 def named(who: str, **more: Any) -> Step:
     """The first join of a new member, whose answer holds its id; the id is saved as `who`."""
     return Step(
-        api="join_group",
+        "join_group",
         version=9,
         on=CONNECTIONS[who[0]],
         body=join_body(**more),
@@ -62,7 +62,7 @@ def beat(who: str, *errors: str, generation: Any = "$generation", until: str = "
     body = {"group_id": "$g", "generation_id": generation, "member_id": f"${who}", **more}
     told = ("error_code", until) if until else None
     return Step(
-        api="heartbeat",
+        "heartbeat",
         version=4,
         on=CONNECTIONS[who[0]],
         body=body,
@@ -77,14 +77,14 @@ def sync(
 ) -> Step:  # fmt: skip
     """A SyncGroup, by the leader with the members that it assigns to."""
     body = sync_body(f"${who}", generation, tuple(f"${one}" for one in assigned), **more)
-    return Step(api="sync_group", version=5, on=CONNECTIONS[who[0]], body=body, later=later, errors=errors)
+    return Step("sync_group", version=5, on=CONNECTIONS[who[0]], body=body, later=later, errors=errors)
 
 
 def leave(*members: str, on: str = "x", errors: tuple[str, ...] = (), version: int | None = 5) -> Step:
     """A LeaveGroup of members by their ids."""
     rows = [{"member_id": f"${who}"} for who in members]
     body = {"group_id": "$g", "member_id": f"${members[0]}", "members": rows}
-    return Step(api="leave_group", version=version, on=on, body=body, errors=errors)
+    return Step("leave_group", version=version, on=on, body=body, errors=errors)
 
 
 def gathered(*members: str, **more: Any) -> tuple[Step | Receive, ...]:
@@ -273,14 +273,14 @@ PROTOCOLS: Final = (
         "protocols that not all support",
         *settled("m", "n", protocols=(RANGE, ROUND_ROBIN)),
         Step(
-            api="join_group",
+            "join_group",
             version=9,
             on="c",
             body=join_body(protocols=(STICKY,)),
             errors=("INCONSISTENT_GROUP_PROTOCOL",),
         ),
         Step(
-            api="join_group",
+            "join_group",
             version=9,
             on="c",
             body=join_body(protocols=(RANGE,), protocol_type="connect"),
@@ -313,7 +313,7 @@ PROTOCOLS: Final = (
         join("n", later=True, rebalance_timeout=SHORT_MS),
         # The other members' parked joins are on other connections and may be answered later.
         Step(
-            api="join_group",
+            "join_group",
             version=9,
             on="d",
             body=join_body(),
@@ -324,7 +324,7 @@ PROTOCOLS: Final = (
         received("m", save="generation"),
         received("n"),
         received("o"),
-        Step(api="join_group", version=9, on="d", body=join_body(), errors=("GROUP_MAX_SIZE_REACHED",)),
+        Step("join_group", version=9, on="d", body=join_body(), errors=("GROUP_MAX_SIZE_REACHED",)),
         join("p", "GROUP_MAX_SIZE_REACHED"),
         join("n", save=""),
     ),
@@ -339,20 +339,14 @@ REFUSED: Final = (
             for step in (
                 *state,
                 Step(
-                    api="heartbeat",
+                    "heartbeat",
                     version=4,
                     on="x",
                     body={"group_id": "$g", "generation_id": "$generation", "member_id": NOBODY},
                     errors=("UNKNOWN_MEMBER_ID",),
                 ),
-                Step(
-                    api="sync_group",
-                    version=5,
-                    on="x",
-                    body=sync_body(NOBODY),
-                    errors=("UNKNOWN_MEMBER_ID",),
-                ),
-                Step(api="join_group", version=9, on="x", body=join_body(NOBODY), errors=("UNKNOWN_MEMBER_ID",)),
+                Step("sync_group", version=5, on="x", body=sync_body(NOBODY), errors=("UNKNOWN_MEMBER_ID",)),
+                Step("join_group", version=9, on="x", body=join_body(NOBODY), errors=("UNKNOWN_MEMBER_ID",)),
                 beat("n", "ILLEGAL_GENERATION", generation=7),
                 sync("n", "ILLEGAL_GENERATION", generation=7),
                 sync("n", "INCONSISTENT_GROUP_PROTOCOL", protocol_name="sticky"),

@@ -29,7 +29,7 @@ def beat(who: str, epoch: Any, *errors: str, **more: Any) -> Step:
     """ShareGroupHeartbeat of a member; settings of `Step` go by their names."""
     settings = {name: more.pop(name) for name in ("until", "save", "ignore") if name in more}
     body = {"group_id": "$g", "member_id": who, "member_epoch": epoch, "subscribed_topic_names": None, **more}
-    return Step(api="share_group_heartbeat", body=body, errors=errors, **settings)
+    return Step("share_group_heartbeat", body, errors=errors, **settings)
 
 
 def join(who: str, *errors: str, epoch: Any = 0, **more: Any) -> Step:
@@ -51,18 +51,18 @@ def described(
     reached = ("groups[0].group_state", state) if state else None
     ignored = ("groups[].group_epoch", "groups[].assignment_epoch", "groups[].members[].member_epoch")
     body = {"group_ids": list(names or ("$g",)), **more}
-    return Step(api="share_group_describe", body=body, until=reached, errors=errors, ignore=(*ignored, *ignore))
+    return Step("share_group_describe", body, until=reached, errors=errors, ignore=(*ignored, *ignore))
 
 
 def seen() -> tuple[Step, ...]:
     """The group as other APIs show it."""
     return (
-        Step(api="describe_groups", version=6, body={"groups": ["$g"]}, errors=None),
-        Step(api="list_groups", version=5, body={}),
-        *(Step(api="list_groups", version=5, body={"types_filter": [kind]}) for kind in ("share", "Share", "consumer")),
-        *(Step(api="list_groups", version=5, body={"states_filter": [one]}) for one in ("Stable", "Empty", "Dead")),
-        Step(api="list_groups", version=4, body={}),
-        Step(api="consumer_group_describe", version=1, body={"group_ids": ["$g"]}, errors=None),
+        Step("describe_groups", version=6, body={"groups": ["$g"]}, errors=None),
+        Step("list_groups", version=5, body={}),
+        *(Step("list_groups", version=5, body={"types_filter": [kind]}) for kind in ("share", "Share", "consumer")),
+        *(Step("list_groups", version=5, body={"states_filter": [one]}) for one in ("Stable", "Empty", "Dead")),
+        Step("list_groups", version=4, body={}),
+        Step("consumer_group_describe", version=1, body={"group_ids": ["$g"]}, errors=None),
     )
 
 
@@ -94,7 +94,7 @@ def fetch(
         "max_bytes": 1 << 20, "max_records": 500, "batch_size": 500,
         "topics": _topics(acks, partitions, topic_id), "forgotten_topics_data": [], **more,
     }  # fmt: skip
-    return Step(api="share_fetch", body=body, errors=errors, until=until, on=on)
+    return Step("share_fetch", body, errors=errors, until=until, on=on)
 
 
 def first(offset: int = 0, **more: Any) -> Step:
@@ -109,7 +109,7 @@ def ack(
     """ShareAcknowledge."""
     topics = _topics(acks, partitions, topic_id)
     body = {"group_id": "$g", "member_id": who, "share_session_epoch": epoch, "topics": topics, **more}
-    return Step(api="share_acknowledge", body=body, errors=errors, on=on)
+    return Step("share_acknowledge", body, errors=errors, on=on)
 
 
 def start(*batches: Batch, partitions: int = 1, **configs: str) -> tuple[Step, ...]:
@@ -251,9 +251,9 @@ OTHER_TYPES: Final = (
         replace(consumer_steps.join("n"), errors=None),
         replace(consumer_steps.beat("n", 1), errors=None),
         replace(joined()[0], errors=None, save={}),
-        Step(api="sync_group", version=5, body={"group_id": "$g", "member_id": "m", "generation_id": 1}, errors=None),
-        Step(api="heartbeat", version=4, body={"group_id": "$g", "member_id": "m", "generation_id": 1}, errors=None),
-        Step(api="leave_group", version=5, body={"group_id": "$g", "members": [{"member_id": "m"}]}, errors=None),
+        Step("sync_group", version=5, body={"group_id": "$g", "member_id": "m", "generation_id": 1}, errors=None),
+        Step("heartbeat", version=4, body={"group_id": "$g", "member_id": "m", "generation_id": 1}, errors=None),
+        Step("leave_group", version=5, body={"group_id": "$g", "members": [{"member_id": "m"}]}, errors=None),
         *(
             consumer_steps.commit(3, "GROUP_ID_NOT_FOUND", member=member, epoch=epoch)
             for member, epoch in (("", -1), ("m", 1))
@@ -277,10 +277,7 @@ def offsets(*partitions: int, name: str = "$t", every: bool = False, group: str 
     """DescribeShareGroupOffsets."""
     topics = None if every else [{"topic_name": name, "partitions": list(partitions)}]
     return Step(
-        api="describe_share_group_offsets",
-        body={"groups": [{"group_id": group, "topics": topics}]},
-        errors=None,
-        **more,
+        "describe_share_group_offsets", {"groups": [{"group_id": group, "topics": topics}]}, errors=None, **more
     )
 
 
@@ -310,7 +307,7 @@ DELIVERY: Final = (
     _script("begins at the end", "share_fetch", *start(ten(), share_auto_offset_reset="latest"),
             fetch(0, wait=2000), *produced(ten(1)), fetch(1)),
     _script("loses records from its end by DeleteRecords", "share_fetch", *start(ten(), ten(1)),
-            first(), Step(api="delete_records", body={"timeout": 5000, "topics": [
+            first(), Step("delete_records", {"timeout": 5000, "topics": [
                 {"name": "$t", "partitions": [{"partition_index": 0, "offset": 10}]}]}),
             ack(1, acks=[(0, 9, [RELEASE])]), fetch(2, wait=100), ack(3, acks=[(10, 19, [RELEASE])]), fetch(4)),
     _script("archives after the last delivery", "share_fetch",
@@ -343,8 +340,8 @@ LATER: Final = (
             fetch(1, wait=100), first(wait=30_000), ack(1, acks=[(0, 9, [ACCEPT])]), fetch(2, wait=100),
             versions=(2,)),
     _script("reads a topic that is made again", "share_fetch", *start(ten()), first(),
-            Step(api="delete_topics", version=5, body={"topic_names": ["$t"], "timeout": 10_000}),
-            Step(api="metadata", version=12, body={"topics": [{"name": "$t"}], "allow_auto_topic_creation": False},
+            Step("delete_topics", version=5, body={"topic_names": ["$t"], "timeout": 10_000}),
+            Step("metadata", version=12, body={"topics": [{"name": "$t"}], "allow_auto_topic_creation": False},
                  errors=None, until=("topics[0].error_code", "UNKNOWN_TOPIC_OR_PARTITION")),
             fetch(1, "UNKNOWN_TOPIC_OR_PARTITION", partitions=(), wait=100),
             ack(2, "UNKNOWN_TOPIC_ID", acks=[(0, 9, [ACCEPT])]),
@@ -438,13 +435,13 @@ def alter(offset: int, *errors: str, partition: int = 0, name: str = "$t", group
     """AlterShareGroupOffsets."""
     parts = [{"partition_index": partition, "start_offset": offset}]
     topics = [{"topic_name": name, "partitions": parts}]
-    return Step(api="alter_share_group_offsets", body={"group_id": group, "topics": topics}, errors=errors)
+    return Step("alter_share_group_offsets", {"group_id": group, "topics": topics}, errors=errors)
 
 
 def forget(*errors: str, name: str = "$t", group: str = "$g") -> Step:
     """DeleteShareGroupOffsets."""
     body = {"group_id": group, "topics": [{"topic_name": name}]}
-    return Step(api="delete_share_group_offsets", body=body, errors=errors)
+    return Step("delete_share_group_offsets", body, errors=errors)
 
 
 _START: Final = "groups[0].topics[0].partitions[0].start_offset"
@@ -464,7 +461,7 @@ OFFSETS: Final = (
             forget("GROUP_ID_NOT_FOUND", group="$h")),
     _script("that is deleted loses its offsets", "delete_share_group_offsets", *start(ten()), first(),
             ack(1, acks=[(0, 3, [ACCEPT])]), fetch(-1, partitions=()), beat("m", -1), described("Empty"),
-            Step(api="delete_groups", version=2, body={"groups_names": ["$g"]}), offsets(every=True)),
+            Step("delete_groups", version=2, body={"groups_names": ["$g"]}), offsets(every=True)),
 )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def started(
 ) -> Step:
     """Start a static member by its instance id alone; unless the join is parked, its id is saved as `who`."""
     return Step(
-        api="join_group",
+        "join_group",
         version=version,
         on=on or CONNECTIONS[who[0]],
         body=join_body(**{"group_instance_id": instance, **more}),
@@ -43,7 +43,7 @@ def started(
 def leave(*errors: str, member: str = "", instance: str | None = "i", version: int | None = 5) -> Step:
     """A LeaveGroup of one static member."""
     row = {"member_id": member, "group_instance_id": instance}
-    return Step(api="leave_group", version=version, on="x", body={"group_id": "$g", "members": [row]}, errors=errors)
+    return Step("leave_group", version=version, on="x", body={"group_id": "$g", "members": [row]}, errors=errors)
 
 
 def commit(who: str, *errors: str, instance: str | None = "i", generation: Any = "$generation") -> Step:
@@ -53,7 +53,7 @@ def commit(who: str, *errors: str, instance: str | None = "i", generation: Any =
         "group_id": "$g", "member_id": f"${who}", "group_instance_id": instance,
         "generation_id_or_member_epoch": generation, "topics": [{"name": "$t", "partitions": [row]}],
     }  # fmt: skip
-    return Step(api="offset_commit", version=8, on=CONNECTIONS[who[0]], body=body, errors=errors)
+    return Step("offset_commit", version=8, on=CONNECTIONS[who[0]], body=body, errors=errors)
 
 
 def script(name: str, *steps: Step | Receive, api: str = "join_group", versions: tuple[int, ...] = (9,)) -> Script:
@@ -185,7 +185,7 @@ LEAVE: Final = (
         "leave of several at once",
         *FOLLOWER,
         Step(
-            api="leave_group",
+            "leave_group",
             on="x",
             body={
                 "group_id": "$g",

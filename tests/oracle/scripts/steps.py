@@ -18,14 +18,14 @@ def new_topic(name: str = "t", partitions: int = 1, **configs: str) -> tuple[Ste
     return (
         # Each version of Kafka has configs of its own.
         Step(
-            api="create_topics",
+            "create_topics",
             version=7,
             body={"topics": [topic], "timeout": 10000},
             errors=None,
             ignore=("topics[].configs",),
         ),
         Step(
-            api="metadata",
+            "metadata",
             version=12,
             body={"topics": [{"name": f"${name}"}], "allow_auto_topic_creation": False},
             save={
@@ -35,7 +35,7 @@ def new_topic(name: str = "t", partitions: int = 1, **configs: str) -> tuple[Ste
             },
             until=("", None),
         ),
-        Step(api="list_offsets", version=7, body=offsets_body(name, range(partitions), -1), until=("", None)),
+        Step("list_offsets", version=7, body=offsets_body(name, range(partitions), -1), until=("", None)),
     )
 
 
@@ -56,7 +56,7 @@ def produce_body(
 def produced(*batches: Batch, name: str = "t", partition: int = 0) -> tuple[Step, ...]:
     """Append batches to a partition of `$name`, with one request for each."""
     return tuple(
-        Step(api="produce", version=9, body=produce_body({partition: [batch]}, f"${name}", f"${name}_id"))
+        Step("produce", version=9, body=produce_body({partition: [batch]}, f"${name}", f"${name}_id"))
         for batch in batches
     )
 
@@ -81,7 +81,7 @@ def committed(*offsets: int, name: str = "t", group: str = "g") -> Step:
         "group_id": f"${group}", "generation_id_or_member_epoch": -1, "retention_time": -1,
         "topics": [{"name": f"${name}", "partitions": partitions}],
     }  # fmt: skip
-    return Step(api="offset_commit", version=8, body=body)
+    return Step("offset_commit", version=8, body=body)
 
 
 def config_body(configs: Sequence[Mapping[str, Any]], name: str = "$t", kind: int = 2, **top: Any) -> dict[str, Any]:
@@ -92,4 +92,4 @@ def config_body(configs: Sequence[Mapping[str, Any]], name: str = "$t", kind: in
 def described_configs(*keys: str, name: str = "t") -> Step:
     """Describe configs of `$name`, repeated until the broker has seen the change before it."""
     resource = {"resource_type": 2, "resource_name": f"${name}", "configuration_keys": list(keys)}
-    return Step(api="describe_configs", body={"resources": [resource]})
+    return Step("describe_configs", {"resources": [resource]})

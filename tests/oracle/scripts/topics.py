@@ -11,14 +11,14 @@ def _topic(name: str = "$t", partitions: int = 1, replicas: int = 1, **more: Any
 
 
 def _create(*topics: dict[str, Any], errors: tuple[str, ...] | None = (), **more: Any) -> Step:
-    return Step(api="create_topics", body={"topics": list(topics), "timeout": 10000, **more}, errors=errors)
+    return Step("create_topics", {"topics": list(topics), "timeout": 10000, **more}, errors=errors)
 
 
 def _seen(*names: str, errors: tuple[str, ...] = ()) -> Step:
     """The topics as Metadata shows them, after it has caught up."""
     until = ("topics[0].error_code", "UNKNOWN_TOPIC_OR_PARTITION") if errors else ("", None)
     body = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": False}
-    return Step(api="metadata", version=12, body=body, until=until, errors=errors)
+    return Step("metadata", version=12, body=body, until=until, errors=errors)
 
 
 def _create_script(name: str, *steps: Step, versions: tuple[int, ...] = ()) -> Script:
@@ -27,7 +27,7 @@ def _create_script(name: str, *steps: Step, versions: tuple[int, ...] = ()) -> S
 
 ILLEGAL: Final = ("", ".", "..", "a/b", "a b", "é", "x" * 250)
 GONE: Final = ("UNKNOWN_TOPIC_OR_PARTITION",)
-NODE: Final = Step(api="metadata", body={"topics": []}, save={"node": "brokers[0].node_id"})
+NODE: Final = Step("metadata", {"topics": []}, save={"node": "brokers[0].node_id"})
 
 
 def _assigned(*brokers: Any, partitions: int = -1, replicas: int = -1, first: int = 0) -> dict[str, Any]:
@@ -134,9 +134,7 @@ CREATE: Final = (
 
 def _delete(*names: Any, ids: tuple[Any, ...] = (), errors: tuple[str, ...] | None = ()) -> Step:
     topics = [{"name": name} for name in names] + [{"name": None, "topic_id": topic_id} for topic_id in ids]
-    return Step(
-        api="delete_topics", body={"topic_names": list(names), "topics": topics, "timeout": 10000}, errors=errors
-    )
+    return Step("delete_topics", {"topic_names": list(names), "topics": topics, "timeout": 10000}, errors=errors)
 
 
 def _delete_script(name: str, *steps: Step, start: int = 1) -> Script:
@@ -167,11 +165,7 @@ DELETE: Final = (
     _delete_script(
         "by id and by name",
         *new_topic(),
-        Step(
-            api="delete_topics",
-            body={"topics": [{"name": "$t", "topic_id": "$t_id"}], "timeout": 10000},
-            errors=None,
-        ),
+        Step("delete_topics", {"topics": [{"name": "$t", "topic_id": "$t_id"}], "timeout": 10000}, errors=None),
         start=6,
     ),
     _delete_script(
@@ -186,7 +180,7 @@ DELETE: Final = (
 
 def _grow(count: int, *errors: str, name: str = "$t", nodes: Any = None, **more: Any) -> Step:
     topic = {"name": name, "count": count, "assignments": nodes}
-    return Step(api="create_partitions", body={"topics": [topic], "timeout": 10000, **more}, errors=errors)
+    return Step("create_partitions", {"topics": [topic], "timeout": 10000, **more}, errors=errors)
 
 
 def _at(*brokers: Any) -> list[dict[str, Any]]:
@@ -200,7 +194,7 @@ PARTITIONS: Final = (
         *new_topic(partitions=2),
         _grow(4),
         Step(
-            api="metadata",
+            "metadata",
             version=12,
             body={"topics": [{"name": "$t"}]},
             until=("topics[0].partitions[3].error_code", "NONE"),
@@ -229,7 +223,7 @@ PARTITIONS: Final = (
         _grow(1, "INVALID_PARTITIONS", validate_only=True),
         _grow(2, nodes=_at(["$node"])),
         Step(
-            api="metadata",
+            "metadata",
             version=12,
             body={"topics": [{"name": "$t"}]},
             until=("topics[0].partitions[1].error_code", "NONE"),
@@ -241,12 +235,12 @@ PARTITIONS: Final = (
         *new_topic(),
         *new_topic("w"),
         Step(
-            api="create_partitions",
-            body={"topics": [{"name": name, "count": 2} for name in ("$t", "$u", "$w", "$t")], "timeout": 10000},
+            "create_partitions",
+            {"topics": [{"name": name, "count": 2} for name in ("$t", "$u", "$w", "$t")], "timeout": 10000},
             errors=("INVALID_REQUEST", "UNKNOWN_TOPIC_OR_PARTITION"),
         ),
         Step(
-            api="metadata",
+            "metadata",
             version=12,
             body={"topics": [{"name": "$t"}, {"name": "$w"}]},
             until=("topics[1].partitions[1].error_code", "NONE"),

@@ -22,7 +22,7 @@ UNKNOWN_ID: Final = "INVALID_PRODUCER_ID_MAPPING"
 BEFORE: Final = Plus(var="epoch", amount=-1)
 AFTER: Final = Plus(var="epoch", amount=1)
 
-READY: Final = Step(api="find_coordinator", version=4, body={"key_type": 1, "coordinator_keys": [ID]}, until=("", None))
+READY: Final = Step("find_coordinator", version=4, body={"key_type": 1, "coordinator_keys": [ID]}, until=("", None))
 
 
 def init(*errors: str, version: int | None = 5, until: bool = True, save: bool = True, **body: Any) -> Step:
@@ -30,7 +30,7 @@ def init(*errors: str, version: int | None = 5, until: bool = True, save: bool =
     usual = {"transactional_id": ID, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
     saved = {"pid": "producer_id", "epoch": "producer_epoch"} if save and not errors else {}
     waits = ("", None) if until and not errors else None
-    return Step(api="init_producer_id", version=version, body={**usual, **body}, save=saved, until=waits, errors=errors)
+    return Step("init_producer_id", version=version, body={**usual, **body}, save=saved, until=waits, errors=errors)
 
 
 def add(
@@ -42,12 +42,7 @@ def add(
     topics = [{"name": name, "partitions": list(partitions)}]
     done = (_ADDED, "NONE") if not errors else None
     # The codes of partitions are no `error_code`, so they are not among an answer's errors.
-    return Step(
-        api="add_partitions_to_txn",
-        version=version,
-        body={**named, "v3_and_below_topics": topics},
-        until=done,
-    )
+    return Step("add_partitions_to_txn", version=version, body={**named, "v3_and_below_topics": topics}, until=done)
 
 
 _ADDED: Final = "results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code"
@@ -57,9 +52,7 @@ def batched(version: int | None, *, verify: bool, partitions: tuple[int, ...] = 
     """AddPartitionsToTxn as brokers send it."""
     usual = {"transactional_id": ID, "producer_id": "$pid", "producer_epoch": "$epoch", "verify_only": verify}
     topics = [{"name": "$t", "partitions": list(partitions)}]
-    return Step(
-        api="add_partitions_to_txn", version=version, body={"transactions": [{**usual, **body, "topics": topics}]}
-    )
+    return Step("add_partitions_to_txn", version=version, body={"transactions": [{**usual, **body, "topics": topics}]})
 
 
 def send(*errors: str, version: int | None = 11, sequence: int = 0, count: int = 1, name: str = ID, **own: Any) -> Step:
@@ -70,36 +63,34 @@ def send(*errors: str, version: int | None = 11, sequence: int = 0, count: int =
     )  # fmt: skip
     data = [{"name": "$t", "topic_id": "$t_id", "partition_data": [{"index": 0, "records": [batch]}]}]
     body = {"transactional_id": name, "acks": -1, "timeout": 5000, "topic_data": data}
-    return Step(api="produce", version=version, body=body, errors=errors)
+    return Step("produce", version=version, body=body, errors=errors)
 
 
 def end(*errors: str, version: int | None = 4, commit: bool = True, save: bool = False, **body: Any) -> Step:
     """EndTxn; with `save` it has version 5, and saves the epoch of the answer."""
     usual = {"transactional_id": ID, "producer_id": "$pid", "producer_epoch": "$epoch", "committed": commit}
     saved = {"pid": "producer_id", "epoch": "producer_epoch"} if save else {}
-    return Step(api="end_txn", version=version, body={**usual, **body}, errors=errors, save=saved)
+    return Step("end_txn", version=version, body={**usual, **body}, errors=errors, save=saved)
 
 
 def state(name: str) -> Step:
     """DescribeTransactions, repeated until the transaction has this state."""
     return Step(
-        api="describe_transactions",
-        body={"transactional_ids": [ID]},
-        until=("transaction_states[0].transaction_state", name),
+        "describe_transactions", {"transactional_ids": [ID]}, until=("transaction_states[0].transaction_state", name)
     )
 
 
 def read(level: int, offset: int = 0) -> Step:
-    return Step(api="fetch", version=12, body=fetch_body([{"fetch_offset": offset}], isolation_level=level))
+    return Step("fetch", version=12, body=fetch_body([{"fetch_offset": offset}], isolation_level=level))
 
 
 def ends(level: int) -> Step:
-    return Step(api="list_offsets", version=7, body={**offsets_body("t", [0], -1), "isolation_level": level})
+    return Step("list_offsets", version=7, body={**offsets_body("t", [0], -1), "isolation_level": level})
 
 
 PRODUCERS: Final = Step(
-    api="describe_producers",
-    body={"topics": [{"name": "$t", "partition_indexes": [0]}]},
+    "describe_producers",
+    {"topics": [{"name": "$t", "partition_indexes": [0]}]},
     ignore=("topics[].partitions[].active_producers[].last_timestamp",),
 )
 SEEN: Final = (read(1), read(0), ends(1), ends(0))
@@ -288,7 +279,7 @@ PRODUCE: Final = (
 
 def add_offsets(*errors: str, version: int | None = 3, **body: Any) -> Step:
     usual = {"transactional_id": ID, "producer_id": "$pid", "producer_epoch": "$epoch", "group_id": "$g"}
-    return Step(api="add_offsets_to_txn", version=version, body={**usual, **body}, errors=errors)
+    return Step("add_offsets_to_txn", version=version, body={**usual, **body}, errors=errors)
 
 
 def hold(*errors: str, version: int | None = None, partition: tuple[str, int] = ("$t", 0), **body: Any) -> Step:
@@ -302,21 +293,20 @@ def hold(*errors: str, version: int | None = None, partition: tuple[str, int] = 
         "topics": [{"name": topic, "topic_id": topic_id, "partitions": [part]}],
     }  # fmt: skip
     done = None if errors else ("", None)
-    return Step(api="txn_offset_commit", version=version, body={**usual, **body}, errors=errors, until=done)
+    return Step("txn_offset_commit", version=version, body={**usual, **body}, errors=errors, until=done)
 
 
 def offsets(*errors: str, stable: bool) -> Step:
     topics = [{"name": "$t", "partition_indexes": [0, 1]}]
     body = {"groups": [{"group_id": "$g", "topics": topics}], "require_stable": stable}
-    return Step(api="offset_fetch", version=8, body=body, errors=errors)
+    return Step("offset_fetch", version=8, body=body, errors=errors)
 
 
-GROUP: Final = Step(api="find_coordinator", version=4, body={"key_type": 0, "coordinator_keys": ["$g"]},
+GROUP: Final = Step("find_coordinator", version=4, body={"key_type": 0, "coordinator_keys": ["$g"]},
                     until=("", None))  # fmt: skip
 NO_OFFSETS: Final = Step(
-    api="offset_fetch", version=8, until=("", None),
-    body={"groups": [{"group_id": "$g", "topics": [{"name": "$t", "partition_indexes": [0]}]}]},
-)  # fmt: skip
+    "offset_fetch", version=8, until=("", None),
+    body={"groups": [{"group_id": "$g", "topics": [{"name": "$t", "partition_indexes": [0]}]}]})  # fmt: skip
 GROUP_READY: Final = (GROUP, NO_OFFSETS)
 
 MEMBERS: Final = {
@@ -415,7 +405,7 @@ OFFSETS: Final = (
 
 def listed(**filters: Any) -> Step:
     usual: Mapping[str, Any] = {"producer_id_filters": ["$pid"], "duration_filter": -1}
-    return Step(api="list_transactions", body={**usual, **filters}, errors=None)
+    return Step("list_transactions", {**usual, **filters}, errors=None)
 
 
 DESCRIBE: Final = (
@@ -427,10 +417,10 @@ DESCRIBE: Final = (
            listed(transactional_id_pattern="oracle"), listed(transactional_id_pattern="("),
            listed(transactional_id_pattern=""), versions=(2,)),
     script("described", "describe_transactions", *OPEN, state("Ongoing"),
-           Step(api="describe_transactions", body={"transactional_ids": ["$h", ""]}, errors=None)),
+           Step("describe_transactions", {"transactional_ids": ["$h", ""]}, errors=None)),
     script("producers", "describe_producers", *OPEN,
            *produced(Batch(timestamp=1000, producer_id=4711, producer_epoch=2, sequence=0)),
-           Step(api="describe_producers", body={"topics": [{"name": "$t", "partition_indexes": [0, 7]}]},
+           Step("describe_producers", {"topics": [{"name": "$t", "partition_indexes": [0, 7]}]},
                 errors=("UNKNOWN_TOPIC_OR_PARTITION",))),
 )  # fmt: skip
 
@@ -439,7 +429,7 @@ def marked(*errors: str, partitions: tuple[int, ...] = (0,), **values: Any) -> S
     """WriteTxnMarkers; unless `values` say otherwise it aborts the open transaction."""
     usual = {"producer_id": "$pid", "producer_epoch": "$epoch", "transaction_result": False, "coordinator_epoch": 0}
     topics = [{"name": "$t", "partition_indexes": list(partitions)}]
-    return Step(api="write_txn_markers", body={"markers": [{**usual, **values, "topics": topics}]}, errors=errors)
+    return Step("write_txn_markers", {"markers": [{**usual, **values, "topics": topics}]}, errors=errors)
 
 
 MARKERS: Final = (
@@ -457,14 +447,10 @@ MARKERS: Final = (
 
 def remade(name: str, version: int, *steps: Step, commit: bool = True) -> Script:
     """A transaction of a topic that is deleted and made again before its end."""
-    delete = Step(api="delete_topics", version=5, body={"topic_names": ["$t"], "timeout": 10_000})
+    delete = Step("delete_topics", version=5, body={"topic_names": ["$t"], "timeout": 10_000})
     asked = {"topics": [{"name": "$t"}], "allow_auto_topic_creation": False}
     gone = Step(
-        api="metadata",
-        version=12,
-        body=asked,
-        errors=None,
-        until=("topics[0].error_code", "UNKNOWN_TOPIC_OR_PARTITION"),
+        "metadata", version=12, body=asked, errors=None, until=("topics[0].error_code", "UNKNOWN_TOPIC_OR_PARTITION")
     )
     opens = (*new_topic(), READY, init(), *([add()] if version < 12 else []), send(version=version))
     ending = (end(version=4 if version < 12 else 5, commit=commit), state(f"Complete{'Commit' if commit else 'Abort'}"))
@@ -476,7 +462,7 @@ def remade(name: str, version: int, *steps: Step, commit: bool = True) -> Script
     )
 
 
-DESCRIBED: Final = Step(api="describe_transactions", body={"transactional_ids": [ID]})
+DESCRIBED: Final = Step("describe_transactions", {"transactional_ids": [ID]})
 
 REMADE: Final = (
     *(

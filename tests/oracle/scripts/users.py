@@ -19,7 +19,7 @@ def _deletion(name: str, mechanism: int = _SHA_256) -> dict[str, Any]:
 
 def _alter(deletions: list[dict[str, Any]], upsertions: list[dict[str, Any]]) -> Step:
     body = {"deletions": deletions, "upsertions": upsertions}
-    return Step(api="alter_user_scram_credentials", body=body, errors=None)
+    return Step("alter_user_scram_credentials", body, errors=None)
 
 
 def _described(name: str, *credentials: tuple[int, int]) -> Step:
@@ -33,19 +33,19 @@ def _described(name: str, *credentials: tuple[int, int]) -> Step:
     elif credentials:
         [(mechanism, iterations)] = credentials
         seen = ("results[0].credential_infos", [{"mechanism": mechanism, "iterations": iterations}])
-    return Step(api="describe_user_scram_credentials", body={"users": [{"name": name}]}, errors=None, until=seen)
+    return Step("describe_user_scram_credentials", {"users": [{"name": name}]}, errors=None, until=seen)
 
 
 SCRIPTS: Final = (
     Script(
         "sasl handshake without sasl",
         "sasl_handshake",
-        Step(api="sasl_handshake", body={"mechanism": "PLAIN"}, errors=_STATE),
+        Step("sasl_handshake", {"mechanism": "PLAIN"}, errors=_STATE),
     ),
     Script(
         "sasl authenticate without sasl",
         "sasl_authenticate",
-        Step(api="sasl_authenticate", body={"auth_bytes": b"\0a\0b"}, errors=_STATE),
+        Step("sasl_authenticate", {"auth_bytes": b"\0a\0b"}, errors=_STATE),
     ),
     Script(
         "alter user scram credentials",
@@ -63,9 +63,7 @@ SCRIPTS: Final = (
         _alter([_deletion("$h"), _deletion("$h", _SHA_512)], [_upsertion("$w"), _upsertion("$w", mechanism=_SHA_512)]),
         _described("$g", (_SHA_256, 4096)),
         Step(
-            api="describe_user_scram_credentials",
-            body={"users": [{"name": name} for name in ("$g", "$w", "$w")]},
-            errors=None,
+            "describe_user_scram_credentials", {"users": [{"name": name} for name in ("$g", "$w", "$w")]}, errors=None
         ),
         _alter([], [_upsertion("$g", 16_384, _SHA_512)]),
         _described("$g", (_SHA_256, 4096), (_SHA_512, 16_384)),
