@@ -37,8 +37,8 @@ local share = {
   -- Ranges that one call reads of each state, and acknowledgements that it takes; ranges that it reads at a time.
   MOST = 1000,
   PAGE = 100,
-  -- A sweep reads all acquired ranges. So the next one comes so many ms later, and at least a ms for each range, although
-  -- a lock may end before.
+  -- A sweep reads all acquired ranges. So the next one comes so many ms later, or a ms for each range, although a lock
+  -- may end before.
   SWEEP_MS = 100,
   -- So often acquirers see that there are dead letters, and have them copied, whatever became of an earlier attempt.
   ARCHIVING_MS = 5000,
