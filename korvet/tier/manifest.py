@@ -18,6 +18,7 @@ from urllib.parse import quote
 from crc32c import crc32c
 
 from korvet.errors import KorvetError
+from korvet.tier.segment import MOST_FOOTER_BYTES
 
 MOST_MEMBERS: Final = 1024
 SHELVED: Final = 512
@@ -173,6 +174,8 @@ class Manifest:
             is_small = one.kind == "segment" and 2 * one.size_bytes < target_bytes
             is_apart = bool(run) and run[-1].next_offset != one.first_offset
             is_full = len(run) == _MOST_MERGED or _size_bytes(run) + one.size_bytes > target_bytes
+            # The tables of footers are joined, and those of many aborted transactions are large.
+            is_full = is_full or sum(each.footer_bytes for each in (*run, one)) > MOST_FOOTER_BYTES
             if not is_small or is_full or is_apart:
                 if found := _worth_merging(run, target_bytes):
                     return found

@@ -174,6 +174,11 @@ def test_small_neighbours_are_merged_up_to_the_size_of_a_segment() -> None:
     assert chosen([]) == []
     apart = members(9, [30] * 9)
     assert Manifest([apart[0], *apart[2:]]).to_merge(100) == apart[2:5]
+    # Many aborted transactions: one footer would be too large.
+    wide = [one._replace(footer_bytes=MIB + 1) for one in members(4, [40] * 4)]
+    assert Manifest(wide).to_merge(100) == ()
+    narrow = [*wide[:2], *members(4, [40] * 4)[2:]]
+    assert Manifest(narrow).to_merge(100) == narrow[1:3]
     shelves = members(9, [1] * 9, "shelf")
     assert Manifest(shelves).to_merge(100) == ()
 
