@@ -26,6 +26,7 @@ log = structlog.get_logger()
 DEFAULT_CACHE_BYTES: Final = 64 << 20
 MOST_SEALED: Final = 8
 SEALED_OF_ONE: Final = 4
+MOST_SETTLED: Final = 128
 MOST_COMPARED: Final = 64
 """After a restart of Redis all partitions that clients use are due, each with some requests."""
 _RETRY_S: Final = 5.0
@@ -48,6 +49,8 @@ class Tier:
         self.cold = ColdReads(self.gets, self.blocks, tasks)
         self.seals = Turns(lambda: MOST_SEALED, SEALED_OF_ONE)
         """Of namespaces whose partitions are sealed or merged, each with a segment in memory."""
+        self.settlements = Turns(lambda: MOST_SETTLED, MOST_SETTLED // 2)
+        """Of namespaces whose partitions are settled: most of them wait for Redis's disk."""
         self.comparisons = Turns(lambda: MOST_COMPARED, MOST_COMPARED // 2)
         """Of namespaces whose partitions are compared with the store."""
         self.written_segments = self.written_bytes = self.deleted_objects = self.write_failures = 0

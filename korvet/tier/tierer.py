@@ -59,8 +59,6 @@ log = structlog.get_logger()
 SEGMENT_BYTES: Final = 32 << 20
 """The bytes of a segment, unless segment.bytes or local.retention.bytes are less."""
 LEAST_BYTES: Final = 1 << 20
-_SETTLING: Final = 64
-"""The partitions that are settled at once: most of them wait for Redis's disk."""
 LEASE_MS: Final = 30_000
 _LOOK_S: Final = 1.0
 _MOST_REST_S: Final = 4.0
@@ -127,7 +125,6 @@ class Tierer:
         self._topics = PublishedTopics(tier, namespace, catalog)
         self._removal = Removal(tier, namespace, catalog, log, self._ownership, self._topics)
         self._works: dict[str, _Work] = {}
-        self._settling = anyio.Semaphore(_SETTLING)
         self._lines = RateLimitedLog()
         self._is_needed = anyio.Event()
 
@@ -190,6 +187,14 @@ class Tierer:
                 await self.sweep()
             except KorvetError as error:
                 self._report("objects of the tier that nobody needs cannot be deleted yet", error)
+
+    async def visit(self) -> None:
+        """Sweep once in a namespace without clients: a tenant may delete a topic and leave.
+
+        :raises TierAway, StoreUnavailable, StoreError:
+        """
+        if self._tier.usable.is_set() and await self._removal.is_due() and await self.own():
+            await self.sweep()
 
     async def sweep(self) -> None:
         """Delete objects of deleted topics, and those that came to nothing, if this Redis owns them.
@@ -258,7 +263,7 @@ class Tierer:
     async def _settle_beside(self, partition: Partition, work: _Work) -> None:
         """Settle while the partition's next segments are built: Redis's disk takes a second."""
         try:
-            async with self._settling:
+            async with self._tier.settlements.turn(self._namespace.name):
                 await self._settle(partition, work)
         except Exception as error:
             self._failed(partition, work, error)

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -30,7 +31,11 @@ from korvet.store import tenants
 from korvet.store.every import RETRY_S
 from korvet.store.keys import TENANTS, Namespace
 from korvet.store.security.users import CredentialKey, field_of, text_of
-from korvet.store.topics import create_topic
+from korvet.store.topics import create_topic, delete_topic
+from korvet.tier import removal
+from korvet.tier.manifest import topic_folder
+from korvet.tier.objects import Directory
+from korvet.tier.tier import Tier
 from tests.server.visitors import LISTENERS, AlwaysTurn, Visitor, create, opened
 from tests.support.redis import Server
 
@@ -158,6 +163,32 @@ async def test_namespace_that_nobody_opens_is_visited(
             while client.hexists(topics, "gone"):
                 await anyio.sleep(0.05)
         assert list(namespaces.frontends()) == []
+
+
+async def test_objects_of_a_topic_that_a_tenant_deleted_before_it_left_go(
+    redis_server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(removal, "GRACE_S", 0.0)
+    objects = Directory(tmp_path)
+    async with opened(redis_server.url) as namespaces:
+        await create(namespaces, client, "acme")
+        visitor = Visitor()
+        frontend = await namespaces.enter("acme", visitor)
+        _, topic = await create_topic(frontend.catalog, frontend.log, "gone", 1, {"remote.storage.enable": "true"})
+        assert topic is not None
+        folder = topic_folder("acme", "gone", topic.id.hex)
+        await objects.put(f"{folder}/0/0-x.segment", [b"x"])
+        await delete_topic(frontend.catalog, frontend.log, topic)
+        namespaces.leave(visitor)
+    monkeypatch.setattr(module, "VISIT_S", 0.1)
+    note = f"deleted:{topic.id.hex}"
+    async with opened(redis_server.url, AlwaysTurn()) as namespaces, anyio.create_task_group() as tasks:
+        namespaces._process.tier = Tier(objects, tasks)
+        namespaces._process.tier.usable.set()
+        with anyio.fail_after(WITHIN_S):
+            while client.hexists(Namespace("acme").catalog.meta, note):
+                await anyio.sleep(0.05)
+        assert await objects.names(folder) == ()
 
 
 async def begin_again(namespaces: Namespaces, client: redis.Redis, name: str) -> None:

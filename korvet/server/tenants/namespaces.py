@@ -415,6 +415,7 @@ class Namespaces:
                 self._visited = tenant, scope
                 async with self._process.open_tenant(tenant.name) as frontend:
                     await visit(frontend)
+                    await self._process.sweep_tier(frontend)
         except KorvetError as failure:
             if not self._process.store.has_reported(failure):
                 self._log_once(tenant.name, failure)

@@ -53,6 +53,7 @@ from korvet.store.transactions.transactions import Transactions
 
 if TYPE_CHECKING:
     from korvet.tier.tier import Tier
+    from korvet.tier.tierer import Tierer
 
 _CONNECT_S: Final = 5.0
 
@@ -209,13 +210,24 @@ class Process:
 
     def start_tiering(self, tasks: TaskGroup, frontend: Frontend) -> None:
         """Start to tier a namespace, if there is a tier. It needs no turn: each partition has a lease of its own."""
+        if (tierer := self._tierer(frontend)) is not None:
+            tasks.start_soon(tierer.run)
+
+    async def sweep_tier(self, frontend: Frontend) -> None:
+        """Delete objects of a namespace once that are due, if there is a tier.
+
+        :raises KorvetError:
+        """
+        if (tierer := self._tierer(frontend)) is not None:
+            await tierer.visit()
+
+    def _tierer(self, frontend: Frontend) -> Tierer | None:
         if self.tier is None:
-            return
+            return None
         from korvet.tier.tierer import Tierer
 
         reserve = self.shared.reserve
-        tierer = Tierer(self.tier, frontend.namespace, frontend.catalog, frontend.log, frontend.activity, reserve)
-        tasks.start_soon(tierer.run)
+        return Tierer(self.tier, frontend.namespace, frontend.catalog, frontend.log, frontend.activity, reserve)
 
     def _authorizer(
         self, namespace: Namespace, store: Store, wakeups: Wakeups, audit: Audit, super_users: str | None
