@@ -215,8 +215,10 @@ async def test_records_of_one_batch_are_opened_once_for_their_times(
     assert len(opened) == 1
 
 
+# A call takes at most 1000 acknowledgements. More are checked first, and then carried out.
+@pytest.mark.parametrize(("max_records", "rounds", "acknowledgements"), [(500, 4, 1), (2000, 1, 4)])
 async def test_calls_for_records_with_a_time_ahead_are_few(
-    one: Front, group: Group, monkeypatch: pytest.MonkeyPatch
+    one: Front, group: Group, monkeypatch: pytest.MonkeyPatch, max_records: int, rounds: int, acknowledgements: int
 ) -> None:
     for first in range(0, 10_000, 500):
         await one.append(group.partition, timed(*(LATER_MS + 100 * (first + index) for index in range(500))))
@@ -227,9 +229,11 @@ async def test_calls_for_records_with_a_time_ahead_are_few(
         return await call(function, *args, **named)
 
     monkeypatch.setattr(group.shares, "_call", counted)
-    assert (await group.deliver(wanted=TIMED)).acquired == []
-    # The window is full after four times 500 records.
-    assert calls == 4 * ["korvet_share_acquire", "korvet_share_acknowledge"] + ["korvet_share_acquire"]
+    assert (await group.deliver(max_records, wanted=TIMED)).acquired == []
+    # The window is full after 2000 records.
+    acquire, acknowledge = "korvet_share_acquire", "korvet_share_acknowledge"
+    assert calls == [*rounds * [acquire, *acknowledgements * [acknowledge]], acquire]
+    assert await group.in_flight() == [("delayed", offset, offset, 0) for offset in range(2000)]
 
 
 async def test_offsets_that_compaction_removed_are_finished(one: Front, group: Group) -> None:
