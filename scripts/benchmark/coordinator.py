@@ -100,8 +100,8 @@ async def ask(address: str, api: str, sent: Sequence[bytes], seconds: float) -> 
 @contextmanager
 def members(address: str, api: str, count: int = CONNECTIONS) -> Iterator[list[bytes]]:
     """Requests to `api` of so many members, each the only one of a group of its own, until the block ends."""
-    topic = play(Script(name="topic", api="metadata", steps=new_topic()), 12, address, new_variables())
-    member = Script(name="member", api="join_group", steps=joined(session_timeout=SESSION_MS))
+    topic = play(Script("topic", "metadata", *new_topic()), 12, address, new_variables())
+    member = Script("member", "join_group", *joined(session_timeout=SESSION_MS))
     shared = {"t": topic.variables["t"]}
     with ThreadPoolExecutor(count) as threads:
         # Each join waits for the first rebalance's delay.
@@ -127,8 +127,8 @@ def coordinate(address: str, api: str, seconds: float) -> dict[str, float]:
 def _remove(address: str, topic: Transcript, groups: list[Transcript]) -> None:
     leave = Step(api="leave_group", body={"group_id": "$g", "members": [{"member_id": "$m"}]}, errors=None)
     delete = Step(api="delete_groups", body={"groups_names": ["$g"]}, errors=None)
-    gone = Script(name="gone", api="leave_group", steps=(leave, delete))
+    gone = Script("gone", "leave_group", leave, delete)
     for group in groups:
         play(gone, 5, address, group.variables)
     deleted = Step(api="delete_topics", body={"topics": [{"name": "$t"}], "timeout": 10000}, errors=None)
-    play(Script(name="gone", api="delete_topics", steps=(deleted,)), 6, address, topic.variables)
+    play(Script("gone", "delete_topics", deleted), 6, address, topic.variables)
