@@ -59,21 +59,12 @@ def watched(server: Server) -> tuple[Counter[str], float]:
         return counted(client) - before, time.monotonic() - began
 
 
-def test_front_ends_of_an_idle_namespace_read_nothing_of_it(server: Server, ports: list[int]) -> None:
-    assert len(ports) == FRONTENDS
-    assert_idle(*watched(server))
-
-
-def test_health_checks_leave_a_namespace_idle(server: Server, ports: list[int]) -> None:
+def test_front_ends_read_nothing_of_a_namespace_with_health_checks_alone(server: Server, ports: list[int]) -> None:
     with ExitStack() as stack:
         for port in ports:
             checker = stack.enter_context(connected(port))
             assert checker.ask("api_versions", 0)["error_code"] == "NONE"
-        assert_idle(*watched(server))
-
-
-def assert_idle(calls: Counter[str], seconds: float) -> None:
-    """Assert that front-ends looked after nothing of their namespace."""
+        calls, seconds = watched(server)
     # A probe of each front-end every second, and the server's memory every other second.
     assert FRONTENDS <= calls["fcall"] <= FRONTENDS * (seconds + 2)
     assert calls["info"] <= 2 * FRONTENDS * (seconds + 2)

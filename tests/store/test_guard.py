@@ -174,7 +174,8 @@ async def test_list_from_before_a_merge_refuses_clients(one: Front, objects: Cou
 
 
 async def test_store_that_is_away_is_asked_again(one: Front, objects: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(guard, "_AGAIN_S", 0.5)
+    monkeypatch.setattr(guard, "_NAMED_WITHIN_S", 0.0)
     (partition,) = await tiered(one)
     await begin_history(one, partition)
     objects.is_away = True
