@@ -55,8 +55,8 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 
 def show_json(value: Any) -> None:
-    """Print a value as indented JSON."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    """Print a value as indented JSON; errors are their texts."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     click.echo(printable_json(text) if sys.stdout.isatty() else text)
 
 

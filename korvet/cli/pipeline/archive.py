@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,17 +172,8 @@ def schema_text(file: Path) -> str:
 
 def _show(result: ArchiveResult, as_json: bool) -> None:
     if as_json:
-        show_json(
-            {
-                topic: {
-                    "records": done.rows,
-                    "batches": done.batches,
-                    "offsets": {str(number): offset for number, offset in sorted(done.offsets.items())},
-                    "error": None if done.error is None else str(done.error),
-                }
-                for topic, done in sorted(result.topics.items())
-            }
-        )
+        topics = {topic: asdict(done) for topic, done in sorted(result.topics.items())}
+        show_json({topic: {"records": fields.pop("rows"), **fields} for topic, fields in topics.items()})
     else:
         show_table(
             ["TOPIC", "RECORDS", "BATCHES", "IN THE LAKE BELOW"],

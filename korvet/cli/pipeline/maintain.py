@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from korvet.cli.ground.options import as_json
@@ -80,18 +82,7 @@ def maintain(
         was_cut = stop.is_set()
     tables = sorted(result.tables.values(), key=lambda done: done.table)
     if as_json:
-        show_json(
-            [
-                {
-                    "table": done.table,
-                    "files_compacted": done.files_compacted,
-                    "files_written": done.files_written,
-                    "rows_expired": done.rows_expired,
-                    "error": None if done.error is None else str(done.error),
-                }
-                for done in tables
-            ]
-        )
+        show_json([asdict(done) for done in tables])
     else:
         show_table(
             ["TABLE", "FILES COMPACTED", "INTO", "ROWS EXPIRED"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -93,7 +94,7 @@ def replay(common: Common, partitions: tuple[int, ...], as_json: bool, **others:
     )
     result = _from_lake(common, config) if config.tier is None else _from_tier(common, config.tier, config)
     if as_json:
-        show_json({name: getattr(result, name) for name in result.__slots__})
+        show_json(asdict(result))
     else:
         what = f"{result.records} records" if result.version is None else f"{result.records} of {result.total} records"
         version = "" if result.version is None else f", from version {result.version}"

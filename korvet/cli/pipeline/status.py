@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import timedelta
 
 import click
@@ -38,21 +39,7 @@ def status(common: Common, lake: str, topics: tuple[str, ...], as_json: bool) ->
         StatusConfig(bootstrap_servers=common.bootstrap_server, lake=lake, topics=topics, client=common.client)
     )
     if as_json:
-        show_json(
-            [
-                {
-                    "topic": one.topic,
-                    "table": one.table,
-                    "ends": {str(number): offset for number, offset in sorted(one.ends.items())},
-                    "behind": one.behind,
-                    "age_s": one.age_s,
-                    "bytes": one.bytes,
-                    "files": one.files,
-                    "error": None if one.error is None else str(one.error),
-                }
-                for one in found
-            ]
-        )
+        show_json([asdict(one) for one in found])
     else:
         show_table(
             ["TOPIC", "TABLE", "BEHIND", "AGE", "BYTES", "FILES"],
