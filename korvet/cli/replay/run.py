@@ -22,7 +22,16 @@ from korvet.cli.replay.copies import portions
 from korvet.cli.replay.segments import Sealed, find
 from korvet.cli.replay.sending import Sender
 from korvet.errors import KorvetError
-from korvet.pipeline.replay.config import GROUP_PREFIX, Note, ReplayConfig, ReplayProgress, ReplayResult
+from korvet.pipeline.replay.config import (
+    GROUP_PREFIX,
+    Note,
+    ReplayConfig,
+    ReplayProgress,
+    ReplayResult,
+    check_name,
+    check_target,
+    made_anew,
+)
 
 log = structlog.get_logger()
 
@@ -55,10 +64,12 @@ def replay_segments(
         source = find(client, tier, config)
         topic = _target(client, config, source)
         assert topic.id is not None, "brokers since Kafka 2.8 name it"
-        _warn(client, topic, source)
+        settings = {one.name: one.value for one in describe_settings(client, [topic.name])[topic.name]}
+        oldest_ms = {number: part.oldest_ms for number, part in source.parts.items()}
+        check_target(topic.name, len(topic.partitions), settings, oldest_ms)
         digest = config.digest(source.topic_id)
         name = config.name or f"{config.topic}-{digest}"
-        _refuse_other_target(client, name, topic.name)
+        check_name(name, topic.name, (at.topic for at in committed_offsets(client, f"{GROUP_PREFIX}{name}")))
         note = Note(job=digest, topic_id=topic.id.hex, records=0)
         # All at once: a second start of the same replay ends the first one.
         senders = {
@@ -77,10 +88,7 @@ def replay_segments(
 
         work.run(Pace(config.rate), stop, report)
         if describe_topics(client, [topic.name])[0].id != topic.id:
-            raise KorvetError(
-                f"topic {topic.name} was deleted and created anew while records were written to it, so that it has "
-                "only a part of them; delete and create it once more, and start the replay again"
-            )
+            raise made_anew(topic.name)
     result = ReplayResult(
         name=name,
         target=topic.name,
@@ -194,7 +202,7 @@ class Pace:
 def _target(client: Client, config: ReplayConfig, source: Sealed) -> Topic:
     """The topic that gets the records, created if necessary.
 
-    :raises KorvetError: it is missing, or is the source itself, or lacks a partition.
+    :raises KorvetError: it is missing, or is the source itself.
     """
     name = config.target
     if not source.parts:
@@ -215,12 +223,6 @@ def _target(client: Client, config: ReplayConfig, source: Sealed) -> Topic:
             f"topic {name} is the one whose segments are read: it would hold these records a second time, under new "
             "offsets; name another topic with --to, or give --into-archived"
         )
-    last = max(source.parts)
-    if last >= len(topic.partitions):
-        raise KorvetError(
-            f"topic {name} has {len(topic.partitions)} partitions, and there are records of partition {last}; give it "
-            f"{last + 1}, or choose partitions"
-        )
     return topic
 
 
@@ -238,24 +240,3 @@ def _new(client: Client, name: str) -> Topic:
         raise BrokerError(str(error), ErrorCode.leader_not_available) from None
     leaders_of(client, [TopicPartition(name, one.partition) for one in topic.partitions])
     return topic
-
-
-def _warn(client: Client, topic: Topic, source: Sealed) -> None:
-    """Warn of records that the topic will keep otherwise than the tier."""
-    settings = {one.name: one.value for one in describe_settings(client, [topic.name])[topic.name]}
-    kept_ms = int(settings.get("retention.ms") or -1) if "delete" in (settings.get("cleanup.policy") or "") else -1
-    age_ms = int(time.time() * 1000) - min(part.oldest_ms for part in source.parts.values())
-    if settings.get("message.timestamp.type") == "LogAppendTime":
-        log.warning("timestamps are not kept: the topic has the time of the append instead", topic=topic.name)
-    elif 0 <= kept_ms < age_ms:
-        log.warning(
-            "records are older than the topic keeps them, and may be gone at once",
-            topic=topic.name, oldest_is_ms_old=age_ms, retention_ms=kept_ms,
-        )  # fmt: skip
-
-
-def _refuse_other_target(client: Client, name: str, target: str) -> None:
-    """Refuse a name that another target has: positions and transactional ids belong to the name."""
-    others = sorted({at.topic for at in committed_offsets(client, f"{GROUP_PREFIX}{name}")} - {target})
-    if others:
-        raise KorvetError(f"replay {name} was begun with topic {others[0]}; choose another name")

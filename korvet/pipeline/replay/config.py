@@ -1,16 +1,21 @@
-"""The configuration of a replay, the note of its position, its progress and its result."""
+"""The configuration of a replay, the note of its position, its progress and result, and checks of its target."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from time import time
 from typing import Final
 
+import structlog
+
 from korvet.pipeline.errors import PipelineError
+
+log = structlog.get_logger()
 
 Offsets = int | Mapping[int, int]
 """One offset for all partitions, or an offset for each named partition."""
@@ -66,9 +71,9 @@ class ReplayConfig:
             raise PipelineError(f"rate {self.rate}: a number of records/s above 0 is needed; leave it out for no limit")
         if self.name is not None and not _NAME.fullmatch(self.name):
             raise PipelineError(f"name {self.name!r}: up to 200 letters, digits, '.', '_' and '-' make a replay's name")
-        for what, time in (("from", self.from_time), ("to", self.to_time)):
-            if time is not None and time.tzinfo is None:
-                raise PipelineError(f"{what} {time.isoformat()}: a time needs a time zone, as 2026-01-31T12:00:00Z")
+        for what, at in (("from", self.from_time), ("to", self.to_time)):
+            if at is not None and at.tzinfo is None:
+                raise PipelineError(f"{what} {at.isoformat()}: a time needs a time zone, as 2026-01-31T12:00:00Z")
 
     @property
     def target(self) -> str:
@@ -158,3 +163,46 @@ class ReplayResult:
     total: int
     complete: bool
     seconds: float
+
+
+def check_target(topic: str, partitions: int, settings: Mapping[str, str | None], oldest_ms: Mapping[int, int]) -> None:
+    """Warn of records that the topic will keep otherwise than the source.
+
+    :param partitions: how many it has.
+    :param oldest_ms: about the time of the first records, by partition.
+    :raises PipelineError: it lacks a partition: records keep theirs.
+    """
+    last = max(oldest_ms, default=-1)
+    if last >= partitions:
+        raise PipelineError(
+            f"topic {topic} has {partitions} partitions, and there are records of partition {last}; give it "
+            f"{last + 1}, or choose partitions"
+        )
+    is_deleting = "delete" in (settings.get("cleanup.policy") or "delete")
+    kept_ms = int(settings.get("retention.ms") or -1) if is_deleting else -1
+    age_ms = max((int(time() * 1000) - ms for ms in oldest_ms.values()), default=0)
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        log.warning("timestamps are not kept: the topic has the time of the append instead", topic=topic)
+    elif 0 <= kept_ms < age_ms:
+        log.warning(
+            "records are older than the topic keeps them, and may be gone at once",
+            topic=topic, oldest_is_ms_old=age_ms, retention_ms=kept_ms,
+        )  # fmt: skip
+
+
+def check_name(name: str, target: str, topics: Iterable[str]) -> None:
+    """Refuse a replay's name that another target has: positions and transactional ids belong to the name.
+
+    :param topics: of the positions of the replay's group.
+    :raises PipelineError:
+    """
+    if others := sorted({*topics} - {target}):
+        raise PipelineError(f"replay {name} was begun with topic {others[0]}; choose another name")
+
+
+def made_anew(topic: str) -> PipelineError:
+    """The error for a topic that was recreated meanwhile: producers do not notice."""
+    return PipelineError(
+        f"topic {topic} was deleted and created anew while records were written to it, so that it has only a part of "
+        "them; delete and create it once more, and start the replay again"
+    )

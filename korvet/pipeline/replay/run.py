@@ -19,11 +19,20 @@ from pyspark.sql import DataFrame, SparkSession
 
 from korvet.pipeline.broker import Broker, Topic
 from korvet.pipeline.client_settings import client_settings
-from korvet.pipeline.errors import BrokerUnreachable, Passing, PipelineError
+from korvet.pipeline.errors import BrokerUnreachable, Passing, PipelineError, UnknownTopic
 from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import Lake
 from korvet.pipeline.replay import task
-from korvet.pipeline.replay.config import Note, ReplayConfig, ReplayProgress, ReplayResult
+from korvet.pipeline.replay.config import (
+    GROUP_PREFIX,
+    Note,
+    ReplayConfig,
+    ReplayProgress,
+    ReplayResult,
+    check_name,
+    check_target,
+    made_anew,
+)
 from korvet.pipeline.replay.table import (
     SPARK_ERRORS,
     Span,
@@ -35,7 +44,7 @@ from korvet.pipeline.replay.table import (
     spans,
     window,
 )
-from korvet.pipeline.replay.target import check_target, find_target, refuse_new_topic
+from korvet.pipeline.reported import ARCHIVE_GROUP
 from korvet.pipeline.session import session_like
 from korvet.pipeline.tries import Tries
 
@@ -86,7 +95,7 @@ def replay(
                 raise _nothing(table)
             return 1 + max(_spans(read(session, table, version), table))
 
-        topic = find_target(broker, config, name, partitions)
+        topic = _find_target(broker, config, name, partitions)
         plan = _plan(settings, broker, name, topic, digest)
         places = plan.places(broker)
         before = sum(note.records for _, note in places.values())
@@ -95,7 +104,8 @@ def replay(
         if not left and not places:
             raise _nothing(table)
         total = before + sum(one.records for one in left.values())
-        check_target(broker, topic, left)
+        oldest_ms = {number: span.oldest_ms for number, span in left.items()}
+        check_target(topic.name, len(topic.partitions), broker.topic_settings(topic.name), oldest_ms)
         log.info(
             "replay begins", name=name, table=table.path, version=version, topic=topic.name, records=total - before,
             partitions=len(left),
@@ -113,7 +123,8 @@ def replay(
             return now
 
         is_over = _write(plan, rows, left, config.rate, stop, report)
-        refuse_new_topic(broker, topic.name, topic.id)
+        if broker.topics([topic.name])[topic.name].id != topic.id:
+            raise made_anew(topic.name)
     if is_over and now < total:
         is_over = False
         log.error(
@@ -237,3 +248,33 @@ def _settings(config: ReplayConfig) -> dict[str, str]:
     java = {f"kafka.{name}": value for name, value in config.client.items()}
     given = client_settings({**java, "kafka.bootstrap.servers": config.bootstrap_servers})
     return {"transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS, **given}
+
+
+def _find_target(broker: Broker, config: ReplayConfig, name: str, partitions: Callable[[], int]) -> Topic:
+    """The topic, created if necessary.
+
+    :param name: the replay's.
+    :param partitions: the number of partitions of a new topic.
+    :raises UnknownTopic: it is missing.
+    :raises PipelineError: its archive is the source: that would then hold the records twice. Or as `check_name`.
+    """
+    target = config.target
+    is_source = target == config.topic and not config.into_archived
+    if is_source and any(topic == target for topic, _ in broker.committed(ARCHIVE_GROUP)):
+        raise PipelineError(
+            f"topic {target} is archived: its lake would hold these records a second time, under new offsets; name "
+            "another topic to replay to, or allow this one (into archived)"
+        )
+    check_name(name, target, (topic for topic, _ in broker.committed(GROUP_PREFIX + name)))
+    try:
+        return broker.topics([target])[target]
+    except UnknownTopic:
+        if not config.create:
+            raise UnknownTopic(
+                f"topic {target} does not exist at {config.bootstrap_servers}; create it, or let the replay do so "
+                "(create)"
+            ) from None
+    # Old records would vanish at once.
+    broker.create_topic(target, count := partitions(), {"retention.ms": "-1"})
+    log.info("topic created", topic=target, partitions=count, retention_ms=-1)
+    return broker.topics([target])[target]

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
-from korvet.pipeline.lake.java import newest_snapshot
+from korvet.pipeline.lake.files import newest_snapshot
 from korvet.pipeline.replay.config import Offsets, ReplayConfig
 
 SPARK_ERRORS: Final = (PySparkException, Py4JError)
