@@ -24,8 +24,7 @@ from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import SPARK_ERRORS
 from korvet.pipeline.lake import Lake
 from korvet.pipeline.lake.table import write_failure
-from korvet.pipeline.plan.following import within
-from korvet.pipeline.plan.proofs import Proven
+from korvet.pipeline.plan.proofs import Proven, within
 from korvet.pipeline.plan.table import RETYPING
 from korvet.pipeline.registry import registry
 from korvet.pipeline.typed import UNREADABLE, dead_letters, judged, table_type, typed_rows

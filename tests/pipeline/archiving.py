@@ -16,7 +16,7 @@ from pyspark.sql import Row, SparkSession
 from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, archive
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.lake import Lake, read_proven
-from korvet.pipeline.lake.java import java_class
+from korvet.pipeline.lake.files import java_class
 from korvet.pipeline.plan.proofs import Proven
 from korvet.pipeline.reported import ARCHIVE_GROUP
 from korvet.pipeline.retype import RetypeConfig, RetypeResult, retype

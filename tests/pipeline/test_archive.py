@@ -14,12 +14,12 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import Row, SparkSession
 
 from korvet.pipeline.archive import ArchiveConfig, batch, run
+from korvet.pipeline.archive.reading import read_ranges
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError, UnknownTopic
 from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS
 from korvet.pipeline.plan.layout import LAKE_TABLES
 from korvet.pipeline.plan.losses import Loss
-from korvet.pipeline.source.frame import read_ranges
 from korvet.pipeline.source.ranges import OffsetRange
 from tests.pipeline.archiving import Scene, Source, numbered, schema_of, until
 from tests.support.broker import KorvetServer, running_broker

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from korvet.cli import run
-from korvet.pipeline.lake.java import newest_snapshot
+from korvet.pipeline.lake.files import newest_snapshot
 from tests.support.broker import KorvetServer
 from tests.support.delta import delta_rows
 from tests.support.ports import free_port

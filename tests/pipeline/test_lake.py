@@ -19,8 +19,7 @@ from pyspark.sql import functions as F
 
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS, Lake, read_proven
-from korvet.pipeline.lake.files import read_text
-from korvet.pipeline.lake.java import newest_snapshot
+from korvet.pipeline.lake.files import newest_snapshot, read_text
 from korvet.pipeline.lake.log_store import keep_one_writer
 from korvet.pipeline.lake.maintain import MaintainConfig, maintain
 from korvet.pipeline.lake.table import Table

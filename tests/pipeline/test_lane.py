@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from korvet.pipeline import tries
-from korvet.pipeline.archive.lane import Lane
+from korvet.pipeline.archive.schedule import Lane
 from korvet.pipeline.errors import Passing, PipelineError
 from korvet.pipeline.plan.table import Overtaken
 from korvet.pipeline.tries import MOST

@@ -20,7 +20,7 @@ from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.lake import RAW_COLUMNS, Lake, read_proven
 from korvet.pipeline.lake.latest import LatestTable
 from korvet.pipeline.lake.maintain import MaintainConfig, TableMaintained, maintain
-from korvet.pipeline.lake.proofs import latest_version
+from korvet.pipeline.lake.proofs import snapshot
 from korvet.pipeline.lake.table import Table
 from korvet.pipeline.plan.proofs import Proven
 from korvet.pipeline.plan.table import Overtaken
@@ -235,10 +235,11 @@ def test_records_in_place_of_lost_ones_win_also_in_a_table_that_was_restored(tab
     for table in (tables.latest, tables.raw):
         assert table.proven is not None
         table.reset(replace(table.proven, offsets={0: 1}))
-    version = latest_version(tables.spark, tables.latest.path)
+    before = snapshot(tables.spark, tables.latest.path)
+    assert before is not None
     tables.add((b"a", b"replaced", 0, 1, 1), ends={0: 2})
     assert tables.follow() == {b"a": b"replaced", b"b": b"1"}
-    tables.spark.sql(f"RESTORE TABLE delta.`{tables.latest.path}` TO VERSION AS OF {version}")
+    tables.spark.sql(f"RESTORE TABLE delta.`{tables.latest.path}` TO VERSION AS OF {before.version}")
     tables.latest = LatestTable(tables.spark, tables.latest.path)
     assert newest(tables.spark, tables.latest.path) == {b"a": b"2", b"b": b"1"}
     assert tables.follow() == {b"a": b"replaced", b"b": b"1"}

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from korvet.pipeline.plan.batch import Batch, capped, limited, planned, position
-from korvet.pipeline.plan.following import followed, had, lacking, within
 from korvet.pipeline.plan.history import compared, describe, describe_trimmed, moved, skipped, trimmed
 from korvet.pipeline.plan.losses import MOST_RANGES, Loss, UnreadableRange, joined
 from korvet.pipeline.plan.positions import Position, Topic
-from korvet.pipeline.plan.proofs import Proven
+from korvet.pipeline.plan.proofs import Proven, followed, had, lacking, within
 
 TOPIC = Topic(name="t", id="id", partitions=(0, 1, 2))
 

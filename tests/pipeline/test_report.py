@@ -33,8 +33,8 @@ from korvet.pipeline.report import (
     report,
     save,
 )
-from korvet.pipeline.report.broker_figures import lags as lags_of
-from korvet.pipeline.report.broker_figures import unarchived
+from korvet.pipeline.report.making import lags as lags_of
+from korvet.pipeline.report.making import unarchived
 from korvet.pipeline.reported import ARCHIVE_GROUP
 from korvet.store.keys import Namespace
 from tests.pipeline.sourcing import create, produce

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pyspark.sql import Row, SparkSession
 
-from korvet.pipeline.lake.java import java_class
+from korvet.pipeline.lake.files import java_class
 
 _KERNEL: Final = "io.delta.kernel"
 _EPOCH: Final = datetime.datetime(1970, 1, 1)

@@ -127,7 +127,7 @@ def _show(made: Report, with_lags: bool) -> None:
 
 
 def _topic(made: Report, topic: str) -> tuple[object, ...]:
-    from korvet.pipeline.report.units import bytes_text
+    from korvet.pipeline.report.figures import bytes_text
 
     intervals = [interval for interval in made.intervals if interval.topic == topic]
     days = [day for day in made.days if day.topic == topic]

@@ -140,11 +140,10 @@ class TopicWriter:
     def _write(self, batch: Batch) -> int:
         """Write the raw records of a batch, and what the other tables then lack; returns the number of records."""
         verdicts = self.typed.verdicts(batch.begins)
-        config = replace(self._config, source=batch.source)
-        begins, ends, name = batch.begins, batch.ends, self._topic.name
-        wanted = [OffsetRange(name, number, begins[number], end) for number, end in ends.items()]
+        name = self._topic.name
+        wanted = [OffsetRange(name, number, batch.begins[number], end) for number, end in batch.ends.items()]
         sealed = {} if self._tier is None else self._tier.sealed(self._broker, self._settings, wanted)
-        records = read(self._spark, config, name, begins, ends, batch.unreadable, verdicts, sealed)
+        records = read(self._spark, self._config, name, batch, verdicts, sealed)
         columns = [*RAW_COLUMNS.names, *([] if verdicts is None else [verdicts.field.name])]
         records = records.withColumn("date", _date()).select(*columns)
         by_registry = self.typed.schema is None and self._config.schema_registry is not None

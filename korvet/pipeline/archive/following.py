@@ -26,8 +26,7 @@ from korvet.pipeline.errors import Passing, PipelineError
 from korvet.pipeline.failures import SPARK_ERRORS
 from korvet.pipeline.lake.table import Table, write_failure
 from korvet.pipeline.plan.batch import limited
-from korvet.pipeline.plan.following import followed, lacking, within
-from korvet.pipeline.plan.proofs import Proven
+from korvet.pipeline.plan.proofs import Proven, followed, lacking, within
 from korvet.pipeline.plan.table import Overtaken
 from korvet.pipeline.tries import Tries
 from korvet.pipeline.typed import JsonVerdicts, dead_letters, judged, table_type, typed_rows, widened

@@ -9,24 +9,28 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
+import structlog
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
 from korvet.configs.types import split
-from korvet.pipeline.archive import figures
 from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress, ArchiveResult
 from korvet.pipeline.archive.schedule import Schedule
 from korvet.pipeline.archive.topic import TopicArchive
-from korvet.pipeline.archive.upkeep import Upkeep
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
+from korvet.pipeline.lake import Lake, files
+from korvet.pipeline.lake.maintain import MaintainConfig, TableMaintained, check_age, maintain
 from korvet.pipeline.plan.layout import LAKE_TABLES
+
+log = structlog.get_logger()
 
 _LOOKED_AT: Final = 500
 _NEW_TOPICS_EVERY_S: Final = 30.0
@@ -56,10 +60,9 @@ def archive(
     found = _Topics(config)
     clock = _Clock()
     with (
-        closing(Upkeep(spark, config, stop)) as upkeep,
+        closing(_Upkeep(spark, config, stop)) as upkeep,
         Broker(client_settings(config.kafka_options)) as broker,
-        Schedule(spark, config, broker, stop) as schedule,
-        figures.exported(metrics, lambda: schedule.lanes),
+        Schedule(spark, config, broker, stop, metrics) as schedule,
     ):
         while True:
             if clock.is_due("topics", _NEW_TOPICS_EVERY_S):
@@ -132,6 +135,60 @@ def _asked(config: ArchiveConfig, topic: str, tables: Sequence[str]) -> ArchiveC
     if "typed" not in tables:
         config = replace(config, schemas={**config.schemas, topic: ""}, schema_registry=None)
     return replace(config, table="latest") if "latest" in tables else config
+
+
+class _Upkeep:
+    """Compacts the tables beside the archive, and deletes their old rows, each time that ``maintain_every_s`` is over.
+
+    A failure is logged, and ends neither the archive nor later maintenance.
+
+    :param stop: once it is set, maintenance begins no other table.
+    :raises PipelineError: if rows would expire within a day.
+    """
+
+    def __init__(self, spark: SparkSession, config: ArchiveConfig, stop: threading.Event) -> None:
+        check_age(config.expire_hours)
+        self._spark, self._config, self._stop = spark, config, stop
+        self._thread = ThreadPoolExecutor(1, "korvet-upkeep")
+        self._running: Future[None] | None = None
+        self._last = time.monotonic()
+
+    def poll(self, topics: Iterable[str]) -> None:
+        """Begin to maintain the topics' tables if it is time, and the last time is through."""
+        every_s = self._config.maintain_every_s
+        if every_s is None or time.monotonic() - self._last < every_s:
+            return
+        if self._running is not None and not self._running.done():
+            return
+        self._last = time.monotonic()
+        self._running = self._thread.submit(self._maintain, tuple(topics))
+
+    def close(self) -> None:
+        """Wait for the running table."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def _maintain(self, topics: tuple[str, ...]) -> None:
+        lake = Lake(self._config.lake)
+        try:
+            there = tuple(topic for topic in topics if files.kind(self._spark, lake.raw(topic)) == "directory")
+            if there:
+                config = MaintainConfig(lake=lake.location, topics=there, expire_hours=self._config.expire_hours)
+                maintain(self._spark, config, stop=self._stop, progress=_log_progress)
+        except PipelineError as error:
+            log.warning("maintenance failed", reason=str(error))
+
+
+def _log_progress(done: TableMaintained) -> None:
+    if done.error is not None:
+        log.warning("maintenance failed", table=done.table, reason=str(done.error))
+        return
+    log.info(
+        "maintained",
+        table=done.table,
+        files_compacted=done.files_compacted,
+        files_written=done.files_written,
+        rows_expired=done.rows_expired,
+    )
 
 
 class _Clock:

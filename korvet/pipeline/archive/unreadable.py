@@ -49,17 +49,6 @@ def found_by(
     return found, {**ends, partition: found[-1].end} if len(found) == _MOST else dict(ends)
 
 
-def readable(wanted: OffsetRange, unreadable: Iterable[UnreadableRange]) -> list[OffsetRange]:
-    """The parts of a range without the unreadable ones, which are in order."""
-    parts, start = [], wanted.start
-    for gap in unreadable:
-        if gap.partition == wanted.partition:
-            parts.append(OffsetRange(wanted.topic, wanted.partition, start, gap.start))
-            start = gap.end
-    parts.append(OffsetRange(wanted.topic, wanted.partition, start, wanted.end))
-    return [part for part in parts if part.size > 0]
-
-
 def letters(spark: SparkSession, topic: str, unreadable: Iterable[UnreadableRange]) -> DataFrame:
     """A dead letter for each range, at its first offset, with neither key, value nor time."""
     rows = [

@@ -1,4 +1,4 @@
-"""Small files of any file system that Spark knows, read in the driver through its Java virtual machine."""
+"""Small files of any file system that Spark knows, and Delta's log: the driver reads them through its own Java."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.lake.java import java_class
 from korvet.pipeline.packages import HADOOP_MODULES
+from korvet.pipeline.session import driver
 
 
 def read_text(spark: SparkSession, path: str) -> str | None:
@@ -94,3 +94,19 @@ def _unreadable(path: str, error: Py4JJavaError) -> PipelineError:
 
 def _reason(error: Py4JJavaError) -> str:
     return str(error.java_exception.toString()).splitlines()[0]
+
+
+def java_class(spark: SparkSession, name: str) -> Any:
+    """A class, by its full name.
+
+    Through an attribute for each part of the name, Java would search all jars for a class of each package's name.
+    """
+    jvm: Any = driver(spark)._jvm
+    return getattr(jvm, name)
+
+
+def newest_snapshot(spark: SparkSession, table: str) -> Any:
+    """Delta's own view of the table as it is now. Its DESCRIBE commands show the same, but run as jobs of Spark."""
+    nothing = java_class(spark, "scala.Option").empty()
+    log = java_class(spark, "org.apache.spark.sql.delta.DeltaLog").forTable(spark._jsparkSession, table)
+    return log.update(False, nothing, nothing)

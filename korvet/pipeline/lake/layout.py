@@ -4,31 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DateType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import DateType, StructField, StructType
 
-_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+from korvet.pipeline.source.rows import row_schema
+
+_NAMES: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestampType")
 RAW_COLUMNS: Final = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("headers", ArrayType(_HEADER)),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-        StructField("date", DateType()),
-    ]
+    [*(row_schema(include_headers=True)[name] for name in _NAMES), StructField("date", DateType())]
 )
 """Columns of the records. ``date`` is the timestamp's day in UTC, which partitions tables of korvet up to 0.6."""
 ARCHIVED: Final = "_archived"

@@ -23,7 +23,7 @@ from korvet.pipeline.failures import SPARK_ERRORS, failure
 from korvet.pipeline.lake import files
 from korvet.pipeline.lake.layout import ARCHIVED
 from korvet.pipeline.lake.log_store import keep_one_writer
-from korvet.pipeline.lake.proofs import is_archived, keep_proven, latest_version
+from korvet.pipeline.lake.proofs import is_archived, keep_proven
 from korvet.pipeline.lake.table import COMPRESSION, CONFLICTS
 from korvet.pipeline.plan.layout import Lake
 from korvet.pipeline.plan.proofs import Unproven
@@ -153,7 +153,6 @@ def _session(spark: SparkSession, config: MaintainConfig) -> SparkSession:
 
 def _maintained(session: SparkSession, table: str, config: MaintainConfig) -> TableMaintained:
     try:
-        latest_version(session, table)
         # A table without its proof is maintained as well. The next archive says what to do.
         with suppress(Unproven):
             keep_proven(session, table)

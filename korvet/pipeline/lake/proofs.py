@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -12,7 +10,7 @@ from pyspark.sql import SparkSession
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import SPARK_ERRORS, failure
 from korvet.pipeline.lake import files
-from korvet.pipeline.lake.java import newest_snapshot
+from korvet.pipeline.lake.files import newest_snapshot
 from korvet.pipeline.plan.proofs import PROPERTY, Found, Proven, Snapshot, find, must_be_kept, statement
 
 
@@ -22,8 +20,7 @@ def read_proven(spark: SparkSession, table: str) -> Proven | None:
     :raises Unproven: if an archive has, and the proof is gone.
     :raises PipelineError: if something else is there, or its log cannot be read.
     """
-    with _readable(table):
-        found = _find(spark, table, _snapshot(spark, table))
+    found = _find(spark, table, snapshot(spark, table))
     return None if found is None else found.proven
 
 
@@ -32,41 +29,20 @@ def keep_proven(spark: SparkSession, table: str) -> None:
 
     :raises Unproven, PipelineError: as `read_proven`.
     """
-    with _readable(table):
-        snapshot = _snapshot(spark, table)
-        found = _find(spark, table, snapshot)
-    if snapshot is None or found is None or not must_be_kept(found, time.time()):
+    seen = snapshot(spark, table)
+    found = _find(spark, table, seen)
+    if seen is None or found is None or not must_be_kept(found, time.time()):
         return
     try:
-        spark.sql(statement(files.uri(spark, table), found.proven.to_json(snapshot.transaction)))
+        spark.sql(statement(files.uri(spark, table), found.proven.to_json(seen.transaction)))
     except SPARK_ERRORS as error:
         raise PipelineError(f"{table}: its proof cannot be kept: {failure(error)}") from None
 
 
 def is_archived(spark: SparkSession, table: str) -> bool:
     """True if there is a table that an archive has written to."""
-    snapshot = _snapshot(spark, table)
-    return snapshot is not None and snapshot.last is not None
-
-
-def last_transaction(spark: SparkSession, table: str, application: str) -> int | None:
-    """The version of the application's last transaction.
-
-    :raises PipelineError:
-    """
-    with _readable(table):
-        snapshot = _snapshot(spark, table)
-    return None if snapshot is None else snapshot.transactions.get(application)
-
-
-def latest_version(spark: SparkSession, table: str) -> int | None:
-    """The number of the table's newest commit; None if there is no table.
-
-    :raises PipelineError:
-    """
-    with _readable(table):
-        snapshot = delta_snapshot(spark, table)
-    return None if snapshot is None else int(snapshot.version())
+    seen = snapshot(spark, table)
+    return seen is not None and seen.last is not None
 
 
 def delta_snapshot(spark: SparkSession, table: str) -> Any:
@@ -79,44 +55,43 @@ def delta_snapshot(spark: SparkSession, table: str) -> Any:
             return None
         case "file":
             raise PipelineError(f"{table}: a file is in the way of the table; move it, or name another lake")
-    snapshot = newest_snapshot(spark, table)
-    if snapshot.version() < 0:
+    found = newest_snapshot(spark, table)
+    if found.version() < 0:
         if files.kind(spark, f"{table}/_delta_log") != "absent":
             # Delta makes the directory first: a first write was cut off, and readers see nothing of it.
             return None
         raise PipelineError(f"{table}: there are files, but no Delta table; move them away, or name another lake")
-    return snapshot
+    return found
 
 
-def _snapshot(spark: SparkSession, table: str) -> Snapshot | None:
-    snapshot = delta_snapshot(spark, table)
-    if snapshot is None:
-        return None
-    kept, transactions = snapshot.metadata().configuration().get(PROPERTY), {}
-    entries = snapshot.transactions().iterator()
-    while entries.hasNext():
-        entry = entries.next()
-        transactions[str(entry._1())] = int(entry._2())
+def snapshot(spark: SparkSession, table: str) -> Snapshot | None:
+    """The table as it is now; None if there is no table.
+
+    :raises PipelineError: if something else is there, or its log cannot be read.
+    """
+    try:
+        seen = delta_snapshot(spark, table)
+        if seen is None:
+            return None
+        kept, transactions = seen.metadata().configuration().get(PROPERTY), {}
+        entries = seen.transactions().iterator()
+        while entries.hasNext():
+            entry = entries.next()
+            transactions[str(entry._1())] = int(entry._2())
+    except SPARK_ERRORS as error:
+        raise PipelineError(f"{table}: its Delta log cannot be read: {failure(error)}") from None
     return Snapshot(
-        version=int(snapshot.version()),
+        version=int(seen.version()),
         kept=str(kept.get()) if kept.isDefined() else None,
         transactions=transactions,
     )
 
 
-def _find(spark: SparkSession, table: str, snapshot: Snapshot | None) -> Found | None:
-    if snapshot is None:
+def _find(spark: SparkSession, table: str, seen: Snapshot | None) -> Found | None:
+    if seen is None:
         return None
 
     def read(version: int) -> str | None:
         return files.read_text(spark, f"{table}/_delta_log/{version:020d}.json")
 
-    return find(snapshot, read, table, lambda: files.uri(spark, table))
-
-
-@contextmanager
-def _readable(table: str) -> Iterator[None]:
-    try:
-        yield
-    except SPARK_ERRORS as error:
-        raise PipelineError(f"{table}: its Delta log cannot be read: {failure(error)}") from None
+    return find(seen, read, table, lambda: files.uri(spark, table))

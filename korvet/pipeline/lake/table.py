@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import SPARK_ERRORS, failure
-from korvet.pipeline.lake.java import newest_snapshot
+from korvet.pipeline.lake.files import newest_snapshot
 from korvet.pipeline.lake.layout import ARCHIVED
 from korvet.pipeline.lake.log_store import keep_one_writer
-from korvet.pipeline.lake.proofs import last_transaction, latest_version, read_proven
+from korvet.pipeline.lake.proofs import read_proven, snapshot
 from korvet.pipeline.plan.proofs import APPLICATION, Proven
 from korvet.pipeline.plan.table import Conflict, How, ProvenTable
 
@@ -69,10 +69,11 @@ class Table(ProvenTable[DataFrame]):
         return read_proven(self._spark, self.path)
 
     def _is_there(self) -> bool:
-        return latest_version(self._spark, self.path) is not None
+        return snapshot(self._spark, self.path) is not None
 
     def _last_transaction(self, application: str) -> int | None:
-        return last_transaction(self._spark, self.path, application)
+        seen = snapshot(self._spark, self.path)
+        return None if seen is None else seen.transactions.get(application)
 
     def _save(self, rows: DataFrame | None, proven: Proven, how: How) -> None:
         if rows is None:

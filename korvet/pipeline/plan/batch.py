@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from korvet.pipeline.plan.following import followed
 from korvet.pipeline.plan.losses import Loss, UnreadableRange, joined
 from korvet.pipeline.plan.positions import Position, Topic
-from korvet.pipeline.plan.proofs import Proven
+from korvet.pipeline.plan.proofs import Proven, followed
 
 Ends = Mapping[int, int]
 """An offset by partition. It counts markers of transactions and gaps."""

@@ -30,6 +30,8 @@ KEEP_AFTER_S: Final = 3600.0
 """The age at which a commit's proof is copied to the property. A busy table's newest commit is never so old."""
 _NO_TRANSACTION: Final = -1
 _VERSION: Final = 1
+Ranges = Mapping[int, tuple[int, int]]
+"""Offsets by partition: begin, and end without it."""
 GENERATION_BITS: Final = 32
 """The low bits of a transaction's version, which hold the batch's number; the generation is above them."""
 
@@ -95,6 +97,36 @@ class Proven:
             is_claim=fields["claim"],
             losses=tuple(Loss(**loss) for loss in fields.get("losses", [])),
         )
+
+
+def lacking(has: Proven, raw: Proven) -> dict[int, tuple[int, int]]:
+    """The offsets that a table lacks of the raw one."""
+    begins = {number: has.offsets.get(number, 0) for number in raw.offsets}
+    return {number: (begins[number], end) for number, end in raw.offsets.items() if end > begins[number]}
+
+
+def had(has: Proven, raw: Proven) -> dict[int, tuple[int, int]]:
+    """The offsets that a table has of the raw one, from 0 on."""
+    ends = {number: min(has.offsets.get(number, 0), end) for number, end in raw.offsets.items()}
+    return {number: (0, end) for number, end in ends.items() if end}
+
+
+def followed(has: Proven | None, raw: Proven, writer: str) -> Proven:
+    """The proof of a table that has got all that the raw one has. It is no lower than before, if the raw one is."""
+    before = {} if has is None else has.offsets
+    ahead = {number: offset for number, offset in before.items() if offset > raw.offsets.get(number, -1)}
+    epochs = {number: epoch for number, epoch in raw.leader_epochs.items() if number not in ahead}
+    if has is not None:
+        epochs |= {number: epoch for number, epoch in has.leader_epochs.items() if number in ahead}
+    return replace(raw, offsets={**raw.offsets, **ahead}, leader_epochs=epochs, checkpoint=writer, is_claim=False)
+
+
+def within(ranges: Ranges) -> str:
+    """A condition of SQL on the columns ``partition`` and ``offset``; false of no ranges."""
+    condition = " or ".join(
+        f"(partition = {number} and offset >= {begin} and offset < {end})" for number, (begin, end) in ranges.items()
+    )
+    return condition or "false"
 
 
 class Unproven(PipelineError):

@@ -9,5 +9,5 @@ from korvet.pipeline.report.figures import TopicLoss as TopicLoss
 from korvet.pipeline.report.figures import Unarchived as Unarchived
 from korvet.pipeline.report.figures import UnreadableGroup as UnreadableGroup
 from korvet.pipeline.report.making import report as report
+from korvet.pipeline.report.making import save as save
 from korvet.pipeline.report.page import html_page as html_page
-from korvet.pipeline.report.tables import save as save

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import SPARK_ERRORS, failure
 from korvet.pipeline.lake import files
-from korvet.pipeline.lake.java import newest_snapshot
+from korvet.pipeline.lake.files import newest_snapshot
 from korvet.pipeline.lake.layout import ARCHIVED
 from korvet.pipeline.lake.proofs import is_archived, read_proven
 from korvet.pipeline.plan.layout import Lake

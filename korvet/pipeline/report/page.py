@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from korvet.pipeline.report.figures import Report
+from korvet.pipeline.report.figures import Report, bytes_text, count_text, span_text
 from korvet.pipeline.report.plots import lag_bars, sizes, throughput
-from korvet.pipeline.report.units import bytes_text, count_text, span_text
 from korvet.unknown import known, total
 
 _MAX_LAGS: Final = 1000

@@ -15,8 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from korvet.pipeline.report.figures import Report
-from korvet.pipeline.report.units import bytes_text, count_text
+from korvet.pipeline.report.figures import Report, bytes_text, count_text
 
 _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 _STYLES: Final[tuple[Any, ...]] = ("solid", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (8, 2)))

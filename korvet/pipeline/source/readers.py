@@ -215,7 +215,7 @@ def read_range(partition: InputPartition, options: ReadOptions, *, skip_unreadab
     )
     start = partition.start
     if partition.sealed is not None and options.tier_url is not None:
-        from korvet.pipeline.source.segments import read_sealed
+        from korvet.pipeline.source.tier import read_sealed
 
         start = yield from read_sealed(
             partition,

@@ -1,7 +1,8 @@
-"""The tier as the planner of a query sees it: which offsets lie in segments, by the newest snapshots in the bucket.
+"""The tier as a query sees it: which offsets lie in segments, by the newest snapshots in the bucket, and their records.
 
 A snapshot may be some seconds old. So the broker has the last word: where the log starts, and whether it still has the
-history that was sealed. What is in no segment, or in one that is gone meanwhile, comes from the broker.
+history that was sealed. A task reads what segments hold straight from the bucket. What is in no segment, or in one that
+is gone meanwhile, comes from the broker.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 import base64
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import anyio
 
@@ -21,18 +22,24 @@ from korvet.pipeline.broker import Broker, Partition
 from korvet.pipeline.errors import Passing, PipelineError
 from korvet.pipeline.plan.proofs import Proven
 from korvet.pipeline.source import history
+from korvet.pipeline.source.decoded import decode
+from korvet.pipeline.source.fetch import CHUNK_BYTES, CHUNK_ROWS
 from korvet.pipeline.source.ranges import OffsetRange, Sealed
+from korvet.pipeline.source.rows import Columns
 from korvet.tier.blocks import Blocks, Gets, Stored
 from korvet.tier.manifest import DamagedManifest, Member, folder_of
 from korvet.tier.objects import ObjectMissing, Objects, TierAway, open_objects
-from korvet.tier.segment import DamagedSegment
+from korvet.tier.reading import Committed, sealed_batches
+from korvet.tier.segment import DamagedSegment, batches
 from korvet.tier.series import Series
 from korvet.tier.snapshot import DamagedSnapshot, Snapshot
+from korvet.wire.records import UndecodableRecords
 
 _AT_ONCE: Final = 32
 _ATTEMPTS: Final = 4
 _DEADLINE_S: Final = 30.0
 _log: Final = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class TierUnreachable(Passing):
@@ -166,6 +173,44 @@ class Tier:
             found = found._replace(snapshot=replace(found.snapshot, members=needed))
         self._found[folder] = found
         return found.snapshot
+
+
+def read_sealed(
+    wanted: OffsetRange, url: str, build: Callable[[Columns], T], *, read_committed: bool, headers: bool
+) -> Generator[T, None, int]:
+    """What is built of the records of a range that segments hold, in order. Returns where they end.
+
+    The broker has to serve from there on: also records of a segment that was deleted meanwhile, and of a batch that
+    the client's own reader has to judge.
+
+    :raises TierUnreachable, PipelineError:
+    """
+    assert wanted.sealed is not None
+    position, found, sealed = wanted.start, Columns(), wanted.sealed
+    try:
+        with explained():
+            for read in sealed_batches(url, sealed.folder, sealed.members, position, min(wanted.end, sealed.end)):
+                aborted = read.footer.aborted_within(position, read.next_offset) if read_committed else ()
+                committed = Committed(aborted)
+                size_bytes = 0
+                for batch, whole in batches(read.batches):
+                    if batch.base_offset >= wanted.end:
+                        break
+                    if committed.has(batch):
+                        size_bytes += decode(batch, whole, wanted.start, wanted.end, found, headers=headers)
+                    position = min(batch.base_offset + batch.last_offset_delta + 1, wanted.end)
+                    if len(found.offsets) >= CHUNK_ROWS or size_bytes >= CHUNK_BYTES:
+                        if found.offsets:
+                            yield build(found)
+                        found, size_bytes = Columns(), 0
+                position = min(read.next_offset, wanted.end)
+    except ObjectMissing as missing:
+        _log.warning("%s: the broker is asked for the records from %s on", missing, position)
+    except UndecodableRecords:
+        pass
+    if found.offsets:
+        yield build(found)
+    return position
 
 
 async def _look(objects: Objects, folder: str, at_least: int) -> tuple[int, Snapshot | None]:
