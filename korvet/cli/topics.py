@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -344,4 +345,5 @@ def configure(
 
 
 def _id(topic: Topic) -> str | None:
-    return None if topic.id is None else str(topic.id)
+    """Kafka's form of the id, as its tools and clients show it."""
+    return None if topic.id is None else base64.urlsafe_b64encode(topic.id.bytes).decode().rstrip("=")

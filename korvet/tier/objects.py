@@ -38,8 +38,8 @@ T = TypeVar("T")
 _PATH: Final = re.compile(r"(?!\.)[A-Za-z0-9._=-]+(/(?!\.)[A-Za-z0-9._=-]+)*")
 _NO_BUCKET: Final = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
-_SECRETS: Final = re.compile(r"(?<=//)[^/@\s]*@|\?\S*")
-"""In a URL the user, and the query."""
+_LEFT_OUT: Final = re.compile(r"(?<=//)[^/@\s]*@|\?\S*| in [\d.]+[mµn]?s(?= - )")
+"""In a URL the user, and the query. How long a request took, so that an error that comes again has the same text."""
 _NEW: Final = ".new"
 _ABANDONED_S: Final = 86400.0
 _WRITERS: Final = 4
@@ -86,6 +86,7 @@ class Objects:
     def __init__(self, store: ObjectStore, name: str) -> None:
         self._store = store
         self.name = name
+        self._trial = f"trial-{uuid4().hex}"
 
     async def put(self, path: str, parts: Sequence[Bytes]) -> None:
         """Add an object. The last part must depend on all bytes before it, as a segment's footer does.
@@ -134,7 +135,7 @@ class Objects:
         :raises TierAway: the store refuses something, or would replace objects. Some stores of S3's kind ignore the
             condition of a PUT.
         """
-        path = f"trial-{uuid4().hex}"
+        path = self._trial
         try:
             await self.put(path, [b"1"])
             try:
@@ -259,7 +260,7 @@ class Directory(Objects):
         self._root = root.absolute()
         self.name = str(self._root)
         self._threads = FairThreads(_WRITERS, _WRITERS_OF_ONE)
-        with self._named(_NEW):
+        with self._named(""):
             if is_read_only and not (self._root / _NEW).exists():
                 raise TierAway(f"{self.name} is not the directory of a tier, or its file system is not mounted here")
             if not is_read_only:
@@ -371,7 +372,7 @@ def open_objects(where: str, *, is_read_only: bool = False) -> Objects:
         return Directory(Path(where), is_read_only=is_read_only)
     if where.startswith("file://"):
         return Directory(Path(where.removeprefix("file://")), is_read_only=is_read_only)
-    return Objects(open_store(where), _SECRETS.sub("", where).rstrip("/"))
+    return Objects(open_store(where), _LEFT_OUT.sub("", where).rstrip("/"))
 
 
 def open_store(url: str, *, retries: int = 0) -> ObjectStore:
@@ -392,15 +393,15 @@ def open_store(url: str, *, retries: int = 0) -> ObjectStore:
             retry_config={"max_retries": retries},
         )
     except (BaseError, ValueError) as error:
-        raise TierAway(f"{_SECRETS.sub('', url)}: {in_one_line(error)}") from None
+        raise TierAway(f"{_LEFT_OUT.sub('', url)}: {in_one_line(error)}") from None
 
 
 def in_one_line(error: BaseException) -> str:
     """What an error says: the code of a store's answer instead of its XML, and no part of a URL that may be secret."""
-    text = str(error)
+    text = (isinstance(error, OSError) and error.strerror) or str(error)
     code = _CODE.search(text)
     line = text.splitlines()[0].partition(": <")[0] if text else type(error).__name__
-    return _SECRETS.sub("", line) + (f": {code[1]}" if code else "")
+    return _LEFT_OUT.sub("", line) + (f": {code[1]}" if code else "")
 
 
 def _check_path(path: str) -> None:

@@ -111,6 +111,7 @@ def test_some_dead_letters_go_to_another_topic(letters: Letters, korvet: Korvet)
         "create it, or name another with --to"
         in letters.redrive("--group", f"{letters.topic}-more", "--to", f"{letters.topic}-none", code=1)[1]
     )
+    assert "name another one" in letters.redrive("--to", letters.dead, code=2)[1]
 
 
 def test_dead_letter_without_a_copy_gets_its_record_from_its_topic(letters: Letters) -> None:

@@ -1,5 +1,6 @@
 """``korvet topics`` on korvet and on Apache Kafka."""
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -20,6 +21,7 @@ def test_topic_is_created_listed_and_deleted(korvet: Korvet, ask: Ask, name: str
     # Kafka answers a creation or a deletion before its metadata follows.
     poll_until(lambda: _listed(ask, name) != [], "the topic in the list")
     assert {"name": name, "partitions": 3, "internal": False}.items() <= _listed(ask, name)[0].items()
+    assert re.fullmatch(r"[\w-]{22}", _listed(ask, name)[0]["id"])
     code, out, err = korvet("topics", "delete", name)
     assert (code, out.splitlines()[1].split()[::2]) == (1, [name, "0"])
     assert err == "nothing was changed; add --execute to do it\n"

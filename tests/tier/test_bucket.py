@@ -116,6 +116,9 @@ async def test_bucket_that_refuses_is_away_and_has_no_missing_objects(
             with pytest.raises(TierAway, match=rf"^s3://bucket/prefix.*\b({code}|{status})\b") as caught:
                 await call
             assert "\n" not in str(caught.value)
+        with pytest.raises(TierAway) as again:
+            await bucket.try_out()
+        assert str(again.value) == str(caught.value)  # so the log has it once
 
 
 async def test_answer_of_a_bucket_that_ends_early_is_no_shorter_object(monkeypatch: pytest.MonkeyPatch) -> None:

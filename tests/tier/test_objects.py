@@ -208,7 +208,7 @@ async def test_put_that_fails_leaves_no_object_that_counts(
             patch.setattr(Path, "open", fail)
         else:
             patch.setattr(os, failing, fail)
-        with pytest.raises(TierAway, match=r"1\.segment: \[Errno 28\] No space left on device"):
+        with pytest.raises(TierAway, match=r"/1\.segment: No space left on device$"):
             await directory.put("a/1.segment", PARTS)
         with pytest.raises(ObjectMissing):
             await directory.read("a/1.segment", 0, 1)
@@ -256,6 +256,12 @@ async def test_directory_that_cannot_be_made_is_refused_by_its_name(
 
     monkeypatch.setattr(Path, "mkdir", fail)
     with pytest.raises(TierAway, match="/tier cannot be made"):
+        Directory(tmp_path / "tier")
+
+
+async def test_file_in_place_of_the_directory_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "tier").touch()
+    with pytest.raises(TierAway, match=r"/tier/: Not a directory$"):
         Directory(tmp_path / "tier")
 
 

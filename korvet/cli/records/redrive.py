@@ -46,6 +46,8 @@ def redrive(
     """
     from korvet.cli.kafka.redrive import Redrive
 
+    if to == topic:
+        raise click.UsageError("--to names the topic of the dead letters itself; name another one")
     group = group or f"{_GROUP_PREFIX}{topic}"
     with stopped_in_order(), cluster.client() as client:
         work = Redrive(client, topic, group, to=to, most=max_records, execute=not dry_run)

@@ -218,7 +218,10 @@ class Partitions:
         :raises LostTier: this front-end has no tier.
         """
         if self.tier is None:
-            raise LostTier(f"the first records of {partition.keys.log} are only in a tier, and this front-end has none")
+            raise LostTier(
+                f"the first records of {partition.keys.log} are only in a tier, and this front-end has none: "
+                "start it with the --tier of the others"
+            )
         return self.tier
 
     def tier_keys(self, partition: Partition) -> TierKeys:
