@@ -137,7 +137,7 @@ def test_error_names_an_unknown_group_of_measures() -> None:
     )  # fmt: skip
     assert done.returncode == 2
     assert (
-        "speed; known: produce, consume, latency, groups, scale, consumers, process, neighbours, pipeline"
+        "speed; known: produce, consume, latency, groups, shares, scale, consumers, process, neighbours, pipeline"
         in done.stderr
     )
 
