@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from korvet.cli.ground.options import as_json, isolation_option
-from korvet.cli.ground.output import say_error, show_json, show_table
+from korvet.cli.ground.output import show_json, show_table
 from korvet.cli.ground.times import Duration
 from korvet.cli.pipeline.options import Common, common, lake, metrics_port, pairs, schema_registry
 from korvet.errors import KorvetError
@@ -17,7 +17,6 @@ from korvet.errors import KorvetError
 if TYPE_CHECKING:
     from korvet.pipeline.archive import ArchiveResult
 
-_FAILED, _WORK_IS_LEFT = 1, 130
 _S_PER_HOUR = 3600
 
 
@@ -128,10 +127,9 @@ def archive(
     if expire_after is not None and maintain_every is None:
         raise click.UsageError("Option '--expire-after' needs '--maintain-every'.")
     texts = {topic: schema_text(Path(file)) for topic, file in schemas.items()}
-    from korvet.cli.pipeline.progress import archive_progress, log_to_stderr
-    from korvet.cli.pipeline.running import served_figures, spark_session, stoppable
+    from korvet.cli.pipeline.progress import archive_progress
+    from korvet.cli.pipeline.running import end, served_figures, spark_session, stoppable
 
-    log_to_stderr(common)
     with served_figures(metrics) as registry, spark_session(common, "archive") as spark:
         from korvet.pipeline.archive import ArchiveConfig
         from korvet.pipeline.archive import archive as run
@@ -151,10 +149,7 @@ def archive(
             result = run(spark, config, stop=stop, progress=progress, metrics=registry)
         was_cut = stop.is_set() and every is None
     _show(result, as_json)
-    if result.failed:
-        raise click.exceptions.Exit(_FAILED)
-    if was_cut:
-        raise click.exceptions.Exit(_WORK_IS_LEFT)
+    end(result.failed.values(), is_cut=was_cut)
 
 
 def schema_text(file: Path) -> str:
@@ -179,8 +174,6 @@ def _show(result: ArchiveResult, as_json: bool) -> None:
             ["TOPIC", "RECORDS", "BATCHES", "IN THE LAKE BELOW"],
             [(topic, done.rows, done.batches, _below(done.offsets)) for topic, done in sorted(result.topics.items())],
         )
-    for error in result.failed.values():
-        say_error(str(error))
 
 
 def _below(offsets: dict[int, int] | Any) -> str:

@@ -7,10 +7,8 @@ from dataclasses import asdict
 import click
 
 from korvet.cli.ground.options import as_json
-from korvet.cli.ground.output import say_error, show_json, show_table
+from korvet.cli.ground.output import show_json, show_table
 from korvet.cli.pipeline.options import Common, common, lake
-
-_FAILED = 1
 
 
 @click.command()
@@ -39,10 +37,8 @@ def iceberg(common: Common, lake: str, catalog: str, catalog_name: str, topics: 
     \b
     Example:  korvet pipeline iceberg --lake lake --catalog http://127.0.0.1:8181
     """
-    from korvet.cli.pipeline.progress import log_to_stderr
-    from korvet.cli.pipeline.running import spark_session
+    from korvet.cli.pipeline.running import end, spark_session
 
-    log_to_stderr(common)
     with spark_session(common, "iceberg") as spark:
         from korvet.pipeline.iceberg import IcebergConfig, publish
 
@@ -55,7 +51,4 @@ def iceberg(common: Common, lake: str, catalog: str, catalog_name: str, topics: 
             ["TABLE", "DELTA VERSION", "FILES ADDED", "FILES REMOVED"],
             [(done.name, done.delta_version, done.files_added, done.files_removed) for done in tables],
         )
-    for error in result.failed.values():
-        say_error(str(error))
-    if result.failed:
-        raise click.exceptions.Exit(_FAILED)
+    end(result.failed.values())

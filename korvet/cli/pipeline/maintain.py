@@ -7,11 +7,10 @@ from dataclasses import asdict
 import click
 
 from korvet.cli.ground.options import as_json
-from korvet.cli.ground.output import say_error, show_json, show_table
+from korvet.cli.ground.output import show_json, show_table
 from korvet.cli.ground.times import Duration
 from korvet.cli.pipeline.options import Common, common, lake
 
-_FAILED, _WORK_IS_LEFT = 1, 130
 _S_PER_HOUR = 3600
 _BYTES_PER_MIB = 1 << 20
 
@@ -61,10 +60,9 @@ def maintain(
     \b
     Example:  korvet pipeline maintain --lake lake
     """
-    from korvet.cli.pipeline.progress import log_to_stderr, maintain_progress
-    from korvet.cli.pipeline.running import spark_session, stoppable
+    from korvet.cli.pipeline.progress import maintain_progress
+    from korvet.cli.pipeline.running import end, spark_session, stoppable
 
-    log_to_stderr(common)
     with spark_session(common, "maintain") as spark:
         from korvet.pipeline.lake.maintain import MaintainConfig
         from korvet.pipeline.lake.maintain import maintain as run
@@ -88,7 +86,4 @@ def maintain(
             ["TABLE", "FILES COMPACTED", "INTO", "ROWS EXPIRED"],
             [(done.table, done.files_compacted, done.files_written, done.rows_expired) for done in tables],
         )
-    for error in result.failed.values():
-        say_error(str(error))
-    if result.failed or was_cut:
-        raise click.exceptions.Exit(_FAILED if result.failed else _WORK_IS_LEFT)
+    end(result.failed.values(), is_cut=was_cut)

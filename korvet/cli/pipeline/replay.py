@@ -16,8 +16,6 @@ from korvet.cli.pipeline.options import Common, common
 if TYPE_CHECKING:
     from korvet.pipeline.replay.config import ReplayConfig, ReplayResult
 
-_WORK_IS_LEFT = 130
-
 
 def _offsets(flag: str, help_text: str) -> Callable[[Function], Function]:
     """A flag that takes an offset for all partitions, or repeatedly an offset for one partition."""
@@ -82,10 +80,9 @@ def replay(common: Common, partitions: tuple[int, ...], as_json: bool, **others:
     \b
     Example:  korvet pipeline replay --tier s3://bucket/prefix --topic orders --to orders-again --create
     """
-    from korvet.cli.pipeline.progress import log_to_stderr
+    from korvet.cli.pipeline.running import end
     from korvet.pipeline.replay.config import ReplayConfig
 
-    log_to_stderr(common)
     if others["tier"] is not None:
         # It may come from a config file, where all verbs have it.
         others["lake"] = None
@@ -100,8 +97,7 @@ def replay(common: Common, partitions: tuple[int, ...], as_json: bool, **others:
         version = "" if result.version is None else f", from version {result.version}"
         left = "" if result.complete else "; the same command goes on"
         click.echo(f"replay {result.name}: {what} to topic {result.target} in {result.seconds:.1f} s{version}{left}")
-    if not result.complete:
-        raise click.exceptions.Exit(_WORK_IS_LEFT)
+    end((), is_cut=not result.complete)
 
 
 def _from_tier(common: Common, tier: str, config: ReplayConfig) -> ReplayResult:

@@ -69,10 +69,8 @@ def report(
     \b
     Example:  korvet pipeline report --lake lake --html report.html
     """
-    from korvet.cli.pipeline.progress import log_to_stderr
     from korvet.cli.pipeline.running import spark_session
 
-    log_to_stderr(common)
     with spark_session(common, "report") as spark:
         from korvet.pipeline.report import ReportConfig, html_page, save
         from korvet.pipeline.report import report as run

@@ -36,10 +36,8 @@ def retype(
     Example:  korvet pipeline retype --lake lake --topic orders
     """
     text = None if schema is None else schema_text(schema)
-    from korvet.cli.pipeline.progress import log_to_stderr
     from korvet.cli.pipeline.running import spark_session
 
-    log_to_stderr(common)
     with spark_session(common, "retype") as spark:
         from korvet.pipeline.retype import RetypeConfig
         from korvet.pipeline.retype import retype as run

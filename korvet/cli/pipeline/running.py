@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 import click
 
-from korvet.cli.ground.output import say_note
+from korvet.cli.ground.output import say_error, say_note
 from korvet.cli.pipeline.options import Common
 from korvet.errors import KorvetError
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PACKAGES: Final = ("pyspark", "delta", "confluent_kafka", "pyarrow", "pandas", "matplotlib")
+_FAILED: Final = 1
 _INTERRUPTED: Final = 130
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _SHOW_CURSOR: Final = "\x1b[?25h"
@@ -46,6 +47,16 @@ def need_packages() -> None:
             f"the pipeline needs packages that are not installed here ({', '.join(missing)}); "
             f"run: {Path(sys.executable).name} -m pip install 'korvet[spark]'"
         )
+
+
+def end(failures: Iterable[Exception], *, is_cut: bool = False) -> None:
+    """Name what failed, and end the verb with the code for that, or for work that is left."""
+    code = _INTERRUPTED if is_cut else 0
+    for failure in failures:
+        say_error(str(failure))
+        code = _FAILED
+    if code:
+        raise click.exceptions.Exit(code)
 
 
 @contextmanager

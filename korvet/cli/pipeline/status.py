@@ -8,11 +8,9 @@ from datetime import timedelta
 import click
 
 from korvet.cli.ground.options import as_json
-from korvet.cli.ground.output import say_error, show_json, show_table
+from korvet.cli.ground.output import show_json, show_table
 from korvet.cli.pipeline.options import Common, lake, without_spark
 from korvet.unknown import known
-
-_FAILED = 1
 
 
 @click.command()
@@ -28,10 +26,8 @@ def status(common: Common, lake: str, topics: tuple[str, ...], as_json: bool) ->
     \b
     Example:  korvet pipeline status --lake lake
     """
-    from korvet.cli.pipeline.progress import log_to_stderr
-    from korvet.cli.pipeline.running import need_packages
+    from korvet.cli.pipeline.running import end, need_packages
 
-    log_to_stderr(common)
     need_packages()
     from korvet.pipeline.status import StatusConfig, lake_status
 
@@ -45,11 +41,7 @@ def status(common: Common, lake: str, topics: tuple[str, ...], as_json: bool) ->
             ["TOPIC", "TABLE", "BEHIND", "AGE", "BYTES", "FILES"],
             [(one.topic, one.table, one.behind, _age(one.age_s), one.bytes, one.files) for one in found],
         )
-    errors = [one.error for one in found if one.error is not None]
-    for error in errors:
-        say_error(str(error))
-    if errors:
-        raise click.exceptions.Exit(_FAILED)
+    end(one.error for one in found if one.error is not None)
 
 
 def _age(seconds: float | None) -> str:

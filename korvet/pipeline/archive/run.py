@@ -6,6 +6,7 @@ write a batch each. So an idle topic costs two numbers in an answer, and Spark h
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
@@ -58,14 +59,16 @@ def archive(
     """
     stop = threading.Event() if stop is None else stop
     found = _Topics(config)
-    clock = _Clock()
+    look_at, report_at = -math.inf, -math.inf
     with (
         closing(_Upkeep(spark, config, stop)) as upkeep,
         Broker(client_settings(config.kafka_options)) as broker,
         Schedule(spark, config, broker, stop, metrics) as schedule,
     ):
         while True:
-            if clock.is_due("topics", _NEW_TOPICS_EVERY_S):
+            now = time.monotonic()
+            if now >= look_at:
+                look_at = now + _NEW_TOPICS_EVERY_S
                 for name, its_config in found.new(broker):
                     schedule.add(TopicArchive(spark, its_config, name, broker, progress))
             if not found.known and config.every_s is None:
@@ -76,7 +79,8 @@ def archive(
             if schedule.is_over and (stop.is_set() or config.every_s is None or not config.may_grow):
                 return schedule.result
             upkeep.poll(found.known)
-            if clock.is_due("report", _REPORT_EVERY_S):
+            if now >= report_at:
+                report_at = now + _REPORT_EVERY_S
                 schedule.report()
 
 
@@ -189,17 +193,3 @@ def _log_progress(done: TableMaintained) -> None:
         files_written=done.files_written,
         rows_expired=done.rows_expired,
     )
-
-
-class _Clock:
-    """The times at which things are due again; everything is due at first."""
-
-    def __init__(self) -> None:
-        self._done: dict[str, float] = {}
-
-    def is_due(self, what: str, every_s: float) -> bool:
-        now = time.monotonic()
-        if now - self._done.get(what, -every_s - now) < every_s:
-            return False
-        self._done[what] = now
-        return True
