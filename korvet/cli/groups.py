@@ -1,4 +1,4 @@
-"""``korvet groups``: list, describe and delete groups, reset offsets, remove members, like kafka-consumer-groups.sh."""
+"""``korvet groups``: list, describe, delete, configure groups, reset offsets, like kafka-consumer-groups.sh."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli.ground.options import as_json, cluster_options, confirmed
-from korvet.cli.ground.output import printable, show_json, show_table
+from korvet.cli.ground.options import as_json, changes_options, cluster_options, confirmed
+from korvet.cli.ground.output import printable, show_json, show_settings, show_table
 
 if TYPE_CHECKING:
     from korvet.cli.ground.cluster import Cluster
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def groups() -> None:
-    """List, describe and delete consumer groups, reset their offsets, and remove members."""
+    """List, describe, delete and configure groups, reset their offsets, and remove members."""
 
 
 @groups.command("list")
@@ -238,6 +238,29 @@ def delete(names: tuple[str, ...], execute: bool, cluster: Cluster) -> str | Non
             delete_group(client, name)
             click.echo(f"deleted group {name}")
     return None
+
+
+@groups.command()
+@click.argument("name", metavar="GROUP")
+@changes_options
+@as_json
+@cluster_options
+def configure(name: str, values: dict[str, str], unset: tuple[str, ...], as_json: bool, cluster: Cluster) -> None:
+    """Change a group's settings, also before it exists; without changes, show the settings in effect.
+
+    \b
+    Example:  korvet groups configure workers --set share.auto.offset.reset=earliest
+    """
+    from korvet.cli.kafka.topics import GROUP, change_settings, describe_settings
+
+    with cluster.client() as client:
+        if values or unset:
+            change_settings(client, GROUP, name, values, unset)
+        settings = describe_settings(client, [name], GROUP)[name]
+    if (values or unset) and not as_json:
+        click.echo(f"configured group {name}")
+    else:
+        show_settings(settings, as_json=as_json)
 
 
 @groups.command("remove-member")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli.ground.options import as_json, cluster_options, confirmed, settings_option
-from korvet.cli.ground.output import show_json, show_table
+from korvet.cli.ground.options import as_json, changes_options, cluster_options, confirmed, settings_option
+from korvet.cli.ground.output import show_json, show_settings, show_table
 from korvet.cli.records.consume import consume
 from korvet.cli.records.produce import produce
 from korvet.cli.records.redrive import redrive
@@ -310,8 +310,7 @@ def _show_contents(client: Client, topics: list[Topic]) -> None:
 
 @topics.command()
 @click.argument("name")
-@settings_option("--set", "values", "A setting and its new value. May be given again.")
-@click.option("--unset", multiple=True, metavar="NAME", help="A setting to reset to its default. May be given again.")
+@changes_options
 @click.option("-p", "--partitions", type=click.IntRange(1), help="Raise the number of partitions to this.")
 @as_json
 @cluster_options
@@ -328,20 +327,18 @@ def configure(
     \b
     Example:  korvet topics configure orders --set retention.bytes=100000000 --unset retention.ms --partitions 6
     """
-    from korvet.cli.kafka.topics import configure_topic, describe_settings, grow_topic
+    from korvet.cli.kafka.topics import TOPIC, change_settings, describe_settings, grow_topic
 
     with cluster.client() as client:
         if values or unset:
-            configure_topic(client, name, values, unset)
+            change_settings(client, TOPIC, name, values, unset)
         if partitions is not None:
             grow_topic(client, name, partitions)
         settings = describe_settings(client, [name])[name]
-    if as_json:
-        show_json([{"name": item.name, "value": item.value, "source": item.source} for item in settings])
-    elif values or unset or partitions is not None:
+    if (values or unset or partitions is not None) and not as_json:
         click.echo(f"configured topic {name}")
     else:
-        show_table(["SETTING", "VALUE", "SET BY"], [(item.name, item.value, item.source) for item in settings])
+        show_settings(settings, as_json=as_json)
 
 
 def _id(topic: Topic) -> str | None:

@@ -486,3 +486,17 @@ def test_share_group_is_listed_described_reset_and_deleted(
     assert korvet("groups", "reset-offsets", group, "--all-topics", "--shift-by", "5", "--execute")[0] == 0
     assert korvet("groups", "delete", group, "--execute")[0] == 0
     assert "no group" in korvet("groups", "describe", group)[2]
+
+
+def test_settings_of_a_group_to_come_are_changed_and_taken_back(korvet: Korvet, ask: Ask, name: str) -> None:
+    def shown() -> tuple[str, str]:
+        settings = {item["name"]: item for item in ask("groups", "configure", name)}
+        return settings["share.auto.offset.reset"]["value"], settings["share.auto.offset.reset"]["source"]
+
+    changed = korvet("groups", "configure", name, "--set", "share.auto.offset.reset=earliest")
+    assert changed == (0, f"configured group {name}\n", "")
+    poll_until(lambda: shown() == ("earliest", "group"), "the setting")
+    code, _, err = korvet("groups", "configure", name, "--set", "share.nosuch=1")
+    assert (code, err) == (1, f"korvet: group '{name}': INVALID_CONFIG: Unknown group config name: share.nosuch\n")
+    korvet("groups", "configure", name, "--unset", "share.auto.offset.reset")
+    poll_until(lambda: shown() == ("latest", "default"), "the default")

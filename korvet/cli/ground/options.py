@@ -142,6 +142,14 @@ def settings_option(flag: str, name: str, help_text: str) -> Callable[[Function]
     return click.option(flag, name, multiple=True, metavar="NAME=VALUE", callback=parse, help=help_text)
 
 
+def changes_options(function: Function) -> Function:
+    """``--set NAME=VALUE`` and ``--unset NAME``; hands over ``values`` and ``unset``."""
+    unset = click.option(
+        "--unset", multiple=True, metavar="NAME", help="A setting to reset to its default. May be given again."
+    )
+    return settings_option("--set", "values", "A setting and its new value. May be given again.")(unset(function))
+
+
 def redis_target(function: Function) -> Function:
     """The flags ``--redis URL`` and ``--data-dir DIR`` (its embedded server); hands over ``url``."""
 

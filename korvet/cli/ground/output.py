@@ -6,11 +6,14 @@ import json
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from korvet.unknown import known
+
+if TYPE_CHECKING:
+    from korvet.cli.kafka.topics import Setting
 
 PLAIN_WIDTH = 100_000
 """The width of a table that does not go to a terminal: large enough never to wrap a line."""
@@ -52,6 +55,15 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     with console.capture() as capture:
         console.print(table)
     click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def show_settings(settings: Iterable[Setting], *, as_json: bool) -> None:
+    """Print settings in effect, with the source of each value."""
+    rows = [(item.name, item.value, item.source) for item in settings]
+    if as_json:
+        show_json([dict(zip(("name", "value", "source"), row, strict=True)) for row in rows])
+    else:
+        show_table(["SETTING", "VALUE", "SET BY"], rows)
 
 
 def show_json(value: Any) -> None:

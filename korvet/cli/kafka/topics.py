@@ -18,6 +18,7 @@ from korvet.errors import KorvetError
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 """Kinds of resources that have settings, by DescribeConfigs' numbers."""
+_KINDS: Final = {TOPIC: "topic", GROUP: "group"}
 TIMEOUT_MS: Final = 30_000
 _SET, _DELETE = 0, 1
 BROKER_DEFAULT = -1
@@ -122,13 +123,13 @@ def _topic(found: Any) -> Topic:
 
 
 @retried
-def _changed(client: Client, api: str, version: int, results: str, name: str, **fields: Any) -> Any:
-    """The controller's result of a change of one topic, made again while that may help.
+def _changed(client: Client, api: str, version: int, results: str, name: str, kind: int = TOPIC, **fields: Any) -> Any:
+    """The controller's result of a change of one topic or group, made again while that may help.
 
     :raises BrokerError: with the result's code.
     """
     (result,) = getattr(client.ask_controller(request(api, version, timeout=TIMEOUT_MS, **fields)), results)
-    check(result.error_code, f"topic {name!r}", result.error_message)
+    check(result.error_code, f"{_KINDS[kind]} {name!r}", result.error_message)
     return result
 
 
@@ -170,14 +171,14 @@ def grow_topic(client: Client, name: str, partitions: int) -> None:
     _changed(client, "create_partitions", 3, "results", name, topics=[topic])
 
 
-def describe_settings(client: Client, names: Iterable[str]) -> dict[str, list[Setting]]:
-    """Every setting of the named topics, by topic.
+def describe_settings(client: Client, names: Iterable[str], kind: int = TOPIC) -> dict[str, list[Setting]]:
+    """Every setting of the named topics, or groups, by name.
 
-    :raises BrokerError: if one does not exist.
+    :raises BrokerError: if a topic does not exist.
     """
     found = {}
-    for result in described_configs(client, [{"resource_type": TOPIC, "resource_name": name} for name in names]):
-        check(result.error_code, f"topic {result.resource_name!r}", result.error_message)
+    for result in described_configs(client, [{"resource_type": kind, "resource_name": name} for name in names]):
+        check(result.error_code, f"{_KINDS[kind]} {result.resource_name!r}", result.error_message)
         found[result.resource_name] = _settings(result)
     return found
 
@@ -208,12 +209,12 @@ def _settings(result: Any) -> list[Setting]:
     ]
 
 
-def configure_topic(client: Client, name: str, values: Mapping[str, str], reset: Iterable[str]) -> None:
-    """Set some of a topic's settings, and reset others to their defaults.
+def change_settings(client: Client, kind: int, name: str, values: Mapping[str, str], reset: Iterable[str]) -> None:
+    """Set some settings of a topic or a group, and reset others to their defaults.
 
     :raises BrokerError: with UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG, …
     """
     changes = [{"name": key, "config_operation": _SET, "value": value} for key, value in values.items()]
     changes += [{"name": key, "config_operation": _DELETE, "value": None} for key in reset]
-    resource = {"resource_type": TOPIC, "resource_name": name, "configs": changes}
-    _changed(client, "incremental_alter_configs", 1, "responses", name, resources=[resource])
+    resource = {"resource_type": kind, "resource_name": name, "configs": changes}
+    _changed(client, "incremental_alter_configs", 1, "responses", name, kind, resources=[resource])
