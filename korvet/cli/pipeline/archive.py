@@ -80,6 +80,12 @@ _S_PER_HOUR = 3600
     "--take-over", is_flag=True, help="Have retention count this lake from now on, and not the one that it counts."
 )
 @click.option(
+    "--checkpoints",
+    expose_value=False,
+    hidden=True,
+    deprecated="archives keep no checkpoints; older ones may be deleted",
+)
+@click.option(
     "--table",
     type=click.Choice(["latest"]),
     help="A further table of each topic: latest has the newest record of each key.",

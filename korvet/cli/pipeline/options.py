@@ -107,7 +107,7 @@ def common(function: Function) -> Function:
 
 
 def without_spark(function: Function) -> Function:
-    """The flags of verbs that start no Spark; hands over ``common``. The log goes to stderr from then on."""
+    """The flags of verbs that start no Spark; hands over ``common``."""
 
     @cluster_options
     @pairs(
@@ -146,9 +146,6 @@ def without_spark(function: Function) -> Function:
             log_format=log_format or ("text" if sys.stderr.isatty() else "json"),
             debug=debug,
         )
-        from korvet.cli.pipeline.progress import log_to_stderr
-
-        log_to_stderr(options)
         return function(*args, common=options, **others)
 
     return cast("Function", with_common)

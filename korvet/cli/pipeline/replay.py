@@ -103,10 +103,11 @@ def replay(common: Common, partitions: tuple[int, ...], as_json: bool, **others:
 def _from_tier(common: Common, tier: str, config: ReplayConfig) -> ReplayResult:
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.security import client_security
-    from korvet.cli.pipeline.progress import replay_progress
+    from korvet.cli.pipeline.progress import log_to_stderr, replay_progress
     from korvet.cli.pipeline.running import stoppable
     from korvet.cli.replay.run import replay_segments
 
+    log_to_stderr(common)
     security = client_security(config.client)
     with stoppable() as stop, replay_progress(common) as progress:
         return replay_segments(

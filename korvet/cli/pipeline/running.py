@@ -61,10 +61,14 @@ def end(failures: Iterable[Exception], *, is_cut: bool = False) -> None:
 
 @contextmanager
 def spark_session(common: Common, verb: str) -> Iterator[SparkSession]:
-    """Spark for one verb. An error within becomes a sentence, unless ``--debug`` asks for all of it.
+    """Spark for one verb, whose log goes to stderr. An error within becomes a sentence, unless ``--debug`` asks for all
+    of it.
 
     :raises KorvetError: if a package is missing, Spark does not start, or the verb fails.
     """
+    from korvet.cli.pipeline.progress import log_to_stderr
+
+    log_to_stderr(common)
     need_packages()
     from korvet.pipeline.failures import failure
 

@@ -26,8 +26,10 @@ def status(common: Common, lake: str, topics: tuple[str, ...], as_json: bool) ->
     \b
     Example:  korvet pipeline status --lake lake
     """
+    from korvet.cli.pipeline.progress import log_to_stderr
     from korvet.cli.pipeline.running import end, need_packages
 
+    log_to_stderr(common)
     need_packages()
     from korvet.pipeline.status import StatusConfig, lake_status
 
