@@ -9,7 +9,7 @@ Source: DefaultRecord
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -43,8 +43,8 @@ def contents(data: bytes, wanted: range) -> Iterator[tuple[int, Content]]:
                     yield batch.base_offset + delta, content
 
 
-def times_in(buffers: Iterable[bytes | memoryview], header: bytes) -> dict[int, int]:
-    """The offsets of the records that have a time in a header, with it: ms since 1970 as decimal digits.
+def times_in(buffers: Iterable[bytes | memoryview], header: bytes, wanted: Container[int]) -> dict[int, int]:
+    """The wanted offsets of records that have a time in a header, with it: ms since 1970 as decimal digits.
 
     The last header of a name counts. Any other value is no time, and records that cannot be decoded have none.
 
@@ -54,7 +54,7 @@ def times_in(buffers: Iterable[bytes | memoryview], header: bytes) -> dict[int, 
     for batch, records in _batches(b"".join(buffers)):
         with suppress(UndecodableRecords):
             for delta, content in _contents(batch, records, name):
-                text = _last_header(content, name)
+                text = _last_header(content, name) if batch.base_offset + delta in wanted else b""
                 if len(text) <= _MOST_DIGITS and text.isdigit():
                     found[batch.base_offset + delta] = int(text)
     return found

@@ -236,6 +236,24 @@ async def test_calls_for_records_with_a_time_ahead_are_few(
     assert await group.in_flight() == [("delayed", offset, offset, 0) for offset in range(2000)]
 
 
+async def test_large_batch_with_times_costs_what_the_window_allows(
+    one: Front, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+
+    def times(*args: Any) -> Mapping[int, int]:
+        found.append(times_in(*args))
+        return found[-1]
+
+    monkeypatch.setattr(delivery, "times_in", times)
+    await one.append(group.partition, timed(*[LATER_MS, 2 * LATER_MS] * 3000, codec=4))
+    with one.wakeups.listen([group.partition.channel]) as listening:
+        await listening.ready()
+        assert (await group.deliver(1 << 31, wanted=TIMED)).acquired == []
+    assert await group.in_flight() == [("delayed", offset, offset, 0) for offset in range(2000)]
+    assert list(map(len, found)) == [2000]
+
+
 async def test_offsets_that_compaction_removed_are_finished(one: Front, group: Group) -> None:
     log = group.partition.keys.log
     for _ in range(6):

@@ -8,7 +8,7 @@ from korvet.wire.batch import HEADER, HEADER_BYTES
 from korvet.wire.contents import times_in
 from tests.wire.whole import COMPRESS, Whole, built
 
-NAME = b"not-before"
+NAME, ALL = b"not-before", range(100)
 
 
 def named(*values: bytes | None) -> Whole:
@@ -28,17 +28,20 @@ def test_last_header_of_the_name_counts_if_it_is_a_time(codec: int) -> None:
     ]  # fmt: skip
     _, data = built(*records, codec=codec)
     found = {11: 1_700_000_000_000, 12: 2, 17: 999_999_999_999_999}
-    assert times_in([at(10, data)], NAME) == found
-    assert times_in([data[:7], data[7:70], data[70:]], NAME) == {offset - 10: time for offset, time in found.items()}
-    assert times_in([data], b"absent") == {}
+    assert times_in([at(10, data)], NAME, ALL) == found
+    assert times_in([data[:7], data[7:70], data[70:]], NAME, ALL) == {
+        offset - 10: time for offset, time in found.items()
+    }
+    assert times_in([at(10, data)], NAME, {12}) == {12: 2}
+    assert times_in([data], b"absent", ALL) == {}
 
 
 @pytest.mark.parametrize("codec", COMPRESS)
 def test_damaged_batch_has_no_times_and_hides_none_of_the_others(codec: int) -> None:
     _, data = built(named(b"5"), codec=codec)
     damaged = at(1, data[:HEADER_BYTES] + b"\xff" * 4 + data[HEADER_BYTES + 4 :])
-    assert times_in([data, damaged, at(2, data)], NAME) == {0: 5, 2: 5}
+    assert times_in([data, damaged, at(2, data)], NAME, ALL) == {0: 5, 2: 5}
     # Its header promises more records than there are.
     batch, _ = built(named(b"5"), named(b"6"), codec=codec)
     longer = HEADER.pack(*batch._replace(length=len(data) - 12)) + data[HEADER_BYTES:]
-    assert times_in([longer, at(2, data)], NAME)[2] == 5
+    assert times_in([longer, at(2, data)], NAME, ALL)[2] == 5

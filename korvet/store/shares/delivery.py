@@ -58,6 +58,8 @@ _MOST_ROUNDS: Final = 10
 _RELEASES_AT_ONCE: Final = 100
 _MOST_KEPT: Final = 256
 _MOST_KEPT_BYTES: Final = SMALL_BYTES
+_MOST_KEPT_TIMES: Final = 1000
+"""The records of a read whose times are all known: a few kilobytes can hold millions."""
 _QUICK_BYTES: Final = 8 << 10
 """The bytes of short batches that the loop itself opens."""
 _MS: Final = timedelta(milliseconds=1)
@@ -252,17 +254,19 @@ class Deliveries:
     async def _acquire_from(
         self, partition: Partition, wanted: Wanted, max_records: int, max_bytes: int, reset: Reset
     ) -> Acquired:
+        has_times, limits = bool(wanted.time_header), wanted.limits
         return await self._shares.acquire(
             partition,
             wanted.group_id,
             wanted.acquirer,
-            wanted.limits,
-            max_records,
+            limits,
+            # Each record may have a time of its own, and then is a range of its own, also in a batch of millions.
+            min(max_records, limits.window) if has_times else max_records,
             max_bytes=max_bytes,
-            mode=wanted.mode,
+            mode="records" if has_times else wanted.mode,
             isolation=wanted.isolation,
             reset=reset,
-            has_times=bool(wanted.time_header),
+            has_times=has_times,
         )
 
     async def _offset_of(self, partition: Partition, age: timedelta) -> Reset:
@@ -307,7 +311,7 @@ class Deliveries:
                 if not read.records:
                     found.code = 0 if read.code == OFFSET_OUT_OF_RANGE else read.code
                     break
-                one = await self._opened(read, wanted.time_header)
+                one = await self._opened(read, left, wanted.time_header)
                 _take(found, split, one, wanted.batch_size, acquired.now_ms)
                 self._keep(want, since, one, wanted.time_header)
                 if may_exceed and share is not None and not found.size_bytes:
@@ -324,11 +328,14 @@ class Deliveries:
         found.has_lost = not await self._return(partition, wanted, split)
         return found
 
-    async def _opened(self, read: PartitionRead, time_header: str) -> _Found:
-        """A read, in a thread if the times in it may take long."""
+    async def _opened(self, read: PartitionRead, left: Sequence[AcquiredRange], time_header: str) -> _Found:
+        """A read, in a thread if the times in it may take long. Of many records only those in ranges have times."""
         headers, times = list(headers_in(read.records)), dict[int, int]()
         if time_header:
-            work = partial(times_in, read.records, time_header.encode())
+            every = _offsets(headers)
+            is_few = len(every) <= _MOST_KEPT_TIMES
+            wanted = every if is_few else {offset for one in left for offset in range(one.first, one.last + 1)}
+            work = partial(times_in, read.records, time_header.encode(), wanted)
             is_quick = read.size_bytes <= _QUICK_BYTES and all(map(is_short, headers))
             times = work() if is_quick else await self._logs.in_thread(work)
         return _Found(read, headers, times)
@@ -341,12 +348,11 @@ class Deliveries:
         return kept
 
     def _keep(self, want: Want, since: int, found: _Found, time_header: str) -> None:
-        if found.read.size_bytes > _MOST_KEPT_BYTES or not since:
+        every, epoch = _offsets(found.headers), want.partition.epoch
+        has_many = time_header and len(every) > _MOST_KEPT_TIMES
+        if found.read.size_bytes > _MOST_KEPT_BYTES or has_many or not since:
             return
-        first, last, epoch = found.headers[0].base_offset, found.headers[-1], want.partition.epoch
-        next_offset = last.base_offset + last.last_offset_delta + 1
-        kept = _Kept(since, epoch, want.is_committed, first, next_offset, found, time_header)
-        self._kept[want.partition] = kept
+        self._kept[want.partition] = _Kept(since, epoch, want.is_committed, every.start, every.stop, found, time_header)
         if len(self._kept) > _MOST_KEPT:
             self._kept.popitem(last=False)
 
@@ -362,6 +368,11 @@ class Deliveries:
                 forget_frames(error)
                 return False
         return True
+
+
+def _offsets(headers: Sequence[Batch]) -> range:
+    """The offsets of batches."""
+    return range(headers[0].base_offset, headers[-1].base_offset + headers[-1].last_offset_delta + 1)
 
 
 def _want(partition: Partition, left: Sequence[AcquiredRange], max_bytes: int, wanted: Wanted) -> Want:
