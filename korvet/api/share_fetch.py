@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence, Set
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -40,12 +41,13 @@ from korvet.api.shared.share_groups import (
 from korvet.api.shared.share_sessions import FINAL_EPOCH, FIRST_EPOCH, ShareSession, TopicPartition
 from korvet.codes import INVALID_REQUEST, SHARE_SESSION_LIMIT_REACHED
 from korvet.errors import KorvetError, StoreUnavailable
+from korvet.store.catalog.settings import GroupSetting
 from korvet.store.log.state.partition import Partition
 from korvet.store.outcomes import settled
 from korvet.store.shares.delivery import Delivery, Wanted
 from korvet.store.shares.supplies import SharedSupply
 from korvet.store.shares.supply import Waiter
-from korvet.store.shares.types import AcknowledgeType
+from korvet.store.shares.types import AcknowledgeType, Isolation, Reset
 from korvet.wire import requests
 
 MOST_BYTES: Final = 55 << 20
@@ -155,11 +157,13 @@ def _changed(
     return session.change(parts, forgotten)
 
 
-async def _release_others(ctx: Context, member: Member, topics: Topics, new: Iterable[TopicPartition]) -> None:
+async def _release_others(ctx: Context, member: Member, topics: Topics, new: Sequence[TopicPartition]) -> None:
     """Release what the member acquired of its new partitions by connections that are gone.
 
     Their front-end did so, unless it was killed.
     """
+    if not new:
+        return
     partitions = [partition for named in new if isinstance(partition := topics.partition(named), Partition)]
     limits = limits_of(ctx.frontend, member.group_id)
     async for some in ctx.sliced(partitions, AT_ONCE):
@@ -231,6 +235,12 @@ def _most_bytes(ctx: Context, request: requests.ShareFetchRequest) -> int:
     return min(max_bytes, meters.most_fetched(ctx.principal, ctx.client_id))
 
 
+def _reading(setting: GroupSetting) -> tuple[Isolation, Reset | timedelta, str]:
+    """A group's isolation, where it begins, and the header with times."""
+    isolation: Isolation = "committed" if setting(_ISOLATION) == "read_committed" else "uncommitted"
+    return isolation, reset_of(setting), setting(_TIME_HEADER)
+
+
 class _Fetching:
     """The acquisitions of one request, and its places in the queues of its supplies."""
 
@@ -244,7 +254,7 @@ class _Fetching:
         released: Set[TopicPartition],
     ) -> None:
         frontend, (group_id, acquirer) = ctx.frontend, member
-        setting = frontend.catalog.group_setting
+        isolation, reset, time_header = frontend.catalog.of_group(group_id, _reading)
         self._ctx = ctx
         self._loop = asyncio.get_running_loop()
         self._wanted = Wanted(
@@ -252,10 +262,10 @@ class _Fetching:
             acquirer=acquirer,
             limits=limits_of(frontend, group_id),
             mode="records" if request.share_acquire_mode == _RECORD_LIMIT else "batches",
-            isolation="committed" if setting(group_id, _ISOLATION) == "read_committed" else "uncommitted",
-            reset=reset_of(frontend, group_id),
+            isolation=isolation,
+            reset=reset,
             batch_size=max(1, request.batch_size),
-            time_header=setting(group_id, _TIME_HEADER),
+            time_header=time_header,
         )
         self._supplies = supplies
         self._deadline = self._loop.time() + max(0.0, request.max_wait.total_seconds())

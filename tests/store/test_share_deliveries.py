@@ -172,6 +172,19 @@ async def test_records_of_one_batch_are_read_once(one: Front, group: Group) -> N
         assert reads.redis + reads.entries + reads.memory <= 2
 
 
+@pytest.mark.parametrize("size", [10, LARGE])
+async def test_entries_of_a_backlog_of_batches_are_read_once(one: Front, group: Group, size: int) -> None:
+    for _ in range(20):
+        await one.append(group.partition, batch(2, size))
+    one.log.forget()
+    with one.wakeups.listen([group.partition.channel]) as listening:
+        await listening.ready()
+        for first in range(0, 40, 2):
+            found = await group.deliver(2)
+            assert (bases(found), found.acquired) == ([first], [(first, first + 1, 1)])
+    assert one.log.reads.redis == 1
+
+
 def timed(*ahead_ms: int | None, codec: int = 0) -> bytes:
     """A batch of records with times so far ahead."""
     now_ms = int(time.time()) * 1000

@@ -28,6 +28,7 @@ from korvet.codes import (
 )
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
+from korvet.store.catalog.settings import GroupSetting
 from korvet.store.log.state.partition import Partition
 from korvet.store.shares.dead_letters import TOPIC as DEAD_LETTER_TOPIC
 from korvet.store.shares.types import Acknowledgement, AcknowledgeType, Acquirer, Limits, Reset
@@ -152,20 +153,23 @@ def answered(entries: Mapping[TopicPartition, Mapping[str, Any]], lock_ms: int) 
 
 def limits_of(frontend: Frontend, group_id: str) -> Limits:
     """The limits of a group's share partitions."""
-    setting = frontend.catalog.group_setting
+    return frontend.catalog.of_group(group_id, _limits)
+
+
+def _limits(setting: GroupSetting) -> Limits:
     return Limits(
-        lock_ms=int(setting(group_id, LOCK_DURATION)),
-        deliveries=int(setting(group_id, _DELIVERIES)),
-        window=int(setting(group_id, _RECORD_LOCKS)),
-        backoff_ms=int(setting(group_id, _BACKOFF)),
-        backoff_most_ms=int(setting(group_id, _MOST_BACKOFF)),
-        dead_letters=bool(setting(group_id, DEAD_LETTER_TOPIC)),
+        lock_ms=int(setting(LOCK_DURATION)),
+        deliveries=int(setting(_DELIVERIES)),
+        window=int(setting(_RECORD_LOCKS)),
+        backoff_ms=int(setting(_BACKOFF)),
+        backoff_most_ms=int(setting(_MOST_BACKOFF)),
+        dead_letters=bool(setting(DEAD_LETTER_TOPIC)),
     )
 
 
-def reset_of(frontend: Frontend, group_id: str) -> Reset | timedelta:
+def reset_of(setting: GroupSetting) -> Reset | timedelta:
     """Where a group begins in a partition that it has not read: also at the first record not older than a time."""
-    named = frontend.catalog.group_setting(group_id, _RESET).lower()
+    named = setting(_RESET).lower()
     if named == "earliest":
         return "earliest"
     if named == "latest":

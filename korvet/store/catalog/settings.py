@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import dropwhile
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote
 from uuid import UUID
 
@@ -23,6 +23,11 @@ from korvet.configs.types import Config, Source, normal, parse
 from korvet.store.catalog.topic import Topic
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
+GroupSetting = Callable[[str], str]
+"""A group config's effective value by its name."""
+_MOST_GROUPS: Final = 10_000
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 Owned = Mapping[str, Mapping[str, str]]
@@ -96,6 +101,7 @@ class Settings:
         self._own: dict[Owner, Owned] = dict.fromkeys(Owner, _NOTHING_SET)
         self._effective: dict[tuple[UUID | None, str], str] = {}
         self._integers: dict[tuple[UUID | None, str], int] = {}
+        self._of_groups: dict[tuple[str, Callable[[GroupSetting], Any]], Any] = {}
         self.limits: Mapping[str, int] = {}
         """The operator's limits of a tenant (`korvet.store.tenants.TenantLimit`)."""
 
@@ -108,6 +114,7 @@ class Settings:
         self._static = static
         self._effective.clear()
         self._integers.clear()
+        self._of_groups.clear()
 
     def _take_configs(self, fields: Iterable[tuple[bytes, bytes]]) -> None:
         cluster: dict[str, str] = {}
@@ -122,6 +129,7 @@ class Settings:
         self._own.update((owner, found) for owner, found in own.items() if found != self._own[owner])
         self._effective.clear()
         self._integers.clear()
+        self._of_groups.clear()
 
     def setting(self, topic: Topic | None, name: str) -> str:
         """A config's effective value: the topic's own, else the cluster's, else the config file's, else the default.
@@ -212,6 +220,19 @@ class Settings:
         if own and _is_value(config, own):
             return normal(config.kind, own)
         return self.setting(None, config.synonym) if config.synonym else config.default or ""
+
+    def of_group(self, group_id: str, make: Callable[[GroupSetting], T]) -> T:
+        """What a function makes of a group's configs, kept until some config changes.
+
+        :param make: gets `group_setting` of the group.
+        """
+        key = group_id, make
+        if key not in self._of_groups:
+            if len(self._of_groups) >= _MOST_GROUPS:
+                self._of_groups.clear()
+            self._of_groups[key] = make(partial(self.group_setting, group_id))
+        made: T = self._of_groups[key]
+        return made
 
     def own_change(self, owner: Owner, name: str, change: ConfigChange) -> ConfigChange:
         """A change of a resource's own configs, in terms of the catalog's fields."""

@@ -297,6 +297,7 @@ class Deliveries:
                 if not left or (found.size_bytes and left_bytes <= 0):
                     break
                 want = _want(partition, left, left_bytes, wanted)
+                want.goes_on = acquired.wait_ms == 0 and want.until == acquired.next
                 if (kept := self._kept_for(want, wanted.time_header)) is not None:
                     _take(found, split, kept.found, wanted.batch_size, acquired.now_ms)
                     continue

@@ -39,8 +39,8 @@ KEPT_S = 5.0
 """Seconds after which a reader is not expected soon."""
 ENTRY_BYTES = 400
 """The objects around a batch."""
-_MOST_LEARNED = 32
-"""Entries that one read adds for the reader's next ones."""
+MOST_LEARNED = 32
+"""Entries of placed batches that one read adds for the reader's next ones."""
 
 Batch = Buffer | asyncio.Future[Any]
 
@@ -132,12 +132,12 @@ class BatchCache:
         self._fill(kept, batch)
 
     def learn(self, partition: Partition, position: int, entries: Sequence[Entry], meta: Meta, since: int) -> None:
-        """Keep entries for a lagging reader's next reads, up to one that holds its batch itself."""
-        for entry in entries[:_MOST_LEARNED]:
-            if entry.data is not None or entry.record is not None:
+        """Keep entries for a lagging reader's next reads, up to one of a record."""
+        for at, entry in enumerate(entries):
+            if entry.record is not None or (at >= MOST_LEARNED and entry.data is None):
                 return
             settled = is_settled(meta, position, entry)
-            self.add(partition, position, entry, None, since=since, epoch=meta.epoch, is_settled=settled)
+            self.add(partition, position, entry, entry.data, since=since, epoch=meta.epoch, is_settled=settled)
             position = entry.next_offset
 
     def is_shared(self, partition: Partition, reader: Reader) -> bool:

@@ -43,6 +43,8 @@ class Want:
     """True for read_committed."""
     until: int = -1
     """The offset up to which records are wanted, at the end of the batch that has the last one; -1 for no bound."""
+    goes_on: bool = False
+    """True if what comes after ``until`` will be wanted next."""
 
 
 @dataclass(slots=True)

@@ -42,7 +42,7 @@ from korvet.codes import (
 )
 from korvet.errors import KorvetError, LostTier, StoreError, StoreFull
 from korvet.store.log.memory.budget import SLICE_BYTES, SMALL_BYTES, Share
-from korvet.store.log.memory.cache import Run, is_settled
+from korvet.store.log.memory.cache import MOST_LEARNED, Run, is_settled
 from korvet.store.log.memory.fair_queue import passed_on
 from korvet.store.log.memory.room import MOST_ENTRIES, Expected, FetchRoom, PartitionRead, Want, expected
 from korvet.store.log.partitions.ends import known_ends, learn_ends
@@ -50,7 +50,7 @@ from korvet.store.log.partitions.meta import Unreadable, meta_of, request_meta
 from korvet.store.log.partitions.partitions import Partitions
 from korvet.store.log.reading.aborted import aborted_within
 from korvet.store.log.reading.batches import Fetched, fetch_until_gap
-from korvet.store.log.state.entries import FOREIGN, CorruptEntry, Entry, parsed_entries
+from korvet.store.log.state.entries import FOREIGN, INLINE_LIMIT_BYTES, CorruptEntry, Entry, parsed_entries
 from korvet.store.log.state.epochs import check_leader_epoch, end_of_epoch, parse_epochs
 from korvet.store.log.state.partition import Meta, Partition
 from korvet.wire.batch import TRANSACTIONAL, placed_in_log
@@ -59,6 +59,8 @@ _ATTEMPTS = 4
 _ATTRIBUTES_AT = 22  # the lower byte of a batch's attributes
 _FEW_ENTRIES = 8
 """The most records to read without measuring: at 1 MiB each, as much as entries of batches may be."""
+_MOST_AHEAD = 128
+"""The most small entries that a bound read takes beyond its bound, for the next ones."""
 _TURNS_TO_WRITE = 2
 """Turns of the loop until commands are written: a connection passes them to the transport in the next turn."""
 
@@ -76,7 +78,7 @@ class _Sent(NamedTuple):
     since: int
     last_id: str
     tail: asyncio.Future[Any] | None = None
-    """Of a bound read: the first entry that ends after the bound."""
+    """Of a bound read: the first entry that ends after the bound, and perhaps further ones."""
     most: int = 0
     """The most entries of a bound read before that one."""
 
@@ -297,14 +299,18 @@ def _send(log: Partitions, question: _Question, room: FetchRoom, last_id: str) -
 
 
 def _send_bound(log: Partitions, question: _Question, last_id: str, since: int, *, has_entries: bool) -> _Sent:
-    """As `_send`, of a bound read: its entries end at or before the bound, but perhaps for one."""
+    """As `_send`, of a bound read: its entries end at or before the bound, but for one, or some for the next read."""
     (want, some), partition = question, question.want.partition
     if not has_entries:
         return _Sent(None, request_meta(log, partition), since, last_id)
     is_whole = last_id == "+"
     last_id = f"{want.until}-0" if is_whole else last_id
     entries = log.source.entries(partition, want.offset, last_id, some.entries)
-    tail = log.source.entries(partition, want.until, "+", 1) if is_whole else None
+    ahead = 1
+    if want.goes_on and not _may_be_long(log, partition):
+        is_placed = partition.mean_bytes >= INLINE_LIMIT_BYTES
+        ahead = MOST_LEARNED if is_placed else min(_MOST_AHEAD, SMALL_BYTES // max(64, partition.mean_bytes))
+    tail = log.source.entries(partition, want.until, "+", ahead) if is_whole else None
     return _Sent(entries, request_meta(log, partition), since, last_id, tail, some.entries)
 
 
@@ -315,6 +321,8 @@ async def _entries(want: Want, sent: _Sent) -> Any:
         return reply
     tail = await sent.tail
     is_reached = bool(reply) and reply[-1][0] == b"%d-0" % want.until
+    if is_reached and want.goes_on:
+        return [*reply, *tail]
     # After a cut reply the tail would hide the entries between them.
     return reply if is_reached or len(reply) >= sent.most else [*reply, *tail]
 
@@ -415,7 +423,11 @@ async def _collect(log: Partitions, want: Want, known: _Known, room: FetchRoom) 
     found = PartitionRead(partition.index, 0, meta.end, meta.start, meta.stable)
     until = _until(want, meta.stable, meta.end)
     entries = known.entries
-    chosen = _fitting(entries, room.limit(want.max_bytes), must=room.is_empty)
+    within = entries
+    if want.goes_on:
+        # The first one shows what is missing before it.
+        within = [one for at, one in enumerate(entries) if at == 0 or one.next_offset - one.records < want.until]
+    chosen = _fitting(within, room.limit(want.max_bytes), must=room.is_empty)
     if not chosen and want.offset >= until:
         partition.watched_at = log.now()
     sizes = [entry.size_bytes for entry in chosen]
@@ -437,7 +449,7 @@ async def _collect(log: Partitions, want: Want, known: _Known, room: FetchRoom) 
         found.size_bytes += entry.size_bytes
     room.take(found.size_bytes)
     last = fetched.entries[-1].next_offset
-    found.is_cut = last < until and (room.is_cut or len(chosen) == len(entries))
+    found.is_cut = last < until and (room.is_cut or len(chosen) == len(within))
     if last == meta.end:
         _remember(log, want, known, fetched)
     elif last == chosen[-1].next_offset:
@@ -475,7 +487,7 @@ def _remember(log: Partitions, want: Want, known: _Known, fetched: Fetched) -> N
 
 def _read_ahead(log: Partitions, want: Want, known: _Known, position: int, rest: Sequence[Entry]) -> bool:
     """Keep entries for the reader's next Fetches, and read their placed batches ahead; true if there were any."""
-    if not rest or rest[0].data is not None or rest[0].record is not None:
+    if not rest or rest[0].record is not None or (rest[0].data is not None and not want.goes_on):
         return False
     partition, size_bytes, reads_ahead = want.partition, 0, False
     log.wakeups.keep(partition.channel)
@@ -483,7 +495,7 @@ def _read_ahead(log: Partitions, want: Want, known: _Known, position: int, rest:
     queue = log.source.queue(partition)
     while (kept := log.cache.next(partition, position)) is not None:
         entry = kept.entry
-        if size_bytes and size_bytes + entry.size_bytes > want.max_bytes:
+        if size_bytes and size_bytes + entry.size_bytes > (SMALL_BYTES if want.goes_on else want.max_bytes):
             break
         if kept.batch is None:
             if not log.cache.may_read_ahead(kept) or not queue.try_acquire(entry.size_bytes):
