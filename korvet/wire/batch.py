@@ -206,6 +206,27 @@ def sealed(batch: Batch, body: bytes) -> tuple[Batch, bytes]:
     return batch, bytes(whole)
 
 
+def new_batch(
+    body: bytes,
+    base_timestamp: int,
+    max_timestamp: int,
+    *,
+    records: int = 1,
+    last_offset_delta: int | None = None,
+    attributes: int = 0,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+) -> tuple[Batch, bytes]:
+    """A batch at offset 0, as header and bytes.
+
+    :param body: its records, compressed as the attributes say.
+    :param last_offset_delta: by default that of records without gaps.
+    :param producer: id, epoch and base sequence; by default one without idempotence.
+    """
+    delta = records - 1 if last_offset_delta is None else last_offset_delta
+    header = Batch(0, 0, -1, MAGIC, 0, attributes, delta, base_timestamp, max_timestamp, *producer, records)
+    return sealed(header, body)
+
+
 def placed_in_log(data: bytes | memoryview, base_offset: int, leader_epoch: int) -> tuple[bytes, memoryview]:
     """A stored batch as consumers get it, in two parts. The checksum covers none of the changed fields."""
     return _OUTER.pack(base_offset, len(data) - LENGTH_FROM, leader_epoch), memoryview(data)[_OUTER_BYTES:]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from korvet.wire.batch import MAGIC, Batch, sealed
+from korvet.wire.batch import Batch, new_batch
 from korvet.wire.contents import Content
 from korvet.wire.records import varint
 
@@ -59,22 +59,7 @@ def copy_of(content: Content, added: Mapping[str, str], timestamp_ms: int) -> tu
             *(part for text in texts for part in (varint(len(text)), text)),
         ]
     )
-    batch = Batch(
-        base_offset=0,
-        length=0,
-        leader_epoch=-1,
-        magic=MAGIC,
-        crc=0,
-        attributes=0,
-        last_offset_delta=0,
-        base_timestamp=timestamp_ms,
-        max_timestamp=timestamp_ms,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        records=1,
-    )
-    return sealed(batch, varint(len(body)) + body)
+    return new_batch(varint(len(body)) + body, timestamp_ms, timestamp_ms)
 
 
 def origin_of(

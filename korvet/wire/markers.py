@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from korvet.wire.batch import CONTROL, MAGIC, TRANSACTIONAL, Batch, sealed
+from korvet.wire.batch import CONTROL, TRANSACTIONAL, Batch, new_batch
 
 COORDINATOR_EPOCH: Final = 0
 """A constant, because korvet's coordinators have no epoch: a transaction's ordinal keeps late markers out."""
@@ -25,23 +25,8 @@ _NO_SEQUENCE = -1
 
 def marker(producer_id: int, producer_epoch: int, *, is_commit: bool, timestamp_ms: int) -> tuple[Batch, bytes]:
     """The control batch that ends a producer's transaction, as header and bytes; its base offset is 0."""
-    record = _record(_COMMIT if is_commit else _ABORT)
-    batch = Batch(
-        base_offset=0,
-        length=0,
-        leader_epoch=-1,
-        magic=MAGIC,
-        crc=0,
-        attributes=CONTROL | TRANSACTIONAL,
-        last_offset_delta=0,
-        base_timestamp=timestamp_ms,
-        max_timestamp=timestamp_ms,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=_NO_SEQUENCE,
-        records=1,
-    )
-    return sealed(batch, record)
+    record, producer = _record(_COMMIT if is_commit else _ABORT), (producer_id, producer_epoch, _NO_SEQUENCE)
+    return new_batch(record, timestamp_ms, timestamp_ms, attributes=CONTROL | TRANSACTIONAL, producer=producer)
 
 
 def _record(kind: int) -> bytes:

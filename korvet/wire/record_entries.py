@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from korvet.wire.batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, Batch, sealed
+from korvet.wire.batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, Batch, new_batch
 from korvet.wire.json_fields import flattened, joined
 from korvet.wire.records import UndecodableRecords, decompressed, java_long, read_varint, varint
 
@@ -267,20 +267,12 @@ def _batch(records: Sequence[StoredRecord]) -> bytes:
         timestamp_delta = varint(java_long(record.timestamp - base_timestamp))
         inner = b"\0" + timestamp_delta + varint(record.offset - base_offset) + record.rest
         parts += (varint(len(inner)), inner)
-    body = b"".join(parts)
-    batch = Batch(
-        base_offset=0,
-        length=0,
-        leader_epoch=-1,
-        magic=MAGIC,
-        crc=0,
-        attributes=first.attributes,
-        last_offset_delta=last.offset - base_offset,
-        base_timestamp=base_timestamp,
-        max_timestamp=max(record.timestamp for record in records),
-        producer_id=first.producer_id,
-        producer_epoch=first.producer_epoch,
-        base_sequence=first.sequence,
+    return new_batch(
+        b"".join(parts),
+        base_timestamp,
+        max(record.timestamp for record in records),
         records=len(records),
-    )
-    return sealed(batch, body)[1]
+        last_offset_delta=last.offset - base_offset,
+        attributes=first.attributes,
+        producer=(first.producer_id, first.producer_epoch, first.sequence),
+    )[1]

@@ -29,7 +29,7 @@ from korvet.wire.batch import (
     SNAPPY,
     ZSTD,
     Batch,
-    sealed,
+    new_batch,
 )
 from korvet.wire.compress import compressed
 from korvet.wire.records import UndecodableRecords, decompressed, java_long, read_varint, varint
@@ -38,7 +38,6 @@ Headers = Sequence[tuple[bytes, bytes | None]]
 CODECS: Final = {"none": 0, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 
 _MAGIC_AT: Final = 16
-_NO_PRODUCER: Final = -1
 _OUTER: Final = struct.Struct(">qi")
 _NULL: Final = varint(-1)
 
@@ -170,22 +169,8 @@ def write_batch(records: Sequence[Unsent], codec: int) -> bytes:
     """One batch of records, as a producer without idempotence sends it."""
     base_timestamp = records[0].timestamp
     body = compressed(codec, b"".join(_written(record, at, base_timestamp) for at, record in enumerate(records)))
-    batch = Batch(
-        base_offset=0,
-        length=0,
-        leader_epoch=-1,
-        magic=MAGIC,
-        crc=0,
-        attributes=codec,
-        last_offset_delta=len(records) - 1,
-        base_timestamp=base_timestamp,
-        max_timestamp=max(record.timestamp for record in records),
-        producer_id=_NO_PRODUCER,
-        producer_epoch=_NO_PRODUCER,
-        base_sequence=_NO_PRODUCER,
-        records=len(records),
-    )
-    return sealed(batch, body)[1]
+    last_timestamp = max(record.timestamp for record in records)
+    return new_batch(body, base_timestamp, last_timestamp, records=len(records), attributes=codec)[1]
 
 
 def _written(record: Unsent, at: int, base_timestamp: int) -> bytes:
