@@ -96,7 +96,6 @@ def _assignors(value: Value) -> str | None:
     return one_of("uniform", "range")(value) if value else "List must not be empty"
 
 
-# fmt: off
 BROKER_CONFIGS: Final = table(
     [
         *(_stand_in(config) for config in TOPIC_CONFIGS.values() if config.synonym),
@@ -258,16 +257,13 @@ BROKER_CONFIGS: Final = table(
               "Whether another system may decide on transactions by a two-phase commit."),
         _fact("offsets.topic.replication.factor", _SHORT, "1", "Copies of committed offsets, as Kafka sees them."),
     ]
-)
-# fmt: on
+)  # fmt: skip
 
 
-# fmt: off
 BROKER_FACTS: Final = table(
     [
         Config("advertised.listeners", _STRING, None, read_only=True,
                documentation="The address under which clients find this broker."),
     ]
-)
-# fmt: on
+)  # fmt: skip
 """The configs of a broker that a front-end reports and no client can set."""

@@ -21,7 +21,6 @@ MOST_CHARACTERS: Final = 10_000
 """The longest value: each client receives its subscriptions' metrics and is matched against their patterns."""
 _LEAST_INTERVAL_MS, _MOST_INTERVAL_MS = 100, 3_600_000
 
-# fmt: off
 CLIENT_METRICS_CONFIGS: Final = table(
     [
         Config("interval.ms", Kind.INT, str(DEFAULT_INTERVAL_MS),
@@ -29,8 +28,7 @@ CLIENT_METRICS_CONFIGS: Final = table(
         Config("match", Kind.LIST, "", documentation="Client match criteria"),
         Config("metrics", Kind.LIST, "", documentation="Telemetry metric name prefix list"),
     ]
-)
-# fmt: on
+)  # fmt: skip
 
 
 class Traits(NamedTuple):

@@ -59,7 +59,6 @@ _OF_STREAMS: Final = "It does nothing: korvet has no streams groups."
 _INTERVAL: Final = Kind.INT, "1000", _AT_ONCE, between(0, 15_000)
 _OFFLOAD: Final = Kind.BOOLEAN, "true", _IN_THREAD
 
-# fmt: off
 GROUP_CONFIGS: Final = table(
     [
         _kept("consumer.assignment.interval.ms", *_INTERVAL),
@@ -101,11 +100,9 @@ GROUP_CONFIGS: Final = table(
         _kept("streams.session.timeout.ms", Kind.INT, "45000", _OF_STREAMS, between(45_000, 60_000)),
         _kept("streams.task.offset.interval.ms", Kind.INT, "60000", _OF_STREAMS, at_least(15_000)),
     ]
-)
-# fmt: on
+)  # fmt: skip
 """The configs of a group. A synonym is the broker's default; configs without one are kept and shown, and do nothing."""
 
-# fmt: off
 GROUP_FACTS: Final = table(
     [
         Config("korvet.group.id", Kind.STRING, None, read_only=True,
@@ -117,5 +114,4 @@ GROUP_FACTS: Final = table(
                "for members that have to join its rebalance, and their deadlines follow. A group of the consumer "
                "protocol waits for members that have to give up partitions."),
     ]
-)
-# fmt: on
+)  # fmt: skip

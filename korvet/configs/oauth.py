@@ -19,7 +19,6 @@ def _config(name: str, kind: Kind, default: str | None, documentation: str, chec
     return Config(name=name, kind=kind, default=default, documentation=documentation, check=check, read_only=True)
 
 
-# fmt: off
 OAUTH_CONFIGS: Final = (
     _config(OAUTH_URL, Kind.STRING, None,
             "The JSON Web Key Set of the issuer of tokens, by https: or file:. OAUTHBEARER needs it.", is_key_url),
@@ -46,5 +45,4 @@ OAUTH_CONFIGS: Final = (
             "Algorithms by which tokens may be signed.", one_of(*TOKEN_ALGORITHMS)),
     _config("korvet.sasl.oauthbearer.without.tls", Kind.BOOLEAN, "false",
             "Whether OAUTHBEARER may be used without TLS, which shows tokens to the network."),
-)
-# fmt: on
+)  # fmt: skip

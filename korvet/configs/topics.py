@@ -30,7 +30,6 @@ _DAY_MS: Final = 86_400_000
 _COMPRESSIONS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
-# fmt: off
 TOPIC_CONFIGS: Final = table(
     [
         Config("cleanup.policy", Kind.LIST, "delete", synonym="log.cleanup.policy", check=one_of("compact", "delete"),
@@ -129,5 +128,4 @@ TOPIC_CONFIGS: Final = table(
         Config("unclean.leader.election.enable", Kind.BOOLEAN, "false", synonym="unclean.leader.election.enable",
                documentation="Whether a copy that lags may lead. Redis decides which copy leads."),
     ]
-)
-# fmt: on
+)  # fmt: skip

@@ -68,7 +68,6 @@ _OWN_CONFIGS: Final = "korvet has configs of topics that Kafka lacks; their name
 
 _CATALOG_VERSION: Final = "it is the catalog's version, which grows with each change; Kafka has an offset"
 
-# fmt: off
 DIFFERENCES: Final = (
     *(
         Difference(api="find_coordinator", path=path, reason="Kafka's message fits any request that is malformed")
@@ -200,5 +199,4 @@ DIFFERENCES: Final = (
     Difference("list_groups", "groups[]", script="administer a group that its first member could not join",
                reason="Kafka makes the group before it refuses its first member, and drops it later; korvet does not "
                "make it"),
-)
-# fmt: on
+)  # fmt: skip
