@@ -74,7 +74,7 @@ async def _listed(one: Front, partition: Partition) -> Manifest:
 
 async def shelve(one: Front, objects: Objects, partition: Partition, count: int) -> None:
     """Put the oldest segments on a shelf."""
-    some = (await _listed(one, partition)).members[:count]
+    some = [each for each in (await _listed(one, partition)).members if each.kind == "segment"][:count]
     data, member = shelf(some, "shelf")
     folder = folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, partition.index)
     await objects.put(member.path(folder), [data])
