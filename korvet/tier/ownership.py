@@ -42,17 +42,26 @@ def clock() -> float:
 
 
 class Ownership:
-    """The ownership of a namespace's objects, as one front-end knows it."""
+    """The ownership of a namespace's objects, as one front-end knows it.
 
-    def __init__(self, objects: Objects, namespace: Namespace, catalog: Catalog, store: Store) -> None:
+    :param challenges: the challenged owners of namespaces, and since when by `clock`.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        namespace: Namespace,
+        catalog: Catalog,
+        store: Store,
+        challenges: dict[str, tuple[Owner, float]] | None = None,
+    ) -> None:
         self._objects = objects
         self._namespace = namespace
         self._catalog = catalog
         self._store = store
         self._identity = ""
         self._owner: Owner | None = None
-        self._challenged: Owner | None = None
-        self._challenged_at = 0.0
+        self._challenges = {} if challenges is None else challenges
         self._sure_until = -inf
 
     @property
@@ -112,12 +121,13 @@ class Ownership:
         """Challenge the owner, and take its place if it did not answer."""
         with suppress(ObjectExists):
             await self._objects.put(self._challenge(owner), [run_id.encode()])
-        now = clock()
-        if self._challenged != owner:
-            self._challenged, self._challenged_at = owner, now
-        if now - self._challenged_at < WAIT_S:
+        name, now = self._namespace.name, clock()
+        challenged, challenged_at = self._challenges.get(name, (None, now))
+        if challenged != owner:
+            self._challenges[name] = owner, now
+        if challenged != owner or now - challenged_at < WAIT_S:
             return owner
-        return await self._objects.claim(self._namespace.name, cluster_id, run_id, owner)
+        return await self._objects.claim(name, cluster_id, run_id, owner)
 
     async def _is_challenged(self, owner: Owner) -> bool:
         try:

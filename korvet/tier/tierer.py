@@ -60,6 +60,7 @@ SEGMENT_BYTES: Final = 32 << 20
 """The bytes of a segment, unless segment.bytes or local.retention.bytes are less."""
 LEAST_BYTES: Final = 1 << 20
 LEASE_MS: Final = 30_000
+VISIT_S: Final = 10.0
 _LOOK_S: Final = 1.0
 _MOST_REST_S: Final = 4.0
 _IDLE_LOOK_S: Final = 30.0
@@ -121,7 +122,7 @@ class Tierer:
         self._tier, self._namespace, self._catalog, self._log = tier, namespace, catalog, log
         self._activity, self._reserve = activity, reserve
         self._token = str(ULID())
-        self._ownership = Ownership(tier.objects, namespace, catalog, log.store)
+        self._ownership = Ownership(tier.objects, namespace, catalog, log.store, tier.challenges)
         self._topics = PublishedTopics(tier, namespace, catalog)
         self._removal = Removal(tier, namespace, catalog, log, self._ownership, self._topics)
         self._works: dict[str, _Work] = {}
@@ -189,12 +190,14 @@ class Tierer:
                 self._report("objects of the tier that nobody needs cannot be deleted yet", error)
 
     async def visit(self) -> None:
-        """Sweep once in a namespace without clients: a tenant may delete a topic and leave.
+        """Sweep once in a namespace without clients: a tenant may delete a topic and leave. Other tenants wait for
+        their visits. So one with many objects, or with a slow store, goes on at the next one.
 
         :raises TierAway, StoreUnavailable, StoreError:
         """
-        if self._tier.usable.is_set() and await self._removal.is_due() and await self.own():
-            await self.sweep()
+        with anyio.move_on_after(VISIT_S):
+            if self._tier.usable.is_set() and await self._removal.is_due() and await self.own():
+                await self.sweep()
 
     async def sweep(self) -> None:
         """Delete objects of deleted topics, and those that came to nothing, if this Redis owns them.

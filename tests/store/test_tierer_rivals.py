@@ -291,7 +291,35 @@ async def test_next_run_of_redis_becomes_the_owner_if_the_former_one_is_silent(
         assert await tiering_.own()
 
 
+async def test_visits_after_a_restart_of_redis_make_it_the_owner(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "WAIT_S", 0.05)
+    partition = await filled(one)
+    async with tiering(one, objects := Store()) as former:
+        await former.tend(partition)
+        await delete_topic(one.catalog, one.log, partition.topic)
+        former._tier.usable.set()
+        monkeypatch.setattr(one.store, "run_id", lambda _: "next")
+        with anyio.fail_after(10):
+            while await one.catalog.deleted():
+                await Tierer(former._tier, NAMESPACE, one.catalog, one.log, Activity(), former._reserve).visit()
+                await anyio.sleep(0.05)
+        assert await paths_of(objects) == set()
+
+
 # ---------------------------------------------------------------------- removal
+
+
+async def test_visit_ends_although_the_store_is_slow(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tierer, "VISIT_S", 0.2)
+    partition = await filled(one)
+    async with tiering(one, objects := Store()) as tiering_:
+        await tiering_.tend(partition)
+        await delete_topic(one.catalog, one.log, partition.topic)
+        tiering_._tier.usable.set()
+        monkeypatch.setattr(objects, "delete", lambda _: anyio.sleep_forever())
+        with anyio.fail_after(10):
+            await tiering_.visit()
+        assert await one.catalog.deleted()
 
 
 async def test_objects_of_a_deleted_topic_go_and_no_others(one: Front) -> None:
