@@ -22,46 +22,27 @@ PIPELINE: Final = Dashboard(
         [
             Panel("Topics in the archive", (f"count({each_topic(_MISSING)})", "topics"), is_stat=True),
             Panel("Records that the archive lacks", (f"sum({_MISSING})", "records"), is_stat=True),
-            Panel(
-                "Bytes of archived topics in Redis",
-                (f"sum({each_partition(f'korvet_partition_size_bytes{{{TOPIC}}}')} {_ARCHIVED})", "bytes"),
-                is_stat=True,
-                unit="bytes",
-            ),
+            Panel("Bytes of archived topics in Redis",
+                  (f"sum({each_partition(f'korvet_partition_size_bytes{{{TOPIC}}}')} {_ARCHIVED})", "bytes"),
+                  is_stat=True, unit="bytes"),
         ],
         [
             Panel("Records that come, of archived topics", (f"topk(10, {_COMING})", _LEGEND), unit="rowsps"),
-            Panel(
-                "Records that are archived",
-                (f"topk(10, {each_topic(each_partition(rate(_PROVEN)))})", _LEGEND),
-                text="By the offsets that the archive commits once they are in the lake.",
-                unit="rowsps",
-            ),
+            Panel("Records that are archived", (f"topk(10, {each_topic(each_partition(rate(_PROVEN)))})", _LEGEND),
+                  text="By the offsets that the archive commits once they are in the lake.", unit="rowsps"),
         ],
         [
-            Panel(
-                "Records that the archive lacks, the ten furthest behind",
-                (f"topk(10, {each_topic(_MISSING)})", _LEGEND),
-            ),
-            Panel(
-                "Delay of the archive",
-                (f"topk(10, {each_topic(_MISSING)} / ({_COMING} > 0))", _LEGEND),
-                text="The time in which as many records come as it lacks, at the rate of now.",
-                unit="s",
-            ),
+            Panel("Records that the archive lacks, the ten furthest behind",
+                  (f"topk(10, {each_topic(_MISSING)})", _LEGEND)),
+            Panel("Delay of the archive", (f"topk(10, {each_topic(_MISSING)} / ({_COMING} > 0))", _LEGEND),
+                  text="The time in which as many records come as it lacks, at the rate of now.", unit="s"),
         ],
         [
-            Panel(
-                "Records in Redis that the archive holds too",
-                (f"topk(10, {each_topic(f'{_KEPT} - {_MISSING}')})", _LEGEND),
-                text="With korvet.retention=archived these are the ones that retention may remove.",
-            ),
-            Panel(
-                "Bytes that readers take",
-                (f"sum by (instance) ({rate(_FETCHED)})", "{{instance}}"),
-                text="Of all readers, the pipeline among them.",
-                unit="Bps",
-            ),
+            Panel("Records in Redis that the archive holds too",
+                  (f"topk(10, {each_topic(f'{_KEPT} - {_MISSING}')})", _LEGEND),
+                  text="With korvet.retention=archived these are the ones that retention may remove."),
+            Panel("Bytes that readers take", (f"sum by (instance) ({rate(_FETCHED)})", "{{instance}}"),
+                  text="Of all readers, the pipeline among them.", unit="Bps"),
         ],
     ],
-)
+)  # fmt: skip
