@@ -118,10 +118,12 @@ class Removal:
         """
         failure: KorvetError | None = None
         await self._catalog.refresh()
-        # A topic in the newest snapshot would be recovered.
         await self._topics.publish()
         for deleted in await self._catalog.deleted():
-            if now_ms - deleted.deleted_ms < GRACE_S * 1000 or self._catalog.topic_by_id(UUID(hex=deleted.id)):
+            id = UUID(hex=deleted.id)
+            # A topic in the newest snapshot would be recovered, and a catalog that went back publishes none.
+            is_known = self._catalog.topic_by_id(id) or self._topics.may_have(id)
+            if now_ms - deleted.deleted_ms < GRACE_S * 1000 or is_known:
                 continue
             try:
                 if await self._delete_topic(topic_folder(self._namespace.name, deleted.name, deleted.id)):

@@ -338,6 +338,28 @@ async def test_objects_of_a_deleted_topic_go_and_no_others(one: Front) -> None:
         assert await one.catalog.deleted() == []
 
 
+async def test_objects_of_a_deleted_topic_wait_until_no_recovery_would_restore_it(one: Front) -> None:
+    partition = await filled(one)
+    async with tiering(one, objects := Store()) as tiering_:
+        await tiering_.tend(partition)
+        await tiering_._topics.publish()
+        series = Series(objects, topics_folder(NAMESPACE.name), Topics.decoded)
+        number, topics = await series.newest() or (0, None)
+        assert topics is not None
+        # Redis lost a later change of the catalog.
+        later = replace(topics, version=topics.version + 3)
+        assert await series.add(number, later.encoded()) is not None
+        before = await paths_of(objects)
+        await delete_topic(one.catalog, one.log, partition.topic)
+        for _ in range(2):
+            await tiering_.sweep()
+        assert await paths_of(objects) == before
+        await filled(one, 1)
+        for _ in range(2):
+            await tiering_.sweep()
+        assert (await paths_of(objects), await one.catalog.deleted()) == (set(), [])
+
+
 async def test_start_that_rises_all_the_time_puts_no_removal_off(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tierer, "GRACE_S", 1000.0)
     partition = await filled(one, 8, 400)
