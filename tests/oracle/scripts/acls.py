@@ -16,16 +16,10 @@ _OFF: Final = ("SECURITY_DISABLED",)
 
 SCRIPTS: Final = (
     Script("describe acls without an authorizer", "describe_acls", Step("describe_acls", _FILTER, errors=_OFF)),
-    Script(
-        "create acls without an authorizer",
-        "create_acls",
-        Step("create_acls", {"creations": [_RULE, {**_RULE, "resource_name": ""}]}, errors=_OFF),
-        Step("create_acls", {"creations": []}),
-    ),
-    Script(
-        "delete acls without an authorizer",
-        "delete_acls",
-        Step("delete_acls", {"filters": [_FILTER, {**_FILTER, "resource_name_filter": "t"}]}, errors=_OFF),
-        Step("delete_acls", {"filters": []}),
-    ),
-)
+    Script("create acls without an authorizer", "create_acls",
+           Step("create_acls", {"creations": [_RULE, {**_RULE, "resource_name": ""}]}, errors=_OFF),
+           Step("create_acls", {"creations": []})),
+    Script("delete acls without an authorizer", "delete_acls",
+           Step("delete_acls", {"filters": [_FILTER, {**_FILTER, "resource_name_filter": "t"}]}, errors=_OFF),
+           Step("delete_acls", {"filters": []})),
+)  # fmt: skip

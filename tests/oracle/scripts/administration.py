@@ -17,30 +17,20 @@ def _elect(*topics: tuple[str, list[int]], kind: int = 0, errors: tuple[str, ...
 
 
 ELECT_LEADERS: Final = (
-    Script(
-        "elect leaders",
-        "elect_leaders",
-        *new_topic(partitions=3),
-        _elect(("$t", [0]), errors=("ELECTION_NOT_NEEDED",)),
-        _elect(("$t", [0, 7, -1]), ("$u", [0]), ("$t", [0, 1]), ("bad name", [0]), ("", [0])),
-        _elect(("$t", [])),
-        _elect(),
-    ),
-    Script(
-        "elect leaders of another kind",
-        "elect_leaders",
-        *new_topic(),
-        _elect(("$t", [0]), kind=1, errors=("ELECTION_NOT_NEEDED",)),
-        _elect(("$t", [0]), ("$u", [0]), kind=5, errors=("INVALID_REQUEST",)),
-        versions=(1, 2),
-    ),
+    Script("elect leaders", "elect_leaders", *new_topic(partitions=3),
+           _elect(("$t", [0]), errors=("ELECTION_NOT_NEEDED",)),
+           _elect(("$t", [0, 7, -1]), ("$u", [0]), ("$t", [0, 1]), ("bad name", [0]), ("", [0])), _elect(("$t", [])),
+           _elect()),
+    Script("elect leaders of another kind", "elect_leaders", *new_topic(),
+           _elect(("$t", [0]), kind=1, errors=("ELECTION_NOT_NEEDED",)),
+           _elect(("$t", [0]), ("$u", [0]), kind=5, errors=("INVALID_REQUEST",)), versions=(1, 2)),
     Script(
         "elect leaders of all topics",
         "elect_leaders",
         *new_topic(partitions=2),
         *(Step("elect_leaders", {"election_type": kind, "topic_partitions": None, "timeout": 5000}) for kind in (0, 1)),
     ),
-)
+)  # fmt: skip
 
 
 def _move(*topics: tuple[str, list[tuple[int, Any]]], errors: tuple[str, ...] | None = None, **more: Any) -> Step:
@@ -52,19 +42,13 @@ def _move(*topics: tuple[str, list[tuple[int, Any]]], errors: tuple[str, ...] | 
 
 
 REASSIGNMENTS: Final = (
-    Script(
-        "alter partition reassignments",
-        "alter_partition_reassignments",
-        *new_topic(partitions=2),
-        _move(("$t", [(0, ["$node"])]), errors=()),
-        _move(("$t", [(0, None)]), errors=("NO_REASSIGNMENT_IN_PROGRESS",)),
-        _move(("$t", [(0, [99])]), ("$u", [(0, ["$node"]), (0, None)]), ("$t", [(9, ["$node"]), (-1, None)])),
-        _move(("$t", [(0, []), (1, ["$node", "$node"])]), errors=("INVALID_REPLICA_ASSIGNMENT",)),
-        _move(("$t", [(0, ["$node", 99])]), allow_replication_factor_change=False),
-        _move(("$t", [(1, ["$node"]), (1, ["$node"])])),
-        _move(("$t", [])),
-        _move(),
-    ),
+    Script("alter partition reassignments", "alter_partition_reassignments", *new_topic(partitions=2),
+           _move(("$t", [(0, ["$node"])]), errors=()),
+           _move(("$t", [(0, None)]), errors=("NO_REASSIGNMENT_IN_PROGRESS",)),
+           _move(("$t", [(0, [99])]), ("$u", [(0, ["$node"]), (0, None)]), ("$t", [(9, ["$node"]), (-1, None)])),
+           _move(("$t", [(0, []), (1, ["$node", "$node"])]), errors=("INVALID_REPLICA_ASSIGNMENT",)),
+           _move(("$t", [(0, ["$node", 99])]), allow_replication_factor_change=False),
+           _move(("$t", [(1, ["$node"]), (1, ["$node"])])), _move(("$t", [])), _move()),
     Script(
         "list partition reassignments",
         "list_partition_reassignments",
@@ -74,7 +58,7 @@ REASSIGNMENTS: Final = (
             for topics in (None, [], [{"name": "$t", "partition_indexes": [0, 9]}, {"name": "$u"}])
         ),
     ),
-)
+)  # fmt: skip
 
 
 def _quorum(*topics: tuple[str, Sequence[int]], errors: tuple[str, ...] | None = None) -> Step:
@@ -84,18 +68,11 @@ def _quorum(*topics: tuple[str, Sequence[int]], errors: tuple[str, ...] | None =
 
 QUORUM: Final = (
     Script("describe quorum", "describe_quorum", _quorum(("__cluster_metadata", [0]), errors=())),
-    Script(
-        "describe quorum of what there is not",
-        "describe_quorum",
-        *new_topic(),
-        _quorum(("__cluster_metadata", [1]), errors=(UNKNOWN,)),
-        _quorum(("__cluster_metadata", [0, 0])),
-        _quorum(("__cluster_metadata", [])),
-        _quorum(("__cluster_metadata", [0]), ("$t", [0])),
-        _quorum(("$t", [0])),
-        _quorum(),
-    ),
-)
+    Script("describe quorum of what there is not", "describe_quorum", *new_topic(),
+           _quorum(("__cluster_metadata", [1]), errors=(UNKNOWN,)), _quorum(("__cluster_metadata", [0, 0])),
+           _quorum(("__cluster_metadata", [])), _quorum(("__cluster_metadata", [0]), ("$t", [0])), _quorum(("$t", [0])),
+           _quorum()),
+)  # fmt: skip
 
 
 def _quotas(
@@ -150,23 +127,12 @@ def _rated(*, removed: bool = False) -> Step:
 
 
 QUOTAS: Final = (
-    Script(
-        "describe client quotas by each filter",
-        "describe_client_quotas",
-        _rated(),
-        _quotas(until=(f"entries[{len(ENTITIES) - 1}]", PRESENT)),
-        *(_quotas(*components, strict=strict) for components in FILTERS for strict in (False, True)),
-        _rated(removed=True),
-        _quotas(until=("entries", [])),
-    ),
-    Script(
-        "describe client quotas",
-        "describe_client_quotas",
-        _quotas(),
-        _quotas(("user", 0, "$g")),
-        _quotas(("user", 2, None), ("client-id", 1, None), strict=True),
-        _quotas(("ip", 0, "no address")),
-    ),
+    Script("describe client quotas by each filter", "describe_client_quotas", _rated(),
+           _quotas(until=(f"entries[{len(ENTITIES) - 1}]", PRESENT)),
+           *(_quotas(*components, strict=strict) for components in FILTERS for strict in (False, True)),
+           _rated(removed=True), _quotas(until=("entries", []))),
+    Script("describe client quotas", "describe_client_quotas", _quotas(), _quotas(("user", 0, "$g")),
+           _quotas(("user", 2, None), ("client-id", 1, None), strict=True), _quotas(("ip", 0, "no address"))),
     Script(
         "describe client quotas by a filter that is none",
         "describe_client_quotas",
@@ -184,30 +150,23 @@ QUOTAS: Final = (
             )
         ),
     ),
-    Script(
-        "alter client quotas",
-        "alter_client_quotas",
-        _alter(_entry(("user", "$g"), ("client-id", "$h"), producer_byte_rate=1024.0, request_percentage=12.5)),
-        _quotas(("user", 0, "$g"), until=("entries[0]", PRESENT)),
-        _quotas(("user", 0, "$g"), strict=True),
-        _quotas(("user", 0, "$g"), ("client-id", 2, None), strict=True),
-        _alter(_entry(("user", "$g"), ("client-id", "$h"), producer_byte_rate=2048.0, request_percentage=None)),
-        _alter(_entry(("user", "$g"), ("client-id", None), consumer_byte_rate=5.0), validate_only=True),
-        _alter(_entry(("user", "$g"), ("client-id", None), consumer_byte_rate=5.0)),
-        _quotas(("user", 0, "$g"), ("client-id", 1, None), strict=True, until=("entries[0]", PRESENT)),
-        _quotas(("user", 0, "$g"), ("client-id", 2, None)),
-        _alter(_entry(("user", "$g"), ("client-id", None), consumer_byte_rate=None)),
-        _alter(_entry(("user", "$g"), ("client-id", "$h"), producer_byte_rate=None)),
-        _quotas(("user", 0, "$g"), until=("entries", [])),
-    ),
-    Script(
-        "alter client quotas of addresses",
-        "alter_client_quotas",
-        _alter(_entry(("ip", "203.0.113.77"), connection_creation_rate=100.0)),
-        _quotas(("ip", 0, "203.0.113.77"), strict=True, until=("entries[0]", PRESENT)),
-        _alter(_entry(("ip", "203.0.113.77"), connection_creation_rate=None)),
-        _quotas(("ip", 0, "203.0.113.77"), until=("entries", [])),
-    ),
+    Script("alter client quotas", "alter_client_quotas",
+           _alter(_entry(("user", "$g"), ("client-id", "$h"), producer_byte_rate=1024.0, request_percentage=12.5)),
+           _quotas(("user", 0, "$g"), until=("entries[0]", PRESENT)), _quotas(("user", 0, "$g"), strict=True),
+           _quotas(("user", 0, "$g"), ("client-id", 2, None), strict=True),
+           _alter(_entry(("user", "$g"), ("client-id", "$h"), producer_byte_rate=2048.0, request_percentage=None)),
+           _alter(_entry(("user", "$g"), ("client-id", None), consumer_byte_rate=5.0), validate_only=True),
+           _alter(_entry(("user", "$g"), ("client-id", None), consumer_byte_rate=5.0)),
+           _quotas(("user", 0, "$g"), ("client-id", 1, None), strict=True, until=("entries[0]", PRESENT)),
+           _quotas(("user", 0, "$g"), ("client-id", 2, None)),
+           _alter(_entry(("user", "$g"), ("client-id", None), consumer_byte_rate=None)),
+           _alter(_entry(("user", "$g"), ("client-id", "$h"), producer_byte_rate=None)),
+           _quotas(("user", 0, "$g"), until=("entries", []))),
+    Script("alter client quotas of addresses", "alter_client_quotas",
+           _alter(_entry(("ip", "203.0.113.77"), connection_creation_rate=100.0)),
+           _quotas(("ip", 0, "203.0.113.77"), strict=True, until=("entries[0]", PRESENT)),
+           _alter(_entry(("ip", "203.0.113.77"), connection_creation_rate=None)),
+           _quotas(("ip", 0, "203.0.113.77"), until=("entries", []))),
     Script(
         "alter client quotas that are none",
         "alter_client_quotas",
@@ -244,7 +203,7 @@ QUOTAS: Final = (
             for users in (None, [], [{"name": "$g"}, {"name": ""}], [{"name": "$g"}, {"name": "$h"}, {"name": "$g"}])
         ),
     ),
-)
+)  # fmt: skip
 
 
 def _put(*dirs: tuple[str, list[tuple[str, list[int]]]], errors: tuple[str, ...] | None = None) -> Step:
@@ -256,19 +215,14 @@ def _put(*dirs: tuple[str, list[tuple[str, list[int]]]], errors: tuple[str, ...]
 
 
 LOG_DIRS: Final = (
-    Script(
-        "alter replica log dirs",
-        "alter_replica_log_dirs",
-        *new_topic(partitions=3),
-        Step("describe_log_dirs", {"topics": []}, save={"dir": "results[0].log_dir"}),
-        _put(("$dir", [("$t", [0, 1])]), errors=()),
-        _put(("$dir", [("$t", [0, 9, -1]), ("$u", [0]), ("bad name", [0])]), errors=(UNKNOWN,)),
-        _put(("/nowhere", [("$t", [0, 9]), ("$u", [0])]), errors=("LOG_DIR_NOT_FOUND",)),
-        _put(("/nowhere", [("$t", [0, 1])]), ("$dir", [("$t", [1])]), errors=("LOG_DIR_NOT_FOUND",)),
-        _put(("$dir", [("$t", [0, 0]), ("$t", [1])]), ("$dir", [("$t", [2])]), errors=()),
-        _put(("$dir", [("$t", [])]), ("", [])),
-        _put(),
-    ),
-)
+    Script("alter replica log dirs", "alter_replica_log_dirs", *new_topic(partitions=3),
+           Step("describe_log_dirs", {"topics": []}, save={"dir": "results[0].log_dir"}),
+           _put(("$dir", [("$t", [0, 1])]), errors=()),
+           _put(("$dir", [("$t", [0, 9, -1]), ("$u", [0]), ("bad name", [0])]), errors=(UNKNOWN,)),
+           _put(("/nowhere", [("$t", [0, 9]), ("$u", [0])]), errors=("LOG_DIR_NOT_FOUND",)),
+           _put(("/nowhere", [("$t", [0, 1])]), ("$dir", [("$t", [1])]), errors=("LOG_DIR_NOT_FOUND",)),
+           _put(("$dir", [("$t", [0, 0]), ("$t", [1])]), ("$dir", [("$t", [2])]), errors=()),
+           _put(("$dir", [("$t", [])]), ("", [])), _put()),
+)  # fmt: skip
 
 SCRIPTS: Final = (*ELECT_LEADERS, *REASSIGNMENTS, *QUORUM, *QUOTAS, *LOG_DIRS)

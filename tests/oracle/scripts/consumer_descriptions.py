@@ -14,21 +14,11 @@ DESCRIBED: Final[tuple[dict[str, Any], ...]] = (
 )
 
 SCRIPTS: Final = (
-    Script(
-        "describe consumer groups",
-        "consumer_group_describe",
-        *known_topic(3),
-        *SETTLED_PAIR,
-        join("o", group_id="$h", rack_id="r", server_assignor="range", **STATIC_I),
-        *(Step("consumer_group_describe", body, errors=None) for body in DESCRIBED),
-    ),
-    Script(
-        "describe classic groups as consumer groups",
-        "consumer_group_describe",
-        *known_topic(1),
-        commit(4, version=8),
-        described(version=None),
-    ),
+    Script("describe consumer groups", "consumer_group_describe", *known_topic(3), *SETTLED_PAIR,
+           join("o", group_id="$h", rack_id="r", server_assignor="range", **STATIC_I),
+           *(Step("consumer_group_describe", body, errors=None) for body in DESCRIBED)),
+    Script("describe classic groups as consumer groups", "consumer_group_describe", *known_topic(1),
+           commit(4, version=8), described(version=None)),
     Script(
         "list consumer groups",
         "list_groups",
@@ -48,4 +38,4 @@ SCRIPTS: Final = (
         ),
         versions=(4, 5),
     ),
-)
+)  # fmt: skip

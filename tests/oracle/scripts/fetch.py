@@ -67,14 +67,9 @@ READS: Final = (
 )
 
 LIMITS: Final = (
-    Script(
-        "fetch two partitions with room for one",
-        API,
-        *new_topic(partitions=2),
-        *produced(BATCHES[0]),
-        *produced(BATCHES[0], partition=1),
-        Step(API, fetch_body([{"partition": 0}, {"partition": 1}], max_bytes=10)),
-    ),
+    Script("fetch two partitions with room for one", API, *new_topic(partitions=2), *produced(BATCHES[0]),
+           *produced(BATCHES[0], partition=1),
+           Step(API, fetch_body([{"partition": 0}, {"partition": 1}], max_bytes=10))),
     *(
         Script(
             f"fetch bounded bytes of batches of {size}",
@@ -99,15 +94,12 @@ LIMITS: Final = (
         )
         for size in (10, 20_000)
     ),
-)
+)  # fmt: skip
 
 UNKNOWN: Final = (
-    Script(
-        "fetch unknown topic",
-        API,
-        Step(API, fetch_body([{}], topic_id=NO_SUCH_ID, min_bytes=1, max_wait=60_000), errors=None),
-    ),
-)
+    Script("fetch unknown topic", API,
+           Step(API, fetch_body([{}], topic_id=NO_SUCH_ID, min_bytes=1, max_wait=60_000), errors=None)),
+)  # fmt: skip
 
 SESSIONS: Final = (
     _one(

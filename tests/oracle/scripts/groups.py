@@ -95,28 +95,14 @@ COMMIT: Final = (
         *(_commit(_row(0), name="$u", topic_id=one, errors=None) for one in (NO_SUCH_ID, None)),
         READ,
     ),
-    Script(
-        "commit with a retention time",
-        "offset_commit",
-        *new_topic(),
-        *joined(),
-        _commit(_row(), member="$m", generation="$generation", retention_time=1234),
-        READ,
-        versions=(2, 3, 4),
-    ),
-    Script(
-        "commit metadata of characters that count twice",
-        "offset_commit",
-        *new_topic(),
-        _commit(_row(0, 1, "ü" * 4096)),
-        _commit(_row(0, 2, "\U0001f426" * 2048)),
-        _commit(_row(0, 3, "\U0001f426" * 2049), errors=("OFFSET_METADATA_TOO_LARGE",)),
-        READ,
-        versions=(9,),
-    ),
+    Script("commit with a retention time", "offset_commit", *new_topic(), *joined(),
+           _commit(_row(), member="$m", generation="$generation", retention_time=1234), READ, versions=(2, 3, 4)),
+    Script("commit metadata of characters that count twice", "offset_commit", *new_topic(),
+           _commit(_row(0, 1, "ü" * 4096)), _commit(_row(0, 2, "\U0001f426" * 2048)),
+           _commit(_row(0, 3, "\U0001f426" * 2049), errors=("OFFSET_METADATA_TOO_LARGE",)), READ, versions=(9,)),
     _commit_script("negative offset", *new_topic(), _commit(_row(0, -3)), READ),
     _commit_script("nothing", *new_topic(), _commit(), _commit(topics=[])),
-)
+)  # fmt: skip
 
 
 def _fetch_script(name: str, *steps: Step, start: int = 1) -> Script:
@@ -142,12 +128,8 @@ FETCH: Final = (
     ),
     _fetch_script("offsets of an unknown group", *new_topic(), _fetch(0), *UNKNOWN),
     _fetch_script("offsets of every topic of an unknown group", _fetch(every=True), start=2),
-    Script(
-        "committed offsets of every topic before null means it",
-        "offset_fetch",
-        _fetch(every=True, errors=(CLOSED,)),
-        versions=(1,),
-    ),
+    Script("committed offsets of every topic before null means it", "offset_fetch",
+           _fetch(every=True, errors=(CLOSED,)), versions=(1,)),
     _fetch_script("offsets of an empty group id", *new_topic(), _fetch(0, group="", errors=None)),
     _fetch_script("offsets that are stable", *new_topic(), committed(7), _fetch(0, require_stable=True), start=7),
     _fetch_script(
@@ -174,7 +156,7 @@ FETCH: Final = (
         _fetch(0, member={"member_id": NOBODY, "member_epoch": 3}, errors=None),
         start=9,
     ),
-)
+)  # fmt: skip
 
 
 def _forget(*partitions: int, errors: tuple[str, ...] | None = (), name: str = "$t", group: str = "$g") -> Step:
@@ -183,31 +165,14 @@ def _forget(*partitions: int, errors: tuple[str, ...] | None = (), name: str = "
 
 
 OFFSET_DELETE: Final = (
-    Script(
-        "delete offsets",
-        "offset_delete",
-        *new_topic(partitions=3),
-        committed(7, 5),
-        _forget(0, 2),
-        READ,
-        _forget(0, 8, errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
-        _forget(0, name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
-        _forget(0, group="$h", errors=("GROUP_ID_NOT_FOUND",)),
-        _forget(0, group="", errors=None),
-    ),
-    Script(
-        "delete offsets of a subscribed topic",
-        "offset_delete",
-        *new_topic(),
-        *new_topic("u"),
-        committed(7),
-        committed(3, name="u"),
-        *joined(),
-        _forget(0, errors=("GROUP_SUBSCRIBED_TO_TOPIC",)),
-        _forget(0, name="$u"),
-        READ,
-    ),
-)
+    Script("delete offsets", "offset_delete", *new_topic(partitions=3), committed(7, 5), _forget(0, 2), READ,
+           _forget(0, 8, errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+           _forget(0, name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+           _forget(0, group="$h", errors=("GROUP_ID_NOT_FOUND",)), _forget(0, group="", errors=None)),
+    Script("delete offsets of a subscribed topic", "offset_delete", *new_topic(), *new_topic("u"), committed(7),
+           committed(3, name="u"), *joined(), _forget(0, errors=("GROUP_SUBSCRIBED_TO_TOPIC",)), _forget(0, name="$u"),
+           READ),
+)  # fmt: skip
 
 
 def _list(**body: Any) -> Step:
@@ -235,29 +200,13 @@ def _describe(*groups: str, errors: tuple[str, ...] | None = (), **more: Any) ->
 
 
 DESCRIBE: Final = (
-    Script(
-        "describe groups",
-        "describe_groups",
-        *new_topic(),
-        *joined()[:2],
-        in_state("CompletingRebalance", version=None),
-        *joined()[2:],
-        in_state("Stable", version=None),
-        committed(1, group="h"),
-        _describe("$g", "$h"),
-        _describe("$g", "$g"),
-        _describe(),
-    ),
+    Script("describe groups", "describe_groups", *new_topic(), *joined()[:2],
+           in_state("CompletingRebalance", version=None), *joined()[2:], in_state("Stable", version=None),
+           committed(1, group="h"), _describe("$g", "$h"), _describe("$g", "$g"), _describe()),
     Script("describe unknown groups", "describe_groups", _describe("$g", errors=None), _describe("", errors=None)),
-    Script(
-        "describe groups with authorized operations",
-        "describe_groups",
-        *joined(),
-        in_state("Stable"),
-        _describe("$g", include_authorized_operations=True),
-        versions=(3, 4, 5, 6),
-    ),
-)
+    Script("describe groups with authorized operations", "describe_groups", *joined(), in_state("Stable"),
+           _describe("$g", include_authorized_operations=True), versions=(3, 4, 5, 6)),
+)  # fmt: skip
 
 
 def _delete(*groups: str, errors: tuple[str, ...] | None = ()) -> Step:
@@ -265,36 +214,14 @@ def _delete(*groups: str, errors: tuple[str, ...] | None = ()) -> Step:
 
 
 DELETE: Final = (
-    Script(
-        "delete groups",
-        "delete_groups",
-        *new_topic(),
-        committed(4),
-        _delete("$g", "$h", errors=("GROUP_ID_NOT_FOUND",)),
-        READ,
-        _describe("$g", errors=None),
-        _delete("$g", errors=("GROUP_ID_NOT_FOUND",)),
-        committed(4),
-        *joined(),
-        committed(4, group="h"),
-        _delete("$g", "$h", "$u", errors=("GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP")),
-        _delete(),
-    ),
-    Script(
-        "delete a group with members",
-        "delete_groups",
-        *joined(),
-        _delete("$g", errors=("NON_EMPTY_GROUP",)),
-        Step("leave_group", version=5, body={"group_id": "$g", "members": [{"member_id": "$m"}]}),
-        _delete("$g"),
-    ),
-    Script(
-        "delete a group twice in one request",
-        "delete_groups",
-        *new_topic(),
-        committed(4),
-        _delete("$g", "$g", errors=None),
-    ),
-)
+    Script("delete groups", "delete_groups", *new_topic(), committed(4),
+           _delete("$g", "$h", errors=("GROUP_ID_NOT_FOUND",)), READ, _describe("$g", errors=None),
+           _delete("$g", errors=("GROUP_ID_NOT_FOUND",)), committed(4), *joined(), committed(4, group="h"),
+           _delete("$g", "$h", "$u", errors=("GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP")), _delete()),
+    Script("delete a group with members", "delete_groups", *joined(), _delete("$g", errors=("NON_EMPTY_GROUP",)),
+           Step("leave_group", version=5, body={"group_id": "$g", "members": [{"member_id": "$m"}]}), _delete("$g")),
+    Script("delete a group twice in one request", "delete_groups", *new_topic(), committed(4),
+           _delete("$g", "$g", errors=None)),
+)  # fmt: skip
 
 SCRIPTS: Final = (*COMMIT, *FETCH, *OFFSET_DELETE, *LIST, *DESCRIBE, *DELETE)

@@ -125,27 +125,15 @@ SYNC: Final = (
     Script("sync again", "sync_group", *joined(), _sync(), _sync(assigned=("$m",))),
     Script("sync a new generation", "sync_group", *joined()[:2], _sync(assigned=("$m",)), _sync()),
     Script("sync leader assigns nothing", "sync_group", *joined()[:2], _sync()),
-    Script(
-        "sync refused",
-        "sync_group",
-        *joined(),
-        _sync("ILLEGAL_GENERATION", generation=9),
-        _sync("ILLEGAL_GENERATION", generation=-1),
-        _sync("UNKNOWN_MEMBER_ID", member=NOBODY),
-        _sync("UNKNOWN_MEMBER_ID", member=""),
-        _sync("UNKNOWN_MEMBER_ID", group_id="$h"),
-        _sync("INVALID_GROUP_ID", group_id=""),
-    ),
-    Script(
-        "sync other protocol",
-        "sync_group",
-        *joined(),
-        _sync("INCONSISTENT_GROUP_PROTOCOL", protocol_type="connect"),
-        _sync("INCONSISTENT_GROUP_PROTOCOL", protocol_name="roundrobin"),
-        _sync("INCONSISTENT_GROUP_PROTOCOL", protocol_type=None, protocol_name=None),
-        versions=(5,),
-    ),
-)
+    Script("sync refused", "sync_group", *joined(), _sync("ILLEGAL_GENERATION", generation=9),
+           _sync("ILLEGAL_GENERATION", generation=-1), _sync("UNKNOWN_MEMBER_ID", member=NOBODY),
+           _sync("UNKNOWN_MEMBER_ID", member=""), _sync("UNKNOWN_MEMBER_ID", group_id="$h"),
+           _sync("INVALID_GROUP_ID", group_id="")),
+    Script("sync other protocol", "sync_group", *joined(),
+           _sync("INCONSISTENT_GROUP_PROTOCOL", protocol_type="connect"),
+           _sync("INCONSISTENT_GROUP_PROTOCOL", protocol_name="roundrobin"),
+           _sync("INCONSISTENT_GROUP_PROTOCOL", protocol_type=None, protocol_name=None), versions=(5,)),
+)  # fmt: skip
 
 
 def _beat(*errors: str, member: str = "$m", generation: Any = "$generation", group: str = "$g") -> Step:
@@ -154,20 +142,12 @@ def _beat(*errors: str, member: str = "$m", generation: Any = "$generation", gro
 
 
 HEARTBEAT: Final = (
-    Script(
-        "heartbeat",
-        "heartbeat",
-        *joined(),
-        _beat(),
-        _beat("ILLEGAL_GENERATION", generation=9),
-        _beat("ILLEGAL_GENERATION", generation=-1),
-        _beat("UNKNOWN_MEMBER_ID", member=NOBODY),
-        _beat("UNKNOWN_MEMBER_ID", member=""),
-        _beat("UNKNOWN_MEMBER_ID", group="$h"),
-        _beat("INVALID_GROUP_ID", group=""),
-    ),
+    Script("heartbeat", "heartbeat", *joined(), _beat(), _beat("ILLEGAL_GENERATION", generation=9),
+           _beat("ILLEGAL_GENERATION", generation=-1), _beat("UNKNOWN_MEMBER_ID", member=NOBODY),
+           _beat("UNKNOWN_MEMBER_ID", member=""), _beat("UNKNOWN_MEMBER_ID", group="$h"),
+           _beat("INVALID_GROUP_ID", group="")),
     Script("heartbeat before sync", "heartbeat", *joined()[:2], _beat()),
-)
+)  # fmt: skip
 
 
 def _leave(*members: str, errors: tuple[str, ...] | None = (), group: str = "$g") -> Step:
@@ -177,31 +157,12 @@ def _leave(*members: str, errors: tuple[str, ...] | None = (), group: str = "$g"
 
 
 LEAVE: Final = (
-    Script(
-        "leave",
-        "leave_group",
-        *joined(),
-        _leave(NOBODY, errors=("UNKNOWN_MEMBER_ID",)),
-        _leave("$m"),
-        _leave("$m", errors=("UNKNOWN_MEMBER_ID",)),
-        in_state("Empty"),
-        *joined("n"),
-    ),
-    Script(
-        "leave unknown groups",
-        "leave_group",
-        _leave(NOBODY, errors=("UNKNOWN_MEMBER_ID",)),
-        _leave(NOBODY, "other-0", errors=("UNKNOWN_MEMBER_ID",)),
-        _leave(NOBODY, group="", errors=None),
-    ),
-    Script(
-        "leave several at once",
-        "leave_group",
-        *joined(),
-        _leave(NOBODY, "$m", errors=("UNKNOWN_MEMBER_ID",)),
-        _leave(errors=None),
-        versions=(3, 4, 5),
-    ),
-)
+    Script("leave", "leave_group", *joined(), _leave(NOBODY, errors=("UNKNOWN_MEMBER_ID",)), _leave("$m"),
+           _leave("$m", errors=("UNKNOWN_MEMBER_ID",)), in_state("Empty"), *joined("n")),
+    Script("leave unknown groups", "leave_group", _leave(NOBODY, errors=("UNKNOWN_MEMBER_ID",)),
+           _leave(NOBODY, "other-0", errors=("UNKNOWN_MEMBER_ID",)), _leave(NOBODY, group="", errors=None)),
+    Script("leave several at once", "leave_group", *joined(), _leave(NOBODY, "$m", errors=("UNKNOWN_MEMBER_ID",)),
+           _leave(errors=None), versions=(3, 4, 5)),
+)  # fmt: skip
 
 SCRIPTS: Final = (*JOIN, *SYNC, *HEARTBEAT, *LEAVE)

@@ -65,19 +65,11 @@ def _epoch(leader_epoch: Any, *errors: str, current: Any = -1, name: str = "$t",
 
 
 LEADER_EPOCH: Final = (
-    Script(
-        "leader epochs",
-        "offset_for_leader_epoch",
-        *LOG,
-        _epoch("$t_epoch"),
-        _epoch("$t_epoch", current="$t_epoch"),
-        _epoch(Plus(var="t_epoch", amount=1)),
-        _epoch(-1),
-        _epoch("$t_epoch", "UNKNOWN_LEADER_EPOCH", current=Plus(var="t_epoch", amount=1)),
-        _epoch(0, "UNKNOWN_TOPIC_OR_PARTITION", partition=8),
-        _epoch(0, "UNKNOWN_TOPIC_OR_PARTITION", name="$u"),
-    ),
-)
+    Script("leader epochs", "offset_for_leader_epoch", *LOG, _epoch("$t_epoch"), _epoch("$t_epoch", current="$t_epoch"),
+           _epoch(Plus(var="t_epoch", amount=1)), _epoch(-1),
+           _epoch("$t_epoch", "UNKNOWN_LEADER_EPOCH", current=Plus(var="t_epoch", amount=1)),
+           _epoch(0, "UNKNOWN_TOPIC_OR_PARTITION", partition=8), _epoch(0, "UNKNOWN_TOPIC_OR_PARTITION", name="$u")),
+)  # fmt: skip
 
 
 def _delete(offset: int, *errors: str, name: str = "$t", partition: int = 0) -> Step:
@@ -101,17 +93,10 @@ DELETE_RECORDS: Final = (
         *produced(BATCHES[0]),
         Step("list_offsets", offsets_body("t", [0], -1)),
     ),
-    Script(
-        "delete records refused",
-        "delete_records",
-        *LOG,
-        _delete(7, "OFFSET_OUT_OF_RANGE"),
-        _delete(-2, "OFFSET_OUT_OF_RANGE"),
-        _delete(1, "UNKNOWN_TOPIC_OR_PARTITION", name="$u"),
-        _delete(1, "UNKNOWN_TOPIC_OR_PARTITION", partition=5),
-        EARLIEST,
-    ),
-)
+    Script("delete records refused", "delete_records", *LOG, _delete(7, "OFFSET_OUT_OF_RANGE"),
+           _delete(-2, "OFFSET_OUT_OF_RANGE"), _delete(1, "UNKNOWN_TOPIC_OR_PARTITION", name="$u"),
+           _delete(1, "UNKNOWN_TOPIC_OR_PARTITION", partition=5), EARLIEST),
+)  # fmt: skip
 
 
 def _init(*errors: str, **body: Any) -> Step:
@@ -122,19 +107,12 @@ def _init(*errors: str, **body: Any) -> Step:
 
 INIT_PRODUCER_ID: Final = (
     Script("producer id for an idempotent producer", "init_producer_id", _init(), _init(transaction_timeout=60000)),
-    Script(
-        "producer id with an id and epoch given",
-        "init_producer_id",
-        Step("init_producer_id", {"producer_id": 77, "producer_epoch": 3}, errors=None),
-        Step("init_producer_id", {"producer_id": 77, "producer_epoch": -1}, errors=None),
-        Step("init_producer_id", {"producer_id": -1, "producer_epoch": 3}, errors=None),
-        versions=(3, 4, 5),
-    ),
-    Script(
-        "producer id for an empty transactional id",
-        "init_producer_id",
-        _init("INVALID_REQUEST", transactional_id="", transaction_timeout=60000),
-    ),
-)
+    Script("producer id with an id and epoch given", "init_producer_id",
+           Step("init_producer_id", {"producer_id": 77, "producer_epoch": 3}, errors=None),
+           Step("init_producer_id", {"producer_id": 77, "producer_epoch": -1}, errors=None),
+           Step("init_producer_id", {"producer_id": -1, "producer_epoch": 3}, errors=None), versions=(3, 4, 5)),
+    Script("producer id for an empty transactional id", "init_producer_id",
+           _init("INVALID_REQUEST", transactional_id="", transaction_timeout=60000)),
+)  # fmt: skip
 
 SCRIPTS: Final = (*LIST_OFFSETS, *LEADER_EPOCH, *DELETE_RECORDS, *INIT_PRODUCER_ID)

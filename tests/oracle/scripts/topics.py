@@ -200,21 +200,13 @@ PARTITIONS: Final = (
             until=("topics[0].partitions[3].error_code", "NONE"),
         ),
     ),
-    Script(
-        "create partitions refused",
-        "create_partitions",
-        *new_topic(partitions=2),
-        _grow(1, "INVALID_PARTITIONS"),
-        _grow(2, "INVALID_PARTITIONS"),
-        _grow(0, "INVALID_PARTITIONS"),
-        _grow(-1, "INVALID_PARTITIONS"),
-        _grow(3, "UNKNOWN_TOPIC_OR_PARTITION", name="$u"),
-        _grow(4, "INVALID_REPLICA_ASSIGNMENT", nodes=_at(["$node"])),
-        _grow(3, "INVALID_REPLICA_ASSIGNMENT", nodes=_at([4711])),
-        _grow(3, "INVALID_REPLICA_ASSIGNMENT", nodes=_at([])),
-        _grow(3, "INVALID_REPLICA_ASSIGNMENT", nodes=[]),
-        _seen("$t"),
-    ),
+    Script("create partitions refused", "create_partitions", *new_topic(partitions=2), _grow(1, "INVALID_PARTITIONS"),
+           _grow(2, "INVALID_PARTITIONS"), _grow(0, "INVALID_PARTITIONS"), _grow(-1, "INVALID_PARTITIONS"),
+           _grow(3, "UNKNOWN_TOPIC_OR_PARTITION", name="$u"),
+           _grow(4, "INVALID_REPLICA_ASSIGNMENT", nodes=_at(["$node"])),
+           _grow(3, "INVALID_REPLICA_ASSIGNMENT", nodes=_at([4711])),
+           _grow(3, "INVALID_REPLICA_ASSIGNMENT", nodes=_at([])), _grow(3, "INVALID_REPLICA_ASSIGNMENT", nodes=[]),
+           _seen("$t")),
     Script(
         "create partitions assigned and validated only",
         "create_partitions",
@@ -246,6 +238,6 @@ PARTITIONS: Final = (
             until=("topics[1].partitions[1].error_code", "NONE"),
         ),
     ),
-)
+)  # fmt: skip
 
 SCRIPTS: Final = (*CREATE, *DELETE, *PARTITIONS)

@@ -104,16 +104,9 @@ def script(name: str, api: str, *steps: Step, versions: tuple[int, ...] = ()) ->
 
 INIT: Final = (
     script("ids", "init_producer_id", READY, init(version=None), init(version=None), state("Empty")),
-    script(
-        "ids of a producer that goes on",
-        "init_producer_id",
-        READY,
-        init(version=None),
-        init(version=None, producer_id="$pid", producer_epoch="$epoch"),
-        # Again, as if the answer was lost.
-        init(version=None, producer_id="$pid", producer_epoch=BEFORE),
-        versions=(3, 4, 5),
-    ),
+    script("ids of a producer that goes on", "init_producer_id", READY, init(version=None),
+           init(version=None, producer_id="$pid", producer_epoch="$epoch"),
+           init(version=None, producer_id="$pid", producer_epoch=BEFORE), versions=(3, 4, 5)),
     *(
         script(
             f"ids of a producer that is fenced, v{version}",
@@ -128,25 +121,12 @@ INIT: Final = (
         )
         for version, code in ((3, OLD_FENCED), (4, FENCED), (5, FENCED))
     ),
-    script(
-        "timeouts that are none",
-        "init_producer_id",
-        READY,
-        *(init("INVALID_TRANSACTION_TIMEOUT", version=None, transaction_timeout=ms) for ms in (0, -1, 900_001)),
-        init("INVALID_REQUEST", version=None, transactional_id=""),
-        init(version=None, transaction_timeout=900_000),
-    ),
-    script(
-        "ids while one is open",
-        "init_producer_id",
-        *OPEN,
-        init(version=None),
-        state("Empty"),
-        read(1),
-        send(OLD_FENCED, producer_epoch=0, sequence=1),
-        end(FENCED, producer_epoch=0),
-    ),
-)
+    script("timeouts that are none", "init_producer_id", READY,
+           *(init("INVALID_TRANSACTION_TIMEOUT", version=None, transaction_timeout=ms) for ms in (0, -1, 900_001)),
+           init("INVALID_REQUEST", version=None, transactional_id=""), init(version=None, transaction_timeout=900_000)),
+    script("ids while one is open", "init_producer_id", *OPEN, init(version=None), state("Empty"), read(1),
+           send(OLD_FENCED, producer_epoch=0, sequence=1), end(FENCED, producer_epoch=0)),
+)  # fmt: skip
 
 ADD: Final = (
     script("partitions", "add_partitions_to_txn", *new_topic(partitions=2), READY, init(),
@@ -182,23 +162,10 @@ END: Final = (
         )
         for what, commit, final in (("committed", True, "CompleteCommit"), ("aborted", False, "CompleteAbort"))
     ),
-    script(
-        "that touched nothing",
-        "end_txn",
-        READY,
-        init(),
-        end("INVALID_TXN_STATE", version=None),
-        versions=(0, 1, 2, 3, 4, 5),
-    ),
-    script(
-        "that touched nothing aborted",
-        "end_txn",
-        READY,
-        init(),
-        end("INVALID_TXN_STATE", version=4, commit=False),
-        end(version=5, commit=False, save=True),
-        versions=(5,),
-    ),
+    script("that touched nothing", "end_txn", READY, init(), end("INVALID_TXN_STATE", version=None),
+           versions=(0, 1, 2, 3, 4, 5)),
+    script("that touched nothing aborted", "end_txn", READY, init(), end("INVALID_TXN_STATE", version=4, commit=False),
+           end(version=5, commit=False, save=True), versions=(5,)),
     *(
         script(
             f"of others, v{version}",
@@ -213,46 +180,15 @@ END: Final = (
         )
         for version, fenced in enumerate((OLD_FENCED, OLD_FENCED, FENCED, FENCED, FENCED, FENCED))
     ),
-    script(
-        "after transaction of KIP-890",
-        "end_txn",
-        *new_topic(),
-        READY,
-        init(),
-        send(version=12, count=2),
-        end(version=5, save=True),
-        state("CompleteCommit"),
-        send(version=12),
-        end(version=5, commit=False, save=True),
-        state("CompleteAbort"),
-        PRODUCERS,
-        send(version=12),
-        end(version=5, save=True),
-        state("CompleteCommit"),
-        PRODUCERS,
-        end(version=5, commit=False, save=True),
-        send(version=12),
-        end(version=5, save=True),
-        state("CompleteCommit"),
-        *SEEN,
-        read(1, 3),
-        read(1, 5),
-        versions=(5,),
-    ),
-    script(
-        "after transaction of the old flow",
-        "end_txn",
-        *OPEN,
-        end(commit=False),
-        state("CompleteAbort"),
-        add(),
-        send(sequence=1),
-        end(),
-        state("CompleteCommit"),
-        *SEEN,
-        versions=(4,),
-    ),
-)
+    script("after transaction of KIP-890", "end_txn", *new_topic(), READY, init(), send(version=12, count=2),
+           end(version=5, save=True), state("CompleteCommit"), send(version=12),
+           end(version=5, commit=False, save=True), state("CompleteAbort"), PRODUCERS, send(version=12),
+           end(version=5, save=True), state("CompleteCommit"), PRODUCERS, end(version=5, commit=False, save=True),
+           send(version=12), end(version=5, save=True), state("CompleteCommit"), *SEEN, read(1, 3), read(1, 5),
+           versions=(5,)),
+    script("after transaction of the old flow", "end_txn", *OPEN, end(commit=False), state("CompleteAbort"), add(),
+           send(sequence=1), end(), state("CompleteCommit"), *SEEN, versions=(4,)),
+)  # fmt: skip
 
 NOT_ADDED: Final = (
     (9, "INVALID_TXN_STATE"), (10, "INVALID_TXN_STATE"), (11, "TRANSACTION_ABORTABLE"),
@@ -438,9 +374,8 @@ MARKERS: Final = (
            marked("UNKNOWN_TOPIC_OR_PARTITION", partitions=(7,)), end(), state("CompleteCommit")),
     script("a commit of an administrator", "write_txn_markers", *OPEN, marked(transaction_result=True), *SEEN),
     script("markers of a transaction of version 2", "write_txn_markers", *OPEN,
-           marked("INVALID_PRODUCER_EPOCH", transaction_version=2),
-           marked(transaction_version=2, producer_epoch=AFTER), *SEEN,
-           marked(transaction_version=2, producer_epoch=AFTER),
+           marked("INVALID_PRODUCER_EPOCH", transaction_version=2), marked(transaction_version=2, producer_epoch=AFTER),
+           *SEEN, marked(transaction_version=2, producer_epoch=AFTER),
            marked("INVALID_PRODUCER_EPOCH", transaction_version=2), versions=(2,)),
 )  # fmt: skip
 

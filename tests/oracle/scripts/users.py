@@ -37,16 +37,10 @@ def _described(name: str, *credentials: tuple[int, int]) -> Step:
 
 
 SCRIPTS: Final = (
-    Script(
-        "sasl handshake without sasl",
-        "sasl_handshake",
-        Step("sasl_handshake", {"mechanism": "PLAIN"}, errors=_STATE),
-    ),
-    Script(
-        "sasl authenticate without sasl",
-        "sasl_authenticate",
-        Step("sasl_authenticate", {"auth_bytes": b"\0a\0b"}, errors=_STATE),
-    ),
+    Script("sasl handshake without sasl", "sasl_handshake",
+           Step("sasl_handshake", {"mechanism": "PLAIN"}, errors=_STATE)),
+    Script("sasl authenticate without sasl", "sasl_authenticate",
+           Step("sasl_authenticate", {"auth_bytes": b"\0a\0b"}, errors=_STATE)),
     Script(
         "alter user scram credentials",
         "alter_user_scram_credentials",
@@ -72,4 +66,4 @@ SCRIPTS: Final = (
         _alter([_deletion("$g", _SHA_512)], []),
         _described("$g"),
     ),
-)
+)  # fmt: skip
