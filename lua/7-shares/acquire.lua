@@ -229,7 +229,7 @@ function share.taken(s, params)
     share.take_new(s, taking, params)
   end
   if share.room(s, params, taking.count) <= 0 then
-    s.full = params.times == 1 and 2 or 1
+    s.full = math.max(s.full, params.times == 1 and 2 or 1)
   end
   return taking
 end

@@ -116,6 +116,10 @@ def test_window_counts_what_is_not_finished_if_records_wait_for_times(share: Sha
     assert share.take(20) == [(20, 39, 1)]
     assert share.settle(ACCEPT, (20, 24)) == NONE
     assert share.acquire(20) == (NONE, 0, 50, [(40, 49, 1)], 30_000, 0)
+    # Another one, who knows of no times, finds the window full, too.
+    share.times = 0
+    assert share.take() == []
+    share.times = 1
     with listening(share.server, share.shares) as next_message:
         assert share.settle(ACCEPT, 30) == NONE
         assert share.settle(ACCEPT, 31) == NONE
