@@ -31,12 +31,7 @@ from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
-from korvet.store.topics import (
-    CLUSTER_METADATA_TOPIC,
-    colliding_topics,
-    create_topic,
-    name_problem,
-)
+from korvet.store.topics import CLUSTER_METADATA_TOPIC, colliding_topics, create_topic, name_problem
 from korvet.wire import requests
 from korvet.wire.writer import Fields
 

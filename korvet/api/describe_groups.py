@@ -32,18 +32,7 @@ def _refused(group_id: str) -> dict[str, Any]:
     return _without_group(group_id, "", ErrorCode.group_authorization_failed, None)
 
 
-@api(
-    15,
-    0,
-    6,
-    needs=needs.items(
-        needs.GROUP,
-        needs.DESCRIBE,
-        field="groups",
-        answered="groups",
-        refused=_refused,
-    ),
-)
+@api(15, 0, 6, needs=needs.items(needs.GROUP, needs.DESCRIBE, field="groups", answered="groups", refused=_refused))
 async def handle(ctx: Context, request: requests.DescribeGroupsRequest) -> Answer:
     """State and members of each group."""
     is_requested = request.include_authorized_operations

@@ -31,12 +31,7 @@ from korvet.wire.writer import Fields
 _NO_LAG: Final = 0
 
 
-@api(
-    35,
-    1,
-    5,
-    needs=needs.cluster(needs.DESCRIBE, refused=needs.failed(needs.CLUSTER, results=())),
-)
+@api(35, 1, 5, needs=needs.cluster(needs.DESCRIBE, refused=needs.failed(needs.CLUSTER, results=())))
 async def handle(ctx: Context, request: requests.DescribeLogDirsRequest) -> Fields:
     directory = log_directory(ctx)
     store = ctx.frontend.store

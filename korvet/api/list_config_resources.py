@@ -28,15 +28,7 @@ from korvet.wire.writer import Fields
 _TYPES_SINCE: Final = 1
 
 
-@api(
-    74,
-    0,
-    1,
-    needs=needs.cluster(
-        needs.DESCRIBE_CONFIGS,
-        refused=needs.failed(needs.CLUSTER, config_resources=()),
-    ),
-)
+@api(74, 0, 1, needs=needs.cluster(needs.DESCRIBE_CONFIGS, refused=needs.failed(needs.CLUSTER, config_resources=())))
 async def handle(ctx: Context, request: requests.ListConfigResourcesRequest) -> Fields:
     named = request.resource_types if ctx.version >= _TYPES_SINCE else (ResourceType.CLIENT_METRICS,)
     chosen = named or tuple(ResourceType)

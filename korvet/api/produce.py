@@ -64,16 +64,7 @@ from korvet.store.log.state.partition import Partition
 from korvet.store.topics import INTERNAL_TOPICS
 from korvet.store.transactions.transactions import Member
 from korvet.wire import requests
-from korvet.wire.batch import (
-    CODEC_MASK,
-    LOG_APPEND_TIME,
-    TRANSACTIONAL,
-    Batch,
-    Refusal,
-    read_batch,
-    refusal,
-    stamped,
-)
+from korvet.wire.batch import CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, Batch, Refusal, read_batch, refusal, stamped
 from korvet.wire.record_entries import SplitRecord, arguments
 from korvet.wire.writer import Fields
 

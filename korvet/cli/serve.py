@@ -63,11 +63,7 @@ MAX_ADVERTISED = 20
     metavar="FILE",
     help="A TOML config file.",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(LOG_LEVELS),
-    help="The least level of log lines.  [default: info]",
-)
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), help="The least level of log lines.  [default: info]")
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), help="The form of log lines on stderr.  [default: text]")
 def serve(config_file: Path | None, **flags: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C.

@@ -50,12 +50,7 @@ class Quotas(Followed):
     """
 
     def __init__(
-        self,
-        namespace: Namespace,
-        store: Store,
-        wakeups: Wakeups,
-        windows: Windows,
-        front_ends: Callable[[], int],
+        self, namespace: Namespace, store: Store, wakeups: Wakeups, windows: Windows, front_ends: Callable[[], int]
     ) -> None:
         self._buckets = StoredBuckets(namespace, store)
         complaint = "the quotas cannot be read; those last known count"

@@ -35,11 +35,7 @@ class Allowance:
     """
 
     def __init__(
-        self,
-        name: str,
-        shared: ProducerRoom,
-        state: StateRoom,
-        stored: Callable[[], Awaitable[tuple[int, int, int]]],
+        self, name: str, shared: ProducerRoom, state: StateRoom, stored: Callable[[], Awaitable[tuple[int, int, int]]]
     ) -> None:
         self._name = name
         self._shared = shared

@@ -103,12 +103,7 @@ class Registry:
     """
 
     def __init__(
-        self,
-        key: str,
-        store: Store,
-        wakeups: Wakeups,
-        addresses: Mapping[str, Address],
-        activity: Activity,
+        self, key: str, store: Store, wakeups: Wakeups, addresses: Mapping[str, Address], activity: Activity
     ) -> None:
         self._key = key
         self._store = store

@@ -122,12 +122,7 @@ def rebuilt(batch: Batch, plain: bytes, kept: Sequence[Record], horizon_ms: int 
     if not attributes & LOG_APPEND_TIME:
         newest = max(java_long(batch.base_timestamp + record.timestamp_delta) for record in kept)
     body = compressed(attributes & CODEC_MASK, b"".join(parts))
-    changed = batch._replace(
-        attributes=attributes,
-        base_timestamp=base,
-        max_timestamp=newest,
-        records=len(kept),
-    )
+    changed = batch._replace(attributes=attributes, base_timestamp=base, max_timestamp=newest, records=len(kept))
     return sealed(changed, body)
 
 

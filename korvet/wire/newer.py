@@ -32,10 +32,7 @@ _BY_ID: Final = (_New("topic_id", UUID | None, "uuid", instead_of="name"),)
 CHANGES: Final[Mapping[tuple[int, int], Mapping[str, tuple[_New, ...]]]] = {
     # KIP-1242: the cluster and the node to which the client means to talk.
     (18, 5): {
-        "ApiVersionsRequest": (
-            _New("cluster_id", str | None, "string", None),
-            _New("node_id", i32, "int32", i32(-1)),
-        )
+        "ApiVersionsRequest": (_New("cluster_id", str | None, "string", None), _New("node_id", i32, "int32", i32(-1)))
     },
     # KIP-1228: the version of the transaction that the marker ends.
     (27, 2): {"WritableTxnMarker": (_New("transaction_version", i8, "int8", i8(0)),)},

@@ -27,13 +27,7 @@ from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
-from korvet.wire.packing import (
-    compact_nullable_string,
-    compact_string,
-    nullable_string,
-    string,
-    unsigned_varint,
-)
+from korvet.wire.packing import compact_nullable_string, compact_string, nullable_string, string, unsigned_varint
 from korvet.wire.schema import FORMATS, element_of, has_tagged_response_header, is_array, is_nullable, response_schema
 
 Fields = Mapping[str, Any]
@@ -101,11 +95,7 @@ class _Source:
 
     def compiled(self) -> Write:
         self._flush()
-        head = (
-            "def write(v0, codes):",
-            f"{_INDENT}done, out, left = [], [], STEP",
-            f"{_INDENT}add = out.append",
-        )
+        head = ("def write(v0, codes):", f"{_INDENT}done, out, left = [], [], STEP", f"{_INDENT}add = out.append")
         end = (f"{_INDENT}done.append(join(out))", f"{_INDENT}return done", f"{_INDENT}yield")
         exec("\n".join((*head, *self._lines, *end)), self._names)  # the source comes from schemas alone
         write: Write = self._names["write"]

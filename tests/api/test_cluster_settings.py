@@ -96,10 +96,7 @@ def test_cluster_wide_settings_decide_how_batches_are_stored(broker: KorvetServe
 
 @pytest.mark.parametrize(
     "configs, own",
-    [
-        ({"log_retention_ms": "1000"}, {"retention_ms": "-1"}),
-        ({"log_retention_bytes": "0"}, {"retention_bytes": "-1"}),
-    ],
+    [({"log_retention_ms": "1000"}, {"retention_ms": "-1"}), ({"log_retention_bytes": "0"}, {"retention_bytes": "-1"})],
 )
 def test_cluster_wide_settings_decide_which_records_retention_keeps(
     broker: KorvetServer, configs: dict[str, str], own: dict[str, str]

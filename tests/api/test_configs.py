@@ -83,10 +83,7 @@ OK = ("NONE", None)
 def test_group_shows_its_own_id_and_locator(broker: KorvetServer) -> None:
     group = unique("group")
     (absent,) = describe(broker, (GROUP, group, None))
-    assert (absent["error_code"], [config["name"] for config in absent["configs"]]) == (
-        "NONE",
-        list(GROUP_CONFIGS),
-    )
+    assert (absent["error_code"], [config["name"] for config in absent["configs"]]) == ("NONE", list(GROUP_CONFIGS))
     stable(broker.port, group)
     (found,) = describe(broker, (GROUP, group, None))
     shown = {config["name"]: (config["value"], config["read_only"]) for config in found["configs"]}

@@ -9,17 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.api.consumers import (
-    JOIN,
-    ROUNDS,
-    Member,
-    beat,
-    described,
-    function_calls,
-    refusal,
-    settled,
-    topic_id,
-)
+from tests.api.consumers import JOIN, ROUNDS, Member, beat, described, function_calls, refusal, settled, topic_id
 from tests.api.groups import commit, entered, sync
 from tests.api.raw import ask, create_topics, created, unique
 from tests.api.rdkafka import until

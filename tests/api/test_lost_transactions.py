@@ -24,10 +24,7 @@ PATIENCE_S = 30.0
 
 @pytest.fixture(scope="module")
 def rewindable() -> Iterator[Rewindable]:
-    with (
-        running_server("valkey", options=DURABLE) as server,
-        running_broker(redis_url=server.url) as broker,
-    ):
+    with running_server("valkey", options=DURABLE) as server, running_broker(redis_url=server.url) as broker:
         yield Rewindable(broker, server)
 
 

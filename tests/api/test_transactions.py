@@ -9,16 +9,7 @@ import pytest
 
 from korvet.api.shared.produced import _code_for_version
 from korvet.codes import CONCURRENT_TRANSACTIONS, NOT_ENOUGH_REPLICAS
-from tests.api.data import (
-    batches_of,
-    connected,
-    fetch,
-    fetch_request,
-    partitions_of,
-    produced,
-    records,
-    wanted,
-)
+from tests.api.data import batches_of, connected, fetch, fetch_request, partitions_of, produced, records, wanted
 from tests.api.raw import ask, created, unique
 from tests.api.transactions import Producer, described, producer
 from tests.support.broker import KorvetServer

@@ -111,9 +111,7 @@ class Producer:
         topics = [
             {
                 "name": name,
-                "partitions": [
-                    {"partition_index": index, "committed_offset": offset, "committed_metadata": ""},
-                ],
+                "partitions": [{"partition_index": index, "committed_offset": offset, "committed_metadata": ""}],
             }
             for (name, index), offset in offsets.items()
         ]

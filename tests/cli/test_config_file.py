@@ -48,11 +48,7 @@ def test_flags_and_broker_settings_are_read(read: Read) -> None:
         """
     )
     assert found.serve == {"listen": "[::1]:9092", "workers": 2, "log-level": "debug"}
-    assert found.broker == {
-        "num.partitions": "3",
-        "log.retention.ms": "60000",
-        "auto.create.topics.enable": "false",
-    }
+    assert found.broker == {"num.partitions": "3", "log.retention.ms": "60000", "auto.create.topics.enable": "false"}
 
 
 def test_listeners_are_read(read: Read) -> None:
@@ -101,10 +97,7 @@ def test_relative_data_dir_is_taken_from_the_files_directory(read: Read, tmp_pat
         ("[broker]\nnum.partitions = 'many'", "broker.num.partitions: 'many' is not allowed; want a whole number"),
         ("[broker]\nnum.partitions = -1", "broker.num.partitions: Invalid value -1"),
         ("[broker]\nlog.retention.hours = 4", "broker.log.retention.hours: cannot be set; set 'log.retention.ms', in"),
-        (
-            '[broker]\n"log.retention.minutes" = 4',
-            "broker.log.retention.minutes: cannot be set; set 'log",
-        ),
+        ('[broker]\n"log.retention.minutes" = 4', "broker.log.retention.minutes: cannot be set; set 'log"),
         ("[broker]\ndelete.topic.enable = false", "broker.delete.topic.enable: cannot be set; it is always"),
         (
             "[broker]\nretention.ms = 1",
@@ -194,10 +187,7 @@ BY_NAME = (
         ('redis = "http://x"', "serve.redis: Redis URL 'http://x': the scheme is one of"),
         ('listen = "localhost:99999"', "serve.listen: 'localhost:99999' is not HOST:PORT"),
         ('[[listener]]\nlisten = "localhost:99999"', "listener #1.listen: 'localhost:99999' is not HOST:PORT"),
-        (
-            '[[listener]]\nlisten = ":1"\n[[listener]]\nlisten = ":1"\nnamespace = "b"',
-            "two listeners on 0.0.0.0:1",
-        ),
+        ('[[listener]]\nlisten = ":1"\n[[listener]]\nlisten = ":1"\nnamespace = "b"', "two listeners on 0.0.0.0:1"),
         (
             '[[listener]]\nlisten = ":1"\n[[listener]]\nlisten = ":2"',
             "two listeners of namespace 'default' with the name 'default' and without an advertised address",

@@ -156,11 +156,7 @@ def test_empty_texts_may_stand_for_null(send: Produce, shown: Callable[..., list
 
 
 def test_records_are_chosen_by_partition_offset_time_and_number(
-    korvet: Korvet,
-    produce: Callable[..., None],
-    send: Produce,
-    shown: Callable[..., list[Any]],
-    name: str,
+    korvet: Korvet, produce: Callable[..., None], send: Produce, shown: Callable[..., list[Any]], name: str
 ) -> None:
     korvet("topics", "create", name, "--partitions", "2")
     produce(name, 0, [MIDNIGHT_MS + hour * HOUR_MS for hour in range(5)])

@@ -241,12 +241,7 @@ def test_certificate_of_the_client_is_shown(
     ],
 )
 def test_settings_that_do_not_fit_get_one_sentence(
-    broker: KorvetServer,
-    config: Config,
-    korvet: Callable[..., Shown],
-    at: int,
-    settings: dict[str, str],
-    sentence: str,
+    broker: KorvetServer, config: Config, korvet: Callable[..., Shown], at: int, settings: dict[str, str], sentence: str
 ) -> None:
     port = broker.ports[at]
     told = korvet("topics", "list", "--command-config", config(at, **settings))

@@ -120,8 +120,7 @@ def test_settings_reach_workers_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "address"),
-    [("127.0.0.1:9092", ("127.0.0.1", 9092)), (":9092", ("0.0.0.0", 9092)), ("[::]:0", ("::", 0))],
+    ("text", "address"), [("127.0.0.1:9092", ("127.0.0.1", 9092)), (":9092", ("0.0.0.0", 9092)), ("[::]:0", ("::", 0))]
 )
 def test_addresses_are_parsed(text: str, address: tuple[str, int]) -> None:
     assert parse_address(text, "--listen") == address

@@ -28,12 +28,7 @@ CACHE = HERE.parents[1] / ".cache" / "kafka-drivers"
 BUILD_WITHIN_S = 600.0
 
 # The drivers live briefly and mostly wait, so start-up counts. Their log goes only to a caller that asks for it.
-SHORT_LIVED_JVM = (
-    *SHORT_LIVED,
-    "-Xshare:auto",
-    "-Xmx512m",
-    f"-Djava.util.logging.config.file={os.devnull}",
-)
+SHORT_LIVED_JVM = (*SHORT_LIVED, "-Xshare:auto", "-Xmx512m", f"-Djava.util.logging.config.file={os.devnull}")
 
 JAVA_VERSIONS = {"java-3.9": "3.9.2", "java-4.4": "4.4.0"}
 """Drivers of the Java client in other versions than the pom's."""

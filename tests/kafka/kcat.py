@@ -183,10 +183,7 @@ class KcatMember(Member):
 
     def __init__(self, base: Sequence[str], group: str, topic: str, options: MemberOptions) -> None:
         super().__init__()
-        settings = {
-            "auto.offset.reset": options.reset,
-            "session.timeout.ms": options.session_timeout_ms,
-        }
+        settings = {"auto.offset.reset": options.reset, "session.timeout.ms": options.session_timeout_ms}
         command = [*base, "-G", group, "-u", "-f", OUTPUT_FORMAT]
         for name, value in settings.items():
             command += [] if value is None else ["-X", f"{name}={value}"]

@@ -108,11 +108,7 @@ class Fleet:
             self._tokens[name] = self.issuer.token(USER, aud="kafka" if right else "others", scope="kafka")
         path = self._directory / f"{name}.jwt"
         path.write_text(self._tokens[name])
-        return {
-            "mechanism": "OAUTHBEARER",
-            "token": self._tokens[name],
-            "token_url": path.as_uri(),
-        }
+        return {"mechanism": "OAUTHBEARER", "token": self._tokens[name], "token_url": path.as_uri()}
 
 
 def write_hosts(file: Path, tenants: Sequence[str]) -> None:

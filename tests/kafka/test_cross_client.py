@@ -60,10 +60,7 @@ def read_by(
 @pytest.mark.parametrize("reader", NAMES)
 @pytest.mark.parametrize("writer", NAMES)
 def test_client_reads_the_records_of_another_client(
-    writer: str,
-    reader: str,
-    written: tuple[str, dict[str, list[Record]]],
-    read_by: Callable[[str], list[Record]],
+    writer: str, reader: str, written: tuple[str, dict[str, list[Record]]], read_by: Callable[[str], list[Record]]
 ) -> None:
     sent = written[1][writer]
     got = [record for record in read_by(reader) if (record.key or b"").startswith(writer.encode() + b"-")]

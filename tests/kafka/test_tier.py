@@ -270,9 +270,7 @@ def test_reader_of_committed_records_gets_no_aborted_ones_from_the_tier(
 
 @pytest.mark.parametrize("name", COMMITTED)
 def test_reader_by_default_gets_committed_records_from_the_tier(
-    transactions: tuple[str, list[str], list[str], Callable[[str], Driver]],
-    named: Callable[[str], Client],
-    name: str,
+    transactions: tuple[str, list[str], list[str], Callable[[str], Driver]], named: Callable[[str], Client], name: str
 ) -> None:
     topic, committed, _, _ = transactions
     found = named(name).consume(topic, "earliest", len(committed))
@@ -281,9 +279,7 @@ def test_reader_by_default_gets_committed_records_from_the_tier(
 
 @pytest.mark.parametrize("name", UNCOMMITTED)
 def test_reader_of_uncommitted_records_gets_all_from_the_tier(
-    transactions: tuple[str, list[str], list[str], Callable[[str], Driver]],
-    named: Callable[[str], Client],
-    name: str,
+    transactions: tuple[str, list[str], list[str], Callable[[str], Driver]], named: Callable[[str], Client], name: str
 ) -> None:
     topic, _, everything, _ = transactions
     found = named(name).consume(topic, "earliest", len(everything))

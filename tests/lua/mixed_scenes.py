@@ -6,9 +6,7 @@ import struct
 from typing import Any
 
 from tests.lua.consumer import of
-from tests.lua.group import (
-    NONE,
-)
+from tests.lua.group import NONE
 from tests.lua.mixed import MixedGroup
 
 INSTANCE = "instance-id"

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from tests.lua.consumer import of
-from tests.lua.group import (
-    FENCED_INSTANCE_ID,
-    NONE,
-    REBALANCE_IN_PROGRESS,
-    UNKNOWN_MEMBER_ID,
-)
+from tests.lua.group import FENCED_INSTANCE_ID, NONE, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
 from tests.lua.mixed import MixedGroup, assignment
 from tests.lua.mixed_scenes import INSTANCE, NEW, entered, with_classic
 from tests.support.ported import kafka

@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.lua.consumer import (
-    BAR,
-    FOO,
-    RETRY,
-    Beat,
-    ConsumerGroup,
-    of,
-)
+from tests.lua.consumer import BAR, FOO, RETRY, Beat, ConsumerGroup, of
 from tests.lua.group import (
     GROUP_ID,
     GROUP_ID_NOT_FOUND,
@@ -93,9 +86,7 @@ def test_member_answered_anyway_gives_up_unwanted_topics(consumers: ConsumerGrou
     assert {name.partition(":")[0] for name in consumers.owners()} == {BAR}
 
 
-def test_new_catalog_raises_the_group_epoch_only_if_topics_changed(
-    consumers: ConsumerGroup,
-) -> None:
+def test_new_catalog_raises_the_group_epoch_only_if_topics_changed(consumers: ConsumerGroup) -> None:
     single(consumers)
     consumers.catalog_version = 2
     assert consumers.consume("a", 1).status == "target"

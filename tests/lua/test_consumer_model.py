@@ -8,13 +8,7 @@ from typing import Any
 
 import redis
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from korvet.assignors import ASSIGNORS
 from tests.lua.consumer import FENCED_MEMBER_EPOCH, RETRY, STALE_MEMBER_EPOCH
@@ -46,8 +40,7 @@ class Consumed(RuleBasedStateMachine):
     set_clock: Clock
 
     @initialize(
-        partitions=st.lists(st.integers(1, 4), min_size=3, max_size=3),
-        classic=st.lists(CLASSIC_PROTOCOLS, max_size=2),
+        partitions=st.lists(st.integers(1, 4), min_size=3, max_size=3), classic=st.lists(CLASSIC_PROTOCOLS, max_size=2)
     )
     def start(self, partitions: list[int], classic: Sequence[str] = ()) -> None:
         self.server.flushall()

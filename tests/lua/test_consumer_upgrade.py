@@ -129,9 +129,7 @@ def test_partition_that_two_members_report_has_one_owner(shared: SharedGroup) ->
         assert own == set(partitions_of(shared.member(member).owned))
 
 
-def test_cooperative_member_owns_partitions_until_it_joins_without_them(
-    shared: SharedGroup,
-) -> None:
+def test_cooperative_member_owns_partitions_until_it_joins_without_them(shared: SharedGroup) -> None:
     """The member owned more than its assignment. Kafka counts the assignment alone, and gives the rest away at once."""
     (one,) = shared.stable_classic({"foo": [0, 1, 2, 3, 4, 5]})
     joined = shared.classic(one, shared.says(owned={"foo": [0, 1, 2, 3, 4, 5]}))
@@ -231,9 +229,7 @@ def test_heartbeat_with_an_epoch_upgrades_nothing(shared: SharedGroup) -> None:
     assert (answer.code, shared.kind) == (UNKNOWN_MEMBER_ID, "classic")
 
 
-def test_expired_members_come_back_to_a_group_made_classic(
-    shared: SharedGroup,
-) -> None:
+def test_expired_members_come_back_to_a_group_made_classic(shared: SharedGroup) -> None:
     (one,) = shared.stable_classic({"foo": [0]}, session_s=100)
     upgrade(shared)
     shared.pass_time(shared.session_s)
@@ -334,9 +330,7 @@ def test_call_upgrades_a_group_that_it_finds_classic_by_time(shared: SharedGroup
     assert shared.owners() == dict.fromkeys(partition_names(foo=[0, 1]), one)
 
 
-def test_second_call_upgrades_a_group_that_the_first_made_classic(
-    shared: SharedGroup,
-) -> None:
+def test_second_call_upgrades_a_group_that_the_first_made_classic(shared: SharedGroup) -> None:
     """One call finds that a member left and that another comes. It cannot write both changes of the group."""
     (one,) = shared.stable_classic({"foo": [0, 1]}, session_s=100)
     upgrade(shared)

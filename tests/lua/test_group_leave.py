@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from tests.lua.group import (
-    FENCED_INSTANCE_ID,
-    NONE,
-    RANGE,
-    REBALANCE_IN_PROGRESS,
-    UNKNOWN_MEMBER_ID,
-    Group,
-)
+from tests.lua.group import FENCED_INSTANCE_ID, NONE, RANGE, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID, Group
 from tests.lua.group_scenes import FOLLOWER, LEADER, static_pair, with_pending
 from tests.support.ported import kafka
 

@@ -110,14 +110,7 @@ class Coordinated(Checked):
         goes_on=st.booleans(),
     )
     def join_new(
-        self,
-        instance: str,
-        protocols: Protocols,
-        kind: str,
-        session: int,
-        rebalance: int,
-        version: int,
-        goes_on: bool,
+        self, instance: str, protocols: Protocols, kind: str, session: int, rebalance: int, version: int, goes_on: bool
     ) -> None:
         """A new member, or a restarted static one; it may use its handed out id at once."""
         asked = Join(

@@ -182,9 +182,7 @@ def test_offsets_stay_if_members_want_more_topics_than_one_call_reads(group: Gro
     assert group.delete_offsets("t:0") == (NONE, [GROUP_SUBSCRIBED_TO_TOPIC])
 
 
-def test_classic_group_with_too_much_to_decode_is_not_upgraded(
-    consumers: ConsumerGroup,
-) -> None:
+def test_classic_group_with_too_much_to_decode_is_not_upgraded(consumers: ConsumerGroup) -> None:
     talkative(consumers, 1000, assigned=30_000)
     assert consumers.consume("new", 0, "foo", rebalance_s=5, owned="").code == GROUP_ID_NOT_FOUND
     assert consumers.state == "Stable"

@@ -30,9 +30,7 @@ def moved(server: redis.Redis, library: str, before: str, after: str) -> tuple[s
         pytest.param(EMPTY, PREPARING, marks=kafka("ClassicGroupTest.testStableToPreparingRebalanceTransition")),
         pytest.param(STABLE, PREPARING, marks=kafka("ClassicGroupTest.testStableToPreparingRebalanceTransition")),
         pytest.param(
-            COMPLETING,
-            PREPARING,
-            marks=kafka("ClassicGroupTest.testAwaitingRebalanceToPreparingRebalanceTransition"),
+            COMPLETING, PREPARING, marks=kafka("ClassicGroupTest.testAwaitingRebalanceToPreparingRebalanceTransition")
         ),
         pytest.param(PREPARING, EMPTY, marks=kafka("ClassicGroupTest.testPreparingRebalanceToEmptyTransition")),
         pytest.param(COMPLETING, STABLE, marks=kafka("ClassicGroupTest.testAwaitingRebalanceToStableTransition")),

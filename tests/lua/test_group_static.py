@@ -45,8 +45,7 @@ def rejoin(group: Group, instance: str, protocols: Protocols = RANGE, version: i
 
 
 @kafka(
-    "GroupMetadataManagerTest.testStaticMemberJoinAsFirstMember",
-    "GroupCoordinatorTest.staticMemberJoinAsFirstMember",
+    "GroupMetadataManagerTest.testStaticMemberJoinAsFirstMember", "GroupCoordinatorTest.staticMemberJoinAsFirstMember"
 )
 def test_static_member_joins_at_once_and_its_id_begins_with_its_instance_id(group: Group) -> None:
     """The group does not answer MEMBER_ID_REQUIRED."""

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from tests.lua.group import (
-    FENCED_INSTANCE_ID,
-    ILLEGAL_GENERATION,
-    NONE,
-    RANGE,
-    REBALANCE_IN_PROGRESS,
-    Group,
-)
+from tests.lua.group import FENCED_INSTANCE_ID, ILLEGAL_GENERATION, NONE, RANGE, REBALANCE_IN_PROGRESS, Group
 from tests.lua.group_scenes import BOTH, FOLLOWER, LEADER, Options, Pair, asking, static_pair
 from tests.support.ported import kafka
 

@@ -9,13 +9,7 @@ import pytest
 import redis
 
 from tests.lua.log import RESEND, TOPIC_ID
-from tests.lua.transaction import (
-    INVALID_TXN_STATE,
-    NONE,
-    OUT_OF_ORDER_SEQUENCE_NUMBER,
-    VERIFY,
-    TransactionLog,
-)
+from tests.lua.transaction import INVALID_TXN_STATE, NONE, OUT_OF_ORDER_SEQUENCE_NUMBER, VERIFY, TransactionLog
 from tests.support.ported import kafka
 
 LAST = 2**31 - 1

@@ -12,13 +12,7 @@ from typing import NamedTuple
 
 import redis
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.lua.log import GONE
 from tests.lua.machines import bound, run_machine

@@ -8,13 +8,7 @@ from typing import Any
 import redis
 
 from tests.lua.log import TOPIC_ID
-from tests.lua.transaction import (
-    NONE,
-    VERIFY,
-    Decision,
-    Transactional,
-    TransactionLog,
-)
+from tests.lua.transaction import NONE, VERIFY, Decision, Transactional, TransactionLog
 from tests.lua.transaction_group import TransactionGroup
 
 

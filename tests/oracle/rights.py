@@ -94,10 +94,7 @@ def clients() -> list[Client]:
     add("nothing", lambda _: ())
     add("everything", lambda of: of.everything())
     for kind, operation in every:
-        add(
-            f"{operation.name} on {kind.name}",
-            lambda of, kind=kind, operation=operation: of.own(kind, operation),
-        )
+        add(f"{operation.name} on {kind.name}", lambda of, kind=kind, operation=operation: of.own(kind, operation))
         add(
             f"all but {operation.name} on {kind.name}",
             lambda of, kind=kind, operation=operation: (*of.everything(), *of.own(kind, operation, DENY)),

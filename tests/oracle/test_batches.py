@@ -21,15 +21,7 @@ from hypothesis import strategies as st
 
 from korvet.wire.batch import LOG_APPEND_TIME
 from korvet.wire.compress import compressed
-from tests.api.data import (
-    Connection,
-    batches_of,
-    connected,
-    fetch_request,
-    partitions_of,
-    produce_request,
-    wanted,
-)
+from tests.api.data import Connection, batches_of, connected, fetch_request, partitions_of, produce_request, wanted
 from tests.api.raw import created
 from tests.oracle.batches import varint
 from tests.support.ported import kafka
@@ -198,7 +190,7 @@ _NUMBERS = {kind: itertools.count() for kind in TOPICS}
     "testInvalidCreateTimeCompressedV2 testInvalidCreateTimeNonCompressedV2 testRecordBatchWithCountOverrides "
     "testRecordWithFutureTimestampIsRejected testRecordWithPastTimestampIsRejected "
     "testRelativeOffsetAssignmentCompressedV2 testRelativeOffsetAssignmentNonCompressedV2 "
-    "testUnmatchedNumberOfRecords",
+    "testUnmatchedNumberOfRecords"
 )
 @pytest.mark.parametrize("kind", TOPICS)
 @settings(

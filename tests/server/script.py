@@ -107,12 +107,7 @@ class Script:
             self.ended.append(name)
 
     def apis(self) -> dict[int, Api]:
-        common: dict[str, Any] = {
-            "lowest": 0,
-            "highest": 1,
-            "advertised_lowest": 0,
-            "needs": needs.nothing,
-        }
+        common: dict[str, Any] = {"lowest": 0, "highest": 1, "advertised_lowest": 0, "needs": needs.nothing}
         in_turn = {"handle": self.handle, "start": IN_TURN, **common}
         return {
             STARTED: Api(key=STARTED, name="started", handle=self.start, start=PIPELINED, **common),

@@ -84,8 +84,7 @@ def test_whole_files_are_left_as_they_are(data: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("word", "where"),
-    [("beginning", 0), ("number of words", 1), ("command", 8), ("size of the command", 5)],
+    ("word", "where"), [("beginning", 0), ("number of words", 1), ("command", 8), ("size of the command", 5)]
 )
 async def test_server_that_does_not_start_names_the_repair_which_says_what_is_lost_and_cuts(
     data: Path, capsys: pytest.CaptureFixture[str], word: str, where: int

@@ -27,16 +27,7 @@ from korvet.server.conversation.connection import Connection
 from korvet.server.ground import machine
 from korvet.server.ground.machine import FreedMemory
 from korvet.server.ground.settings import limits_of
-from tests.api.data import (
-    connected,
-    fetch_request,
-    offsets,
-    partitions_of,
-    produce_request,
-    produced,
-    records,
-    wanted,
-)
+from tests.api.data import connected, fetch_request, offsets, partitions_of, produce_request, produced, records, wanted
 from tests.api.raw import _receive, created
 from tests.oracle.messages import request_frame
 from tests.server.script import PLAIN, Script, named, serving, until

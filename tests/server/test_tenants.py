@@ -104,10 +104,7 @@ def subject(name: str, organization: str) -> Any:
     from cryptography.x509.oid import NameOID
 
     return x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization),
-            x509.NameAttribute(NameOID.COMMON_NAME, name),
-        ]
+        [x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization), x509.NameAttribute(NameOID.COMMON_NAME, name)]
     )
 
 

@@ -36,11 +36,7 @@ def new_group() -> str:
 
 
 async def join(
-    groups: Groups,
-    group_id: str,
-    member_id: str = "",
-    draining: anyio.Event = RUNNING,
-    metadata: bytes = b"metadata",
+    groups: Groups, group_id: str, member_id: str = "", draining: anyio.Event = RUNNING, metadata: bytes = b"metadata"
 ) -> Joined:
     """Join a member, by a version that requires no member id first, and wait for the answer."""
     request = JoinRequest(

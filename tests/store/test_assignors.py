@@ -138,12 +138,7 @@ def test_uniform_leaves_a_subscriber_of_a_small_topic_without_partitions() -> No
     "UniformHeterogeneousAssignmentBuilderTest.testReassignmentForTwoMembersThreeTopicsGivenUnbalancedPrevAssignment"
 )
 def test_uniform_takes_from_the_member_with_most_partitions() -> None:
-    spec = group(
-        "T1=6 T2=4 T3=4",
-        A="T1 | T1:0,1,2",
-        B="T1 T2 | T1:3 T2:0",
-        C="T1 T2 T3 | T1:4,5 T2:1,2,3 T3:0,1,2,3",
-    )
+    spec = group("T1=6 T2=4 T3=4", A="T1 | T1:0,1,2", B="T1 T2 | T1:3 T2:0", C="T1 T2 T3 | T1:4,5 T2:1,2,3 T3:0,1,2,3")
     assert assign("uniform", spec) == target(A="T1:0,1,2,5", B="T1:3 T2:0,1,2,3", C="T1:4 T3:0,1,2,3")
 
 
@@ -182,10 +177,7 @@ def test_uniform_levels_after_a_subscription_ended() -> None:
 @kafka("UniformHeterogeneousAssignmentBuilderTest.testReassignmentWhenTopicPartitionsRunOutAndMembersHaveNoPartitions")
 @pytest.mark.parametrize(
     ("other", "expected"),
-    [
-        ("T1 T2 T3", target(A="T1:0,1 T2:0", B="T2:1 T3:0,1")),
-        ("T1 T2 T3 T4", target(A="T2:0 T3:0,1", B="T1:0,1 T2:1")),
-    ],
+    [("T1 T2 T3", target(A="T1:0,1 T2:0", B="T2:1 T3:0,1")), ("T1 T2 T3 T4", target(A="T2:0 T3:0,1", B="T1:0,1 T2:1"))],
     ids=["same topics", "other topics"],
 )
 def test_uniform_goes_on_with_the_next_topic_if_one_runs_out(other: str, expected: dict[str, object]) -> None:
@@ -273,12 +265,7 @@ def test_range_gives_all_to_the_member_that_stays() -> None:
     "RangeAssignorTest.testReassignmentWhenMultipleSubscriptionsRemovedAfterInitialAssignmentWithThreeMembersTwoTopics"
 )
 def test_range_follows_changed_subscriptions() -> None:
-    spec = group(
-        "T1=3 T2=3 T3=2",
-        A="T1 | T1:0,1,2 T2:0",
-        B="T1 T2 T3 | T2:1",
-        C="T2 | T2:2 T3:0,1",
-    )
+    spec = group("T1=3 T2=3 T3=2", A="T1 | T1:0,1,2 T2:0", B="T1 T2 T3 | T2:1", C="T2 | T2:2 T3:0,1")
     assert assign("range", spec) == target(A="T1:0,1", B="T1:2 T2:0,1 T3:0,1", C="T2:2")
 
 

@@ -198,9 +198,7 @@ async def test_open_transactions_are_out_of_reach(scene: Scene) -> None:
     assert await scene.keys() == [3, 2, 5]
 
 
-async def test_clean_aborted_transaction_hides_no_key_of_the_next_one(
-    scene: Scene,
-) -> None:
+async def test_clean_aborted_transaction_hides_no_key_of_the_next_one(scene: Scene) -> None:
     """Otherwise the older value would stay, and come back when a tombstone that replaced it goes."""
     await scene.write(1, 1, 2)
     await scene.end(1, commit=True)

@@ -147,10 +147,7 @@ async def test_unreadable_record_does_not_hide_the_records_before_it(one: Front)
     assert (await one.read(partition, 2)).code == CORRUPT
 
 
-KEYS: dict[str, Callable[[Partition], str]] = {
-    "log": lambda one: one.keys.log,
-    "meta": lambda one: one.keys.meta,
-}
+KEYS: dict[str, Callable[[Partition], str]] = {"log": lambda one: one.keys.log, "meta": lambda one: one.keys.meta}
 
 
 @pytest.mark.parametrize("which", KEYS)
@@ -261,9 +258,7 @@ async def test_unparsable_meta_field_fails_its_partition_alone(one: Front, field
     assert reads[0].code == (0 if field == "run_id" else UNKNOWN_SERVER_ERROR)
 
 
-async def test_logged_command_repairs_a_producers_unreadable_state(
-    one: Front,
-) -> None:
+async def test_logged_command_repairs_a_producers_unreadable_state(one: Front) -> None:
     partition = await one.partition()
     await command(one, "HSET", partition.keys.producers, "7", "what?")
     with capture_logs() as lines, pytest.raises(DamagedLog):

@@ -59,9 +59,7 @@ async def test_server_that_is_away_holds_up_no_upkeep_of_others(one: Front, monk
     assert {(each.topic.name, each.index) for each in seen} >= every
 
 
-async def test_node_that_is_away_holds_up_no_upkeep_of_other_nodes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_node_that_is_away_holds_up_no_upkeep_of_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "_INTERVAL_S", 0.2)
     with running_cluster() as cluster:
         for node in cluster.nodes:

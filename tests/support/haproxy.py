@@ -98,9 +98,7 @@ class HAProxy:
         lines = self.command("show stat -1 4 -1").removeprefix("# ").splitlines()
         return [
             Backend(
-                is_up=row["status"].startswith("UP"),
-                connections=int(row["scur"]),
-                connections_ever=int(row["stot"]),
+                is_up=row["status"].startswith("UP"), connections=int(row["scur"]), connections_ever=int(row["stot"])
             )
             for row in csv.DictReader(line for line in lines if line)
         ]

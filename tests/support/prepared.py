@@ -26,14 +26,7 @@ from tests.kafka.builds import (
     run_build,
     tools_command,
 )
-from tests.kafka.example_builds import (
-    franz_go_tests,
-    go_example,
-    go_reader,
-    java_example,
-    node_example,
-    rust_example,
-)
+from tests.kafka.example_builds import franz_go_tests, go_example, go_reader, java_example, node_example, rust_example
 from tests.support.iceberg_catalog import iceberg_jars
 from tests.support.kafka import NEWEST, ROOT, KafkaUnavailable, fetch_dependencies
 from tests.support.mirror import mirror_jars

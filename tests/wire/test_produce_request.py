@@ -48,10 +48,7 @@ def body_of(version: int, values: Any) -> memoryview:
 def plain(request: Any, version: int) -> Any:
     """The fields that the handler of Produce reads."""
     topics = [
-        (
-            topic.topic_id if version >= 13 else topic.name,
-            [(part.index, part.records) for part in topic.partition_data],
-        )
+        (topic.topic_id if version >= 13 else topic.name, [(part.index, part.records) for part in topic.partition_data])
         for topic in request.topic_data
     ]
     return request.transactional_id, request.acks, request.timeout, topics

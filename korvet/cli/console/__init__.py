@@ -46,11 +46,7 @@ DEFAULT_LISTEN = "127.0.0.1:9080"
     help="Log out visitors that did nothing for so long.",
 )
 @click.option(
-    "--operator",
-    "operators",
-    multiple=True,
-    metavar="USER",
-    help="With --login: a user that sees Redis and the lake.",
+    "--operator", "operators", multiple=True, metavar="USER", help="With --login: a user that sees Redis and the lake."
 )
 @click.option("--redis", "redis_url", envvar="KORVET_REDIS", metavar="URL", help="Show the cluster's Redis, too.")
 @click.option(

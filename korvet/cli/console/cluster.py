@@ -13,13 +13,7 @@ from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.errors import check
 from korvet.cli.kafka.framing import request
 from korvet.cli.kafka.groups import SHARE_TYPE, Group
-from korvet.cli.kafka.offsets import (
-    TopicPartition,
-    log_bytes,
-    log_limits,
-    log_positions,
-    standings,
-)
+from korvet.cli.kafka.offsets import TopicPartition, log_bytes, log_limits, log_positions, standings
 from korvet.cli.kafka.topics import Topic, describe_topics
 from korvet.unknown import total, total_known
 

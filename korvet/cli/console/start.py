@@ -68,13 +68,7 @@ def show(way: Way, cluster: Cluster, address: Address, listening: socket.socket,
     authentication = _authentication(way, cluster, address.port)
     hosts = public_hosts(way.hostnames | {address.host}) if way.login else loopback_hosts(address.port)
     scheme = "https" if way.has_tls else "http"
-    app = make_app(
-        authentication,
-        hosts,
-        way.sources,
-        scheme=scheme,
-        allow_changes=way.allow_changes,
-    )
+    app = make_app(authentication, hosts, way.sources, scheme=scheme, allow_changes=way.allow_changes)
     serve(listening, app, authentication.sessions if isinstance(authentication, Logins) else None, tls)
 
 

@@ -203,11 +203,7 @@ def lag(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
     if "history" in fields:
         topics = {row.partition.topic for row in rows}
         before = lag_history(sources.metrics, group_facts(client, group.group), group.group, topics)
-    return {
-        "times": [*before.times, time.time()],
-        "lags": [*before.lags, total_lag(rows)],
-        "note": before.note,
-    }
+    return {"times": [*before.times, time.time()], "lags": [*before.lags, total_lag(rows)], "note": before.note}
 
 
 def _transactions(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:

@@ -14,10 +14,7 @@ from korvet.errors import KorvetError
 def password_file(function: Function) -> Function:
     """The flag ``--password-file``; hands over the path, which `read_password` takes."""
     return click.option(
-        "--password-file",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="A file with the password; - is stdin.",
+        "--password-file", type=click.Path(path_type=Path), metavar="FILE", help="A file with the password; - is stdin."
     )(function)
 
 

@@ -91,10 +91,7 @@ class Producer:
         leader = leaders_of(self.client, [partition]).get(partition)
         if leader is None:
             check(ErrorCode.unknown_topic_or_partition, f"partition {partition}")
-        topic = {
-            "name": partition.topic,
-            "partition_data": [{"index": partition.partition, "records": [data]}],
-        }
+        topic = {"name": partition.topic, "partition_data": [{"index": partition.partition, "records": [data]}]}
         message = request("produce", 9, acks=_ACKS_ALL, timeout=TIMEOUT_MS, topic_data=[topic])
         try:
             answer = self.client.ask(message, leader)

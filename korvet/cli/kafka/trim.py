@@ -10,14 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.cli.kafka.client import Client, retried
 from korvet.cli.kafka.errors import BrokerError, check
-from korvet.cli.kafka.offsets import (
-    TopicPartition,
-    ask_leaders,
-    by_partition,
-    log_bytes,
-    log_limits,
-    offsets_at,
-)
+from korvet.cli.kafka.offsets import TopicPartition, ask_leaders, by_partition, log_bytes, log_limits, offsets_at
 from korvet.cli.kafka.topics import TIMEOUT_MS
 from korvet.errors import KorvetError
 

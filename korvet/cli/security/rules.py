@@ -33,10 +33,7 @@ _PRODUCER: Final = {
     ResourceType.TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE),
     ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
 }
-_CONSUMER: Final = {
-    ResourceType.TOPIC: (Operation.READ, Operation.DESCRIBE),
-    ResourceType.GROUP: (Operation.READ,),
-}
+_CONSUMER: Final = {ResourceType.TOPIC: (Operation.READ, Operation.DESCRIBE), ResourceType.GROUP: (Operation.READ,)}
 _WORDS: Final = {one.name.replace("_", ""): one for one in Operation if one > Operation.ANY}
 
 Resource = tuple[ResourceType, str]

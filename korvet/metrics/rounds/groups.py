@@ -49,12 +49,7 @@ async def read_groups(
 
 
 async def _read_shares(
-    groups: Groups,
-    namespace: str,
-    group_id: str,
-    pace: Pace,
-    samples: Bounded,
-    lags: MutableMapping[GroupTopic, int],
+    groups: Groups, namespace: str, group_id: str, pace: Pace, samples: Bounded, lags: MutableMapping[GroupTopic, int]
 ) -> None:
     """Set the figures of a share group's partitions, and its lag in each topic with all partitions read."""
     for _, found in await pace.ask([group_id], groups.shares.topics):

@@ -146,12 +146,7 @@ async def _metrics_port(
 
 
 async def _serve_here(
-    live: Live,
-    redis: _Redis,
-    bound: Sequence[socket.socket],
-    stop: anyio.Event,
-    serving: anyio.Event,
-    notices: Notices,
+    live: Live, redis: _Redis, bound: Sequence[socket.socket], stop: anyio.Event, serving: anyio.Event, notices: Notices
 ) -> None:
     def ready(served: Serving) -> None:
         serving.set()

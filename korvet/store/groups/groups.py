@@ -28,13 +28,7 @@ class Groups:
     """The groups of one namespace."""
 
     def __init__(
-        self,
-        namespace: Namespace,
-        store: Store,
-        catalog: Catalog,
-        wakeups: Wakeups,
-        outages: Outages,
-        log: Partitions,
+        self, namespace: Namespace, store: Store, catalog: Catalog, wakeups: Wakeups, outages: Outages, log: Partitions
     ) -> None:
         def most() -> int:
             return catalog.at_most("korvet.max.groups", TenantLimit.GROUPS)

@@ -21,9 +21,7 @@ _MOST_QUICK_RECORDS: Final = 100
 _MOST_QUICK_BYTES: Final = 8 << 10
 _MOST_QUICK_PLAIN_BYTES: Final = 64 << 10
 _UNTIMELY: Final = Refusal(
-    INVALID_TIMESTAMP,
-    "One or more records have been rejected due to invalid timestamp",
-    tells_log_start=True,
+    INVALID_TIMESTAMP, "One or more records have been rejected due to invalid timestamp", tells_log_start=True
 )
 _NO_KEY_MESSAGE: Final = "Compacted topic cannot accept message without key in topic partition"
 
