@@ -72,6 +72,9 @@ _MERGE_EVERY_S: Final = 60.0
 _FIRST_BACKOFF_S: Final = 1.0
 _MOST_BACKOFF_S: Final = 60.0
 _PUT_WITHIN_S: Final = 120.0
+_SEALED_WITHIN_MS: Final = 150_000
+_MOST_HALVINGS: Final = 5
+"""From 32 MiB to one."""
 _SLOW_PUT_S: Final = 10.0
 """The time after which a line says that an object is still not in the store."""
 _PUT_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
@@ -79,6 +82,10 @@ _SEGMENTS_OF_A_TURN: Final = 8
 _SHORT: Final = 1 / 4
 """The share of a server's memory below which the tier hurries: four times what is closed to producers."""
 _METAS: Final = 200
+
+
+class SlowStore(TierAway):
+    """An object did not arrive within `_PUT_WITHIN_S`."""
 
 
 @dataclass(slots=True)
@@ -92,6 +99,8 @@ class _Work:
     """The pause until the next look; it grows while nothing changes."""
     has_turn: bool = False
     failures: int = 0
+    halvings: int = 0
+    """How often the size of segments is halved, because larger ones do not arrive in time."""
     seen: tuple[int, ...] = ()
     """The values at the last turn that left nothing to do, but batches that are too few or too young."""
     again_at: float = inf
@@ -280,6 +289,8 @@ class Tierer:
             return
         self._tier.write_failures += 1
         work.failures += 1
+        if isinstance(error, SlowStore):
+            work.halvings = min(_MOST_HALVINGS, work.halvings + 1)
         backoff_s = min(_MOST_BACKOFF_S, _FIRST_BACKOFF_S * 2 ** min(work.failures - 1, 10))
         work.look_at = anyio.current_time() + backoff_s
         name = f"{partition.topic.name}-{partition.index}"
@@ -415,7 +426,7 @@ class Tierer:
 
     async def _merge_some(self, partition: Partition, work: _Work) -> bool:
         try:
-            target_bytes = self._target_bytes(partition.topic, is_merged=True)
+            target_bytes = self._target_bytes(partition.topic, is_merged=True) >> work.halvings
             one = await merged(self._tier, self._namespace, self._log, partition, target_bytes)
         except (ObjectMissing, DamagedSegment, FooterTooLarge) as error:
             self._lines.write(
@@ -454,8 +465,15 @@ class Tierer:
             is_urgent = is_urgent or anyio.current_time() - work.sealed_at >= _LEAST_AGE_S
         if not waiting_bytes or (waiting_bytes < target_bytes and not is_urgent) or not self._ownership.is_sure:
             return False
+        # The object may take longer than the lease lasts, and another one would be on its way beside it.
+        if not await self._lease(partition, _SEALED_WITHIN_MS):
+            return False
+        target_bytes = max(min(LEAST_BYTES, target_bytes), target_bytes >> work.halvings)
         built = await build(self._log, partition, meta, first, target_bytes, work.footer)
+        began = clock()
         added = await self._enter(partition, built)
+        if clock() - began < _PUT_WITHIN_S / 4:
+            work.halvings = max(0, work.halvings - 1)
         if added is None or added.status != "added":
             # Records were deleted, another tierer was faster, or Redis lost its last writes.
             work.checked_epoch = -1
@@ -549,7 +567,8 @@ class Tierer:
                         await self._tier.objects.put(path, parts)
                     break
                 except TimeoutError:
-                    raise TierAway(f"{self._tier.objects.name}/{path}: no answer within {_PUT_WITHIN_S:g} s") from None
+                    where = f"{self._tier.objects.name}/{path}"
+                    raise SlowStore(f"{where}: no answer within {_PUT_WITHIN_S:g} s") from None
                 except TierAway:
                     if pause_s == inf:
                         raise

@@ -431,6 +431,28 @@ async def test_slow_store_delays_only_the_partition_that_waits_for_it(
         tasks.cancel_scope.cancel()
 
 
+async def test_segments_that_arrive_too_late_are_made_smaller(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tierer, "SEGMENT_BYTES", 200_000)
+    monkeypatch.setattr(tierer, "LEAST_BYTES", 1)
+    monkeypatch.setattr(tierer, "_PUT_WITHIN_S", 0.05)
+    partition = await filled(one)
+    async with tiering(one, objects := Store()) as tiering_:
+        real, tried = objects.put, []
+
+        async def put(path: str, parts: Sequence[Any]) -> None:
+            if path.endswith(".segment"):
+                tried.append(sum(map(len, parts)))
+                if tried[-1] > 130_000:
+                    await anyio.sleep_forever()
+            await real(path, parts)
+
+        monkeypatch.setattr(objects, "put", put)
+        for _ in range(4):
+            await tiering_._turn(partition, tiering_._work(partition))
+        assert (await listed(one, partition)).members
+        assert tried[0] > 130_000 >= tried[-1]
+
+
 async def test_line_of_the_log_names_an_object_that_is_long_on_its_way(
     one: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
