@@ -465,8 +465,8 @@ class Tierer:
             is_urgent = is_urgent or anyio.current_time() - work.sealed_at >= _LEAST_AGE_S
         if not waiting_bytes or (waiting_bytes < target_bytes and not is_urgent) or not self._ownership.is_sure:
             return False
-        # The object may take longer than the lease lasts, and another one would be on its way beside it.
-        if not await self._lease(partition, _SEALED_WITHIN_MS):
+        # To a slow store the object takes longer than a lease lasts, and another front-end would send it, too.
+        if work.halvings and not await self._lease(partition, _SEALED_WITHIN_MS):
             return False
         target_bytes = max(min(LEAST_BYTES, target_bytes), target_bytes >> work.halvings)
         built = await build(self._log, partition, meta, first, target_bytes, work.footer)
