@@ -16,6 +16,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import anyio
+import structlog
 from anyio.abc import TaskGroup
 
 from korvet.configs.types import is_tiered
@@ -33,6 +34,8 @@ from korvet.tier.manifest import folder_of
 from korvet.tier.objects import Objects
 from korvet.tier.series import Series
 from korvet.tier.snapshot import Snapshot, Topics, topics_folder
+
+log = structlog.get_logger()
 
 RECOVER: Final = "korvet tier recover"
 _WITHIN_S: Final = 5.0
@@ -108,6 +111,10 @@ class Guard:
                 verdict.problem = await self._problem(partition, verdict.server)
         except KorvetError as error:
             verdict.problem = f"whether Redis has all that the tier has is unknown: {error}"
+        except Exception as error:
+            # Damaged keys of one partition must not end the tasks of all others.
+            log.exception("a log could not be compared with the tier", log=partition.keys.log)
+            verdict.problem = f"whether Redis has all that the tier has is unknown: {error!r}"
         verdict.at, verdict.is_known = self._logs.now(), True
         if verdict.problem is not None:
             self._report(f"{partition.topic.name}-{partition.index}", verdict.problem)

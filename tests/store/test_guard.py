@@ -89,6 +89,20 @@ async def test_log_that_the_tier_does_not_exceed_goes_on_in_a_new_history(one: F
         assert objects.reads == before
 
 
+async def test_damaged_keys_of_a_partition_end_no_other_comparison(one: Front, objects: Counted) -> None:
+    damaged, other = await tiered(one, 2)
+    await seal(one, objects, damaged, [0, 6])
+    await publish(one, objects, damaged)
+    for partition in (damaged, other):
+        await begin_history(one, partition)
+    meta = damaged.keys.meta
+    async with guarded(one, objects):
+        await one.store.call(Purpose.APPEND, meta, "HSET", meta, "end", "x")
+        with pytest.raises(LostTier, match="unknown: ValueError"):
+            await append(one, damaged)
+        assert await append(one, other) == (0, 15)
+
+
 async def test_partitions_are_compared_a_few_at_a_time(
     one: Front, objects: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
