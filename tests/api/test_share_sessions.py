@@ -275,6 +275,15 @@ def test_acknowledgement_needs_no_session_if_another_process_may_have_it() -> No
     assert fetch(sessions, 4, opener=opener) == INVALID_SHARE_SESSION_EPOCH
 
 
+def test_acknowledgement_of_a_session_elsewhere_leaves_one_of_other_partitions_as_it_is() -> None:
+    sessions, opener = ShareSessions(is_alone=False), Opener()
+    here = fetch(sessions, FIRST_EPOCH, A0, opener=opener)
+    elsewhere = sessions.acknowledge(Opener(), M, 5, [B0])
+    assert isinstance(elsewhere, ShareSession) and elsewhere.is_elsewhere
+    assert sessions.acknowledge(Opener(), M, 1, [A0, B0]) is here
+    assert fetch(sessions, 2, opener=opener) is here
+
+
 def test_session_after_one_of_which_nobody_knows_what_it_holds_is_another_connections() -> None:
     sessions, opener = ShareSessions(), Opener()
     first = fetch(sessions, FIRST_EPOCH, A0, opener=opener)

@@ -217,8 +217,13 @@ class ShareSessions:
         return session
 
     def _of_another(self, name: Name, epoch: int, partitions: Collection[TopicPartition]) -> ShareSession | None:
-        """The session of a member that another connection opened: of several the one that fits the request best."""
-        sessions = self._sessions.get(name, ())
+        """The session of a member that another connection opened: of several the one that fits the request best.
+
+        If another process may have it, one of other partitions is that of another node of the client's.
+        """
+        sessions = self._sessions.get(name, [])
+        if not self._is_alone:
+            sessions = [one for one in sessions if any(map(one.__contains__, partitions))]
         return max(sessions, key=lambda one: (one.epoch == epoch, any(map(one.__contains__, partitions))), default=None)
 
     def refusal(self, session: ShareSession) -> int:
