@@ -8,6 +8,7 @@ Source: ShareGroupDLQRecordHelper
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -22,6 +23,7 @@ CAUSES: Final = {
 """Kafka's messages, by the causes of `korvet_share_dead_letters`. Source: ShareGroupDLQManager"""
 _PREFIX: Final = b"__dlq.errors."
 _MOST: Final = (1 << 63) - 1
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class Origin(NamedTuple):
@@ -78,4 +80,5 @@ def origin_of(
         found = Origin(topic, int(partition), int(offset))
     except (KeyError, ValueError):
         return None
-    return (found, own) if found.partition >= 0 and 0 <= found.offset <= _MOST else None
+    is_place = _TOPIC.fullmatch(topic) and found.partition >= 0 and 0 <= found.offset <= _MOST
+    return (found, own) if is_place else None
