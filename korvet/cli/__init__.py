@@ -77,7 +77,13 @@ _complete_help(korvet)
 
 def main() -> None:
     """Run the command of this process's arguments and exit."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if "obstore" in sys.modules:
+        # A thread of obstore that ends a cancelled request while the interpreter ends would abort the process:
+        # https://github.com/PyO3/pyo3-async-runtimes/issues/40
+        sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

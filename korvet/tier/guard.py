@@ -169,8 +169,10 @@ class Guard:
         await in_task()
         while True:
             named = await self._catalog.tier()
-            if named or self._logs.now() >= self._named_by:
+            if named:
                 return named
+            if self._logs.now() >= self._named_by:
+                raise LostTier(f"the tier at {self._objects.name} cannot be used yet; the front-end's log says why")
             await anyio.sleep(_LOOK_S)
 
     async def check_name(self, name: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -136,6 +138,14 @@ def test_unknown_names_are_one_line(
 ) -> None:
     assert run(["tier", *words, "--tier", where]) == 1
     assert text in capsys.readouterr().err
+
+
+def test_command_that_used_a_bucket_leaves_out_the_end_of_the_interpreter(tmp_path: Path) -> None:
+    code = "import atexit; from korvet.cli import main; atexit.register(print, 'ended'); main()"
+    command = [sys.executable, "-c", code, "tier", "list", "--tier", str(tmp_path)]
+    (tmp_path / ".new").mkdir()
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
 
 
 def test_tier_that_is_no_store_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

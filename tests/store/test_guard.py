@@ -163,7 +163,8 @@ async def test_topic_may_have_the_tier_as_soon_as_that_is_named(
     monkeypatch.setattr(guard, "_NAMED_WITHIN_S", 0.0)
     async with guarded(one, objects):
         assert one.log.guard is not None
-        assert await one.log.guard.tier() == ""
+        with pytest.raises(LostTier, match="cannot be used yet"):
+            await one.log.guard.tier()
 
 
 async def test_list_from_before_a_merge_refuses_clients(one: Front, objects: Counted) -> None:

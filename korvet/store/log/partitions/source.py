@@ -70,9 +70,10 @@ class TierGuard(Protocol):
         """
 
     async def tier(self) -> str:
-        """The id of the namespace's tier; empty without one. It waits some seconds after the front-end's start for the
-        first owner, who names it.
+        """The id of the namespace's tier. It waits some seconds after the front-end's start for the first owner, who
+        names it.
 
+        :raises LostTier: the tier could not be used since then.
         :raises StoreUnavailable, StoreError:
         """
 
