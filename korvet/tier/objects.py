@@ -38,7 +38,7 @@ T = TypeVar("T")
 _PATH: Final = re.compile(r"(?!\.)[A-Za-z0-9._=-]+(/(?!\.)[A-Za-z0-9._=-]+)*")
 _NO_BUCKET: Final = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
-_LEFT_OUT: Final = re.compile(r"(?<=//)[^/@\s]*@|\?\S*| in [\d.]+[mµn]?s(?= - )")
+_LEFT_OUT: Final = re.compile(r"(?<=//)[^/\s]*@|\?\S*| in [\d.]+[mµn]?s(?= - )")
 """In a URL the user, and the query. How long a request took, so that an error that comes again has the same text."""
 _NEW: Final = ".new"
 _ABANDONED_S: Final = 86400.0

@@ -293,7 +293,7 @@ async def test_tier_is_opened_by_its_url_or_directory(tmp_path: Path) -> None:
     assert bytes(await opened[1].read("a/1.segment", 0, 7)) == b"batches"
     assert open_objects("s3://bucket/prefix/").name == "s3://bucket/prefix"
     with pytest.raises(TierAway, match="nonsense://bucket") as refused:
-        open_objects("nonsense://user:secret@bucket?sig=secret")
+        open_objects("nonsense://user:secret@secret@bucket?sig=secret")
     assert "secret" not in str(refused.value)
     assert open_objects("s3://user:secret@bucket/prefix/?sig=secret").name == "s3://bucket/prefix"
     (tmp_path / "file").touch()
