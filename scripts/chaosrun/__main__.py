@@ -19,8 +19,10 @@ from rich.table import Table
 from scripts.chaosrun.bank.run import CLAIMS as BANK_CLAIMS
 from scripts.chaosrun.bank.run import Kept, keep
 from scripts.chaosrun.faults import FAULTS, Fault
+from scripts.chaosrun.load import Load
 from scripts.chaosrun.pipeline.archive import SOURCES, Archived, Source, keep_archives
 from scripts.chaosrun.pipeline.replay import keep_replays, verdicts
+from scripts.chaosrun.queue.load import Queue
 from scripts.chaosrun.run import CLAIMS, Shown, staged
 from scripts.chaosrun.stage import TOPOLOGIES
 from tests.support.redis import Kind
@@ -37,6 +39,7 @@ def table(shown: Sequence[Shown]) -> Table:
         "records",
         "delivered",
         "commits",
+        "came again",
         "rebalances",
         "joined again by themselves",
         "answered again",
@@ -47,7 +50,7 @@ def table(shown: Sequence[Shown]) -> Table:
     for each in shown:
         count = sum(len(violations) for violations in each.violations.values())
         found.add_row(
-            each.fault, each.did, f"{each.records:,}", f"{each.deliveries:,}", f"{each.commits:,}",
+            each.fault, each.did, f"{each.records:,}", f"{each.deliveries:,}", f"{each.commits:,}", str(each.again),
             str(each.generations), ", ".join(each.rejoined), f"{each.answered_s:.1f} s", f"{each.silence_s:.1f} s",
             str(count),
         )  # fmt: skip
@@ -128,8 +131,9 @@ def _keep_replays(console: Console, records: int, seed: int) -> bool:
     return all(each.holds for each in found)
 
 
-def _chosen(names: Sequence[str]) -> list[Fault]:
-    return [fault for fault in FAULTS if not names or fault.name in names]
+def _chosen(names: Sequence[str], *, queue: bool) -> list[Fault]:
+    possible = [fault for fault in FAULTS if fault.is_of_queues or not queue]
+    return [fault for fault in possible if not names or fault.name in names]
 
 
 def _play(
@@ -140,6 +144,7 @@ def _play(
     kind: Kind,
     session_ms: int,
     directory: Path | None,
+    of: type[Load],
 ) -> bool:
     shown: list[Shown] = []
     for topology in TOPOLOGIES:
@@ -149,7 +154,7 @@ def _play(
         kept = directory / topology if directory else None
         if kept is not None:
             kept.mkdir(parents=True)
-        with staged(topology, kind=kind, seed=seed, session_timeout_ms=session_ms, keep=kept) as play:
+        with staged(topology, kind=kind, seed=seed, session_timeout_ms=session_ms, of=of, keep=kept) as play:
             for fault in faults:
                 click.echo(f"{fault.name}: {(fault.act.__doc__ or '').strip()}", err=True)
                 shown.append(play(fault, seconds))
@@ -164,6 +169,7 @@ def _play(
 
 @click.command(help=re.sub(r"\n +", " ", __doc__ or ""))
 @click.option("--fault", "names", multiple=True, type=click.Choice(NAMES), help="Only this one; may be repeated.")
+@click.option("--queue", is_flag=True, help="Share consumers and Redis workers of a queue, and no consumer groups.")
 @click.option("--archive", is_flag=True, help="Archives of topics in a lake under kill -9, and no other fault.")
 @click.option(
     "--source", "sources", multiple=True, type=click.Choice(SOURCES), help="Archives by this one; may be repeated."
@@ -192,6 +198,7 @@ def _play(
 )
 def main(
     names: tuple[str, ...],
+    queue: bool,
     archive: bool,
     sources: tuple[Source, ...],
     records: int,
@@ -212,8 +219,8 @@ def main(
         raise SystemExit(not _keep_replays(console, records, seed))
     if bank:
         raise SystemExit(not _keep_bank(console, seconds, seed, kind, directory, cuts=cut, has_tier=has_tier))
-    faults = _chosen(names)
-    raise SystemExit(not _play(console, faults, seconds, seed, kind, session_ms, directory))
+    faults = _chosen(names, queue=queue)
+    raise SystemExit(not _play(console, faults, seconds, seed, kind, session_ms, directory, Queue if queue else Load))
 
 
 if __name__ == "__main__":

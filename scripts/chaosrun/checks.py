@@ -20,10 +20,12 @@ from scripts.chaosrun.journal import (
     Logged,
     Partition,
     Revoked,
+    Taken,
     Troubled,
 )
 
-Forgiven = Sequence[tuple[int, int]]  # from and to, in µs since 1970
+Times = Sequence[tuple[int, int]]  # from and to, in µs since 1970
+Forgiven = Times
 SHOWN: Final = 5
 # librdkafka logs this when it got no answer for a session: it revokes all, and joins as a new member.
 SESSION_ENDED: Final = "SESSTMOUT"
@@ -49,7 +51,8 @@ class GroupState:
     type: str = "classic"
 
 
-def _is_owed(event: Acknowledged | Committed, forgiven: Forgiven) -> bool:
+def is_owed(event: Event, forgiven: Forgiven) -> bool:
+    """True unless Redis may have lost the effect of an acknowledgement."""
     return not any(since <= event.at_us <= until for since, until in forgiven)
 
 
@@ -63,7 +66,7 @@ def lost_commits(events: Iterable[Event], states: Mapping[str, GroupState], forg
     """Groups' final offsets that are below an acknowledged commit."""
     highest: dict[tuple[str, Partition], tuple[int, str]] = {}
     for event in events:
-        if isinstance(event, Committed) and _is_owed(event, forgiven):
+        if isinstance(event, Committed) and is_owed(event, forgiven):
             for partition, offset in event.offsets:
                 highest[event.group, partition] = max(
                     highest.get((event.group, partition), (-1, "")), (offset, event.client)
@@ -81,7 +84,7 @@ def forgotten_positions(events: Iterable[Event], forgiven: Forgiven = ()) -> lis
     committed: dict[tuple[str, Partition], int] = defaultdict(int)
     owed: dict[tuple[str, str, Partition], int] = {}
     for event in sorted(events, key=lambda event: event.at_us):
-        if isinstance(event, Committed) and _is_owed(event, forgiven):
+        if isinstance(event, Committed) and is_owed(event, forgiven):
             for partition, offset in event.offsets:
                 committed[event.group, partition] = max(committed[event.group, partition], offset)
         elif isinstance(event, Assigned):
@@ -176,7 +179,7 @@ def undelivered(events: Iterable[Event], groups: Iterable[str], forgiven: Forgiv
     owed: set[tuple[Partition, str]] = set()
     seen: dict[str, set[tuple[Partition, str]]] = {group: set() for group in groups}
     for event in events:
-        if isinstance(event, Acknowledged) and _is_owed(event, forgiven):
+        if isinstance(event, Acknowledged) and is_owed(event, forgiven):
             owed.add((event.partition, event.value))
         elif isinstance(event, Consumed) and event.group in seen:
             seen[event.group].add((event.partition, event.value))
@@ -265,7 +268,7 @@ def signs_of_life(events: Iterable[Event]) -> dict[str, list[int]]:
     """The times of each client's answers, in µs since 1970."""
     signs: dict[str, list[int]] = defaultdict(list)
     for event in events:
-        if isinstance(event, Assigned | Consumed | Committed | Acknowledged):
+        if isinstance(event, Assigned | Consumed | Committed | Acknowledged | Taken):
             signs[event.client].append(event.at_us)
     return signs
 
@@ -291,3 +294,9 @@ def longest_silence(events: Iterable[Event], clients: Iterable[str], since_us: i
         gap = max(later - earlier for earlier, later in pairwise(times))
         longest = max(longest, (gap / 1e6, client))
     return longest
+
+
+def outages(samples: Sequence[tuple[int, Mapping[str, GroupState]]]) -> Times:
+    """The times without an answer of Redis for a second."""
+    times = [at_us for at_us, _ in samples]
+    return [(before, after) for before, after in pairwise(times) if after - before > 1_000_000]

@@ -43,12 +43,21 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """`keeps`: the groups that may neither rebalance nor lose a member while it acts, unless their clients say so."""
+    """`keeps`: the groups that may neither rebalance nor lose a member while it acts, unless their clients say so.
+
+    `only_hangs`: Redis hangs, and nothing else fails, so that no lock may end.
+    """
 
     name: str
     topology: Topology
     act: Callable[[Scene], Outcome]
     keeps: Callable[[Load], list[str]]
+    only_hangs: bool = False
+
+    @property
+    def is_of_queues(self) -> bool:
+        """True if it also acts on a queue: it lets no member come or go."""
+        return self.keeps is _every_group
 
 
 def _every_group(load: Load) -> list[str]:
@@ -305,8 +314,8 @@ FAULTS: Final = (
     Fault(name="rebalance", topology="single", act=kill_while_rebalancing, keeps=_those_without_guests),
     Fault(name="pubsub", topology="single", act=drop_subscribers, keeps=_those_without_guests),
     Fault(name="stall", topology="single", act=stall_frontends, keeps=_every_group),
-    Fault(name="freeze", topology="single", act=freeze_redis, keeps=_every_group),
-    Fault(name="outage", topology="single", act=outlast_sessions, keeps=_every_group),
+    Fault(name="freeze", topology="single", act=freeze_redis, keeps=_every_group, only_hangs=True),
+    Fault(name="outage", topology="single", act=outlast_sessions, keeps=_every_group, only_hangs=True),
     Fault(name="refused", topology="single", act=refuse_writes, keeps=_every_group),
     Fault(name="both", topology="single", act=freeze_and_kill, keeps=_every_group),
     Fault(name="blackout", topology="single", act=black_out, keeps=_every_group),

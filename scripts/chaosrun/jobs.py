@@ -19,7 +19,8 @@ class Job:
     """Members of a group, or producers without a group. `names` are their client ids, one client for each.
 
     If the protocol is `consumer`, `strategy` is the broker's assignor, and the broker gives the timeouts, too.
-    `incarnation` counts the processes that had the names; `timeout_ms` is their transactions'.
+    `incarnation` counts the processes that had the names; `timeout_ms` is their transactions'. Share consumers take
+    `records_at_once` at most, and work on each for `work_ms`.
     """
 
     bootstrap: str
@@ -35,6 +36,8 @@ class Job:
     records_per_s: float = 0.0
     incarnation: int = 0
     timeout_ms: int = 0
+    records_at_once: int = 0
+    work_ms: int = 0
 
     @property
     def heartbeat_ms(self) -> int:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, get_args
 
 Partition = tuple[str, int]  # topic, index
 
@@ -79,6 +79,31 @@ class Acknowledged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A record of a queue reached a share consumer or a Redis worker, in this delivery of it."""
+
+    at_us: int
+    client: str
+    group: str
+    partition: Partition
+    offset: int
+    value: str
+    deliveries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """A record was settled: accept, release or reject. With an `error` Redis may have done it or not."""
+
+    at_us: int
+    client: str
+    group: str
+    value: str
+    kind: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Troubled:
     """An error that the client's library reported; `fatal` if the client does not go on after it."""
 
@@ -107,11 +132,8 @@ class Transacted:
     is_commit: bool
 
 
-Event = Assigned | Revoked | Consumed | Committed | Acknowledged | Logged | Transacted | Troubled
-_KINDS: Final = {
-    kind.__name__.lower(): kind
-    for kind in (Assigned, Revoked, Consumed, Committed, Acknowledged, Logged, Transacted, Troubled)
-}
+Event = Assigned | Revoked | Consumed | Committed | Acknowledged | Logged | Transacted | Taken | Settled | Troubled
+_KINDS: Final = {kind.__name__.lower(): kind for kind in get_args(Event)}
 
 
 def now_us() -> int:

@@ -1,8 +1,7 @@
 """The load: groups of real clients and producers, in processes of their own that write journals."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -79,11 +78,11 @@ class LoadError(RuntimeError):
 class Load:
     """The running clients, and their journals."""
 
-    def __init__(
-        self, stage: Stage, directory: Path, chosen: Sequence[Group], session_timeout_ms: int, records_per_s: float
-    ) -> None:
+    kinds: Sequence[Group] = GROUPS
+
+    def __init__(self, stage: Stage, directory: Path, session_timeout_ms: int, records_per_s: float) -> None:
         self.stage = stage
-        self.groups = {group.name: group for group in chosen}
+        self.groups = {group.name: group for group in self.kinds}
         self.session_timeout_ms = session_timeout_ms
         self.heartbeat_ms = session_timeout_ms // HEARTBEATS
         self.forgiven: list[tuple[int, int]] = []
@@ -92,7 +91,7 @@ class Load:
         self._records_per_s = records_per_s
         self._directory = directory
         self._journals = Journals(directory)
-        self._members: dict[str, list[Process]] = {group.name: [] for group in chosen}
+        self._members: dict[str, list[Process]] = {name: [] for name in self.groups}
         self._producers: list[Process] = []
         self._started = 0
 
@@ -111,33 +110,42 @@ class Load:
     def start(self) -> None:
         """Make the topics, let all groups become Stable, and only then produce."""
         admin = AdminClient({"bootstrap.servers": self.stage.bootstrap})
-        for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in TOPICS]).values():
+        for made in admin.create_topics(self._new_topics()).values():
             made.result(30)
-        self._configure_groups(admin)
+        resources = [
+            ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[
+                ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
+                for name, value in settings.items()
+            ])
+            for group, settings in self._group_settings().items()
+        ]  # fmt: skip
+        for done in admin.incremental_alter_configs(resources).values() if resources else ():
+            done.result(30)
+        self._start_members(admin)
+        self.await_settled()
+        self._producers.append(self._start("producers", self._job(PRODUCERS)))
+        self.await_answered(now_us())
+
+    def _new_topics(self) -> list[NewTopic]:
+        return [NewTopic(topic, PARTITIONS, 1) for topic in TOPICS]
+
+    def _group_settings(self) -> dict[str, dict[str, object]]:
+        """The timeouts of the groups of the consumer protocol; the broker sends them to members."""
+        return {
+            group.name: {
+                "consumer.session.timeout.ms": self.session_timeout_ms * group.sessions,
+                "consumer.heartbeat.interval.ms": self.heartbeat_ms,
+            }
+            for group in self.groups.values()
+            if "consumer" in group.protocols
+        }
+
+    def _start_members(self, admin: AdminClient) -> None:
         for group in self.groups.values():
             if group.client == "confluent":
                 groups.begin(admin, group.name, TOPICS, PARTITIONS)
             for number in range(group.processes):
                 self.add_members(group.name, group.names(number), group.protocol(number))
-        self.await_settled()
-        self._producers.append(self._start("producers", self._job(PRODUCERS)))
-        self.await_answered(now_us())
-
-    def _configure_groups(self, admin: AdminClient) -> None:
-        """Set the timeouts of the groups of the consumer protocol; the broker sends them to members."""
-        resources = []
-        for group in self.groups.values():
-            if "consumer" not in group.protocols:
-                continue
-            session_ms = self.session_timeout_ms * group.sessions
-            values = {"consumer.session.timeout.ms": session_ms, "consumer.heartbeat.interval.ms": self.heartbeat_ms}
-            changes = [
-                ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
-                for name, value in values.items()
-            ]
-            resources.append(ConfigResource(ConfigResource.Type.GROUP, group.name, incremental_configs=changes))
-        for done in admin.incremental_alter_configs(resources).values() if resources else ():
-            done.result(30)
 
     def _job(self, names: list[str], group: Group | None = None, protocol: Protocol = "classic") -> Job:
         self._started += 1
@@ -249,6 +257,30 @@ class Load:
             return missing
         return {}
 
+    def judged(self, _outages: checks.Times | None) -> dict[str, list[str]]:
+        """The facts that contradict each claim, once all groups have seen what is owed so far.
+
+        :param _outages: of Redis, if nothing else happened.
+        """
+        missing = self.await_delivered()
+        events = list(self.events)
+        return {
+            "commits": [
+                *checks.lost_commits(events, self.states(), self.forgiven),
+                *checks.forgotten_positions(events, self.forgiven),
+            ],
+            "owners": [
+                *checks.shared_partitions(events),
+                *([] if self.forgiven else checks.overlapping_owners(events, self.consumer_clients)),
+            ],
+            "delivery": [f"{group} has not seen {count} records" for group, count in missing.items()],
+            "order": [
+                *checks.disordered(events, self.forgiven),
+                *([] if self.forgiven else checks.repeated(events)),
+            ],
+            "clients": checks.gave_up(events),
+        }
+
     def until(self, condition: Callable[[], bool], what: Callable[[], str], poll_s: float = POLL_S) -> None:
         """Poll a condition. Raises LoadError if it takes too long (with `what`), or if a process ended."""
         deadline = time.monotonic() + WITHIN_S
@@ -287,16 +319,3 @@ def holds(condition: Callable[[], bool]) -> bool:
         return condition()
     except redis.RedisError:
         return False
-
-
-@contextmanager
-def running_load(
-    stage: Stage, directory: Path, chosen: Sequence[Group], session_timeout_ms: int, records_per_s: float
-) -> Iterator[Load]:
-    """The load, Stable and producing; killed afterwards unless it was stopped."""
-    load = Load(stage, directory, chosen, session_timeout_ms, records_per_s)
-    try:
-        load.start()
-        yield load
-    finally:
-        load.kill()

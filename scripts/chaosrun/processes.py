@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from scripts.chaosrun.jobs import Job
 from tests.kafka.builds import JAVA_VERSIONS, java_command
+from tests.kafka.example_builds import go_program
 
 Program = Literal[
     "confluent",
@@ -15,6 +16,9 @@ Program = Literal[
     "java",
     "java-4.4",
     "producers",
+    "share-librdkafka",
+    "share-java",
+    "share-go",
     "bank-orders",
     "bank-teller",
     "bank-clerk",
@@ -27,6 +31,7 @@ _MODULES: Final = {
     "confluent": "confluent_members",
     "aiokafka": "aiokafka_members",
     "producers": "producers",
+    "share-librdkafka": "queue.members",
     "bank-orders": "bank.orders",
     "bank-teller": "bank.teller",
     "bank-clerk": "bank.clerk",
@@ -35,15 +40,20 @@ _MODULES: Final = {
 _CLASSES: Final = {
     "java": "korvet.driver.Chaos",
     "java-4.4": "korvet.driver.Chaos",
+    "share-java": "korvet.driver.Chaos",
     "bank-java": "korvet.driver.Clerk",
 }
+# Share groups are a preview in the pom's version.
+_CLIENTS: Final = dict.fromkeys(("java-4.4", "share-java"), JAVA_VERSIONS["java-4.4"])
 
 
 def command(program: Program) -> list[str]:
     """The command that runs the program, without its job. The first use of Java compiles it, which may take a
     minute."""
+    if program == "share-go":
+        return go_program("share")
     if program in _CLASSES:
-        return java_command(_CLASSES[program], clients=JAVA_VERSIONS.get(program))
+        return java_command(_CLASSES[program], clients=_CLIENTS.get(program))
     return [sys.executable, "-m", f"scripts.chaosrun.{_MODULES[program]}"]
 
 

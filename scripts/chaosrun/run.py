@@ -3,15 +3,16 @@
 import math
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.chaosrun import checks
 from scripts.chaosrun.faults import Fault, Outcome, Scene
-from scripts.chaosrun.journal import Acknowledged, Committed, Consumed, now_us
-from scripts.chaosrun.load import GROUPS, RECORDS_PER_S, Group, Load, LoadError, running_load
+from scripts.chaosrun.journal import Acknowledged, Committed, Consumed, Settled, Taken, now_us
+from scripts.chaosrun.load import RECORDS_PER_S, Load, LoadError
+from scripts.chaosrun.queue.checks import came_again
 from scripts.chaosrun.stage import Topology, running_stage
 from scripts.chaosrun.watch import watched
 from tests.support.redis import Kind
@@ -21,9 +22,10 @@ from tests.support.redis import Kind
 class Shown:
     """One fault's events and results. `violations`: claim -> the facts that contradict it.
 
-    `generations` counts the generations of all groups; `rejoined` are groups with members that say that they joined
-    again of their own accord. `answered_s` is the time from the end of the fault until every client got an answer
-    again. `silence_s` is the longest time that the client `silent` got no answer.
+    `commits` are of offsets, or of the settled records of a queue, whose records came `again` although no consumer had
+    released them. `generations` counts the generations of all groups; `rejoined` are groups with members that say that
+    they joined again of their own accord. `answered_s` is the time from the end of the fault until every client got an
+    answer again. `silence_s` is the longest time that the client `silent` got no answer.
     """
 
     fault: str
@@ -31,6 +33,7 @@ class Shown:
     records: int
     deliveries: int
     commits: int
+    again: int
     generations: int
     rejoined: list[str]
     answered_s: float
@@ -49,6 +52,10 @@ CLAIMS = {
     "owners": "no partition has two owners at once",
     "delivery": "every record reaches every group",
     "order": "records come in order, and lie at one offset",
+    "lost": "every record is accepted, rejected or a dead letter",
+    "once": "no record is finished twice",
+    "letters": "every rejected record is a dead letter",
+    "locks": "no lock ends before its time, and no record comes more often than it may",
     "clients": "no client gives up",
     "groups": "groups do not rebalance, or no more than they may",
 }
@@ -67,7 +74,8 @@ def play(fault: Fault, scene: Scene) -> Shown:
         except LoadError as error:
             outcome = Outcome(did="", violations=[str(error)])
     after, until = load.states(), now_us()
-    violations = _judged(load, outcome)
+    violations = load.judged(checks.outages(samples) if fault.only_hangs else None)
+    violations["groups"] = list(outcome.violations)
     violations["history"] = checks.went_back(samples, load.forgiven)
     during = [event for event in load.events if since <= event.at_us <= until]
     ended, forgot = checks.ended_sessions(during), checks.forgot_topics(during)
@@ -82,8 +90,10 @@ def play(fault: Fault, scene: Scene) -> Shown:
         fault=fault.name,
         did=outcome.did,
         records=sum(isinstance(event, Acknowledged) for event in during),
-        deliveries=sum(isinstance(event, Consumed) for event in during),
-        commits=sum(len(event.offsets) for event in during if isinstance(event, Committed)),
+        deliveries=sum(isinstance(event, Consumed | Taken) for event in during),
+        commits=sum(len(event.offsets) for event in during if isinstance(event, Committed))
+        + sum(isinstance(event, Settled) and not event.error for event in during),
+        again=came_again(during),
         generations=sum(max(0, after[name].generation - was.generation) for name, was in before.items()),
         rejoined=[name for name in load.groups if not (ended | set(forgot)).isdisjoint(load.members(name))],
         answered_s=answered_s,
@@ -91,25 +101,6 @@ def play(fault: Fault, scene: Scene) -> Shown:
         silent=silent,
         violations=violations,
     )
-
-
-def _judged(load: Load, outcome: Outcome) -> dict[str, list[str]]:
-    missing = load.await_delivered()
-    events = list(load.events)
-    return {
-        "commits": [
-            *checks.lost_commits(events, load.states(), load.forgiven),
-            *checks.forgotten_positions(events, load.forgiven),
-        ],
-        "owners": [
-            *checks.shared_partitions(events),
-            *([] if load.forgiven else checks.overlapping_owners(events, load.consumer_clients)),
-        ],
-        "delivery": [f"{group} has not seen {count} records" for group, count in missing.items()],
-        "order": [*checks.disordered(events, load.forgiven), *([] if load.forgiven else checks.repeated(events))],
-        "clients": checks.gave_up(events),
-        "groups": list(outcome.violations),
-    }
 
 
 @contextmanager
@@ -120,17 +111,19 @@ def staged(
     seed: int,
     session_timeout_ms: int,
     records_per_s: float = RECORDS_PER_S,
-    groups: Sequence[Group] = GROUPS,
+    of: type[Load] = Load,
     keep: Path | None = None,
 ) -> Iterator[Callable[[Fault, float], Shown]]:
     """A stage and a load of that topology; the function plays a fault of it for about so many seconds.
 
-    `keep` keeps journals and logs; without it they are deleted.
+    `of` is the kind of the load. `keep` keeps journals and logs; without it they are deleted.
     """
     with ExitStack() as stack:
         directory = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
         stage = stack.enter_context(running_stage(topology, kind, directory))
-        load = stack.enter_context(running_load(stage, directory, groups, session_timeout_ms, records_per_s))
+        load = of(stage, directory, session_timeout_ms, records_per_s)
+        stack.callback(load.kill)
+        load.start()
         chance = random.Random(seed)
         yield lambda fault, seconds: play(fault, Scene(stage=stage, load=load, seconds=seconds, chance=chance))
         load.stop()

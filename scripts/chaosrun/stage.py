@@ -28,6 +28,9 @@ BROKER: Final = {
     "group.consumer.min.heartbeat.interval.ms": "500",
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.max.session.timeout.ms": "600000",
+    "group.share.min.heartbeat.interval.ms": "500",
+    "group.share.min.session.timeout.ms": "1000",
+    "group.share.min.record.lock.duration.ms": "1000",
 }
 
 

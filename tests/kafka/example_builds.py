@@ -46,15 +46,15 @@ def go_example() -> list[str]:
     return [str(built_once("example-go", sources, build) / "orders")]
 
 
-def go_reader() -> list[str]:
-    """The reader in tests/kafka/go, with the example's franz-go. Raises BuildError."""
-    go, program = find_tool("go"), ROOT / "tests" / "kafka" / "go" / "read.go"
+def go_program(name: str) -> list[str]:
+    """A program in tests/kafka/go, with the example's franz-go. Raises BuildError."""
+    go, program = find_tool("go"), ROOT / "tests" / "kafka" / "go" / f"{name}.go"
 
     def build(target: Path) -> None:
-        run_build([go, "build", "-o", str(target / "read"), str(program)], EXAMPLES / "go")
+        run_build([go, "build", "-o", str(target / name), str(program)], EXAMPLES / "go")
 
     sources = [EXAMPLES / "go" / "go.mod", EXAMPLES / "go" / "go.sum", program]
-    return [str(built_once("go-reader", sources, build) / "read")]
+    return [str(built_once(f"go-{name}", sources, build) / name)]
 
 
 def rust_example() -> list[str]:

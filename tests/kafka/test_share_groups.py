@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import confluent_kafka
@@ -155,65 +155,3 @@ def test_no_record_is_lost_or_waits_for_its_lock_when_a_front_end_is_killed() ->
             other.kill()
             produce(one.bootstrap, topic, 1_500)
             until(lambda: len(got) == 3_000)
-
-
-class Acceptor(threading.Thread):
-    """A consumer that accepts what it gets."""
-
-    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
-        super().__init__()
-        self.accepted, self.unknown = Counter[Record](), set[Record]()
-        self.is_over = False
-        self._of = bootstrap, group, topic
-
-    def run(self) -> None:
-        with consumer(*self._of, share_acknowledgement_mode="explicit") as own:
-            while not self.is_over:
-                self._accept(own, [message for message in own.poll(0.5) if message.error() is None])
-
-    def _accept(self, own: confluent_kafka.ShareConsumer, messages: Sequence[confluent_kafka.Message]) -> None:
-        for message in messages:
-            own.acknowledge(message, confluent_kafka.AcknowledgeType.ACCEPT)
-        failed = {part.partition for part in own.commit_sync() if part.error} if messages else set()
-        for message in messages:
-            record = message.partition(), message.offset()
-            if message.partition() in failed:
-                # Redis may have accepted it, and died with the answer.
-                self.unknown.add(record)
-            else:
-                self.accepted[record] += 1
-
-
-@pytest.mark.all
-def test_each_record_is_accepted_once_although_front_ends_and_redis_are_killed() -> None:
-    count, options = 3_000, {"appendonly": "yes", "appendfsync": "always"}
-    with (
-        running_server("valkey", options=options) as server,
-        running_broker(redis_url=server.url) as one,
-        running_broker(redis_url=server.url) as other,
-    ):
-        topic, group = ready(one)
-        bootstrap = f"{one.bootstrap},{other.bootstrap}"
-        acceptors = [Acceptor(bootstrap, group, topic) for _ in range(6)]
-        for acceptor in acceptors:
-            acceptor.start()
-
-        def restart_redis() -> None:
-            server.kill()
-            server.start()
-
-        try:
-            for disturb in (other.kill, other.start, restart_redis):
-                produce(bootstrap, topic, count // 4)
-                disturb()
-            produce(bootstrap, topic, count // 4)
-            until(
-                lambda: len(set[Record]().union(*(each.accepted.keys() | each.unknown for each in acceptors))) == count
-            )
-        finally:
-            for acceptor in acceptors:
-                acceptor.is_over = True
-            for acceptor in acceptors:
-                acceptor.join(WITHIN_S)
-        accepted = sum((acceptor.accepted for acceptor in acceptors), Counter[Record]())
-        assert accepted.total() == len(accepted)

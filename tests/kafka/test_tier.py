@@ -23,7 +23,7 @@ from tests.api.data import connected, fetch_request, partitions_of, wanted
 from tests.api.raw import ask, create_topics
 from tests.kafka.builds import driver_command, java_command
 from tests.kafka.client import At, Client, Offsets
-from tests.kafka.example_builds import go_reader
+from tests.kafka.example_builds import go_program
 from tests.kafka.options import MemberOptions
 from tests.kafka.process import Driver
 from tests.kafka.records import Record
@@ -290,7 +290,7 @@ def franz_go(
     broker: KorvetServer, topic: str, start: str, count: int, isolation: str = "read_uncommitted"
 ) -> list[tuple[int | None, int | None, str]]:
     """What franz-go reads, as `digests` of it."""
-    command = [*go_reader(), broker.bootstrap, topic, start, str(count), isolation]
+    command = [*go_program("read"), broker.bootstrap, topic, start, str(count), isolation]
     done = subprocess.run(command, capture_output=True, text=True, timeout=2 * TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
     return [

@@ -26,7 +26,7 @@ from tests.kafka.builds import (
     run_build,
     tools_command,
 )
-from tests.kafka.example_builds import franz_go_tests, go_example, go_reader, java_example, node_example, rust_example
+from tests.kafka.example_builds import franz_go_tests, go_example, go_program, java_example, node_example, rust_example
 from tests.support.iceberg_catalog import iceberg_jars
 from tests.support.kafka import NEWEST, ROOT, KafkaUnavailable, fetch_dependencies
 from tests.support.mirror import mirror_jars
@@ -87,7 +87,7 @@ FURTHER: dict[str, Callable[[], object]] = {
     "the example in JavaScript": node_example,
     "the example in Go": go_example,
     "the example in Rust": rust_example,
-    "the reader in Go": go_reader,
+    "the programs in Go": lambda: [go_program(name) for name in ("read", "share")],
     "franz-go's tests": franz_go_tests,
 }
 """What tests with the marker `all` need besides."""

@@ -49,7 +49,13 @@ public final class Chaos {
             CLIENTS.addHandler(new Log(journal));
             List<Thread> members = new ArrayList<>();
             for (JsonNode name : job.get("names")) {
-                Thread thread = new Thread(() -> new Member(job, name.asText(), journal).run(stopped));
+                Thread thread = new Thread(() -> {
+                    if (job.get("protocol").asText().equals("share")) {
+                        new Sharing(job, name.asText(), journal).run(stopped);
+                    } else {
+                        new Member(job, name.asText(), journal).run(stopped);
+                    }
+                });
                 thread.start();
                 members.add(thread);
             }
@@ -63,12 +69,12 @@ public final class Chaos {
         }
     }
 
-    private static ObjectNode event(String kind, String client) {
+    static ObjectNode event(String kind, String client) {
         long micros = ChronoUnit.MICROS.between(Instant.EPOCH, Instant.now());
         return JSON.createObjectNode().put("event", kind).put("at_us", micros).put("client", client);
     }
 
-    private static void write(FileOutputStream journal, ObjectNode event) {
+    static void write(FileOutputStream journal, ObjectNode event) {
         try {
             synchronized (journal) {
                 journal.write((event + "\n").getBytes(StandardCharsets.UTF_8));

@@ -1,0 +1,88 @@
+"""The checks of a queue, on the journals of its producers and consumers. Each returns the violations that it found.
+
+A record is its value, which no other has: after lost writes another record may have its offset. A settlement with an
+error may have happened or not, so it counts as neither.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Set
+
+from scripts.chaosrun.checks import Forgiven, Times, few, is_owed
+from scripts.chaosrun.journal import Event, Settled, Taken
+
+
+def lost(owed: Set[str], events: Iterable[Event], letters: Set[str]) -> list[str]:
+    """Finished records that no member accepted or rejected, and that are no dead letters.
+
+    :param owed: records that were acknowledged, and are finished.
+    """
+    settled = {event.value for event in events if isinstance(event, Settled) and event.kind != "release"}
+    return few(f"{value} is lost" for value in sorted(owed - settled - letters))
+
+
+def finished_twice(events: Iterable[Event], letters: Set[str], forgiven: Forgiven = ()) -> list[str]:
+    """Records that two members accepted or rejected, and accepted ones that are dead letters."""
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for event in events:
+        if isinstance(event, Settled) and event.kind != "release" and not event.error and is_owed(event, forgiven):
+            kinds[event.value].append(event.kind)
+    return few(
+        f"{value}: {' and '.join(found)}{' and a dead letter' * (value in letters)}"
+        for value, found in sorted(kinds.items())
+        if len(found) > 1 or (found == ["accept"] and value in letters)
+    )
+
+
+def missing_letters(owed: Set[str], events: Iterable[Event], letters: Set[str], forgiven: Forgiven = ()) -> list[str]:
+    """Rejected records that are no dead letters. `owed` as for `lost`."""
+    return few(
+        f"{event.value} was rejected by {event.client}, and is no dead letter"
+        for event in events
+        if isinstance(event, Settled) and event.kind == "reject" and not event.error
+        and is_owed(event, forgiven) and event.value in owed - letters
+    )  # fmt: skip
+
+
+def ended_early(events: Iterable[Event], lock_ms: int, outages: Times) -> list[str]:
+    """Records that came again before their lock was over, which an outage prolongs, and that nobody had given up.
+
+    A client notes a record after it was locked, and works on others first. So half of the lock is enough. It may note
+    the answer to a release after others got the record.
+    """
+    found = []
+    ordered = sorted(events, key=lambda event: event.at_us)
+    ended: dict[tuple[str, str], list[Settled]] = defaultdict(list)
+    for event in ordered:
+        if isinstance(event, Settled):
+            ended[event.client, event.value].append(event)
+    held: dict[str, Taken] = {}
+    for event in ordered:
+        if not isinstance(event, Taken):
+            continue
+        before, held[event.value] = held.get(event.value), event
+        if before is None:
+            continue
+        end = next((one for one in ended[before.client, before.value] if one.at_us > before.at_us), None)
+        if end is not None and (end.kind == "release" or end.at_us < event.at_us):
+            continue
+        away_us = sum(max(0, min(to, event.at_us) - max(since, before.at_us)) for since, to in outages)
+        locked_ms = (event.at_us - before.at_us - away_us) / 1000
+        if locked_ms < lock_ms / 2:
+            found.append(f"{event.client} got {event.value} {locked_ms:.0f} ms after {before.client}")
+    return few(found)
+
+
+def over_delivered(events: Iterable[Event], limit: int) -> list[str]:
+    """Records that were delivered more often than they may be."""
+    return few(
+        f"{event.value} was delivered {event.deliveries} times to {event.client}"
+        for event in events
+        if isinstance(event, Taken) and event.deliveries > limit
+    )
+
+
+def came_again(events: Iterable[Event]) -> int:
+    """The number of records that came again although no member had released them."""
+    taken = Counter(event.value for event in events if isinstance(event, Taken))
+    released = Counter(event.value for event in events if isinstance(event, Settled) and event.kind == "release")
+    return sum(count - released[value] > 1 for value, count in taken.items())
