@@ -193,18 +193,25 @@ class Tierer:
         while True:
             # Also for a namespace that has no tiered topic any more.
             await anyio.sleep(GRACE_S / 2)
-            try:
+            with self._removal_logged():
                 await self.sweep()
-            except KorvetError as error:
-                self._report("objects of the tier that nobody needs cannot be deleted yet", error)
+
+    @contextmanager
+    def _removal_logged(self) -> Iterator[None]:
+        event = "objects of the tier that nobody needs cannot be deleted yet"
+        try:
+            yield
+        except KorvetError as error:
+            self._report(event, error)
+        except Exception:
+            # Damaged keys must not end the front-end.
+            log.exception(event, tier=self._tier.objects.name, namespace=self._namespace.name)
 
     async def visit(self) -> None:
         """Sweep once in a namespace without clients: a tenant may delete a topic and leave. Other tenants wait for
         their visits. So one with many objects, or with a slow store, goes on at the next one.
-
-        :raises TierAway, StoreUnavailable, StoreError:
         """
-        with anyio.move_on_after(VISIT_S):
+        with anyio.move_on_after(VISIT_S), self._removal_logged():
             if self._tier.usable.is_set() and await self._removal.is_due() and await self.own():
                 await self.sweep()
 

@@ -214,10 +214,7 @@ class Process:
             tasks.start_soon(tierer.run)
 
     async def sweep_tier(self, frontend: Frontend) -> None:
-        """Delete objects of a namespace once that are due, if there is a tier.
-
-        :raises KorvetError:
-        """
+        """Delete objects of a namespace once that are due, if there is a tier."""
         if (tierer := self._tierer(frontend)) is not None:
             await tierer.visit()
 
