@@ -176,6 +176,21 @@ def test_tenants_that_take_all_they_get_leave_sessions_to_the_next_one() -> None
     assert isinstance(refused, ShareSession) and every.count == 11
 
 
+def test_open_session_of_a_tenant_stays_when_others_have_taken_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share_sessions, "MOST_OF_ALL_SESSIONS", 4)
+    every, opener = OpenSessions(), Opener()
+    one, other = (ShareSessions(every, leaves_room=True) for _ in range(2))
+    first = fetch(one, FIRST_EPOCH, A0, A1, most=2, opener=opener)
+    second = fetch(other, FIRST_EPOCH, A0, most=2)
+    assert isinstance(first, ShareSession) and isinstance(second, ShareSession)
+    assert one.refusal(first) == other.refusal(second) == 0
+    # The tenant has more partitions than are free by now.
+    assert fetch(one, 1, most=2, opener=opener) is first and one.refusal(first) == 0
+    first.holds.add(A0)
+    again = fetch(one, FIRST_EPOCH, A0, most=2, opener=opener)
+    assert isinstance(again, ShareSession) and again.holds == {A0} and every.count == 2
+
+
 def test_tenant_has_at_most_the_partitions_that_it_leaves_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(share_sessions, "MOST_OF_ALL_SESSIONS", 5)
     every = OpenSessions()

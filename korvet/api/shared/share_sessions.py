@@ -178,8 +178,9 @@ class ShareSessions:
             return INVALID_REQUEST
         former = opener.sessions.get(name)
         if former is not None:
+            # Its place is the new one's, whatever others took meanwhile.
             self.close(former)
-        if self._all_open.count + self._left_free.count >= most:
+        elif self._all_open.count + self._left_free.count >= most:
             return SHARE_SESSION_LIMIT_REACHED
         self._add(1, 0)
         session = opener.sessions[name] = ShareSession(name, opener, partitions)
@@ -227,14 +228,15 @@ class ShareSessions:
         return max(sessions, key=lambda one: (one.epoch == epoch, any(map(one.__contains__, partitions))), default=None)
 
     def refusal(self, session: ShareSession) -> int:
-        """Count the partitions of a session that has changed. Returns an error code if these are too many."""
+        """Count the partitions of a session that has changed. Returns an error code if it has grown too large."""
+        grown = len(session) - session.counted
         if session.opener.sessions.get(session.name) is session:
-            self._add(0, len(session) - session.counted)
+            self._add(0, grown)
             session.counted = len(session)
         if len(session) > MOST_PARTITIONS:
             return INVALID_REQUEST
-        is_too_many = self._all_open.partitions + self._left_free.partitions > MOST_OF_ALL_SESSIONS
-        return SHARE_SESSION_LIMIT_REACHED if is_too_many else 0
+        is_full = self._all_open.partitions + self._left_free.partitions > MOST_OF_ALL_SESSIONS
+        return SHARE_SESSION_LIMIT_REACHED if grown > 0 and is_full else 0
 
     def close(self, session: ShareSession) -> None:
         """End a session, if it has not ended yet."""
