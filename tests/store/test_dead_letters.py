@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 
 import anyio
 import pytest
@@ -98,7 +99,15 @@ def _added(offset: int, message: str, deliveries: int = 1) -> tuple[tuple[str, b
 REJECTED, EXCEEDED = "Offset rejected by client.", "Offset delivery count exceeded the threshold."
 
 
-async def test_failed_records_are_copied_with_what_failed_and_then_finished(scene: Scene) -> None:
+async def test_failed_records_are_copied_with_what_failed_and_then_finished(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(data: bytes, wanted: range) -> Iterator[tuple[int, Content]]:
+        # A batch may take seconds, and the loop is everybody's.
+        assert threading.current_thread() is not threading.main_thread()
+        return contents(data, wanted)
+
+    monkeypatch.setattr(dead_letters, "contents", opened)
     target = await scene.make_target()
     await scene.fail((0, 1, AcknowledgeType.REJECT), (2, 2, AcknowledgeType.RELEASE), (3, 3, AcknowledgeType.ACCEPT))
     assert await scene.start() == 0

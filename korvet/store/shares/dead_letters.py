@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import anyio
@@ -188,9 +190,15 @@ class DeadLetterCopies:
             return {}, wanted.stop if meta is None else max(wanted.start + 1, min(meta.start, wanted.stop))
         if read.code != 0:
             raise StoreUnavailable(f"a read gets the error code {read.code}", outcome_unknown=False)
-        found: dict[int, Content] = {}
-        # Of records that cannot be decoded there are no contents, as of those that are gone.
-        with suppress(UndecodableRecords):
-            found.update(contents(b"".join(read.records), wanted))
+        # A few kilobytes can hold millions of records.
+        found = await self._log.in_thread(partial(_contents, read.records, wanted))
         ends = [batch.base_offset + batch.last_offset_delta + 1 for batch in headers_in(read.records)]
         return found, min(ends[-1], wanted.stop) if ends else wanted.stop
+
+
+def _contents(records: Iterable[bytes | memoryview], wanted: range) -> dict[int, Content]:
+    """The contents of wanted records. Of those that cannot be decoded there are none, as of those that are gone."""
+    found: dict[int, Content] = {}
+    with suppress(UndecodableRecords):
+        found.update(contents(b"".join(records), wanted))
+    return found
