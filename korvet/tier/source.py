@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -303,18 +303,17 @@ class ColdReads:
             raise LostTier(f"no segment has offset {offset} of {partition.keys.log}")
         return member
 
-    async def from_time(self, folder: str, manifest: Manifest, timestamp: int) -> Sequence[Member]:
-        """The segments that have a batch with a timestamp not earlier.
+    async def from_time(self, folder: str, manifest: Manifest, timestamp: int) -> AsyncIterator[Member]:
+        """The segments that have a batch with a timestamp not earlier. A shelf is read when its turn comes.
 
         :raises KorvetError:
         """
-        found: list[Member] = []
         for member in manifest.from_time(timestamp):
             if member.kind == "shelf":
-                found += (await self.blocks.shelf(self.stored(folder, member))).from_time(timestamp)
+                for inner in (await self.blocks.shelf(self.stored(folder, member))).from_time(timestamp):
+                    yield inner
             else:
-                found.append(member)
-        return found
+                yield member
 
     async def manifest(self, source: Source, partition: Partition, meta: Meta, offset: int) -> Manifest:
         """The list of a partition's segments, at least up to the one that holds an offset.
@@ -520,7 +519,7 @@ class Source:
 
     async def _find_time(self, partition: Partition, meta: Meta, timestamp: int) -> Timed | None:
         manifest = await self._cold.manifest(self, partition, meta, meta.local_start - 1)
-        for member in await self._cold.from_time(self.folder(partition), manifest, timestamp):
+        async for member in self._cold.from_time(self.folder(partition), manifest, timestamp):
             if member.first_offset >= meta.local_start:
                 break
             found = await self._first_at(partition, meta, member, timestamp)

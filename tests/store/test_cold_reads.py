@@ -154,6 +154,18 @@ async def test_time_is_found_in_segments_and_then_in_redis(one: Front) -> None:
         assert newest.offset == 59
 
 
+async def test_time_in_an_early_shelf_costs_no_reads_of_later_ones(one: Front) -> None:
+    (partition, _), store = await filled(one), Store()
+    await seal(one, store, partition, [0, 6, 12, 18, 24, 30, 36, 48])
+    for _ in range(3):
+        await shelve(one, store, partition, 2)
+    async with reader(one, store):
+        found = await one.log.offset_for_time(partition, 1000, await one.log.meta(partition))
+        assert found is not None
+        assert found.offset == 3
+        assert [path.rpartition(".")[2] for path, _, _ in store.reads].count("shelf") == 1
+
+
 # ---------------------------------------------------------------------- a slow store, and many readers
 
 
