@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from korvet.wire.batch import HEADER, HEADER_BYTES
-from korvet.wire.contents import times_in
+from korvet.wire.contents import contents, times_in
 from tests.wire.whole import COMPRESS, Whole, built
 
 NAME, ALL = b"not-before", range(100)
@@ -45,3 +45,11 @@ def test_damaged_batch_has_no_times_and_hides_none_of_the_others(codec: int) -> 
     batch, _ = built(named(b"5"), named(b"6"), codec=codec)
     longer = HEADER.pack(*batch._replace(length=len(data) - 12)) + data[HEADER_BYTES:]
     assert times_in([longer, at(2, data)], NAME, ALL)[2] == 5
+
+
+def test_records_of_a_batch_with_gaps_are_found_by_their_own_offsets() -> None:
+    batch, data = built(named(b"5"), named(b"6"))
+    gaps = HEADER.pack(*batch._replace(last_offset_delta=9)) + data[HEADER_BYTES:]
+    for found in (data, gaps):
+        assert times_in([found], NAME, {1}) == {1: 6}
+        assert [offset for offset, _ in contents(found, range(1, 5))] == [1]
