@@ -22,7 +22,7 @@ import anyio
 from korvet.api import IN_TURN, Answer, api
 from korvet.api.shared.context import AT_ONCE, Context
 from korvet.api.shared.data_failures import LASTING, PASSING_S, read_failure_code
-from korvet.api.shared.share_acknowledgements import Batch
+from korvet.api.shared.share_acknowledgements import Batch, acknowledged
 from korvet.api.shared.share_groups import (
     NO_ID,
     Member,
@@ -32,6 +32,7 @@ from korvet.api.shared.share_groups import (
     answered,
     check,
     end,
+    failed,
     limits_of,
     name_of,
     parts_of,
@@ -42,9 +43,11 @@ from korvet.api.shared.share_sessions import FINAL_EPOCH, FIRST_EPOCH, ShareSess
 from korvet.codes import INVALID_REQUEST, SHARE_SESSION_LIMIT_REACHED
 from korvet.errors import KorvetError, StoreUnavailable
 from korvet.store.catalog.settings import GroupSetting
+from korvet.store.contract import RETRY
 from korvet.store.log.state.partition import Partition
 from korvet.store.outcomes import settled
-from korvet.store.shares.delivery import Delivery, Wanted
+from korvet.store.shares.delivery import Delivery, Joined, Wanted
+from korvet.store.shares.shares import MOST_ACKNOWLEDGEMENTS
 from korvet.store.shares.supplies import SharedSupply
 from korvet.store.shares.supply import Waiter
 from korvet.store.shares.types import AcknowledgeType, Isolation, Reset
@@ -113,15 +116,22 @@ async def _serve(
     new: Sequence[TopicPartition],
 ) -> tuple[Mapping[TopicPartition, Outcome], Deliveries]:
     """What became of the request's acknowledgements, and what it gets."""
-    is_renewal, outcomes = request.is_renew_ack, dict[TopicPartition, Outcome]()
-    acknowledging = acknowledge(ctx, member, parts, topics, is_renewal=is_renewal) if any(parts.values()) else None
-    if request.share_session_epoch == FINAL_EPOCH or is_renewal:
-        return outcomes if acknowledging is None else await acknowledging, {}
-    if acknowledging is None:
+    acknowledging = partial(acknowledge, ctx, member, parts, topics, is_renewal=request.is_renew_ack)
+    has_acknowledgements = any(parts.values())
+    if request.share_session_epoch == FINAL_EPOCH or request.is_renew_ack:
+        return await acknowledging() if has_acknowledgements else {}, {}
+    joined = _joined(session, parts)
+    if joined is not None or not has_acknowledgements:
         await _release_others(ctx, member, topics, new)
-        return outcomes, await _fetch(ctx, request, session, member, topics, frozenset())
+        found = await _fetch(ctx, request, session, member, topics, _released(parts), joined)
+        if joined is None:
+            return {}, found
+        if joined.outcome is None or joined.outcome == RETRY:
+            return await acknowledging(), found
+        outcome = Outcome(joined.outcome) if isinstance(joined.outcome, int) else failed(joined.outcome)
+        return dict.fromkeys(parts, outcome), found
     # The calls of both leave in one write, and Redis acknowledges first.
-    task = asyncio.ensure_future(acknowledging)
+    task = asyncio.ensure_future(acknowledging())
     try:
         await asyncio.sleep(0)
         await _release_others(ctx, member, topics, new)
@@ -130,6 +140,14 @@ async def _serve(
     except BaseException:
         task.cancel()
         raise
+
+
+def _joined(session: ShareSession, parts: Mapping[TopicPartition, Sequence[Batch]]) -> Joined | None:
+    """The acknowledgements of a session's only partition, which its acquisition makes in the same call."""
+    if len(session) != 1 or list(parts) != list(session):
+        return None
+    runs = acknowledged(*parts.values(), may_renew=False)
+    return Joined(runs) if runs and len(runs) <= MOST_ACKNOWLEDGEMENTS else None
 
 
 def _released(parts: Mapping[TopicPartition, Sequence[Batch]]) -> Set[TopicPartition]:
@@ -180,10 +198,12 @@ async def _fetch(
     member: Member,
     topics: Topics,
     released: Set[TopicPartition],
+    joined: Joined | None = None,
 ) -> Deliveries:
     """What the request gets of each partition of its session, or the error code.
 
     :param released: the partitions that may have records although their supplies know of none.
+    :param joined: acknowledgements for the only partition.
     """
     found: Deliveries = {}
     wanted: dict[TopicPartition, Partition] = {}
@@ -207,7 +227,8 @@ async def _fetch(
             supplies.append(every.use(partition, member.group_id))
             if len(every) > known and turns.is_due(_SUPPLIES_A_TURN):
                 await turns.turn()
-        fetching = _Fetching(ctx, request, member, list(zip(wanted, supplies, strict=True)), max_bytes, released)
+        all_of_them = list(zip(wanted, supplies, strict=True))
+        fetching = _Fetching(ctx, request, member, all_of_them, max_bytes, released, joined)
         try:
             await fetching.run()
         finally:
@@ -252,6 +273,7 @@ class _Fetching:
         supplies: Sequence[tuple[TopicPartition, SharedSupply]],
         max_bytes: int,
         released: Set[TopicPartition],
+        joined: Joined | None,
     ) -> None:
         frontend, (group_id, acquirer) = ctx.frontend, member
         isolation, reset, time_header = frontend.catalog.of_group(group_id, _reading)
@@ -266,6 +288,7 @@ class _Fetching:
             reset=reset,
             batch_size=max(1, request.batch_size),
             time_header=time_header,
+            joined=joined,
         )
         self._supplies = supplies
         self._deadline = self._loop.time() + max(0.0, request.max_wait.total_seconds())
@@ -287,6 +310,8 @@ class _Fetching:
         """Acquire until there are records or an error, or the time is over."""
         draining, generation = self._ctx.frontend.draining, _generation(self._ctx)
         positions: Sequence[int] = range(len(self._supplies))
+        if self._wanted.joined is not None and not self._may_try(0):
+            await self._ctx.frontend.deliveries.acknowledge(self._supplies[0][1].partition, self._wanted)
         while not draining.is_set() and generation == _generation(self._ctx):
             if await self._try_all(positions):
                 if not self._has_records:

@@ -110,6 +110,23 @@ function share.settle_all(s, parts, params)
   leave_rest()
 end
 
+-- Acknowledge what a call names, in memory. Returns a code, and the offset at which a further call has to go on.
+function share.acknowledge(s, params)
+  local acknowledgements = share.acknowledgements(params.acknowledgements)
+  if not acknowledgements then
+    return code.INVALID_REQUEST, -1
+  end
+  local outcome, parts, further = share.parts(s, acknowledgements, params)
+  if outcome ~= code.NONE then
+    return outcome, -1
+  elseif further >= 0 and params.part ~= 'check' and params.part ~= 'apply' then
+    return code.RETRY, further
+  elseif params.part ~= 'check' then
+    share.settle_all(s, parts, params)
+  end
+  return code.NONE, further
+end
+
 korvet.define({
   name = 'share_acknowledge', flags = { 'allow-oom' },
   description = 'acknowledge records that a member acquired, all or none of them',
@@ -140,17 +157,11 @@ korvet.define({
     return { refusal, -1, -1, 0 }
   end
   s.outages = group.outages(params.outages, s.now)
-  local acknowledgements, outcome, parts, further = share.acknowledgements(params.acknowledgements), nil, nil, nil
-  if acknowledgements then
-    outcome, parts, further = share.parts(s, acknowledgements, params)
-  end
+  local outcome, further = share.acknowledge(s, params)
   if outcome ~= code.NONE then
-    return { outcome or code.INVALID_REQUEST, s.start, -1, 0 }
-  elseif params.part == 'all' and further >= 0 then
-    return { code.RETRY, s.start, further, 0 }
+    return { outcome, s.start, further, 0 }
   end
   if params.part ~= 'check' then
-    share.settle_all(s, parts, params)
     share.save(s) -- first write
   end
   return { code.NONE, s.start, further, s.archiving }

@@ -254,12 +254,15 @@ korvet.define({
     dead_letters:int 1 if records that failed wait for share_dead_letters, 0 if they are finished
     reset earliest, latest or an offset: where a share partition without a start begins; '' if the caller does not know
     times:int? 1 if records may wait for times ahead: then only offsets that are not finished count as in flight
+    acknowledgements*3<=3000 as for share_acknowledge, of the same connection: they come first
   ]],
-  returns = [=[{code, start, next, [first, last, count, ...], wait_ms, expired, archiving, now_ms}: the acquired ranges
-    by their offsets, with the number of this delivery. wait_ms is the time after which more may be available of itself,
-    0 if it may be now, -1 if nothing will; the group's id comes on the channel of shares when something becomes
-    available otherwise. expired records were locked too long; archiving is the number of ranges of dead letters]=],
-  bound = '1000 available and 1000 acquired ranges, and 15 entries of the log',
+  returns = [=[{code, start, next, [first, last, count, ...], wait_ms, expired, archiving, now_ms, acknowledged}: the
+    acquired ranges by their offsets, with the number of this delivery. wait_ms is the time after which more may be
+    available of itself, 0 if it may be now, -1 if nothing will; the group's id comes on the channel of shares when
+    something becomes available otherwise. expired records were locked too long; archiving is the number of ranges of
+    dead letters. acknowledged is the code of share_acknowledge, RETRY if that has to be called; records come even if it
+    is not 0]=],
+  bound = '1000 acknowledgements, 1000 available and 2000 acquired ranges, and 15 entries of the log',
   codes = 'GONE, LATE, GROUP_ID_NOT_FOUND (the group has no state here), RETRY (it has no start yet: find the offset)',
   source = 'SharePartition.acquire, nextFetchOffset, lastOffsetAndMaxRecordsToAcquire',
   notes = [[Below the local start the batches are not known, so exactly max_records are acquired. Offsets without a
@@ -267,15 +270,21 @@ korvet.define({
     send it gives back as undelivered.]],
 }, function(keys, params)
   if group.is_late(params.outages) then
-    return { code.LATE, -1, -1, {}, -1, 0, 0, -1 }
+    return { code.LATE, -1, -1, {}, -1, 0, 0, -1, code.LATE }
   end
   local s, refusal = share.open(keys, params)
   if refusal then
-    return { refusal, -1, -1, {}, -1, 0, 0, -1 }
+    return { refusal, -1, -1, {}, -1, 0, 0, -1, refusal }
   elseif not share.find_start(s, params.reset) then
-    return { code.RETRY, -1, -1, {}, -1, 0, 0, -1 }
+    return { code.RETRY, -1, -1, {}, -1, 0, 0, -1, code.RETRY }
   end
   s.outages, s.letters = group.outages(params.outages, s.now), params.dead_letters == 1 and 1 or 0
+  local acknowledged, must_announce = code.NONE, nil
+  if #params.acknowledgements > 0 then
+    acknowledged = share.acknowledge(s, params)
+    must_announce = s.announced
+    share.flush(s) -- first write
+  end
   local expired = share.prepare(s, params)
   local taken, lock = share.taken(s, params), share.lock(s, params)
   local acquired = {}
@@ -283,7 +292,8 @@ korvet.define({
     share.add_timed(s, 'acquired', r.first, r.last, r.count, r, lock)
     acquired[#acquired + 1], acquired[#acquired + 2], acquired[#acquired + 3] = r.first, r.last, r.count
   end
-  s.announced = s.announced and share.wait_ms(s, params) == 0
+  s.announced = must_announce or (s.announced and share.wait_ms(s, params) == 0)
   share.save(s)
-  return { code.NONE, s.start, s.next, acquired, share.wait_ms(s, params), expired, s.archiving, s.now }
+  local wait_ms = share.wait_ms(s, params)
+  return { code.NONE, s.start, s.next, acquired, wait_ms, expired, s.archiving, s.now, acknowledged }
 end)

@@ -664,6 +664,21 @@ def test_append_costs_one_acquisition_however_many_members_wait(join: Join, brok
     assert sum("korvet_share_acquire" in command for command in seen) < 20
 
 
+def test_fetch_that_acknowledges_makes_one_call(broker: KorvetServer, topic: Topic, member: Member) -> None:
+    for _ in range(11):
+        topic.append(1)
+    assert acquired(member.fetch(part(topic.id), max_records=1)) == [(0, 0, 1)]
+    with broker.redis() as client, client.monitor() as monitor:
+        for offset in range(10):
+            answer = member.fetch(part(topic.id, (offset, offset, ACCEPT)), max_records=1)
+            assert parts(answer)[0]["acknowledge_error_code"] == 0
+            assert acquired(answer) == [(offset + 1, offset + 1, 1)]
+        client.echo("the end")
+        commands = (command["command"] for command in monitor.listen())
+        seen = list(itertools.takewhile(lambda command: command != "ECHO the end", commands))
+    assert sum("FCALL korvet_share_" in command and topic.name in command for command in seen) == 10
+
+
 def test_members_that_wait_get_records_at_their_times_by_few_calls(
     join: Join, broker: KorvetServer, group: str, topic: Topic
 ) -> None:

@@ -56,6 +56,8 @@ class Share(Tiered):
         self.dead_letters = self.times = 0
         self.archiving = 0
         """The number of ranges of dead letters, by the last reply."""
+        self.acknowledged = 0
+        """The code of the acknowledgements of the last acquisition."""
         self._set_clock = set_clock
         set_clock(self.now)
 
@@ -73,12 +75,16 @@ class Share(Tiered):
         reply: list[int] = self.call("korvet_share_set", *args, keys=self.share_keys)
         return reply
 
-    def acquire(self, most: int = 500, member: str = "m", nonce: str = "n", *, max_bytes: int = -1) -> Acquired:
+    def acquire(
+        self, most: int = 500, member: str = "m", nonce: str = "n", *acknowledgements: tuple[int, int, int],
+        max_bytes: int = -1,
+    ) -> Acquired:  # fmt: skip
         args: tuple[str | int, ...] = (
             self.outages, self.topic_id, self.group, member, nonce, most, max_bytes, self.mode, self.isolation,
             self.lock_ms, self.limit, self.window, *self.backoff, self.dead_letters, self.reset, self.times,
+            *(number for one in acknowledgements for number in one),
         )  # fmt: skip
-        code, start, next_offset, flat, wait_ms, expired, self.archiving, _ = self.call(
+        code, start, next_offset, flat, wait_ms, expired, self.archiving, _, self.acknowledged = self.call(
             "korvet_share_acquire", *args, keys=self.share_keys
         )
         ranges = [(flat[at], flat[at + 1], flat[at + 2]) for at in range(0, len(flat), 3)]

@@ -12,6 +12,8 @@ from tests.lua.share import (
     ACCEPT,
     GONE,
     GROUP_ID_NOT_FOUND,
+    INVALID_RECORD_STATE,
+    INVALID_REQUEST,
     LATE,
     NONE,
     REJECT,
@@ -359,3 +361,32 @@ def test_acquisition_reads_as_few_entries_of_a_long_log_as_of_a_short_one(share:
     assert share.take(2000) == [(0, 1999, 1)]
     stats = share.server.info("commandstats")
     assert stats["cmdstat_xrange"]["calls"] == 2
+
+
+@kafka("ShareFetchAcknowledgeRequestTest.testShareFetchRequestPiggybackedRelease")
+def test_acquisition_first_acknowledges(share: Share) -> None:
+    assert share.take(5) == [(0, 9, 1)]
+    assert share.acquire(5, "m", "n", (0, 3, ACCEPT), (4, 9, RELEASE)).ranges == [(4, 9, 2)]
+    assert (share.acknowledged, share.describe()[2:5]) == (NONE, (4, 10, 96))
+    assert share.acquire(5, "m", "n", (4, 9, ACCEPT)).ranges == [(10, 19, 1)]
+    assert (share.acknowledged, share.describe()[2:5]) == (NONE, (10, 20, 90))
+
+
+def test_acquisition_gets_records_whatever_becomes_of_its_acknowledgements(share: Share) -> None:
+    assert share.take(5, "other") == [(0, 9, 1)]
+    assert share.acquire(5, "m", "n", (0, 9, ACCEPT)).ranges == [(10, 19, 1)]
+    assert share.acknowledged == INVALID_RECORD_STATE
+    assert share.acquire(5, "m", "n", (5, 4, ACCEPT)).code == NONE
+    assert share.acknowledged == INVALID_REQUEST
+    assert share.settle(ACCEPT, (0, 9), member="other") == share.settle(ACCEPT, (10, 19)) == NONE
+
+
+def test_others_hear_of_room_that_an_acquisition_made_and_left(share: Share) -> None:
+    share.window = 20
+    assert share.take(20) == [(0, 19, 1)]
+    with listening(share.server, share.shares) as next_message:
+        assert share.acquire(5, "m", "n", (0, 9, ACCEPT)).ranges == [(20, 29, 1)]
+        share.server.spublish(share.shares, "it took all")
+        assert share.acquire(5, "m", "n", (10, 29, ACCEPT)).ranges == [(30, 39, 1)]
+        share.server.spublish(share.shares, "end")
+        assert [next_message() for _ in range(3)] == [b"it took all", b"g", b"end"]

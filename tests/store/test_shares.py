@@ -49,7 +49,7 @@ async def partition(one: Front, shares: Shares) -> Partition:
 async def test_records_are_acquired_acknowledged_and_described(shares: Shares, partition: Partition) -> None:
     assert (await shares.acquire(partition, "g", ME, LIMITS, 4)).code == RETRY
     found = await shares.acquire(partition, "g", ME, LIMITS, 4, reset="earliest")
-    assert found == Acquired(0, 0, 6, [AcquiredRange(0, 5, 1)], 0, 0)
+    assert found == Acquired(0, 0, 6, [AcquiredRange(0, 5, 1)], 0, 0, found.now_ms)
     assert (await shares.acquire(partition, "g", YOU, LIMITS, 4, mode="records")).ranges == [AcquiredRange(6, 9, 1)]
     assert await shares.acknowledge(partition, "g", ME, [Acknowledgement(0, 3, ACCEPT)], LIMITS) == 0
     assert await shares.acknowledge(partition, "g", ME, [Acknowledgement(4, 12, RELEASE)], LIMITS) == INVALID_REQUEST

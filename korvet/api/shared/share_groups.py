@@ -265,8 +265,13 @@ async def _acknowledge(ctx: Context, member: Member, limits: Limits, call: _Call
     try:
         return Outcome(await shares.acknowledge(call.partition, *member, call.runs, limits))
     except KorvetError as error:
-        message = failure_message(error)
-        return Outcome(failure_code(error, "share_acknowledge"), message)
+        return failed(error)
+
+
+def failed(error: KorvetError) -> Outcome:
+    """The outcome of acknowledgements whose call failed."""
+    message = failure_message(error)
+    return Outcome(failure_code(error, "share_acknowledge"), message)
 
 
 def _renews(frontend: Frontend, group_id: str) -> bool:

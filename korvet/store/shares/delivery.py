@@ -65,6 +65,15 @@ _QUICK_BYTES: Final = 8 << 10
 _MS: Final = timedelta(milliseconds=1)
 
 
+@dataclass(slots=True)
+class Joined:
+    """Acknowledgements that the next acquisition makes first. ``outcome`` is None until then; then a Kafka error code,
+    `korvet.store.contract.RETRY` if `Shares.acknowledge` has to make them, or the call's failure."""
+
+    acknowledgements: Sequence[Acknowledgement]
+    outcome: int | KorvetError | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """What a member wants of a share partition.
@@ -82,6 +91,7 @@ class Wanted:
     reset: Reset | timedelta
     batch_size: int
     time_header: str = ""
+    joined: Joined | None = None
 
 
 @dataclass(slots=True)
@@ -234,6 +244,17 @@ class Deliveries:
             waiter = None
         return Delivery()
 
+    async def acknowledge(self, partition: Partition, wanted: Wanted) -> None:
+        """Make the acknowledgements that no acquisition can make soon."""
+        joined = wanted.joined
+        if joined is not None:
+            try:
+                joined.outcome = await self._shares.acknowledge(
+                    partition, wanted.group_id, wanted.acquirer, joined.acknowledgements, wanted.limits
+                )
+            except KorvetError as error:
+                joined.outcome = error
+
     async def _acquire(
         self, supply: SharedSupply, waiter: Waiter | None, wanted: Wanted, max_records: int, max_bytes: int
     ) -> Acquired:
@@ -255,19 +276,31 @@ class Deliveries:
         self, partition: Partition, wanted: Wanted, max_records: int, max_bytes: int, reset: Reset
     ) -> Acquired:
         has_times, limits = bool(wanted.time_header), wanted.limits
-        return await self._shares.acquire(
-            partition,
-            wanted.group_id,
-            wanted.acquirer,
-            limits,
-            # Each record may have a time of its own, and then is a range of its own, also in a batch of millions.
-            min(max_records, limits.window) if has_times else max_records,
-            max_bytes=max_bytes,
-            mode="records" if has_times else wanted.mode,
-            isolation=wanted.isolation,
-            reset=reset,
-            has_times=has_times,
-        )
+        joined = wanted.joined if wanted.joined is not None and wanted.joined.outcome is None else None
+        try:
+            acquired = await self._shares.acquire(
+                partition,
+                wanted.group_id,
+                wanted.acquirer,
+                limits,
+                # Each record may have a time of its own, and then is a range of its own, also in a batch of millions.
+                min(max_records, limits.window) if has_times else max_records,
+                max_bytes=max_bytes,
+                mode="records" if has_times else wanted.mode,
+                isolation=wanted.isolation,
+                reset=reset,
+                has_times=has_times,
+                acknowledgements=() if joined is None else joined.acknowledgements,
+                # What a client has acknowledged counts even if it has left since.
+                is_awaited=joined is None,
+            )
+        except KorvetError as error:
+            if joined is not None:
+                joined.outcome = error
+            raise
+        if joined is not None:
+            joined.outcome = acquired.acknowledged
+        return acquired
 
     async def _offset_of(self, partition: Partition, age: timedelta) -> Reset:
         """The first offset with a record not older than a duration.

@@ -31,7 +31,8 @@ from korvet.store.shares.types import (
     SharePartition,
 )
 
-_MOST_ACKNOWLEDGEMENTS: Final = 1000
+MOST_ACKNOWLEDGEMENTS: Final = 1000
+"""The acknowledgements of one call."""
 _MOST_PAGES: Final = 100
 _MOST_LEASED: Final = 100
 """Dead letters that are copied before Redis finishes them."""
@@ -66,6 +67,7 @@ class Shares:
         isolation: Isolation = "uncommitted",
         reset: Reset = "",
         has_times: bool = False,
+        acknowledgements: Sequence[Acknowledgement] = (),
         is_awaited: bool = True,
     ) -> Acquired:
         """Acquire records for a member, after ending the locks that are over.
@@ -76,10 +78,11 @@ class Shares:
         :param max_records: at least 1; see `Mode`.
         :param max_bytes: of batches that were never acquired, the first of which always fits; -1 for any number.
         :param has_times: true if records may wait for times ahead: then only unfinished ones count in the window.
+        :param acknowledgements: at most `MOST_ACKNOWLEDGEMENTS`, which the call makes first.
         :param is_awaited: see `Calls.call`: a client that has left acquires nothing.
         """
         for is_last in (False, True):
-            code, start, next_offset, flat, wait_ms, expired, archiving, now_ms = await self._call(
+            code, start, next_offset, flat, wait_ms, expired, archiving, now_ms, acknowledged = await self._call(
                 "korvet_share_acquire",
                 partition,
                 group_id,
@@ -98,12 +101,14 @@ class Shares:
                 dead_letters=int(limits.dead_letters),
                 reset=reset,
                 times=int(has_times),
+                acknowledgements=_flat(acknowledgements),
             )
             if code != GROUP_ID_NOT_FOUND or is_last or not await self._begin_again(partition, group_id):
                 break
         self._noted(partition, group_id, archiving)
         ranges = [AcquiredRange(*flat[at : at + 3]) for at in range(0, len(flat), 3)]
-        return Acquired(code, start, next_offset, ranges, None if wait_ms < 0 else wait_ms, expired, now_ms)
+        wait = None if wait_ms < 0 else wait_ms
+        return Acquired(code, start, next_offset, ranges, wait, expired, now_ms, code or acknowledged)
 
     async def _begin_again(self, partition: Partition, group_id: str) -> bool:
         """Begin a share partition whose keys were lost. False if the group has not begun it, or does not exist."""
@@ -129,7 +134,7 @@ class Shares:
         More than 1000 acknowledgements or ranges are first checked and then carried out in several calls. If a lock
         ends between the two, those before it stay acknowledged.
         """
-        if len(acknowledgements) <= _MOST_ACKNOWLEDGEMENTS:
+        if len(acknowledgements) <= MOST_ACKNOWLEDGEMENTS:
             code, _ = await self._acknowledge(
                 partition, group_id, acquirer, acknowledgements, limits, "all", is_awaited=is_awaited
             )
@@ -137,8 +142,8 @@ class Shares:
                 return code
         parts: tuple[Literal["check", "apply"], ...] = ("check", "apply")
         for part in parts:
-            for at in range(0, len(acknowledgements), _MOST_ACKNOWLEDGEMENTS):
-                left = acknowledgements[at : at + _MOST_ACKNOWLEDGEMENTS]
+            for at in range(0, len(acknowledgements), MOST_ACKNOWLEDGEMENTS):
+                left = acknowledgements[at : at + MOST_ACKNOWLEDGEMENTS]
                 while left:
                     code, further = await self._acknowledge(
                         partition, group_id, acquirer, left, limits, part, is_awaited=is_awaited
@@ -172,7 +177,7 @@ class Shares:
             backoff_most_ms=limits.backoff_most_ms,
             dead_letters=int(limits.dead_letters),
             part=part,
-            acknowledgements=[int(number) for one in acknowledgements for number in one],
+            acknowledgements=_flat(acknowledgements),
         )
         self._noted(partition, group_id, archiving)
         return code, further
@@ -279,6 +284,10 @@ class Shares:
         if reply[0] == GONE:
             reply[0] = UNKNOWN_TOPIC_OR_PARTITION
         return reply
+
+
+def _flat(acknowledgements: Sequence[Acknowledgement]) -> list[int]:
+    return [int(number) for one in acknowledgements for number in one]
 
 
 def _in_flight(text: str, now_ms: int) -> InFlight:

@@ -81,6 +81,8 @@ class Acquired(NamedTuple):
     ``start`` is the share partition's start offset, ``next`` the first offset that was never acquired.
     ``wait_ms`` is the time after which more may be available without any message: 0 for now, None if never.
     ``expired`` is the number of records whose locks this call ended. ``now_ms`` is Redis's time.
+    ``acknowledged`` is what became of the acknowledgements, as `Shares.acknowledge` returns it; or
+    `korvet.store.contract.RETRY` if that has to be called, for they are too many.
     """
 
     code: int
@@ -90,6 +92,7 @@ class Acquired(NamedTuple):
     wait_ms: int | None = None
     expired: int = 0
     now_ms: int = -1
+    acknowledged: int = 0
 
 
 class DeadLetters(NamedTuple):
