@@ -310,20 +310,27 @@ async def test_visits_after_a_restart_of_redis_make_it_the_owner(one: Front, mon
 # ---------------------------------------------------------------------- removal
 
 
-async def test_removal_goes_on_after_damaged_keys(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_removal_and_publishing_go_on_after_damaged_keys(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def damaged(_: removal.Removal) -> bool:
+        raise ValueError
+
     gone, meta = await filled(one), NAMESPACE.catalog.meta
     async with tiering(one, objects := Store()) as tiering_, anyio.create_task_group() as tasks:
         await tiering_.tend(gone)
-        await one.store.call(Purpose.COORDINATE, meta, "HSET", meta, "deleted:damaged", "x")
+        await one.store.call(
+            Purpose.COORDINATE, meta, "HSET", meta, "deleted:damaged", "x", f"deleted:{uuid4().hex}", "x"
+        )
         await delete_topic(one.catalog, one.log, gone.topic)
-        tiering_._tier.usable.set()
         with capture_logs() as lines:
+            await tiering_._topics.publish()
+        assert ["deleted:" in line["reason"] for line in lines] == [True] * 2
+        tiering_._tier.usable.set()
+        with capture_logs() as lines, monkeypatch.context() as patched:
+            patched.setattr(removal.Removal, "is_due", damaged)
             await tiering_.visit()
         assert [(one["log_level"], one["exc_info"]) for one in lines] == [("error", True)]
         monkeypatch.setattr(tierer, "GRACE_S", 0.02)
         tasks.start_soon(tiering_._keep_removing)
-        await anyio.sleep(0.1)
-        await one.store.call(Purpose.COORDINATE, meta, "HDEL", meta, "deleted:damaged")
         with anyio.fail_after(10):
             while await one.catalog.deleted():
                 await anyio.sleep(0.01)

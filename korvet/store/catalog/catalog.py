@@ -341,8 +341,12 @@ class Catalog(Settings):
                 Purpose.COORDINATE, "korvet_topic_deleted", [self._keys.meta], cursor=cursor
             )
             for field, text in _pairs(flat):
-                id, (name, partitions, ms) = field.decode().partition(":")[2], text.decode().split()
-                found[id] = DeletedTopic(name, id, int(partitions), int(ms))
+                try:
+                    id, (name, partitions, ms) = field.decode().partition(":")[2], text.decode().split()
+                    found[id] = DeletedTopic(name, UUID(hex=id).hex, int(partitions), int(ms))
+                except ValueError:
+                    reason = f"field {field.decode(errors='replace')} of {self._keys.meta} cannot be read"
+                    log.error("a note of a deleted topic is damaged and is left out; delete it", reason=reason)
             if cursor == b"0":
                 return list(found.values())
 
