@@ -283,8 +283,9 @@ class Broker:
                 what = f"{topic_partition.topic}-{topic_partition.partition} of group {group_id}"
                 if error.code() in _OCCUPIED:
                     raise PipelineError(
-                        f"{what}: the group takes commits of its members alone ({error.name()}), and other clients "
-                        f"have joined it; end those that 'korvet groups describe {group_id}' shows"
+                        f"{what}: other clients have joined the group, so it takes no commit but theirs "
+                        f"({error.name()}); end those that 'korvet groups describe {group_id}' shows, and delete the "
+                        "group if it is a share group"
                     )
                 raise self._failed(what, KafkaException(error))
 

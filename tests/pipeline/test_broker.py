@@ -53,7 +53,7 @@ def test_commit_to_a_group_that_another_client_joined_says_so(broker: KorvetServ
         assert Member(broker.port, group, member).join(subscribed_topic_names=[topic])["error_code"] == "NONE"
     with (
         Broker({"bootstrap.servers": broker.bootstrap}) as admin,
-        pytest.raises(PipelineError, match=rf"{topic}-0 of group {group}: .* other clients have joined it"),
+        pytest.raises(PipelineError, match=rf"{topic}-0 of group {group}: other clients have joined the group"),
     ):
         admin.commit(group, {(topic, 0): Position(offset=0, leader_epoch=None)})
 
