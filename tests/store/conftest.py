@@ -12,6 +12,7 @@ from tests.store.groups import open_groups
 from tests.store.logs import NAMESPACE, Front, front
 from tests.store.redis_groups import Side
 from tests.support.redis import Server, running_server
+from tests.support.topologies import Cluster, running_cluster
 
 
 @pytest.fixture
@@ -37,6 +38,22 @@ def server(redis_server: Server) -> Iterator[Server]:
         client.flushall()
         client.config_set("maxmemory", 0)
     yield redis_server
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A cluster for one test. Its nodes serve their slots without the others."""
+    with running_cluster() as started:
+        for node in started.nodes:
+            started.ask(node, "CONFIG", "SET", "cluster-require-full-coverage", "no")
+        yield started
+
+
+@pytest.fixture
+async def one_of_cluster(cluster: Cluster) -> AsyncIterator[Front]:
+    """A front-end of the cluster."""
+    async with front(cluster.url) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -59,6 +59,12 @@ class Front:
         assert topic is not None
         return self.log.partition(topic, partition.index)
 
+    def port_of(self, key: str) -> int:
+        """The port of the server that has a key."""
+        link = self.store.coordination(key)
+        assert link is not None and link.address is not None
+        return link.address.port
+
     async def append(self, partition: Partition, data: bytes) -> tuple[int, int]:
         """Append a batch; returns code and base offset."""
         appended = await self.log.append(partition, header(data), data)

@@ -20,8 +20,8 @@ from korvet.store.outages import Outages
 from korvet.store.outcomes import Failures
 from korvet.store.topics import delete_topic
 from tests.store.groups import new_group, open_groups, stable, swept
-from tests.store.logs import NAMESPACE, Front, front, until
-from tests.support.topologies import running_cluster
+from tests.store.logs import NAMESPACE, Front, until
+from tests.support.topologies import Cluster
 
 pytestmark = pytest.mark.anyio
 
@@ -164,36 +164,29 @@ async def test_offsets_of_topics_that_are_gone_are_forgotten(one: Front, other: 
     assert set(await groups.offsets.fetch(group_id, None)) == {(newer.name, 0)}
 
 
-async def test_node_that_is_away_holds_up_no_sweep_of_other_nodes_groups() -> None:
-    with running_cluster() as cluster:
-        for node in cluster.nodes:
-            cluster.ask(node, "CONFIG", "SET", "cluster-require-full-coverage", "no")
-        async with front(cluster.url) as one:
-
-            def port_of(key: str) -> int:
-                link = one.store.coordination(key)
-                assert link is not None and link.address is not None
-                return link.address.port
-
-            groups = await open_groups(one, Outages(one.store))
-            catalog_port = port_of(NAMESPACE.catalog.meta)
-            away = next(node for node in cluster.nodes if node.port != catalog_port)
-            members = [await stable(groups) for _ in range(40)]
-            keys = {group_id: NAMESPACE.group(group_id) for group_id, _ in members}
-            served = [group_id for group_id, _ in members if port_of(keys[group_id].group) != away.port]
-            assert 0 < len(served) < len(members)
-            for group_id, member_id in members:
-                await call(one, keys[group_id].sessions, "ZADD", 1, member_id)
-                await call(one, keys[group_id].offsets, "HSET", "gone:0", f"7 -1 {uuid4().hex} ")
-            away.kill()
-            await until(lambda: not one.store.is_connected())
-            failures: Failures = []
-            assert await sweep(groups, NOBODY, failures) == set()
-            assert await sweep_offsets(groups, None, failures) is None
-            for group_id in served:
-                assert await call(one, keys[group_id].group, "HGET", "state") == b"Empty"
-                assert await call(one, keys[group_id].offsets, "EXISTS") == 0
-            assert len(failures) == 2 * (len(members) - len(served))
-            assert {type(failure) for failure in failures} == {StoreUnavailable}
-            with pytest.raises(StoreUnavailable):
-                await groups.administration.list()
+async def test_node_that_is_away_holds_up_no_sweep_of_other_nodes_groups(
+    cluster: Cluster, one_of_cluster: Front
+) -> None:
+    one = one_of_cluster
+    groups = await open_groups(one, Outages(one.store))
+    catalog_port = one.port_of(NAMESPACE.catalog.meta)
+    away = next(node for node in cluster.nodes if node.port != catalog_port)
+    members = [await stable(groups) for _ in range(40)]
+    keys = {group_id: NAMESPACE.group(group_id) for group_id, _ in members}
+    served = [group_id for group_id, _ in members if one.port_of(keys[group_id].group) != away.port]
+    assert 0 < len(served) < len(members)
+    for group_id, member_id in members:
+        await call(one, keys[group_id].sessions, "ZADD", 1, member_id)
+        await call(one, keys[group_id].offsets, "HSET", "gone:0", f"7 -1 {uuid4().hex} ")
+    away.kill()
+    await until(lambda: not one.store.is_connected())
+    failures: Failures = []
+    assert await sweep(groups, NOBODY, failures) == set()
+    assert await sweep_offsets(groups, None, failures) is None
+    for group_id in served:
+        assert await call(one, keys[group_id].group, "HGET", "state") == b"Empty"
+        assert await call(one, keys[group_id].offsets, "EXISTS") == 0
+    assert len(failures) == 2 * (len(members) - len(served))
+    assert {type(failure) for failure in failures} == {StoreUnavailable}
+    with pytest.raises(StoreUnavailable):
+        await groups.administration.list()

@@ -21,9 +21,9 @@ from korvet.store.log.state.partition import Partition
 from korvet.store.outcomes import settled
 from korvet.store.topics import create_topic
 from tests.api.raw import unique
-from tests.store.logs import NAMESPACE, Front, batch, front, until
+from tests.store.logs import NAMESPACE, Front, batch, until
 from tests.store.turns import Always
-from tests.support.topologies import running_cluster
+from tests.support.topologies import Cluster
 
 pytestmark = pytest.mark.anyio
 
@@ -59,59 +59,51 @@ async def test_server_that_is_away_holds_up_no_upkeep_of_others(one: Front, monk
     assert {(each.topic.name, each.index) for each in seen} >= every
 
 
-async def test_node_that_is_away_holds_up_no_upkeep_of_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_node_that_is_away_holds_up_no_upkeep_of_other_nodes(
+    cluster: Cluster, one_of_cluster: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = one_of_cluster
     monkeypatch.setattr(maintenance, "_INTERVAL_S", 0.2)
-    with running_cluster() as cluster:
-        for node in cluster.nodes:
-            cluster.ask(node, "CONFIG", "SET", "cluster-require-full-coverage", "no")
-        async with front(cluster.url) as one:
+    catalog_port = one.port_of(NAMESPACE.catalog.meta)
+    away = next(node for node in cluster.nodes if node.port != catalog_port)
+    doomed = [await one.topic(12), await one.topic(12)]
+    kept = await one.topic(12)
+    served = [
+        one.log.partition(topic, index)
+        for topic in (*doomed, kept)
+        for index in range(12)
+        if one.port_of(one.log.partition(topic, index).keys.meta) != away.port
+    ]
+    trimmed = [partition for partition in served if partition.topic.id == kept.id]
+    assert len({partition.topic.id for partition in served}) == 3
+    assert len(served) < 36
+    for partition in trimmed:
+        assert (await one.append(partition, batch())) == (0, 0)
+    await one.catalog.configure(kept, ConfigChange(set={"retention.ms": "1000"}))
+    for topic in doomed:
+        await one.catalog.begin_delete(topic)
+    away.kill()
+    await until(lambda: not one.store.is_connected())
 
-            def port_of(key: str) -> int:
-                link = one.store.coordination(key)
-                assert link is not None
-                assert link.address is not None
-                return link.address.port
+    async def is_done() -> bool:
+        metas = await settled(
+            one.store.call(Purpose.READ, key, "HMGET", key, "topic_id", "start")
+            for key in (partition.keys.meta for partition in served)
+        )
+        expected = [(kept.id.hex.encode(), b"3") if one in trimmed else (None, None) for one in served]
+        return [tuple(meta) for meta in metas] == expected
 
-            catalog_port = port_of(NAMESPACE.catalog.meta)
-            away = next(node for node in cluster.nodes if node.port != catalog_port)
-            doomed = [await one.topic(12), await one.topic(12)]
-            kept = await one.topic(12)
-            served = [
-                one.log.partition(topic, index)
-                for topic in (*doomed, kept)
-                for index in range(12)
-                if port_of(one.log.partition(topic, index).keys.meta) != away.port
-            ]
-            trimmed = [partition for partition in served if partition.topic.id == kept.id]
-            assert len({partition.topic.id for partition in served}) == 3
-            assert len(served) < 36
-            for partition in trimmed:
-                assert (await one.append(partition, batch())) == (0, 0)
-            await one.catalog.configure(kept, ConfigChange(set={"retention.ms": "1000"}))
-            for topic in doomed:
-                await one.catalog.begin_delete(topic)
-            away.kill()
-            await until(lambda: not one.store.is_connected())
-
-            async def is_done() -> bool:
-                metas = await settled(
-                    one.store.call(Purpose.READ, key, "HMGET", key, "topic_id", "start")
-                    for key in (partition.keys.meta for partition in served)
-                )
-                expected = [(kept.id.hex.encode(), b"3") if one in trimmed else (None, None) for one in served]
-                return [tuple(meta) for meta in metas] == expected
-
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(maintain, NAMESPACE, one.catalog, one.log, Always(), Activity())
-                with anyio.fail_after(30):
-                    while not await is_done():
-                        await anyio.sleep(0.02)
-                assert [topic.name for topic in one.catalog.deleting()] == [topic.name for topic in doomed]
-                away.start()
-                with anyio.fail_after(30):
-                    while one.catalog.deleting():
-                        await anyio.sleep(0.02)
-                tasks.cancel_scope.cancel()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(maintain, NAMESPACE, one.catalog, one.log, Always(), Activity())
+        with anyio.fail_after(30):
+            while not await is_done():
+                await anyio.sleep(0.02)
+        assert [topic.name for topic in one.catalog.deleting()] == [topic.name for topic in doomed]
+        away.start()
+        with anyio.fail_after(30):
+            while one.catalog.deleting():
+                await anyio.sleep(0.02)
+        tasks.cancel_scope.cancel()
 
 
 async def test_failed_retention_is_not_repeated_at_once(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:

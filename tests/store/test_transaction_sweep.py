@@ -25,10 +25,10 @@ from korvet.store.transactions import hanging
 from korvet.store.transactions.transactions import Member, Transactions
 from tests.api.data import records
 from tests.store.groups import new_group, open_groups
-from tests.store.logs import EVERYTHING, NAMESPACE, Front, front, header, offsets, until
+from tests.store.logs import EVERYTHING, NAMESPACE, Front, header, offsets, until
 from tests.store.turns import Always, Never
 from tests.support.ported import kafka
-from tests.support.topologies import running_cluster
+from tests.support.topologies import Cluster
 
 pytestmark = pytest.mark.anyio
 
@@ -249,65 +249,54 @@ async def test_shard_is_swept_after_its_first_id_comes(scene: Scene) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_node_that_is_away_keeps_no_partition_of_another_node_open(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_node_that_is_away_keeps_no_partition_of_another_node_open(
+    cluster: Cluster, one_of_cluster: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = one_of_cluster
     monkeypatch.setattr(hanging, "_AT_ONCE", 5)
-    with running_cluster() as cluster:
-        for node in cluster.nodes:
-            cluster.ask(node, "CONFIG", "SET", "cluster-require-full-coverage", "no")
-        async with front(cluster.url) as one:
-
-            def port_of(key: str) -> int:
-                link = one.store.coordination(key)
-                assert link is not None
-                assert link.address is not None
-                return link.address.port
-
-            topic = await one.topic(12)
-            scene = Scene(one, await open_groups(one, Outages(one.store)), topic)
-            name, _, _ = await scene.opened()
-            id_key = NAMESPACE.transaction(name).id
-            needed = {port_of(NAMESPACE.catalog.meta), port_of(id_key)}
-            away = next(node for node in cluster.nodes if node.port not in needed)
-            ports = [port_of(NAMESPACE.partition(topic.name, index).meta) for index in range(12)]
-            served = [index for index in range(12) if ports[index] != away.port]
-            assert 0 < len(served) < 12
-            # As if the id's shard lost it.
-            await scene.delete(id_key)
-            away.kill()
-            await until(lambda: not one.store.is_connected())
-            with pytest.raises(StoreUnavailable):
-                await scene.transactions.close_hanging()
-            assert [await scene.stable(index) for index in served] == [2] * len(served)
+    topic = await one.topic(12)
+    scene = Scene(one, await open_groups(one, Outages(one.store)), topic)
+    name, _, _ = await scene.opened()
+    id_key = NAMESPACE.transaction(name).id
+    needed = {one.port_of(NAMESPACE.catalog.meta), one.port_of(id_key)}
+    away = next(node for node in cluster.nodes if node.port not in needed)
+    ports = [one.port_of(NAMESPACE.partition(topic.name, index).meta) for index in range(12)]
+    served = [index for index in range(12) if ports[index] != away.port]
+    assert 0 < len(served) < 12
+    # As if the id's shard lost it.
+    await scene.delete(id_key)
+    away.kill()
+    await until(lambda: not one.store.is_connected())
+    with pytest.raises(StoreUnavailable):
+        await scene.transactions.close_hanging()
+    assert [await scene.stable(index) for index in served] == [2] * len(served)
 
 
 @pytest.mark.usefixtures("soon")
-async def test_node_that_is_away_holds_up_no_shard_of_another_node() -> None:
-    with running_cluster() as cluster:
-        away = cluster.nodes[-1]
-        for node in cluster.nodes:
-            cluster.ask(node, "CONFIG", "SET", "cluster-require-full-coverage", "no")
-        async with front(cluster.url) as one:
+async def test_node_that_is_away_holds_up_no_shard_of_another_node(cluster: Cluster, one_of_cluster: Front) -> None:
+    one = one_of_cluster
+    away = cluster.nodes[-1]
 
-            def is_here(key: str) -> bool:
-                link = one.store.coordination(key)
-                return link is not None and link.address is not None and link.address.port != away.port
+    def is_here(key: str) -> bool:
+        link = one.store.coordination(key)
+        return link is not None and link.address is not None and link.address.port != away.port
 
-            topic = await one.topic()
-            while not is_here(one.log.partition(topic, 0).keys.meta):
-                topic = await one.topic()
-            scene = Scene(one, await open_groups(one, Outages(one.store)), topic)
-            left = [await scene.left() for _ in range(30)]
-            served = [name for name in left if is_here(NAMESPACE.transaction(name).id)]
-            assert 0 < len(served) < len(left)
-            away.kill()
-            await until(lambda: not one.store.is_connected())
-            with capture_logs() as lines:
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(keep_swept, scene.transactions, Always(), Activity())
-                    for name in served:
-                        await scene.until_aborted(name)
-                    tasks.cancel_scope.cancel()
-            assert [line for line in lines if "cut short" in line["event"]] == []
+    topic = await one.topic()
+    while not is_here(one.log.partition(topic, 0).keys.meta):
+        topic = await one.topic()
+    scene = Scene(one, await open_groups(one, Outages(one.store)), topic)
+    left = [await scene.left() for _ in range(30)]
+    served = [name for name in left if is_here(NAMESPACE.transaction(name).id)]
+    assert 0 < len(served) < len(left)
+    away.kill()
+    await until(lambda: not one.store.is_connected())
+    with capture_logs() as lines:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keep_swept, scene.transactions, Always(), Activity())
+            for name in served:
+                await scene.until_aborted(name)
+            tasks.cancel_scope.cancel()
+    assert [line for line in lines if "cut short" in line["event"]] == []
 
 
 async def test_sweep_of_an_idle_namespace_rests_until_the_first_deadline(scene: Scene) -> None:
