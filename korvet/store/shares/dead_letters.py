@@ -143,7 +143,7 @@ class DeadLetterCopies:
             if topic is None:
                 return f"the topic {name} cannot be created: {code.name.upper()}"
         if topic is None:
-            return f"there is no topic {name}, which {TOPIC} names: create it"
+            return f"there is no topic {name}, which {TOPIC} names: create it with {ENABLED}=true"
         if not catalog.boolean(topic, ENABLED):
             return f"the topic {name} has no {ENABLED}=true: set it"
         return topic
