@@ -205,6 +205,19 @@ async def test_records_with_a_time_ahead_wait_for_it(one: Front, group: Group, c
     assert (await group.deliver(wanted=TIMED)).acquired == []
 
 
+async def test_records_that_nobody_gets_yet_keep_no_memory_from_other_answers(one: Front, group: Group) -> None:
+    value = b"v" * 100_000
+    now_ms = int(time.time()) * 1000
+    for at_ms in (now_ms + LATER_MS, now_ms):
+        await one.append(group.partition, built(Whole(value=value, headers=(("at", b"%d" % at_ms),)))[1])
+    share = AnswerBudget().share()
+    # Of another partition, in the same answer.
+    await share.reserve(200_000)
+    with group.deliveries.supplies.used([group.partition], GROUP) as (supply,):
+        found = await group.deliveries.deliver(supply, None, TIMED, 1, EVERYTHING, share, one.log.now(), is_first=False)
+    assert (found.acquired, share.held_bytes) == ([(1, 1, 1)], 200_000 + found.size_bytes)
+
+
 async def test_group_without_a_header_for_times_gets_all_records(one: Front, group: Group) -> None:
     await one.append(group.partition, timed(LATER_MS, None))
     assert (await group.deliver()).acquired == [(0, 1, 1)]

@@ -348,9 +348,9 @@ class Deliveries:
                 one = await self._opened(read, left, wanted.time_header)
                 _take(found, split, one, wanted.batch_size, acquired.now_ms)
                 self._keep(want, since, one, wanted.time_header)
-                if may_exceed and share is not None and not found.size_bytes:
-                    # The answer holds nothing of it, and may wait for the memory of the next read.
-                    share.let_go()
+                if share is not None and found.size_bytes == max_bytes - left_bytes and read.size_bytes > SMALL_BYTES:
+                    # The answer holds nothing of it, and may wait for records, or for the memory of the next read.
+                    share.hold(max(0, share.held_bytes - read.size_bytes))
         except KorvetError as error:
             forget_frames(error)
             found.code = NOT_LEADER_OR_FOLLOWER
