@@ -44,6 +44,7 @@ LISTED_WITHIN_S: Final = 3600.0
 """The time in which an object is listed that was doomed and put."""
 _AT_ONCE: Final = 64
 _MOST_ROUNDS: Final = 1000
+_UNKNOWN: Final = inf, -inf
 
 
 class Removal:
@@ -62,10 +63,6 @@ class Removal:
         self._ownership, self._topics = ownership, topics
         self._compared: tuple[Partition, Manifest, Manifest] | None = None
         """The last partition of a sweep, with the members that Redis and the newest snapshot list."""
-        self._ahead_s = inf
-        """How far Redis's clock was ahead of `clock`."""
-        self._steady_at = -inf
-        """The time of `clock` from which on each object that is due was listed, if it ever is."""
 
     # ------------------------------------------------------------------ doomed objects
 
@@ -90,11 +87,11 @@ class Removal:
 
     def note_time(self, now_ms: int) -> None:
         """Learn Redis's time, now and then. After a jump ahead, doomed objects that are still being put are due."""
-        now_s = clock()
-        ahead_s, before_s = now_ms / 1000 - now_s, self._ahead_s
-        self._ahead_s = ahead_s
+        now_s, name = clock(), self._namespace.name
+        ahead_s, (before_s, steady_at) = now_ms / 1000 - now_s, self._tier.clocks.get(name, _UNKNOWN)
         if ahead_s > before_s + GRACE_S:
-            self._steady_at = now_s + LISTED_WITHIN_S
+            steady_at = now_s + LISTED_WITHIN_S
+        self._tier.clocks[name] = ahead_s, steady_at
 
     async def is_due(self) -> bool:
         """True if there may be something to delete, so that the owner has to be known.
@@ -130,7 +127,7 @@ class Removal:
                     await self._catalog.clear_deleted(deleted)
             except KorvetError as error:
                 failure = error
-        if clock() >= self._steady_at:
+        if clock() >= self._tier.clocks.get(self._namespace.name, _UNKNOWN)[1]:
             failure = await self._sweep_doomed() or failure
         if failure is not None:
             raise failure

@@ -59,6 +59,9 @@ class Tier:
         """The bytes of batches that are not in a segment yet, by the logs that this process seals."""
         self.challenges: dict[str, tuple[Owner, float]] = {}
         """The owners of namespaces that this Redis challenged, and since when, from one visit to the next."""
+        self.clocks: dict[str, tuple[float, float]] = {}
+        """How far Redis's clock was ahead of this machine's in namespaces, and the time here from which on each doomed
+        object that is due was listed, if it ever is."""
         self.usable = anyio.Event()
         """Set once the store passed its trial. Nothing is written before, and reads need not wait for it."""
 

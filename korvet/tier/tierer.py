@@ -212,6 +212,7 @@ class Tierer:
         their visits. So one with many objects, or with a slow store, goes on at the next one.
         """
         with anyio.move_on_after(VISIT_S), self._removal_logged():
+            self._removal.note_time(await self._now_ms())
             if self._tier.usable.is_set() and await self._removal.is_due() and await self.own():
                 await self.sweep()
 

@@ -458,8 +458,9 @@ async def test_doomed_objects_of_a_partition_go_in_one_sweep_with_few_reads(one:
         assert len(objects.reads) < 50
 
 
+@pytest.mark.parametrize("is_visit", [False, True])
 async def test_doomed_objects_wait_for_an_hour_after_the_clock_of_redis_jumped_ahead(
-    one: Front, monkeypatch: pytest.MonkeyPatch
+    one: Front, monkeypatch: pytest.MonkeyPatch, is_visit: bool
 ) -> None:
     """Those that are being put would be due, too."""
     monkeypatch.setattr(removal, "LISTED_WITHIN_S", 3600.0)
@@ -475,6 +476,9 @@ async def test_doomed_objects_wait_for_an_hour_after_the_clock_of_redis_jumped_a
             await tiering_._removal.doom(partition, [path])
             await expire_doomed(one)
             now_s = at
+            if is_visit:
+                tiering_ = Tierer(tiering_._tier, NAMESPACE, one.catalog, one.log, Activity(), tiering_._reserve)
+                await tiering_.own()
             tiering_._removal.note_time(redis_s * 1000)
             await tiering_._removal.sweep(redis_s * 1000)
             assert (path in await paths_of(objects)) == is_there
