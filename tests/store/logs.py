@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
 import anyio
+from kio.schema.errors import ErrorCode
 
 from korvet.redis.client import Store
 from korvet.redis.wakeup import Wakeups
@@ -86,14 +88,24 @@ class Front:
 
 
 @asynccontextmanager
-async def front(url: str, namespace: Namespace = NAMESPACE) -> AsyncIterator[Front]:
-    """A front-end's store, catalog and log."""
+async def front(
+    url: str, namespace: Namespace = NAMESPACE, static: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[Front]:
+    """A front-end's store, catalog and log; it has read the catalog once and does not follow it."""
     async with open_store(url) as store:
         await library.ensure(store)
         wakeups = Wakeups(store)
-        catalog = Catalog(namespace, store, wakeups)
+        catalog = Catalog(namespace, store, wakeups, static)
         await catalog.open()
         yield Front(store=store, catalog=catalog, log=Log(namespace, store, catalog, wakeups), wakeups=wakeups)
+
+
+async def created(front: Front, name: str, partitions: int = 1, **configs: str) -> Topic:
+    values = {key.replace("_", "."): value for key, value in configs.items()}
+    code, topic = await create_topic(front.catalog, front.log, name, partitions, values)
+    assert (code, topic is None) == (ErrorCode.none, False)
+    assert topic is not None
+    return topic
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from korvet.redis.client import Purpose
 from korvet.store import library
 from korvet.store.catalog.settings import ConfigChange
 from korvet.store.catalog.topic import parse_topic
-from tests.store.catalogs import NAMESPACE, Front, created, front, until
+from tests.store.logs import NAMESPACE, Front, created, front, until
 from tests.support.redis import Server, running_server
 
 pytestmark = pytest.mark.anyio
@@ -27,12 +27,11 @@ async def test_cluster_id_is_minted_once_and_looks_like_kafkas(server: Server) -
         assert len(one.catalog.cluster_id) == CLUSTER_ID
 
 
-async def test_created_topic_is_known_at_once_by_name_and_by_id(server: Server) -> None:
-    async with front(server.url) as one:
-        topic = await created(one, "t", 3, retention_ms="5")
-        assert (topic.name, topic.partitions, dict(topic.configs)) == ("t", 3, {"retention.ms": "5"})
-        assert one.catalog.topic("t") == one.catalog.topic_by_id(topic.id) == topic
-        assert list(one.catalog.topics()) == [topic]
+async def test_created_topic_is_known_at_once_by_name_and_by_id(one: Front) -> None:
+    topic = await created(one, "t", 3, retention_ms="5")
+    assert (topic.name, topic.partitions, dict(topic.configs)) == ("t", 3, {"retention.ms": "5"})
+    assert one.catalog.topic("t") == one.catalog.topic_by_id(topic.id) == topic
+    assert list(one.catalog.topics()) == [topic]
 
 
 async def test_other_front_end_learns_of_a_change_by_the_channel(server: Server) -> None:
@@ -53,16 +52,15 @@ async def test_refresh_finds_a_change_without_the_channel(server: Server) -> Non
         assert other.catalog.topic("t") is not None
 
 
-async def test_refresh_transfers_nothing_while_the_version_is_the_same(server: Server) -> None:
-    async with front(server.url) as one:
-        await created(one, "t")
-        keys = NAMESPACE.catalog
-        version = int(await one.store.call(Purpose.READ, keys.meta, "HGET", keys.meta, "version"))
-        reply = await one.store.fcall(Purpose.COORDINATE, "korvet_catalog_read", keys, version)
-        assert reply[3:] == [[], []]
-        topic = one.catalog.topic("t")
-        await one.catalog.refresh()
-        assert one.catalog.topic("t") is topic
+async def test_refresh_transfers_nothing_while_the_version_is_the_same(one: Front) -> None:
+    await created(one, "t")
+    keys = NAMESPACE.catalog
+    version = int(await one.store.call(Purpose.READ, keys.meta, "HGET", keys.meta, "version"))
+    reply = await one.store.fcall(Purpose.COORDINATE, "korvet_catalog_read", keys, version)
+    assert reply[3:] == [[], []]
+    topic = one.catalog.topic("t")
+    await one.catalog.refresh()
+    assert one.catalog.topic("t") is topic
 
 
 async def created_in_redis(front: Front, count: int) -> set[str]:
@@ -79,70 +77,64 @@ async def created_in_redis(front: Front, count: int) -> set[str]:
     return {f"t{number}" for number in range(count)}
 
 
-async def test_catalog_reads_many_topics_in_pages(server: Server) -> None:
-    async with front(server.url) as one:
-        version = one.catalog.version
-        names = await created_in_redis(one, 2500)
-        with server.client() as client:
-            client.config_resetstat()
-            await one.catalog.refresh()
-            assert client.info("commandstats")["cmdstat_fcall_ro"]["calls"] > 4
-        assert {topic.name for topic in one.catalog.topics()} == names
-        topic = await created(one, "of its own")
-        assert one.catalog.topic_by_id(topic.id) == topic
-        assert one.catalog.version == version + 2500 + 1
-
-
-async def test_read_of_the_catalog_that_ends_late_undoes_nothing(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with front(server.url) as one:
-        await created_in_redis(one, 2500)
-        page, may_go_on = one.catalog._page, anyio.Event()
-
-        async def held_up(known_version: int, cursor: str | bytes = "0") -> object:
-            reply = await page(known_version, cursor)
-            await may_go_on.wait()
-            return reply
-
-        async with anyio.create_task_group() as tasks:
-            monkeypatch.setattr(one.catalog, "_page", held_up)
-            tasks.start_soon(one.catalog.refresh)
-            await anyio.wait_all_tasks_blocked()
-            monkeypatch.setattr(one.catalog, "_page", page)
-            topic = await created(one, "later")
-            may_go_on.set()
-        assert one.catalog.topic("later") == topic
+async def test_catalog_reads_many_topics_in_pages(server: Server, one: Front) -> None:
+    version = one.catalog.version
+    names = await created_in_redis(one, 2500)
+    with server.client() as client:
+        client.config_resetstat()
         await one.catalog.refresh()
-        assert one.catalog.topic("later") == topic
+        assert client.info("commandstats")["cmdstat_fcall_ro"]["calls"] > 4
+    assert {topic.name for topic in one.catalog.topics()} == names
+    topic = await created(one, "of its own")
+    assert one.catalog.topic_by_id(topic.id) == topic
+    assert one.catalog.version == version + 2500 + 1
+
+
+async def test_read_of_the_catalog_that_ends_late_undoes_nothing(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    await created_in_redis(one, 2500)
+    page, may_go_on = one.catalog._page, anyio.Event()
+
+    async def held_up(known_version: int, cursor: str | bytes = "0") -> object:
+        reply = await page(known_version, cursor)
+        await may_go_on.wait()
+        return reply
+
+    async with anyio.create_task_group() as tasks:
+        monkeypatch.setattr(one.catalog, "_page", held_up)
+        tasks.start_soon(one.catalog.refresh)
+        await anyio.wait_all_tasks_blocked()
+        monkeypatch.setattr(one.catalog, "_page", page)
+        topic = await created(one, "later")
+        may_go_on.set()
+    assert one.catalog.topic("later") == topic
+    await one.catalog.refresh()
+    assert one.catalog.topic("later") == topic
 
 
 async def test_catalog_is_read_anew_if_its_server_changes_between_pages(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    one: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with front(server.url) as one:
-        names = await created_in_redis(one, 2500)
-        page = one.catalog._page
+    names = await created_in_redis(one, 2500)
+    page = one.catalog._page
 
-        async def of_another_server(known_version: int, cursor: str | bytes = "0") -> object:
-            monkeypatch.setattr(one.catalog, "_page", page)
-            reply = await page(known_version, cursor)
-            return [*reply[:3], [b"gone", reply[3][1]], reply[4], b"0" * 40 + reply[5][40:]]
+    async def of_another_server(known_version: int, cursor: str | bytes = "0") -> object:
+        monkeypatch.setattr(one.catalog, "_page", page)
+        reply = await page(known_version, cursor)
+        return [*reply[:3], [b"gone", reply[3][1]], reply[4], b"0" * 40 + reply[5][40:]]
 
-        monkeypatch.setattr(one.catalog, "_page", of_another_server)
-        await one.catalog.refresh()
-        assert {topic.name for topic in one.catalog.topics()} == names
+    monkeypatch.setattr(one.catalog, "_page", of_another_server)
+    await one.catalog.refresh()
+    assert {topic.name for topic in one.catalog.topics()} == names
 
 
-async def test_unchanged_topic_stays_the_same_object(server: Server) -> None:
-    async with front(server.url) as one:
-        topic = await created(one, "t")
-        await created(one, "other")
-        assert one.catalog.topic("t") is not None
-        before = one.catalog.topic("t")
-        await created(one, "third")
-        assert one.catalog.topic("t") is before
-        assert before == topic
+async def test_unchanged_topic_stays_the_same_object(one: Front) -> None:
+    topic = await created(one, "t")
+    await created(one, "other")
+    assert one.catalog.topic("t") is not None
+    before = one.catalog.topic("t")
+    await created(one, "third")
+    assert one.catalog.topic("t") is before
+    assert before == topic
 
 
 async def test_catalog_is_read_again_after_history_went_back(redis_server: Server) -> None:
@@ -160,15 +152,14 @@ async def test_catalog_is_read_again_after_history_went_back(redis_server: Serve
             assert [topic.name for topic in one.catalog.topics()] == ["new"]
 
 
-async def test_catalog_that_was_emptied_and_filled_as_far_is_read_again(server: Server) -> None:
-    async with front(server.url) as one:
-        await created(one, "lost")
-        with server.client() as client:
-            client.flushall()
-        async with front(server.url) as other:
-            await created(other, "new")
-        await one.catalog.refresh()
-        assert [topic.name for topic in one.catalog.topics()] == ["new"]
+async def test_catalog_that_was_emptied_and_filled_as_far_is_read_again(server: Server, one: Front) -> None:
+    await created(one, "lost")
+    with server.client() as client:
+        client.flushall()
+    async with front(server.url) as other:
+        await created(other, "new")
+    await one.catalog.refresh()
+    assert [topic.name for topic in one.catalog.topics()] == ["new"]
 
 
 async def test_unreachable_store_leaves_the_last_known_state(redis_server: Server) -> None:
@@ -188,7 +179,7 @@ def test_error_names_a_corrupt_entry() -> None:
 
 
 async def test_most_specific_value_of_a_setting_applies(server: Server) -> None:
-    async with front(server.url, {"message.max.bytes": "2000", "log.retention.ms": "9"}) as one:
+    async with front(server.url, static={"message.max.bytes": "2000", "log.retention.ms": "9"}) as one:
         plain, own = await created(one, "plain"), await created(one, "own", max_message_bytes=" 4000 ")
         assert one.catalog.setting(plain, "max.message.bytes") == "2000"
         assert one.catalog.setting(own, "max.message.bytes") == "4000"
@@ -205,17 +196,16 @@ async def test_most_specific_value_of_a_setting_applies(server: Server) -> None:
         assert one.catalog.setting(plain, "max.message.bytes") == "2000"
 
 
-async def test_configs_are_set_deleted_and_replaced(server: Server) -> None:
-    async with front(server.url) as one:
-        topic = await created(one, "t", retention_ms="5", retention_bytes="6")
-        await one.catalog.configure(topic, ConfigChange(set={"segment.ms": "7"}, delete=["retention.ms"]))
-        changed = one.catalog.topic("t")
-        assert changed is not None
-        assert dict(changed.configs) == {"retention.bytes": "6", "segment.ms": "7"}
-        await one.catalog.configure(topic, ConfigChange(set={"retention.ms": "8"}, replace=True))
-        replaced = one.catalog.topic("t")
-        assert replaced is not None
-        assert dict(replaced.configs) == {"retention.ms": "8"}
+async def test_configs_are_set_deleted_and_replaced(one: Front) -> None:
+    topic = await created(one, "t", retention_ms="5", retention_bytes="6")
+    await one.catalog.configure(topic, ConfigChange(set={"segment.ms": "7"}, delete=["retention.ms"]))
+    changed = one.catalog.topic("t")
+    assert changed is not None
+    assert dict(changed.configs) == {"retention.bytes": "6", "segment.ms": "7"}
+    await one.catalog.configure(topic, ConfigChange(set={"retention.ms": "8"}, replace=True))
+    replaced = one.catalog.topic("t")
+    assert replaced is not None
+    assert dict(replaced.configs) == {"retention.ms": "8"}
 
 
 async def test_cluster_id_outlives_its_loss(server: Server) -> None:
@@ -233,7 +223,7 @@ async def test_namespace_with_keys_named_by_an_older_korvet_is_refused(server: S
     former = f"korvet:{{{NAMESPACE.name}:catalog}}:meta"
     with server.client() as client:
         client.hset(former, "version", 7)
-        with pytest.raises(KorvetError, match=r"catalog-test holds the data of korvet 0\.6 or older"):
+        with pytest.raises(KorvetError, match=r"log-test holds the data of korvet 0\.6 or older"):
             async with front(server.url):
                 pass
         assert client.keys("korvet:*@catalog*") == [], "nothing was made beside it"

@@ -21,15 +21,13 @@ from korvet.store.followed import Followed, read_secret
 from korvet.store.keys import TENANTS, Namespace
 from korvet.store.security.users import Credential, CredentialKey, Users
 from korvet.store.tenants import Tenants
-from tests.store import catalogs
-from tests.store.catalogs import created
-from tests.store.logs import NAMESPACE, Front
+from tests.store.logs import NAMESPACE, Front, created, front
 from tests.store.test_access_rules import authorizer_of
 from tests.support.redis import Server
 
 pytestmark = pytest.mark.anyio
 
-KEYS = catalogs.NAMESPACE.catalog
+KEYS = NAMESPACE.catalog
 RULE = Acl(ResourceType.TOPIC, PatternType.LITERAL, "t", "User:a", "*", Operation.READ, Permission.DENY)
 
 
@@ -124,14 +122,14 @@ async def test_front_end_that_was_away_leaves_a_deleted_table_to_others(
 async def test_front_end_writes_deleted_topics_and_settings_back(
     server: Server, deleted: tuple[int, ...], count: int
 ) -> None:
-    async with catalogs.front(server.url) as one, catalogs.front(server.url) as other:
+    async with front(server.url) as one, front(server.url) as other:
         topics = [await created(one, f"t{at}", 3, retention_ms="5") for at in range(count)]
         await one.catalog.configure_cluster(ConfigChange(set={"num.partitions": "7"}))
         await other.catalog.refresh()
         with server.client() as client:
             client.delete(*(KEYS[at] for at in deleted))
         await other.catalog.refresh()
-        async with catalogs.front(server.url) as third:
+        async with front(server.url) as third:
             assert sorted(topic.name for topic in third.catalog.topics()) == sorted(topic.name for topic in topics)
             assert third.catalog.topic(f"t{count - 1}") == topics[-1]
             assert third.catalog.setting(None, "num.partitions") == "7"
@@ -140,66 +138,62 @@ async def test_front_end_writes_deleted_topics_and_settings_back(
 
 
 async def test_topics_that_are_deleted_between_two_pages_are_not_taken_for_a_whole_catalog(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: Server, one: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with catalogs.front(server.url) as one:
-        await created(one, "t")
-        with server.client() as client:
-            text = json.loads(client.hget(KEYS.topics, "t") or "")
-            entries = {f"t{at}": json.dumps(text | {"id": f"{at:032x}"}) for at in range(1500)}
-            client.hset(KEYS.topics, mapping=entries)
-            client.hincrby(KEYS.meta, "version", 1)
-            await one.catalog.refresh()
-            async with catalogs.front(server.url) as other:
-                other.catalog._distrust()
-                page = other.catalog._page
+    await created(one, "t")
+    with server.client() as client:
+        text = json.loads(client.hget(KEYS.topics, "t") or "")
+        entries = {f"t{at}": json.dumps(text | {"id": f"{at:032x}"}) for at in range(1500)}
+        client.hset(KEYS.topics, mapping=entries)
+        client.hincrby(KEYS.meta, "version", 1)
+        await one.catalog.refresh()
+        async with front(server.url) as other:
+            other.catalog._distrust()
+            page = other.catalog._page
 
-                async def deleted_meanwhile(known: int, cursor: str | bytes = "0") -> Any:
-                    reply = await page(known, cursor)
-                    client.delete(KEYS.topics)
-                    return reply
+            async def deleted_meanwhile(known: int, cursor: str | bytes = "0") -> Any:
+                reply = await page(known, cursor)
+                client.delete(KEYS.topics)
+                return reply
 
-                monkeypatch.setattr(other.catalog, "_page", deleted_meanwhile)
-                with pytest.raises(StoreError, match=f"{KEYS.topics}.* was deleted"):
-                    await other.catalog.refresh()
-                monkeypatch.undo()
-                with pytest.raises(StoreError, match=f"{KEYS.topics}.* was deleted"):
-                    await other.catalog.refresh()
-            await one.catalog.refresh()
-            assert client.hlen(KEYS.topics) == len(one.catalog.topics()) + 1 == 1502
-
-
-async def test_change_of_a_catalog_without_topics_fails_and_brings_them_back(server: Server) -> None:
-    async with catalogs.front(server.url) as one:
-        topic = await created(one, "t", 3)
-        with server.client() as client:
-            client.delete(KEYS.topics)
-        with pytest.raises(StoreError, match=f"{KEYS.topics}.* was deleted"):
-            await created(one, "u")
-        assert await created(one, "u")
-        assert one.catalog.topic("t") == topic
+            monkeypatch.setattr(other.catalog, "_page", deleted_meanwhile)
+            with pytest.raises(StoreError, match=f"{KEYS.topics}.* was deleted"):
+                await other.catalog.refresh()
+            monkeypatch.undo()
+            with pytest.raises(StoreError, match=f"{KEYS.topics}.* was deleted"):
+                await other.catalog.refresh()
+        await one.catalog.refresh()
+        assert client.hlen(KEYS.topics) == len(one.catalog.topics()) + 1 == 1502
 
 
-async def test_front_end_that_does_not_know_deleted_topics_names_the_repair(server: Server) -> None:
-    async with catalogs.front(server.url) as one:
-        await created(one, "t")
-        with server.client() as client:
-            client.delete(KEYS.topics)
-        with pytest.raises(StoreError) as raised:
-            async with catalogs.front(server.url):
-                pass
-        assert repair_of(str(raised.value)) == REPAIR
+async def test_change_of_a_catalog_without_topics_fails_and_brings_them_back(server: Server, one: Front) -> None:
+    topic = await created(one, "t", 3)
+    with server.client() as client:
+        client.delete(KEYS.topics)
+    with pytest.raises(StoreError, match=f"{KEYS.topics}.* was deleted"):
+        await created(one, "u")
+    assert await created(one, "u")
+    assert one.catalog.topic("t") == topic
 
 
-async def test_damaged_entry_of_a_topic_hides_no_topic(server: Server) -> None:
-    async with catalogs.front(server.url) as one:
-        first, second = await created(one, "first"), await created(one, "second")
-        with server.client() as client:
-            client.hset(KEYS.topics, "first", "{")
-        with capture_logs() as lines:
-            third = await created(one, "third")
-        assert sorted(one.catalog.topics(), key=lambda topic: topic.name) == [first, second, third]
-        assert [repair_of(line["reason"]) for line in lines] == [REPAIR]
+async def test_front_end_that_does_not_know_deleted_topics_names_the_repair(server: Server, one: Front) -> None:
+    await created(one, "t")
+    with server.client() as client:
+        client.delete(KEYS.topics)
+    with pytest.raises(StoreError) as raised:
+        async with front(server.url):
+            pass
+    assert repair_of(str(raised.value)) == REPAIR
+
+
+async def test_damaged_entry_of_a_topic_hides_no_topic(server: Server, one: Front) -> None:
+    first, second = await created(one, "first"), await created(one, "second")
+    with server.client() as client:
+        client.hset(KEYS.topics, "first", "{")
+    with capture_logs() as lines:
+        third = await created(one, "third")
+    assert sorted(one.catalog.topics(), key=lambda topic: topic.name) == [first, second, third]
+    assert [repair_of(line["reason"]) for line in lines] == [REPAIR]
 
 
 async def test_error_of_a_plain_command_names_its_key_of_another_type(one: Front) -> None:

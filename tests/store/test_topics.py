@@ -14,7 +14,7 @@ from korvet.store.background.maintenance import maintain
 from korvet.store.catalog.settings import ConfigChange
 from korvet.store.catalog.topic import Topic, unified_names
 from korvet.store.topics import colliding_topics, create_topic, delete_topic, finish_deletions, grow_topic, name_problem
-from tests.store.catalogs import NAMESPACE, created, front, until
+from tests.store.logs import NAMESPACE, Front, created, front, until
 from tests.store.turns import Always
 from tests.support.redis import Server
 
@@ -34,14 +34,13 @@ def test_legal_name_has_no_problem() -> None:
     assert name_problem("x" * 249) is None
 
 
-async def test_name_is_taken_until_its_topic_is_gone(server: Server) -> None:
-    async with front(server.url) as one:
-        first = await created(one, "t")
-        assert await create_topic(one.catalog, one.log, "t", 1, {}) == (ErrorCode.topic_already_exists, None)
-        assert await one.catalog.begin_delete(first) is ErrorCode.none
-        assert one.catalog.topic("t") is None
-        assert [topic.id for topic in one.catalog.deleting()] == [first.id]
-        assert await create_topic(one.catalog, one.log, "t", 1, {}) == (ErrorCode.topic_already_exists, None)
+async def test_name_is_taken_until_its_topic_is_gone(one: Front) -> None:
+    first = await created(one, "t")
+    assert await create_topic(one.catalog, one.log, "t", 1, {}) == (ErrorCode.topic_already_exists, None)
+    assert await one.catalog.begin_delete(first) is ErrorCode.none
+    assert one.catalog.topic("t") is None
+    assert [topic.id for topic in one.catalog.deleting()] == [first.id]
+    assert await create_topic(one.catalog, one.log, "t", 1, {}) == (ErrorCode.topic_already_exists, None)
 
 
 async def test_any_front_end_finishes_a_deletion_that_another_left(server: Server) -> None:
@@ -73,7 +72,7 @@ async def test_deletion_of_a_topic_that_another_deleted_is_unknown(server: Serve
         assert await delete_topic(one.catalog, one.log, topic) is ErrorCode.none
         assert await delete_topic(other.catalog, other.log, topic) is ErrorCode.unknown_topic_or_partition
         with server.client() as client:
-            assert [key for key in client.keys("*") if b"catalog-test:t:" in key] == []
+            assert [key for key in client.keys("*") if b"log-test:t:" in key] == []
 
 
 async def test_topic_grows_and_never_shrinks(server: Server) -> None:
@@ -88,31 +87,29 @@ async def test_topic_grows_and_never_shrinks(server: Server) -> None:
             assert client.exists(*(NAMESPACE.partition("t", p).meta for p in range(4))) == 4
 
 
-async def test_topic_of_another_id_is_not_changed(server: Server) -> None:
-    async with front(server.url) as one:
-        await created(one, "t")
-        former = Topic(name="t", id=uuid4(), partitions=1, configs={})
-        assert await one.catalog.configure(former, ConfigChange(set={})) is ErrorCode.unknown_topic_or_partition
-        assert await grow_topic(one.catalog, one.log, former, 5) is ErrorCode.unknown_topic_or_partition
-        assert await delete_topic(one.catalog, one.log, former) is ErrorCode.unknown_topic_or_partition
+async def test_topic_of_another_id_is_not_changed(one: Front) -> None:
+    await created(one, "t")
+    former = Topic(name="t", id=uuid4(), partitions=1, configs={})
+    assert await one.catalog.configure(former, ConfigChange(set={})) is ErrorCode.unknown_topic_or_partition
+    assert await grow_topic(one.catalog, one.log, former, 5) is ErrorCode.unknown_topic_or_partition
+    assert await delete_topic(one.catalog, one.log, former) is ErrorCode.unknown_topic_or_partition
 
 
-async def test_failed_deletion_holds_up_no_other(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with front(server.url) as one:
-        topics = [await created(one, name) for name in ("a", "b", "c")]
-        for topic in topics:
-            await one.catalog.begin_delete(topic)
-        delete = one.log.delete_partitions
+async def test_failed_deletion_holds_up_no_other(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = [await created(one, name) for name in ("a", "b", "c")]
+    for topic in topics:
+        await one.catalog.begin_delete(topic)
+    delete = one.log.delete_partitions
 
-        async def delete_others(topic: Topic) -> None:
-            if topic.name == "b":
-                raise StoreError("it cannot be removed")
-            await delete(topic)
+    async def delete_others(topic: Topic) -> None:
+        if topic.name == "b":
+            raise StoreError("it cannot be removed")
+        await delete(topic)
 
-        monkeypatch.setattr(one.log, "delete_partitions", delete_others)
-        await finish_deletions(one.catalog, one.log)
-        await one.catalog.refresh()
-        assert [topic.name for topic in one.catalog.deleting()] == ["b"]
+    monkeypatch.setattr(one.log, "delete_partitions", delete_others)
+    await finish_deletions(one.catalog, one.log)
+    await one.catalog.refresh()
+    assert [topic.name for topic in one.catalog.deleting()] == ["b"]
 
 
 @pytest.mark.parametrize("name", ["group", "txn", "reader", "catalog"])
