@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 from korvet.tier.objects import ObjectExists, ObjectMissing, Objects, TierAway
-from korvet.tier.snapshot import MOST_BYTES
+from korvet.tier.snapshot import MOST_BYTES, DamagedSnapshot
 
 KEPT: Final = 8
 """The last ones that stay, for readers that look for the newest one meanwhile."""
@@ -45,8 +45,14 @@ class Series(Generic[T]):
         for _ in range(_TRIES):
             if not (number := await self._newest_number(at_least)):
                 return None
+            path, at_least = self.path(number), 0
             with suppress(ObjectMissing):
-                return number, self._decoded(await self._objects.read(self.path(number), 0, MOST_BYTES))
+                data = await self._objects.read(path, 0, MOST_BYTES)
+                try:
+                    return number, self._decoded(data)
+                except DamagedSnapshot as error:
+                    repair = "put it back from a copy of the bucket, or delete it, so that the one before it counts"
+                    raise DamagedSnapshot(f"{self._objects.name}/{path}: {error}; {repair}") from None
         raise TierAway(f"{self._objects.name}/{self._folder} changes faster than it is read")
 
     async def exists(self) -> bool:

@@ -163,3 +163,19 @@ async def test_second_writer_with_an_old_number_looks_again(tmp_path: Path) -> N
     assert await series.add(20, [b"other"]) is None
     assert await series.newest() == (39, b"39")
     assert await series.add(38, [b"39"]) == 39
+
+
+async def test_damaged_newest_is_named_and_the_one_before_counts_once_it_is_deleted(tmp_path: Path) -> None:
+    def decoded(data: memoryview) -> int:
+        if bytes(data) == b"x":
+            raise DamagedSnapshot("it was changed")
+        return int(bytes(data))
+
+    objects = Directory(tmp_path)
+    series = Series(objects, "a", decoded)
+    for number in range(1, 17):
+        assert await series.add(number - 1, [b"x" if number == 16 else b"%d" % number]) == number
+    with pytest.raises(DamagedSnapshot, match=r"a/0*16\.snapshot: it was changed; put it back"):
+        await series.newest(16)
+    await objects.delete(series.path(16))
+    assert await series.newest(16) == (15, 15) == await series.newest()
