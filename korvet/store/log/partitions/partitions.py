@@ -61,6 +61,8 @@ class Partitions:
         self.reserve: ProducerRoom = shared.reserve
         self.reads_in_flight: dict[Any, tuple[asyncio.Future[Any] | None, asyncio.Future[Any]]] = {}
         """The requests under way of `korvet.store.log.reading.read`."""
+        self.read_ahead: set[Partition] = set()
+        """The partitions of which a bound read that is under way takes more than its own entries."""
         self.now = asyncio.get_running_loop().time
         self._namespace = namespace
         self._catalog = catalog

@@ -307,10 +307,14 @@ def _send_bound(log: Partitions, question: _Question, last_id: str, since: int, 
     last_id = f"{want.until}-0" if is_whole else last_id
     entries = log.source.entries(partition, want.offset, last_id, some.entries)
     ahead = 1
-    if want.goes_on and not _may_be_long(log, partition):
+    # Of the members that get there at the same time, one reads ahead for all.
+    if want.goes_on and partition not in log.read_ahead and not _may_be_long(log, partition):
         is_placed = partition.mean_bytes >= INLINE_LIMIT_BYTES
         ahead = MOST_LEARNED if is_placed else min(_MOST_AHEAD, SMALL_BYTES // max(64, partition.mean_bytes))
     tail = log.source.entries(partition, want.until, "+", ahead) if is_whole else None
+    if tail is not None and ahead > 1:
+        log.read_ahead.add(partition)
+        tail.add_done_callback(lambda _: log.read_ahead.discard(partition))
     return _Sent(entries, request_meta(log, partition), since, last_id, tail, some.entries)
 
 
