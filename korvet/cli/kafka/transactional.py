@@ -175,7 +175,7 @@ class TransactionalProducer:
         while True:
             answer = client.ask(message, at or self._coordinator)
             if code(answer) not in _UNSETTLED or time.monotonic() > deadline:
-                check(code(answer), f"transactional id {self._id!r}")
+                check(code(answer), f"group {self._group!r}" if at else f"transactional id {self._id!r}")
                 return answer
             time.sleep(_PAUSE_S)
 
