@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -153,7 +153,7 @@ class Tierer:
                 if topics := self._tiered():
                     self._is_needed.set()
                     if self._ownership.is_sure:
-                        with suppress(KorvetError):
+                        with self._failures_logged("not all of the tier's work can be done now"):
                             await self._give_turns(topics, tasks)
                 await self._activity.sleep(_LOOK_S, _IDLE_LOOK_S)
 
@@ -193,25 +193,25 @@ class Tierer:
         while True:
             # Also for a namespace that has no tiered topic any more.
             await anyio.sleep(GRACE_S / 2)
-            with self._removal_logged():
+            with self._failures_logged(_NOT_REMOVED):
                 await self.sweep()
 
     @contextmanager
-    def _removal_logged(self) -> Iterator[None]:
-        event = "objects of the tier that nobody needs cannot be deleted yet"
+    def _failures_logged(self, event: str) -> Iterator[None]:
         try:
             yield
         except KorvetError as error:
             self._report(event, error)
         except Exception:
             # Damaged keys must not end the front-end.
-            log.exception(event, tier=self._tier.objects.name, namespace=self._namespace.name)
+            where = {"tier": self._tier.objects.name, "namespace": self._namespace.name}
+            self._lines.write("error", f"{event}: an unexpected error", exc_info=True, **where)
 
     async def visit(self) -> None:
         """Sweep once in a namespace without clients: a tenant may delete a topic and leave. Other tenants wait for
         their visits. So one with many objects, or with a slow store, goes on at the next one.
         """
-        with anyio.move_on_after(VISIT_S), self._removal_logged():
+        with anyio.move_on_after(VISIT_S), self._failures_logged(_NOT_REMOVED):
             self._removal.note_time(await self._now_ms())
             if self._tier.usable.is_set() and await self._removal.is_due() and await self.own():
                 await self.sweep()
@@ -612,5 +612,6 @@ class Tierer:
             await self._removal.spare(partition, [path])
 
 
+_NOT_REMOVED: Final = "objects of the tier that nobody needs cannot be deleted yet"
 _AS_RETENTION: Final = -2
 """local.retention.ms and .bytes: as retention.ms and .bytes."""

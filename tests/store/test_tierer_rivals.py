@@ -23,13 +23,13 @@ from korvet.store.log.memory.room import Want
 from korvet.store.log.state.partition import Partition
 from korvet.store.memory import Reserve
 from korvet.store.topics import delete_topic
-from korvet.tier import ownership, removal, tier, tierer
+from korvet.tier import ownership, publishing, removal, tier, tierer
 from korvet.tier.building import Gone
 from korvet.tier.manifest import folder_of, object_path
 from korvet.tier.objects import Objects, OtherTier
 from korvet.tier.segment import batches
 from korvet.tier.series import Series
-from korvet.tier.snapshot import TieredTopic, Topics, topics_folder
+from korvet.tier.snapshot import DamagedSnapshot, TieredTopic, Topics, topics_folder
 from korvet.tier.tierer import Tierer
 from tests.store.logs import EVERYTHING, NAMESPACE, Front, batch
 from tests.store.tierers import expire_doomed, filled, listed, meta_of, paths_of, read_all, tiering, trim_locally
@@ -336,6 +336,29 @@ async def test_removal_and_publishing_go_on_after_damaged_keys(one: Front, monke
                 await anyio.sleep(0.01)
         tasks.cancel_scope.cancel()
         assert await paths_of(objects) == set()
+
+
+async def test_what_keeps_topics_from_being_published_is_logged_and_ends_nothing(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [DamagedSnapshot("it was changed"), ValueError()]
+
+    async def fail(_: publishing.PublishedTopics) -> None:
+        raise failures[0] if len(failures) == 1 else failures.pop(0)
+
+    monkeypatch.setattr(publishing.PublishedTopics, "publish", fail)
+    monkeypatch.setattr(tierer, "_LOOK_S", 0.01)
+    partition = await filled(one)
+    async with tiering(one, Store()) as tiering_, anyio.create_task_group() as tasks:
+        tiering_._tier.usable.set()
+        with capture_logs() as lines, anyio.fail_after(20):
+            tasks.start_soon(tiering_.run)
+            while len(lines) < 2 or not (await listed(one, partition)).members:
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    assert [(line["log_level"], line.get("reason")) for line in lines][:2] == [
+        ("warning", "it was changed"), ("error", None),
+    ]  # fmt: skip
 
 
 async def test_visit_ends_although_the_store_is_slow(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
