@@ -32,13 +32,16 @@ NOTHING: Final = Content()
 
 
 def contents(data: bytes, wanted: range) -> Iterator[tuple[int, Content]]:
-    """The wanted offsets in whole batches, with their records.
+    """The wanted offsets in whole batches, with their records. One whose parts do not fill it is left out: its copy
+    would be none that clients can read, and producers' own batches are not opened on their way into the log.
 
     :raises UndecodableRecords: a batch does not hold the records that its header promises.
     """
     for batch, records in _batches(data):
         if batch.base_offset < wanted.stop and batch.base_offset + batch.last_offset_delta >= wanted.start:
-            yield from _contents(batch, records, wanted)
+            for offset, content in _contents(batch, records, wanted):
+                if _is_sound(content):
+                    yield offset, content
 
 
 def times_in(buffers: Iterable[bytes | memoryview], header: bytes, wanted: Container[int]) -> dict[int, int]:
@@ -84,9 +87,23 @@ def _contents(batch: Batch, records: bytes, wanted: Container[int], part: bytes 
                 if batch.base_offset + delta in wanted:
                     end = _text_end(plain, _text_end(plain, begin))
                     count, headers = read_varint(plain, end)
-                    yield batch.base_offset + delta, Content(plain[begin:end], count, plain[headers:at])
+                    if headers <= at:
+                        yield batch.base_offset + delta, Content(plain[begin:end], count, plain[headers:at])
     except (IndexError, ValueError) as error:
         raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
+
+
+def _is_sound(content: Content) -> bool:
+    """True if there are as many headers as the record says."""
+    headers, at = content.headers, 0
+    try:
+        for _ in range(content.header_count):
+            if read_varint(headers, at)[0] < 0:
+                return False
+            at = _text_end(headers, _text_end(headers, at))
+    except (IndexError, ValueError):
+        return False
+    return content.header_count >= 0 and at == len(headers)
 
 
 def _last_header(content: Content, name: bytes) -> bytes:

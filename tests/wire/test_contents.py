@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.wire.batch import HEADER, HEADER_BYTES
+from korvet.wire.batch import HEADER, HEADER_BYTES, sealed
 from korvet.wire.contents import contents, times_in
+from korvet.wire.records import varint
 from tests.wire.whole import COMPRESS, Whole, built
 
 NAME, ALL = b"not-before", range(100)
@@ -53,3 +54,23 @@ def test_records_of_a_batch_with_gaps_are_found_by_their_own_offsets() -> None:
     for found in (data, gaps):
         assert times_in([found], NAME, {1}) == {1: 6}
         assert [offset for offset, _ in contents(found, range(1, 5))] == [1]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        varint(1) + b"k" + varint(-1) + varint(3),
+        varint(1) + b"k" + varint(-1) + varint(-1),
+        varint(1) + b"k" + varint(-1) + varint(0) + b"more",
+        varint(1) + b"k" + varint(9) + b"v" + varint(0),
+        varint(1) + b"k" + varint(-1) + varint(1) + varint(-1) + varint(0),
+        varint(1) + b"k" + varint(-1) + varint(1) + varint(1) + b"h" + varint(7),
+    ],
+)
+def test_record_whose_parts_do_not_fill_it_has_no_content(body: bytes) -> None:
+    batch, data = built(Whole(), named(b"5"))
+    start = HEADER_BYTES + 1 + data[HEADER_BYTES] // 2
+    wrong = b"\0\0\0" + body
+    _, damaged = sealed(batch, varint(len(wrong)) + wrong + data[start:])
+    assert [offset for offset, _ in contents(damaged, ALL)] == [1]
+    assert times_in([damaged], NAME, ALL) == {1: 5}
