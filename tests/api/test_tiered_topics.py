@@ -63,6 +63,12 @@ def test_topic_is_refused_while_the_namespace_has_no_tier(tmp_path: Path) -> Non
         assert errors(create_topics(broker.port, topic)) == [(topic["name"], "INVALID_CONFIG", DISABLED)]
 
 
+def test_front_end_without_the_tier_of_topics_says_so_at_its_start(tiered: KorvetServer) -> None:
+    new_topic(tiered)
+    with running_broker(redis_url=f"unix://{tiered.embedded_socket}") as broker:
+        until(lambda: "topics are in a tier, and this korvet has none" in broker.log)
+
+
 def test_topic_has_both_parts_and_deletes_from_both(tiered: KorvetServer) -> None:
     name = new_topic(tiered)
     now = int(time.time() * 1000)

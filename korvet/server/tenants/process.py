@@ -16,6 +16,7 @@ from korvet.api.shared.share_sessions import OpenSessions, ShareSessions
 from korvet.api.shared.telemetry import Telemetry
 from korvet.configs.listeners import listener_config
 from korvet.configs.oauth import OAUTH_CONFIGS
+from korvet.configs.types import is_tiered
 from korvet.errors import KorvetError, StoreUnavailable
 from korvet.quotas.quotas import Quotas
 from korvet.quotas.rules import Windows
@@ -212,6 +213,11 @@ class Process:
         """Start to tier a namespace, if there is a tier. It needs no turn: each partition has a lease of its own."""
         if (tierer := self._tierer(frontend)) is not None:
             tasks.start_soon(tierer.run)
+        elif any(is_tiered(topic.configs) for topic in frontend.catalog.topics()):
+            log.warning(
+                "topics are in a tier, and this korvet has none", namespace=frontend.namespace.name,
+                repair="start it with the --tier of the others",
+            )  # fmt: skip
 
     async def sweep_tier(self, frontend: Frontend) -> None:
         """Delete objects of a namespace once that are due, if there is a tier."""
