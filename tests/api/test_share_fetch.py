@@ -226,6 +226,16 @@ def test_rejected_record_goes_to_the_groups_dead_letter_topic(
     assert (copy.record.value, dict(copy.record.headers)["__dlq.errors.offset"]) == (b"vvvvvv", b"1")
 
 
+def test_partition_with_an_error_has_no_leader_to_which_a_client_may_move_it(topic: Topic, member: Member) -> None:
+    topic.append(3)
+    member.fetch(part(topic.id))
+    refused = [member.acknowledge(part(topic.id, (7, 7, ACCEPT))), member.fetch(part(topic.id, index=5))]
+    leaders = [
+        one["current_leader"] for answer in refused for one in parts(answer).values() if one["error_code"] != NONE
+    ]
+    assert leaders == [{"leader_id": -1, "leader_epoch": -1}] * 2
+
+
 @kafka("ShareFetchAcknowledgeRequestTest.testShareFetchRequestSuccessfulSharingBetweenMultipleConsumers")
 @kafka("SharePartitionManagerTest.testAcknowledgeIncorrectMemberId")
 def test_members_of_one_group_share_the_records(join: Join, topic: Topic, member: Member) -> None:

@@ -55,6 +55,8 @@ _NOTHING: Final[Fields] = {
     "acquired_records": (),
 }
 """Fields of a partition that has nothing to say there; korvet never hints at another leader."""
+_NO_LEADER: Final[Fields] = {"current_leader": {"leader_id": -1, "leader_epoch": -1}}
+"""Of a partition with an error: franz-go moves it to the leader that it finds there, also to node 0, for good."""
 
 
 class Outcome(NamedTuple):
@@ -139,7 +141,7 @@ def answered(entries: Mapping[TopicPartition, Mapping[str, Any]], lock_ms: int) 
     """An answer with fields for each partition."""
     topics: dict[UUID, list[Fields]] = {}
     for (id, index), fields in entries.items():
-        entry = {**_NOTHING, **fields, "partition_index": index}
+        entry = {**_NOTHING, **(_NO_LEADER if fields["error_code"] else {}), **fields, "partition_index": index}
         topics.setdefault(id, []).append(entry)
     return {
         "error_code": 0,
