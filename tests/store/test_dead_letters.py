@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from korvet.errors import StoreUnavailable
+from korvet.store.allowance import Allowance
 from korvet.store.calls import Calls, StateRoom
 from korvet.store.catalog.settings import ConfigChange, Owner
 from korvet.store.log.memory.room import Want
@@ -275,3 +276,21 @@ async def test_records_that_the_tier_has_no_turn_for_are_copied_later(
         await asyncio.wait([awaited.pending])
         assert await scene.dead_letters.copy(scene.partition, "g") == ""
         assert [copied.value for copied in await scene.copies(target)] == [record.value for record in RECORDS]
+
+
+async def test_copies_wait_for_room_as_producers_do(scene: Scene) -> None:
+    async def stored() -> tuple[int, int, int]:
+        return 100, 0, 1
+
+    log = scene.front.log
+    allowance = log.reserve = Allowance("tenant", log.reserve, StateRoom(), stored)
+    target = await scene.make_target()
+    await scene.fail((0, 3, AcknowledgeType.REJECT))
+    allowance.limit(100)
+    await allowance._step()
+    assert "as many bytes as it may have" in await scene.dead_letters.copy(scene.partition, "g")
+    assert (await scene.front.read(target, 0)).records == []
+    assert await scene.start() == 0
+    allowance.limit(None)
+    assert await scene.dead_letters.copy(scene.partition, "g") == ""
+    assert len(await scene.copies(target)) == 4

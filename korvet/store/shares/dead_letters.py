@@ -162,10 +162,19 @@ class DeadLetterCopies:
             if isinstance(opened, Refusal):
                 return f"the topic {target.name} refuses the copy of offset {offset}: {opened.message}"
             entries = None if opened.split is None else arguments(opened.batch, opened.split)
+            if not await self._has_room(into, len(opened.records)):
+                return "redis is nearly at maxmemory, or the tenant has as many bytes as it may have"
             appended = await self._log.append(into, opened.batch, opened.records, None, entries)
             if appended.code != 0:
                 return f"the copy of offset {offset} gets the error code {appended.code} of the topic {target.name}"
         return ""
+
+    async def _has_room(self, into: Partition, size_bytes: int) -> bool:
+        """True if a producer might append so many bytes, which then count."""
+        reserve, key = self._log.reserve, into.keys.log
+        if reserve.is_used_up(key):
+            await reserve.ask(key)
+        return reserve.take(key, size_bytes)
 
     async def _contents(self, partition: Partition, wanted: range) -> tuple[dict[int, Content], int]:
         """The records at the first of some offsets, about 1 MiB, and the offset up to which these are all.
