@@ -77,6 +77,14 @@ class Owner(NamedTuple):
     """How often the namespace got an owner, this one included."""
 
 
+class Challenge(NamedTuple):
+    """The last challenge of a namespace's owner, at a time of `korvet.tier.ownership.clock`, and how many former ones were answered."""
+
+    owner: Owner
+    at: float
+    answers: int
+
+
 class Objects:
     """The objects below a prefix of a bucket.
 

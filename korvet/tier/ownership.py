@@ -21,11 +21,13 @@ from korvet.redis.client import Store
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.keys import Namespace
 from korvet.tier.identity import checked_identity, other_tier
-from korvet.tier.objects import ObjectExists, ObjectMissing, Objects, OtherTier, Owner, owner_path
+from korvet.tier.objects import Challenge, ObjectExists, ObjectMissing, Objects, OtherTier, Owner, owner_path
 
 LOOK_S: Final = 10.0
 SURE_S: Final = 25.0
 WAIT_S: Final = 40.0
+_MOST_PAUSES: Final = 15
+"""A copy of a running Redis asks every ten minutes in the end."""
 
 
 class NotOwner(KorvetError):
@@ -44,7 +46,7 @@ def clock() -> float:
 class Ownership:
     """The ownership of a namespace's objects, as one front-end knows it.
 
-    :param challenges: the challenged owners of namespaces, and since when by `clock`.
+    :param challenges: those of the process, by namespace.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class Ownership:
         namespace: Namespace,
         catalog: Catalog,
         store: Store,
-        challenges: dict[str, tuple[Owner, float]] | None = None,
+        challenges: dict[str, Challenge] | None = None,
     ) -> None:
         self._objects = objects
         self._namespace = namespace
@@ -119,13 +121,18 @@ class Ownership:
 
     async def _succeed(self, owner: Owner, cluster_id: str, run_id: str) -> Owner:
         """Challenge the owner, and take its place if it did not answer."""
+        name = self._namespace.name
+        known = self._challenges.get(name)
+        answers = known.answers + (known.owner != owner) if known else 0
+        if known and known.owner != owner and clock() - known.at < min(answers, _MOST_PAUSES) * WAIT_S:
+            # It answered, so this Redis may be its copy, which need not ask again and again.
+            return owner
         with suppress(ObjectExists):
             await self._objects.put(self._challenge(owner), [run_id.encode()])
-        name, now = self._namespace.name, clock()
-        challenged, challenged_at = self._challenges.get(name, (None, now))
-        if challenged != owner:
-            self._challenges[name] = owner, now
-        if challenged != owner or now - challenged_at < WAIT_S:
+        now = clock()
+        if known is None or known.owner != owner:
+            self._challenges[name] = known = Challenge(owner, now, answers)
+        if now - known.at < WAIT_S:
             return owner
         return await self._objects.claim(name, cluster_id, run_id, owner)
 

@@ -18,7 +18,7 @@ from korvet.store.threads import Turns
 from korvet.tier.blocks import Blocks, Gets
 from korvet.tier.disk import Disk
 from korvet.tier.guard import Guard
-from korvet.tier.objects import Objects, Owner, TierAway, open_objects
+from korvet.tier.objects import Challenge, Objects, TierAway, open_objects
 from korvet.tier.source import ColdReads
 
 log = structlog.get_logger()
@@ -57,8 +57,8 @@ class Tier:
         """What this process put and deleted, and how often a partition's turn failed."""
         self.waiting_bytes: dict[str, int] = {}
         """The bytes of batches that are not in a segment yet, by the logs that this process seals."""
-        self.challenges: dict[str, tuple[Owner, float]] = {}
-        """The owners of namespaces that this Redis challenged, and since when, from one visit to the next."""
+        self.challenges: dict[str, Challenge] = {}
+        """Of the owners of namespaces, from one visit to the next."""
         self.clocks: dict[str, tuple[float, float]] = {}
         """How far Redis's clock was ahead of this machine's in namespaces, and the time here from which on each doomed
         object that is due was listed, if it ever is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -276,6 +277,31 @@ async def test_copy_of_a_running_redis_never_becomes_the_owner(one: Front, monke
             assert not await copy.own()
         monkeypatch.undo()
         assert await owner.own()
+
+
+async def test_copy_of_a_running_redis_asks_less_and_less_often(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    objects, now_s, run_id = Store(), 0.0, "first"
+    monkeypatch.setattr(ownership, "clock", lambda: now_s)
+    monkeypatch.setattr(one.store, "run_id", lambda _: run_id)
+    first, copy = (ownership.Ownership(objects, NAMESPACE, one.catalog, one.store) for _ in range(2))
+    for number in range(200):
+        now_s, run_id = 10.0 * number, "first"
+        await first.look()
+        assert first.is_sure
+        run_id = "copy"
+        with pytest.raises(ownership.Succeeding):
+            await copy.look()
+    owner = await objects.owner(NAMESPACE.name)
+    assert owner is not None
+    assert (owner.incarnation, owner.generation < 15) == ("first", True)
+    # The first one is gone.
+    now_s += ownership.WAIT_S * 15
+    for _ in range(2):
+        with suppress(ownership.Succeeding):
+            await copy.look()
+        now_s += ownership.WAIT_S
+    await copy.look()
+    assert copy.is_sure
 
 
 async def test_next_run_of_redis_becomes_the_owner_if_the_former_one_is_silent(
