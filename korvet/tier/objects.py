@@ -78,7 +78,8 @@ class Owner(NamedTuple):
 
 
 class Challenge(NamedTuple):
-    """The last challenge of a namespace's owner, at a time of `korvet.tier.ownership.clock`, and how many former ones were answered."""
+    """The last challenge of a namespace's owner, at a time of `korvet.tier.ownership.clock`, and how many earlier ones
+    were answered."""
 
     owner: Owner
     at: float
