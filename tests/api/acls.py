@@ -10,8 +10,8 @@ from korvet.security.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permi
 from korvet.security.authorizer import STANDARD
 from korvet.security.stored_rules import encoded
 from tests.api.raw import ask
-from tests.api.rdkafka import until
 from tests.support.broker import KorvetServer
+from tests.support.waiting import until
 
 TURNED_ON = {"authorizer.class.name": STANDARD}
 KEY = "korvet:{default:@security}:acls"

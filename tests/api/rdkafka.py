@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import confluent_kafka
+
+from tests.support.waiting import until
 
 WITHIN_S = 60.0
 
@@ -109,14 +110,6 @@ class Traffic:
         """Return when this many more records are acknowledged."""
         goal = len(self.writer.offsets) + more
         until(lambda: len(self.writer.offsets) >= goal)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, at most `WITHIN_S`."""
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def numbered(name: str, count: int) -> list[bytes]:

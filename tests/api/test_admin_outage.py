@@ -1,7 +1,6 @@
 """The admin APIs while Redis is away or full: they answer with errors to try again on, never with a wrong fact."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,8 +13,7 @@ from tests.oracle.messages import parse_answer
 from tests.oracle.script import error_codes
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import Server, running_server
-
-WITHIN_S = 60.0
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +22,6 @@ def pair() -> Iterator[tuple[KorvetServer, Server]]:
     with ExitStack() as stack:
         server = stack.enter_context(running_server("valkey", options={"appendonly": "yes", "appendfsync": "always"}))
         yield stack.enter_context(running_broker(redis_url=server.url)), server
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def metadata(broker: KorvetServer, *names: str) -> Any:

@@ -11,9 +11,10 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from tests.api.data import produced, records
 from tests.api.raw import ask, create_topics, created, errors, unique
-from tests.api.rdkafka import WITHIN_S, until
+from tests.api.rdkafka import WITHIN_S
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import running_server
+from tests.support.waiting import until
 
 GROUP = "korvet.archive"
 SELDOM = {"log.retention.check.interval.ms": "3600000"}

@@ -11,9 +11,9 @@ import pytest
 from korvet.configs.topics import TOPIC_CONFIGS
 from tests.api.data import batches_of, fetch, now_ms, produce, produced, records, wanted
 from tests.api.raw import ask, created
-from tests.api.rdkafka import until
 from tests.store.keyed import keyed
 from tests.support.broker import KorvetServer, running_broker
+from tests.support.waiting import until
 
 HOUR_MS = 3_600_000
 QUICK = {"log.retention.check.interval.ms": "50", "log.cleaner.backoff.ms": "50"}

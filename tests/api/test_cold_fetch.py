@@ -16,11 +16,11 @@ from korvet.store.keys import Namespace
 from korvet.tier.objects import open_objects
 from tests.api.data import connected, epoch_end, fetch, fetch_request, offsets, partitions_of, produced, records, wanted
 from tests.api.raw import create_topics, unique
-from tests.api.rdkafka import until
 from tests.store.logs import front
 from tests.store.sealed import seal
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.scraping import scrape_until, total
+from tests.support.waiting import until
 
 LONG_MS = 20_000
 FOREVER_MS = 600_000

@@ -12,9 +12,9 @@ import pytest
 from tests.api.consumers import JOIN, ROUNDS, Member, beat, described, function_calls, refusal, settled, topic_id
 from tests.api.groups import commit, entered, sync
 from tests.api.raw import ask, create_topics, created, unique
-from tests.api.rdkafka import until
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import Server
+from tests.support.waiting import until
 
 
 @pytest.fixture

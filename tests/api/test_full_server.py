@@ -22,7 +22,7 @@ from tests.api.data import (
     wanted,
 )
 from tests.api.raw import ask, created
-from tests.api.rdkafka import WITHIN_S, Reader, Traffic, Writer, until
+from tests.api.rdkafka import WITHIN_S, Reader, Traffic, Writer
 from tests.kafka.builds import driver_command
 from tests.kafka.options import failures
 from tests.kafka.process import ProcessClient
@@ -30,6 +30,7 @@ from tests.kafka.records import numbered
 from tests.store.keyed import keyed
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import Kind, Server, ServerUnavailable, running_server, unavailable
+from tests.support.waiting import until
 
 MEGABYTE = 1 << 20
 FULL = "redis is nearly at maxmemory"

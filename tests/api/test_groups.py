@@ -28,11 +28,11 @@ from tests.api.groups import (
     sync,
 )
 from tests.api.raw import ask, created, unique
-from tests.api.rdkafka import until
 from tests.oracle.messages import request_frame
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
 from tests.support.redis import Server, running_server
+from tests.support.waiting import until
 
 FROZEN_S = 9.0
 """Longer than the members' sessions."""

@@ -29,9 +29,10 @@ from tests.api.data import (
     wanted,
 )
 from tests.api.raw import ask, created
-from tests.api.rdkafka import Reader, Writer, numbered, until
+from tests.api.rdkafka import Reader, Writer, numbered
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import Kind, Server, ServerUnavailable, running_server, unavailable
+from tests.support.waiting import until
 
 DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 

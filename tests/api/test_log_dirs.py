@@ -9,9 +9,9 @@ import pytest
 
 from tests.api.data import produced, records
 from tests.api.raw import ask, created
-from tests.api.rdkafka import until
 from tests.support.broker import running_broker
 from tests.support.redis import Server, ServerUnavailable, running_server, unavailable
+from tests.support.waiting import until
 
 
 def described(port: int, *topics: str, partitions: int = 1) -> dict[str, Any]:

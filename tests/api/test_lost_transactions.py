@@ -13,11 +13,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from tests.api import transactions
 from tests.api.data import fetch, offsets, wanted
 from tests.api.raw import created, unique
-from tests.api.rdkafka import until
 from tests.api.test_history import DURABLE, Rewindable, is_served
 from tests.api.transactions import committed, described, producer
 from tests.support.broker import running_broker
 from tests.support.redis import running_server
+from tests.support.waiting import until
 
 PATIENCE_S = 30.0
 

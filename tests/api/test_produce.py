@@ -18,10 +18,10 @@ from tests.api.data import (
     wanted,
 )
 from tests.api.raw import ask, create_topics, created, unique
-from tests.api.rdkafka import until
 from tests.api.test_archived_retention import altered, start_of
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
+from tests.support.waiting import until
 from tests.wire.whole import Whole, built
 
 LARGE = 20_000

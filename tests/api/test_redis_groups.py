@@ -17,9 +17,9 @@ from tests.api.consumers import Member
 from tests.api.data import connected, fetch, fetch_request, partitions_of, produced, records, wanted
 from tests.api.groups import commit, deleted, entered, leave, sync
 from tests.api.raw import created, unique
-from tests.api.rdkafka import until
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import Server
+from tests.support.waiting import until
 
 WITHIN_S = 30.0
 

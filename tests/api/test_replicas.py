@@ -15,7 +15,7 @@ from korvet.cli import run
 from korvet.store.keys import Namespace
 from tests.api.data import Connection, connected, fetch, offsets, produce, produce_request, produced, records, wanted
 from tests.api.raw import ask, created
-from tests.api.rdkafka import WITHIN_S, until
+from tests.api.rdkafka import WITHIN_S
 from tests.cluster.test_failover import name_on_first_node
 from tests.kafka.builds import driver_command
 from tests.kafka.options import ProduceOptions, failures
@@ -24,6 +24,7 @@ from tests.kafka.records import numbered
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import KINDS, Server, ServerUnavailable, unavailable
 from tests.support.topologies import Replicated, running_cluster, running_replicas, running_sentinel
+from tests.support.waiting import until
 
 TOO_FEW, TOO_FEW_HAVE_IT = "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
 

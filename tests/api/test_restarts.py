@@ -8,9 +8,10 @@ import pytest
 
 from tests.api.data import fetch, produce, produced, records, wanted
 from tests.api.raw import created
-from tests.api.rdkafka import Reader, Traffic, Writer, until
+from tests.api.rdkafka import Reader, Traffic, Writer
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import Server, running_server
+from tests.support.waiting import until
 
 
 def survive(broker: KorvetServer, happen: Callable[[], None], times: int = 2) -> None:

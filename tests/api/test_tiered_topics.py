@@ -15,10 +15,10 @@ import pytest
 from korvet.cli import run
 from tests.api.data import fetch, offsets, produced, records, wanted
 from tests.api.raw import ask, create_topics, created, errors, unique
-from tests.api.rdkafka import until
 from tests.api.test_archived_retention import altered
 from tests.console.conftest import running_console
 from tests.support.broker import KorvetServer, running_broker
+from tests.support.waiting import until
 
 OFTEN = {"log.retention.check.interval.ms": "100"}
 DISABLED = "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."

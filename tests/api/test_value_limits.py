@@ -6,9 +6,9 @@ import pytest
 
 from tests.api.data import produce, records
 from tests.api.raw import ask, unique
-from tests.api.rdkafka import until
 from tests.support.broker import running_broker
 from tests.support.redis import running_server
+from tests.support.waiting import until
 
 REFUSED = "a batch is larger than redis takes; such batches are refused"
 

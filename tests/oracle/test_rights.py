@@ -12,13 +12,13 @@ from uuid import UUID
 import pytest
 
 from tests.api.raw import ask
-from tests.api.rdkafka import until
 from tests.oracle.frames import Pipeline, differences, requests
 from tests.oracle.requests import REQUESTS
 from tests.oracle.rights import CLIENTS, SECRET, Client
 from tests.oracle.secured import Secured
 from tests.oracle.versions import ADVERTISED
 from tests.support.ported import kafka
+from tests.support.waiting import until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,7 @@ from korvet.server.ground.settings import ListenerSettings
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority
 from tests.support.issuer import Issuer
-from tests.support.tenants import PASSWORD, WITHIN_S, Closed, connected, create_tenant
+from tests.support.tenants import PASSWORD, Closed, connected, create_tenant
 
 LOGIN, BOTH, SNI, CERTIFICATE, FIXED, TERMINATED, PASSED = range(7)
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256")
@@ -52,13 +51,6 @@ def running_tenants(authority: Authority, issuer: Issuer) -> Iterator[KorvetServ
             create_tenant(running, name)
         yield running
         assert "Traceback" not in running.log
-
-
-def eventually(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def failure(broker: KorvetServer, name: str, password: str = PASSWORD, at: int = LOGIN) -> Any:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from tests.api.quotas import limit
 from tests.api.raw import unique
 
 WINDOWS = {"quota.window.num": "2", "controller.quota.window.num": "10"}
 """What a second allows may be used at once."""
-WITHIN_S = 60.0
 CLOCKS_S = 0.05
 """More than the broker's clock, which counts milliseconds, and a rounded throttle time make of a wait."""
 
@@ -20,10 +16,3 @@ def limited(port: int, **quotas: float | None) -> str:
     name = unique("client")
     limit(port, {"client_id": name}, **quotas)
     return name
-
-
-def eventually(found: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not found():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)

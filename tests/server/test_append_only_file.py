@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 from korvet.server.processes import append_only_file
 from korvet.server.processes.append_only_file import is_due, rewrite_when_due
 from korvet.server.processes.embedded import Embedded, embedded_server
+from tests.server.script import until
 
 pytestmark = pytest.mark.anyio
 MIB = 1 << 20
@@ -93,12 +94,6 @@ def held(server: Embedded) -> list[str]:
         with suppress(FileNotFoundError):
             links.append(os.readlink(link))
     return [link for link in links if link.startswith(str(server.data_dir.resolve() / "appendonlydir"))]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(WITHIN_S):
-        while not condition():
-            await anyio.sleep(LOOK_S)
 
 
 async def test_replaced_files_are_freed_after_the_server_reported_the_end_of_its_rewrite(

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from korvet.security.protocol import ClientAuth
-from tests.server.test_tls import MUTUAL, TLS, connect, is_refused, is_served, secured, trusting, until
+from tests.server.test_tls import MUTUAL, TLS, connect, is_refused, is_served, secured, trusting
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority, Pair
+from tests.support.waiting import until
 
 REQUESTED = 2
 

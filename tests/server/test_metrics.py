@@ -10,8 +10,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from tests.oracle.messages import request_frame
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import running_server
 from tests.support.scraping import Figures, ask, ask_with_type, scrape, scrape_until, total
+from tests.support.waiting import until
 from tests.support.wire import request
 
 WITHIN_S = 60.0
@@ -42,13 +42,6 @@ DATA_NOWHERE = [{"name": "nowhere", "partition_data": [{"index": 0, "records": e
 def server() -> Iterator[KorvetServer]:
     with running_broker(workers=2, has_metrics=True) as broker:
         yield broker
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def send(server: KorvetServer, data: bytes) -> None:

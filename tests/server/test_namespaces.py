@@ -36,6 +36,7 @@ from korvet.tier import removal
 from korvet.tier.manifest import topic_folder
 from korvet.tier.objects import Directory
 from korvet.tier.tier import Tier
+from tests.server.script import until
 from tests.server.visitors import LISTENERS, AlwaysTurn, Visitor, create, opened
 from tests.support.redis import Server
 
@@ -255,12 +256,6 @@ async def test_credentials_of_a_former_tenant_are_not_kept(redis_server: Server,
         assert not namespaces._views
         alter(client, "acme", "later")
         assert (await namespaces.credentials("acme")).find(*ALICE) != former.find(*ALICE)
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    with anyio.fail_after(WITHIN_S):
-        while not is_so():
-            await anyio.sleep(0.02)
 
 
 @pytest.mark.parametrize("sasl", [(), ("PLAIN",)])

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from tests.support.prometheus import RULES, Prometheus, operands, running_promet
 from tests.support.redis import Server, running_server
 from tests.support.scraping import Figures, scrape
 from tests.support.tools import find_tool
+from tests.support.waiting import until
 from tests.support.wire import request
 
 WITHIN_S = 60.0
@@ -58,13 +59,6 @@ class Stage:
         for name, value in _INTERVAL.items():
             expression = expression.replace(name, value)
         until(lambda: bool(self.prometheus.query(expression)), f"it has values: {expression}")
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
 
 
 @pytest.fixture(scope="module")

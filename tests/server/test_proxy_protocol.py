@@ -6,8 +6,7 @@ import re
 import socket
 import struct
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from korvet.server.ground.settings import ListenerSettings
 from korvet.wire.proxy_header import V2_BEGIN
 from tests.oracle.messages import parse_answer, request_frame
 from tests.support.broker import KorvetServer, running_broker
+from tests.support.waiting import until
 from tests.support.wire import request
 
 WITHIN_S = 20.0
@@ -58,13 +58,6 @@ def is_closed(client: socket.socket) -> bool:
         return client.recv(1) == b""
     except ConnectionResetError:
         return True
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 def ask(client: socket.socket, api: str, version: int, **values: Any) -> Any:

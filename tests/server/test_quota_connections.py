@@ -11,9 +11,10 @@ import pytest
 from tests.api.data import connected
 from tests.api.quotas import limit
 from tests.api.raw import ask
-from tests.server.quotas import WINDOWS, eventually
+from tests.server.quotas import WINDOWS
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def test_connections_beyond_the_rate_of_an_address_are_closed(port: int) -> None
                     outcomes.append(False)
         assert outcomes[0] and not all(outcomes)
     finally:
-        eventually(lambda: _is_freed(port), "the address stays out")
+        until(lambda: _is_freed(port), "the address stays out")
 
 
 def _is_freed(port: int) -> bool:
@@ -59,11 +60,11 @@ def test_connections_of_an_address_are_bounded_over_all_front_ends() -> None:
             first = [clients.enter_context(connected(port)) for port in ports]
             assert all(client.ask("api_versions", 0)["api_keys"] for client in first)
             # Until Redis has heard of all three, a further one may come before the last of them.
-            eventually(lambda: counted(redis) == 3, "front-ends do not tell of their connections")
-            eventually(lambda: not is_served(one.port) and not is_served(two.port), "one more is served")
+            until(lambda: counted(redis) == 3, "front-ends do not tell of their connections")
+            until(lambda: not is_served(one.port) and not is_served(two.port), "one more is served")
             assert all(client.ask("api_versions", 0)["api_keys"] for client in first)
             assert one.stop() == 0
-            eventually(lambda: is_served(two.port), "a connection that ended still counts")
+            until(lambda: is_served(two.port), "a connection that ended still counts")
             assert "Traceback" not in one.log + two.log
 
 

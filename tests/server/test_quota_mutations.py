@@ -13,9 +13,10 @@ import pytest
 
 from tests.api.quotas import Client, client, limit
 from tests.api.raw import ask, create_topics, unique
-from tests.server.quotas import CLOCKS_S, WINDOWS, eventually, limited
+from tests.server.quotas import CLOCKS_S, WINDOWS, limited
 from tests.support.broker import running_broker
 from tests.support.ported import kafka
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def test_topics_beyond_the_quota_are_refused_until_it_fills(port: int) -> None:
         # 3 of 2 are used.
         assert 0 < throttle_ms <= 5_000
         retry = creation(asked[1:])
-        eventually(lambda: mutated(one, "create_topics", 6, "topics", **retry) == (0, ["NONE"]), "it never fills")
+        until(lambda: mutated(one, "create_topics", 6, "topics", **retry) == (0, ["NONE"]), "it never fills")
 
 
 @kafka("ControllerMutationQuotaTest.testPermissiveCreateTopicsRequest")
@@ -128,7 +129,7 @@ def test_topics_beyond_the_quota_are_not_created_by_requests_for_their_metadata(
         unseen = ask(port, "metadata", 12, topics=[{"topic_id": None, "name": auto}], allow_auto_topic_creation=False)
         assert unseen["topics"][0]["error_code"] == "UNKNOWN_TOPIC_OR_PARTITION"
         limit(port, {"client_id": name}, controller_mutation_rate=None)
-        eventually(lambda: code() == "NONE", "it is not created without a quota")
+        until(lambda: code() == "NONE", "it is not created without a quota")
 
 
 def test_debt_of_months_is_answered_as_the_longest_time_that_there_is(port: int) -> None:

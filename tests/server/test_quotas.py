@@ -21,10 +21,11 @@ from tests.api.data import connected, fetch_request, produce_request, records, w
 from tests.api.quotas import Client, client, limit
 from tests.api.raw import ask, created, unique
 from tests.api.test_share_fetch import Member, Topic, acknowledged, acquired, part
-from tests.server.quotas import CLOCKS_S, WINDOWS, eventually, limited
+from tests.server.quotas import CLOCKS_S, WINDOWS, limited
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
 from tests.support.redis import running_server
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +123,7 @@ def test_a_fetch_over_the_quota_is_empty_and_does_not_count(port: int) -> None:
         over = one.ask("fetch", 12, **asked)
         assert over["responses"] == [] and over["error_code"] == "NONE"
         assert 0 < over["throttle_time"] <= 7_000
-        eventually(lambda: bool(one.ask("fetch", 12, **asked)["responses"]), "the fetch is never served")
+        until(lambda: bool(one.ask("fetch", 12, **asked)["responses"]), "the fetch is never served")
 
 
 def test_a_share_fetch_over_the_quota_acknowledges_and_gets_no_records(broker: KorvetServer, port: int) -> None:
@@ -137,7 +138,7 @@ def test_a_share_fetch_over_the_quota_acknowledges_and_gets_no_records(broker: K
         over = member.fetch(part(topic.id, (0, 29, 1)))
         assert (acknowledged(over), acquired(over)) == (0, [])
         assert 0 < over["throttle_time"] <= 7_000
-        eventually(lambda: acquired(member.fetch()) == [(30, 34, 1)], "the share fetch is never served")
+        until(lambda: acquired(member.fetch()) == [(30, 34, 1)], "the share fetch is never served")
 
 
 def test_a_fetch_of_a_batch_larger_than_the_quota_gets_it(port: int) -> None:
@@ -231,7 +232,7 @@ def test_a_throttled_client_that_leaves_is_let_go(broker: KorvetServer) -> None:
     with client(broker.port, name) as one:
         spend(one, topic, 100_000)
         before = connections(broker)
-    eventually(lambda: connections(broker) < before, "the connection of a client that left is still open")
+    until(lambda: connections(broker) < before, "the connection of a client that left is still open")
 
 
 def test_a_throttled_client_that_leaves_within_a_request_is_let_go(broker: KorvetServer) -> None:
@@ -240,7 +241,7 @@ def test_a_throttled_client_that_leaves_within_a_request_is_let_go(broker: Korve
         spend(one, topic, 100_000)
         one.socket.sendall(b"\x00\x00")
         before = connections(broker)
-    eventually(lambda: connections(broker) < before, "the connection of a client that left is still open")
+    until(lambda: connections(broker) < before, "the connection of a client that left is still open")
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -260,7 +261,7 @@ def test_requests_of_a_throttled_client_that_leaves_behind_them_are_served(broke
         (found,) = ask(broker.port, "list_offsets", 7, **asked)["topics"][0]["partitions"]
         return int(found["offset"])
 
-    eventually(lambda: end() == 2, "the record that was sent before the end is lost")
+    until(lambda: end() == 2, "the record that was sent before the end is lost")
 
 
 def connections(broker: KorvetServer) -> int:
@@ -334,10 +335,10 @@ def test_a_throttled_member_keeps_its_place_in_the_group(port: int) -> None:
     try:
         with client(port, unique("producer")) as producer:
             spend(producer, topic, 250_000)
-            eventually(lambda: has_got(1), "the first record never comes")
+            until(lambda: has_got(1), "the first record never comes")
             spend(producer, topic, 10)
             member_id = member.memberid()
-            eventually(lambda: has_got(2), "the second record never comes")
+            until(lambda: has_got(2), "the second record never comes")
         # The first Fetch took what twenty-five seconds allow.
         assert max(told_s) > 15
         assert events == ["assigned"] and member.memberid() == member_id
@@ -357,7 +358,7 @@ def test_what_one_front_end_let_through_counts_at_another() -> None:
             with client(two.port, name) as other:
                 return spend(other, topic, 10) > 60_000
 
-        eventually(is_told, "the other front-end does not know what its client used")
+        until(is_told, "the other front-end does not know what its client used")
 
 
 def test_a_front_end_that_dies_takes_no_debt_with_it() -> None:
@@ -365,14 +366,14 @@ def test_a_front_end_that_dies_takes_no_debt_with_it() -> None:
         topic, name = created(broker.port), limited(broker.port, producer_byte_rate=1_000)
         in_debt(broker.port, topic, name, 600_000)
         with broker.redis() as redis:
-            eventually(lambda: bool(buckets(redis, name)), "no report")
+            until(lambda: bool(buckets(redis, name)), "no report")
         broker.restart()
 
         def is_told() -> bool:
             with client(broker.port, name) as other:
                 return spend(other, topic, 10) > 60_000
 
-        eventually(is_told, "the new front-end does not know what the client used")
+        until(is_told, "the new front-end does not know what the client used")
 
 
 def test_a_lost_report_or_setting_of_redis_stops_nobody(broker: KorvetServer, port: int) -> None:
@@ -380,14 +381,14 @@ def test_a_lost_report_or_setting_of_redis_stops_nobody(broker: KorvetServer, po
     topic, name = created(port), limited(port, producer_byte_rate=1_000)
     in_debt(port, topic, name, 600_000)
     with broker.redis() as redis:
-        eventually(lambda: bool(buckets(redis, name)), "no report")
+        until(lambda: bool(buckets(redis, name)), "no report")
         redis.delete(*buckets(redis, name))
 
     def is_free() -> bool:
         with client(port, name) as other:
             return spend(other, topic, 10) == 0
 
-    eventually(is_free, "the front-end keeps a debt that Redis does not know")
+    until(is_free, "the front-end keeps a debt that Redis does not know")
 
 
 def test_while_redis_is_away_a_front_end_goes_on_with_its_share() -> None:
@@ -395,7 +396,7 @@ def test_while_redis_is_away_a_front_end_goes_on_with_its_share() -> None:
         name = limited(broker.port, request_percentage=0.0001)
         with client(broker.port, name) as one:
             # The worker of this connection may not be the one that took the quota.
-            eventually(lambda: one.ask("api_versions", 2)["throttle_time"] > 0, "the worker does not know the quota")
+            until(lambda: one.ask("api_versions", 2)["throttle_time"] > 0, "the worker does not know the quota")
             redis.kill()
 
             def is_divided() -> bool:
@@ -403,5 +404,5 @@ def test_while_redis_is_away_a_front_end_goes_on_with_its_share() -> None:
                 assert one.ask("api_versions", 2)["throttle_time"] > 0
                 return "quotas are divided" in broker.log
 
-            eventually(is_divided, "the front-end allows more than its share")
+            until(is_divided, "the front-end allows more than its share")
         assert "share=50%" in broker.log

@@ -6,8 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from tests.server.load import Load, read_all
 from tests.support.broker import ROOT, KorvetServer
 from tests.support.haproxy import HAProxy, running_haproxy
 from tests.support.redis import Server, free_port, running_server
+from tests.support.waiting import until
 
 WITHIN_S = 120.0
 PARTITIONS = 3
@@ -129,13 +129,6 @@ def refusal(redis: Server) -> str:
         )  # fmt: skip
     assert (ended.returncode, ended.stdout) == (1, "")
     return ended.stderr
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def test_front_ends_first(redis: Server, newer: Path) -> None:

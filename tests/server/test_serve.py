@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from korvet.server.processes import parent_death_signal
 from korvet.server.processes.append_only_file import DIRECTORY, note_size
 from tests.support.broker import KorvetServer, is_alive, running_broker
 from tests.support.redis import free_port, running_server
+from tests.support.waiting import until
 from tests.support.wire import request
 
 WITHIN_S = 60.0
@@ -34,13 +35,6 @@ def directory() -> Iterator[Path]:
     # A unix socket's path has about a hundred characters at most, so names are short.
     with tempfile.TemporaryDirectory(prefix="kv") as name:
         yield Path(name)
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 def ask(server: KorvetServer, data: bytes) -> bytes:

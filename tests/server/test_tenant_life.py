@@ -8,7 +8,7 @@ import time
 import pytest
 
 from korvet.store.keys import TENANTS
-from tests.server.choosing import BOTH, eventually, failure
+from tests.server.choosing import BOTH, failure
 from tests.server.sasl_session import Session
 from tests.support.broker import KorvetServer
 from tests.support.issuer import Issuer
@@ -22,6 +22,7 @@ from tests.support.tenants import (
     make_topic,
     topics_of,
 )
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def test_suspended_tenant_loses_its_connections_and_gets_them_back(broker: Korve
         with connected(broker.port) as client:
             return bool(client.log_in("alice@soon")["error_code"] == "NONE" and topics_of(client) == {"kept"})
 
-    eventually(is_in)
+    until(is_in)
 
 
 def test_new_user_may_log_in_at_once_and_a_deleted_one_is_cut_off(broker: KorvetServer) -> None:
@@ -73,7 +74,7 @@ def test_deleted_tenant_leaves_no_key_and_its_name_can_be_used_again(broker: Kor
         with connected(broker.port) as client:
             return bool(client.log_in("alice@gone")["error_code"] == "NONE" and topics_of(client) == set())
 
-    eventually(is_empty)
+    until(is_empty)
 
 
 def test_half_done_login_does_not_enter_a_later_tenant_of_the_same_name(broker: KorvetServer) -> None:
@@ -91,7 +92,7 @@ def test_half_done_login_does_not_enter_a_later_tenant_of_the_same_name(broker: 
             with connected(broker.port) as client:
                 return bool(client.log_in("alice@again")["error_code"] == "NONE")
 
-        eventually(is_known)
+        until(is_known)
         assert half.step(final)["error_code"] == "SASL_AUTHENTICATION_FAILED"
         assert half.is_closed()
 
@@ -119,4 +120,4 @@ def test_clients_that_leave_while_they_enter_do_not_count(
         with connected(broker.port) as client, connected(broker.port) as other:
             return all(one.log_in("alice@hasty")["error_code"] == "NONE" for one in (client, other))
 
-    eventually(is_in)
+    until(is_in)

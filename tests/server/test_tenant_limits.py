@@ -9,9 +9,10 @@ import pytest
 from korvet.cli import run
 from tests.api.data import fetch_request, records, wanted
 from tests.api.quotas import entry
-from tests.server.choosing import BROKER, LISTENER, eventually, is_let_in
+from tests.server.choosing import BROKER, LISTENER, is_let_in
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.tenants import Client, connected, create_tenant, korvet, make_topic, topics_of
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def test_limits_of_topics_partitions_groups_and_connections_hold(broker: KorvetS
         with connected(broker.port, login="alice@acme") as other:
             assert make_topic(other, "not-limited", 9) == "NONE"
         korvet(broker, "tenants", "limit", "small", "topics=none", "partitions=none")
-        eventually(lambda: make_topic(client, "c", 9) in ("NONE", "TOPIC_ALREADY_EXISTS"))
+        until(lambda: make_topic(client, "c", 9) in ("NONE", "TOPIC_ALREADY_EXISTS"))
 
 
 def test_transactional_ids_of_a_tenant_are_bounded_and_existing_ones_go_on(broker: KorvetServer) -> None:
@@ -63,7 +64,7 @@ def test_transactional_ids_of_a_tenant_are_bounded_and_existing_ones_go_on(broke
         assert {begin(other, id) for id in codes} == {"NONE"}
         korvet(broker, "tenants", "limit", "decided", "transactional-ids=none")
         refused = next(id for id in codes if id not in made)
-        eventually(lambda: begin(client, refused) == "NONE")
+        until(lambda: begin(client, refused) == "NONE")
 
 
 def test_connections_of_a_tenant_are_bounded_over_all_front_ends(broker: KorvetServer) -> None:
@@ -74,11 +75,11 @@ def test_connections_of_a_tenant_are_bounded_over_all_front_ends(broker: KorvetS
         connected(other.port, login="alice@narrow"),
     ):
         with broker.redis() as redis:
-            eventually(lambda: redis.hlen("korvet:{@tenants}:connections:tenant:narrow") == 2)
-        eventually(lambda: not is_let_in(broker, "alice@narrow") and not is_let_in(other, "alice@narrow"))
+            until(lambda: redis.hlen("korvet:{@tenants}:connections:tenant:narrow") == 2)
+        until(lambda: not is_let_in(broker, "alice@narrow") and not is_let_in(other, "alice@narrow"))
         assert topics_of(one) == set()
         korvet(broker, "tenants", "limit", "narrow", "connections=3")
-        eventually(lambda: is_let_in(broker, "alice@narrow") and is_let_in(other, "alice@narrow"))
+        until(lambda: is_let_in(broker, "alice@narrow") and is_let_in(other, "alice@narrow"))
 
 
 def put(client: Client, topic: str, size: int = 5000) -> str:
@@ -112,7 +113,7 @@ def test_rates_of_a_tenant_count_for_all_its_clients_above_its_own_quotas(broker
         assert throttle_of(other, "not-fast", 100_000) == 0
         fetch = fetch_request("t", wanted(0))
         assert alice.ask("fetch", 11, **fetch)["throttle_time"] == 0
-        eventually(lambda: alice.ask("fetch", 11, **fetch)["throttle_time"] > 0)
+        until(lambda: alice.ask("fetch", 11, **fetch)["throttle_time"] > 0)
     korvet(broker, "tenants", "limit", "fast", "producer-byte-rate=none", "consumer-byte-rate=none")
 
 
@@ -131,7 +132,7 @@ def test_partitions_that_a_tenant_makes_and_deletes_have_a_rate(broker: KorvetSe
         assert [topic["error_code"] for topic in asked] == ["UNKNOWN_TOPIC_OR_PARTITION"]
         assert topics_of(alice) == {"t"}
         korvet(broker, "tenants", "limit", "makers", "controller-mutation-rate=none")
-        eventually(lambda: made("u") == "NONE")
+        until(lambda: made("u") == "NONE")
 
 
 @pytest.mark.parametrize("limits", [["producer-byte-rate=0"], ["connection-rate=x"], ["connection-rate"]])
@@ -145,7 +146,7 @@ def test_connections_of_a_tenant_come_no_faster_than_its_rate(broker: KorvetServ
     # A wait may let one in, so there are more than the eleven that come at once.
     assert not all(is_let_in(broker, "alice@often") for _ in range(100))
     assert is_let_in(broker, "alice@acme")
-    eventually(lambda: is_let_in(broker, "alice@often"))
+    until(lambda: is_let_in(broker, "alice@often"))
 
 
 def test_quota_of_an_address_within_a_tenant_counts_when_its_client_enters(broker: KorvetServer) -> None:
@@ -170,17 +171,17 @@ def test_quota_of_the_lobby_counts_before_a_client_says_anything(broker: KorvetS
                 return False
 
     try:
-        eventually(is_closed)
+        until(is_closed)
     finally:
         korvet(broker, "quotas", "remove", "--execute", "--lobby", "--ip", "127.0.0.1")
-    eventually(lambda: not is_closed())
+    until(lambda: not is_closed())
 
 
 def test_producers_of_a_tenant_with_too_many_bytes_wait_and_all_else_goes_on(broker: KorvetServer) -> None:
     create_tenant(broker, "heavy", "bytes=20000")
     with connected(broker.port, login="alice@heavy") as client, connected(broker.port, login="alice@acme") as other:
         assert make_topic(client, "t") == "NONE" and make_topic(other, "not-heavy") == "NONE"
-        eventually(lambda: put(client, "t") == "KAFKA_STORAGE_ERROR")
+        until(lambda: put(client, "t") == "KAFKA_STORAGE_ERROR")
         assert put(other, "not-heavy") == "NONE"
         topics = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 1}]}]
         values = {"generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
@@ -192,7 +193,7 @@ def test_producers_of_a_tenant_with_too_many_bytes_wait_and_all_else_goes_on(bro
         assert read["responses"][0]["partitions"][0]["records"]
         deleted = [{"name": "t", "partitions": [{"partition_index": 0, "offset": -1}]}]
         client.ask("delete_records", 2, topics=deleted, timeout=10_000)
-        eventually(lambda: put(client, "t", 10) == "NONE")
+        until(lambda: put(client, "t", 10) == "NONE")
 
 
 def test_state_of_a_tenant_counts_towards_its_bytes_and_only_what_grows_is_refused(broker: KorvetServer) -> None:
@@ -226,7 +227,7 @@ def test_state_of_a_tenant_counts_towards_its_bytes_and_only_what_grows_is_refus
             keys = list(redis.scan_iter("korvet:{hoarder:*"))
             assert sum(redis.memory_usage(key, samples=0) or 0 for key in keys) < 2 * 300_000
         korvet(broker, "tenants", "limit", "hoarder", "bytes=20000")
-        eventually(lambda: joined("new") == "COORDINATOR_NOT_AVAILABLE")
+        until(lambda: joined("new") == "COORDINATOR_NOT_AVAILABLE")
         begun = {"transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
         assert (
             client.ask("init_producer_id", 4, transactional_id="x", **begun)["error_code"]
@@ -242,4 +243,4 @@ def test_state_of_a_tenant_counts_towards_its_bytes_and_only_what_grows_is_refus
         assert committed(other, "not-hoarder", "g") == "NONE"
         client.ask("delete_groups", 2, groups_names=[f"g{n}" for n in range(30)])
         korvet(broker, "tenants", "limit", "hoarder", "bytes=300000")
-        eventually(lambda: committed(client, "t", "after") == "NONE")
+        until(lambda: committed(client, "t", "after") == "NONE")

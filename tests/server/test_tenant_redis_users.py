@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from korvet.server.tenants import namespaces as module
 from korvet.server.tenants.namespaces import Namespaces, NoEntry
 from korvet.store.keys import Namespace
 from korvet.store.topics import create_topic
+from tests.server.script import until
 from tests.server.visitors import AlwaysTurn, Visitor, create, opened
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import Server
@@ -109,12 +110,6 @@ class Waiter:
         raise AssertionError
 
 
-async def eventually(is_so: Callable[[], Any]) -> None:
-    with anyio.fail_after(WITHIN_S):
-        while not is_so():
-            await anyio.sleep(0.02)
-
-
 async def entered(namespaces: Namespaces, name: str) -> Any:
     with anyio.fail_after(WITHIN_S):
         return await namespaces.enter(name, Visitor())
@@ -171,7 +166,7 @@ async def test_namespace_has_connections_of_its_own_until_it_is_closed(
         assert (users.connections("acme"), users.connections("globex")) == (4, 0)
         with capture_logs() as lines:
             namespaces.leave(guest)
-            await eventually(lambda: users.connections("acme") == 0)
+            await until(lambda: users.connections("acme") == 0)
         assert lines == []
         await entered(namespaces, "acme")
         assert users.connections("acme") == 4
@@ -225,10 +220,10 @@ async def test_new_password_counts_at_the_next_connection(users: Users) -> None:
         assert await is_served(acme), "connections that are open stay"
         with capture_logs() as lines:
             users.client.client_kill_filter(user="korvet-acme")
-            await eventually(lambda: "redis refuses a tenant's user" in {one["event"] for one in lines})
+            await until(lambda: "redis refuses a tenant's user" in {one["event"] for one in lines})
             assert not await is_served(acme) and await is_served(globex)
             users.write("acme", "next")
-            await eventually(lambda: "redis takes a tenant's user again" in {one["event"] for one in lines})
+            await until(lambda: "redis takes a tenant's user again" in {one["event"] for one in lines})
         assert await is_served(acme)
         assert len(lines) == 2 and {(one["user"]) for one in lines} == {"korvet-acme"}
         assert "WRONGPASS" in lines[0]["reason"]
@@ -249,7 +244,7 @@ async def test_lost_library_is_an_outage_for_a_tenant_until_the_front_ends_user_
         frontend, first = await entered(namespaces, "acme"), namespaces._process.store
         users.client.execute_command("ACL", "SETUSER", FRONT_ENDS, "off")
         users.client.client_kill_filter(user=FRONT_ENDS)
-        await eventually(lambda: not any(link.is_connected for server in first.servers for link in server.links))
+        await until(lambda: not any(link.is_connected for server in first.servers for link in server.links))
         users.client.function_flush()
         users.forget()
         with capture_logs() as lines:
@@ -257,7 +252,7 @@ async def test_lost_library_is_an_outage_for_a_tenant_until_the_front_ends_user_
                 with pytest.raises(StoreUnavailable):
                     await create_topic(frontend.catalog, frontend.log, "orders", 1, {})
             users.client.execute_command("ACL", "SETUSER", FRONT_ENDS, "on")
-            await eventually(first.is_connected)
+            await until(first.is_connected)
             await create_topic(frontend.catalog, frontend.log, "orders", 1, {})
         assert "korvet's functions cannot be loaded" not in {one["event"] for one in lines}
         assert "command" not in {kind for _, kind, _ in users.refusals()}
@@ -306,7 +301,7 @@ async def test_tenant_is_refused_when_too_few_descriptors_are_left(
         assert [line["tenant"] for line in lines] == ["globex"]
         assert (quotas.most, users.connections("globex")) == (7, 0)
         namespaces.leave(guest)
-        await eventually(lambda: quotas.most == 9)
+        await until(lambda: quotas.most == 9)
         await entered(namespaces, "globex")
         assert quotas.most == 7
 
@@ -322,7 +317,7 @@ async def test_visit_logs_in_as_the_tenant(users: Users, monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "visit", visit)
     async with opened(users.url, AlwaysTurn(), users.directory) as namespaces:
         await create(namespaces, users.client, "acme")
-        await eventually(lambda: seen)
+        await until(lambda: bool(seen))
     assert seen[0] == 4
 
 

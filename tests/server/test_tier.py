@@ -18,21 +18,21 @@ from korvet.settings.file import ConfigFile
 from korvet.store.keys import Namespace
 from korvet.tier.ownership import WAIT_S
 from korvet.tier.tierer import LEASE_MS
-from tests.server.choosing import eventually
 from tests.support.broker import BrokerFailed, KorvetServer, running_broker
 from tests.support.object_store import running_object_store
 from tests.support.redis import running_server
 from tests.support.tenants import WITHIN_S
+from tests.support.waiting import until
 
 
 def test_front_end_tries_its_tier_out_at_the_start(tmp_path: Path) -> None:
     with running_broker(tier=str(tmp_path / "tier")) as broker:
-        eventually(lambda: "the tier can be used" in broker.log)
+        until(lambda: "the tier can be used" in broker.log)
 
 
 def test_unreachable_tier_delays_no_start_and_is_reported() -> None:
     with running_broker(tier="http://127.0.0.1:1/bucket") as broker:
-        eventually(lambda: "the tier cannot be used yet" in broker.log)
+        until(lambda: "the tier cannot be used yet" in broker.log)
 
 
 @pytest.mark.parametrize("where", ["nothing://here", "/dev/null/tier"])
@@ -56,7 +56,7 @@ def test_records_move_to_a_bucket_while_front_ends_are_killed(tmp_path: Path, mo
         brokers = [stack.enter_context(running_broker(redis_url=redis.url, tier=tier)) for _ in range(2)]
         servers = ",".join(one.bootstrap for one in brokers)
         # A busy bucket takes longer than a client waits for its topic.
-        eventually(lambda: "the tier can be used" in brokers[0].log)
+        until(lambda: "the tier can be used" in brokers[0].log)
         create_tiered("t", brokers[0])
         producer = Producer(
             {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 5, "batch.size": 20_000}
@@ -145,9 +145,9 @@ def test_tier_goes_on_after_redis_lost_its_last_writes(tmp_path: Path) -> None:
                 return int(client.hget(keys.meta, name) or 0)
 
         produce(range(1000))
-        eventually(lambda: field("local_start") > 700)
+        until(lambda: field("local_start") > 700)
         # A snapshot of what is sealed is there, so the rest alone can be lost.
-        eventually(lambda: any(tmp_path.rglob(f"{keys.log.split(':')[2]}/*/0/*.snapshot")))
+        until(lambda: any(tmp_path.rglob(f"{keys.log.split(':')[2]}/*/0/*.snapshot")))
         tier_end = field("tier_end")
         produce(range(1000, 1100))
         redis.kill()

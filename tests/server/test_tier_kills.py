@@ -31,12 +31,12 @@ from korvet.tier.survey import survey, verify
 from korvet.tier.tier import Tier
 from korvet.tier.tierer import Tierer
 from tests.api.raw import ask
-from tests.server.choosing import eventually
 from tests.server.test_tier import consumed, create_tiered
 from tests.store.logs import front
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import Server, running_server
 from tests.support.tier import take_over
+from tests.support.waiting import until
 
 NAMESPACE = Namespace("default")
 TOPIC = "t"
@@ -120,7 +120,7 @@ class Play:
     def consumed(self) -> list[int]:
         """All records, each of them once and in order."""
         # Until Redis is compared with the tier there is no leader, which librdkafka takes for no partition.
-        eventually(self._has_leader)
+        until(self._has_leader)
         found = consumed(TOPIC, self.broker.bootstrap)
         assert found == sorted(set(found))
         return found
@@ -132,14 +132,14 @@ class Play:
     def await_tier(self) -> None:
         """Wait until most records are only in the tier."""
         with self.redis.client() as client:
-            eventually(lambda: int(client.hget(KEYS.meta, "local_start") or 0) > 0.7 * len(self.stored))
+            until(lambda: int(client.hget(KEYS.meta, "local_start") or 0) > 0.7 * len(self.stored))
 
 
 @pytest.fixture
 def play(redis: Server, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Play]:
     where = tmp_path / "tier"
     with running_broker(redis_url=redis.url, tier=str(where)) as broker:
-        eventually(lambda: "the tier can be used" in broker.log)
+        until(lambda: "the tier can be used" in broker.log)
         create_tiered(TOPIC, broker)
         yield Play(redis, broker, where, random.Random(request.node.name))
 

@@ -12,7 +12,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from tests.support.certificates import Authority, Pair
 from tests.support.haproxy import running_haproxy
 from tests.support.ports import free_port
 from tests.support.tools import find_tool
+from tests.support.waiting import until
 from tests.support.wire import request
 
 WITHIN_S = 30.0
@@ -112,13 +113,6 @@ def is_closed(client: socket.socket) -> bool:
         return client.recv(1) == b""
     except (ConnectionResetError, ssl.SSLError):
         return True
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 def plain(log: str) -> str:

@@ -22,7 +22,7 @@ from korvet.security.audit import Audit
 from korvet.security.authorizer import Authorizer
 from korvet.security.rights import Rights
 from korvet.security.stored_rules import LONGEST_SHOWN, MOST_RULES, encoded
-from tests.store.logs import NAMESPACE, Front
+from tests.store.logs import NAMESPACE, Front, until
 from tests.support.ported import kafka
 from tests.support.redis import Server
 
@@ -65,12 +65,6 @@ async def following(other: Front) -> AsyncIterator[Authorizer]:
 
 def reads(judge: Authorizer, name: str = "t", operation: Operation = READ, principal: str = ALICE) -> bool:
     return Rights(judge, principal, HOST, "test").sees(operation, TOPIC, name)
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    with anyio.fail_after(30):
-        while not is_so():
-            await anyio.sleep(0.01)
 
 
 @kafka("StandardAuthorizerTest.testAuthorizationPriorToCompleteInitialLoad")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +25,7 @@ from korvet.server.conversation.metering import Metering
 from korvet.store import library
 from korvet.store.keys import Namespace
 from korvet.store.library import open_store
+from tests.store.logs import until
 from tests.support.quotas import WINDOWS
 from tests.support.redis import Server, running_server
 
@@ -41,12 +42,6 @@ def server(redis_server: Server) -> Iterator[Server]:
         client.flushall()
         client.function_flush()
     yield redis_server
-
-
-async def until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
-    with anyio.fail_after(within_s):
-        while not condition():
-            await anyio.sleep(0.005)
 
 
 async def outcome(pending: Awaitable[Any]) -> Any:

@@ -26,7 +26,7 @@ from korvet.store.keys import Namespace
 from korvet.store.library import open_store
 from korvet.store.log import tier
 from korvet.store.log.tier import Upload
-from tests.store.logs import LARGE, batch, front, header
+from tests.store.logs import LARGE, batch, front, header, until
 from tests.store.sealed import index_at
 from tests.support.topologies import Cluster, running_cluster, running_sentinel
 
@@ -40,12 +40,6 @@ CATALOG = Namespace("topologies").catalog
 def cluster() -> Iterator[Cluster]:
     with running_cluster() as running:
         yield running
-
-
-async def until(condition: Callable[[], bool], within_s: float = 20.0) -> None:
-    with anyio.fail_after(within_s):
-        while not condition():
-            await anyio.sleep(0.005)
 
 
 async def eventually(ask: Callable[[], Any], within_s: float = 20.0) -> Any:

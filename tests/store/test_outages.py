@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
@@ -18,6 +18,7 @@ from korvet.store import outages as module
 from korvet.store.keys import Namespace
 from korvet.store.library import open_store
 from korvet.store.outages import TAKEN_BACK_MS, Outages
+from tests.store.logs import until
 from tests.support.redis import Server, running_server
 from tests.support.topologies import Cluster, running_cluster, running_sentinel
 
@@ -53,12 +54,6 @@ async def watched(url: str, namespace: Namespace | None = None) -> AsyncIterator
             await until(lambda: len(outages._servers) == len(store.primaries))
             yield store, outages
             tasks.cancel_scope.cancel()
-
-
-async def until(condition: Callable[[], bool], within_s: float = 25.0) -> None:
-    with anyio.fail_after(within_s):
-        while not condition():
-            await anyio.sleep(0.005)
 
 
 async def redis_now_ms(store: Store, key: str = KEY) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import anyio
 import pytest
@@ -15,6 +15,7 @@ from korvet.redis.client import Purpose, Store
 from korvet.redis.resp import pack_command
 from korvet.redis.wakeup import Wakeups
 from korvet.store.library import open_store
+from tests.store.logs import until
 from tests.support.redis import Server
 
 pytestmark = pytest.mark.anyio
@@ -32,12 +33,6 @@ async def store(redis_server: Server) -> AsyncIterator[Store]:
 @pytest.fixture
 async def wakeups(store: Store) -> Wakeups:
     return Wakeups(store)
-
-
-async def until(condition: Callable[[], bool], within_s: float = WITHIN_S) -> None:
-    with anyio.fail_after(within_s):
-        while not condition():
-            await anyio.sleep(0.005)
 
 
 async def test_wait_returns_only_the_channels_that_moved(store: Store, wakeups: Wakeups) -> None:
