@@ -115,25 +115,11 @@ def admin_script(name: str, *steps: Step | Receive) -> Script:
 
 
 ADMINISTERED: Final = (
-    admin_script(
-        "a group in every state",
-        *new_topic(),
-        *new_topic("u"),
-        *gathered("m", "n"),
-        *administered("CompletingRebalance"),
-        sync("m", assigned=("m", "n")),
-        sync("n"),
-        *administered("Stable"),
-        join("m", later=True),
-        beat("n", until="REBALANCE_IN_PROGRESS"),
-        *administered("PreparingRebalance"),
-        join("n"),
-        received("m"),
-        *administered("CompletingRebalance"),
-        leave("m", "n"),
-        *emptied(),
-        join("m", "UNKNOWN_MEMBER_ID"),
-    ),
+    admin_script("a group in every state", *new_topic(), *new_topic("u"), *gathered("m", "n"),
+                 *administered("CompletingRebalance"), sync("m", assigned=("m", "n")), sync("n"),
+                 *administered("Stable"), join("m", later=True), beat("n", until="REBALANCE_IN_PROGRESS"),
+                 *administered("PreparingRebalance"), join("n"), received("m"), *administered("CompletingRebalance"),
+                 leave("m", "n"), *emptied(), join("m", "UNKNOWN_MEMBER_ID")),
     admin_script(
         "a group that is no consumers'",
         *new_topic(),
@@ -141,29 +127,16 @@ ADMINISTERED: Final = (
         sync("m", assigned=("m",), protocol_type="connect"),
         in_state("Stable"),
         *seen(),
-        Step(
-            "offset_delete",
-            on="x",
-            body={"group_id": "$g", "topics": [{"name": "$t", "partitions": [{"partition_index": 0}]}]},
-            errors=("NON_EMPTY_GROUP",),
-        ),
+        Step("offset_delete", on="x",
+             body={"group_id": "$g", "topics": [{"name": "$t", "partitions": [{"partition_index": 0}]}]},
+             errors=("NON_EMPTY_GROUP",)),
         leave("m"),
         *emptied(),
     ),
-    admin_script(
-        "a group that waits for a member",
-        *new_topic(),
-        *gathered("m"),
-        *joining("n"),
-        in_state("PreparingRebalance", on="x"),
-        *seen(),
-        leave("m"),
-        received("n", save="generation"),
-        sync("n", assigned=("n",)),
-        in_state("Stable"),
-        *seen(),
-    ),
-)
+    admin_script("a group that waits for a member", *new_topic(), *gathered("m"), *joining("n"),
+                 in_state("PreparingRebalance", on="x"), *seen(), leave("m"), received("n", save="generation"),
+                 sync("n", assigned=("n",)), in_state("Stable"), *seen()),
+)  # fmt: skip
 
 REFUSED: Final = admin_script(
     "a group that its first member could not join",

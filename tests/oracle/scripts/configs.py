@@ -49,68 +49,44 @@ def _described_until(
 
 
 DESCRIBE: Final = (
-    Script(
-        "describe configs by name",
-        "describe_configs",
-        *new_topic(retention_ms="90000"),
-        *(_describe(key) for key in KEYS),
-        _describe(*KEYS),
-    ),
-    Script(
-        "describe configs with synonyms and documentation",
-        "describe_configs",
-        *new_topic(retention_ms="90000"),
-        _describe(*KEYS, include_synonyms=True, include_documentation=True),
-    ),
+    Script("describe configs by name", "describe_configs", *new_topic(retention_ms="90000"),
+           *(_describe(key) for key in KEYS), _describe(*KEYS)),
+    Script("describe configs with synonyms and documentation", "describe_configs", *new_topic(retention_ms="90000"),
+           _describe(*KEYS, include_synonyms=True, include_documentation=True)),
     Script(
         "describe configs every key",
         "describe_configs",
         *new_topic(),
         _describe(),
-        Step(
-            "describe_configs",
-            {"resources": [{"resource_type": TOPIC, "resource_name": "$t", "configuration_keys": []}]},
-        ),
+        Step("describe_configs",
+             {"resources": [{"resource_type": TOPIC, "resource_name": "$t", "configuration_keys": []}]}),
     ),
-    Script(
-        "describe configs unknown key",
-        "describe_configs",
-        *new_topic(),
-        _describe("no.such"),
-        _describe("retention.ms", "no.such", "retention.ms"),
-    ),
-    Script(
-        "describe configs refused",
-        "describe_configs",
-        _describe(*KEYS, name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
-        _describe(name="bad name", errors=("INVALID_TOPIC_EXCEPTION",)),
-        _describe(name="", errors=("INVALID_TOPIC_EXCEPTION",)),
-        _describe("num.partitions", name="4711", kind=BROKER, errors=("INVALID_REQUEST",)),
-        _describe("num.partitions", name="x", kind=BROKER, errors=("INVALID_REQUEST",)),
-        _describe(name="", kind=GROUP, errors=("INVALID_REQUEST",)),
-    ),
+    Script("describe configs unknown key", "describe_configs", *new_topic(), _describe("no.such"),
+           _describe("retention.ms", "no.such", "retention.ms")),
+    Script("describe configs refused", "describe_configs",
+           _describe(*KEYS, name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+           _describe(name="bad name", errors=("INVALID_TOPIC_EXCEPTION",)),
+           _describe(name="", errors=("INVALID_TOPIC_EXCEPTION",)),
+           _describe("num.partitions", name="4711", kind=BROKER, errors=("INVALID_REQUEST",)),
+           _describe("num.partitions", name="x", kind=BROKER, errors=("INVALID_REQUEST",)),
+           _describe(name="", kind=GROUP, errors=("INVALID_REQUEST",))),
     Script(
         "describe configs of a broker",
         "describe_configs",
         Step("metadata", {"topics": []}, save={"node": "brokers[0].node_id"}),
         _describe("num.partitions", "auto.create.topics.enable", "message.max.bytes", name="$node:text", kind=BROKER),
     ),
-    Script(
-        "describe configs of a broker's address",
-        "describe_configs",
-        Step("metadata", {"topics": []}, save={"node": "brokers[0].node_id"}),
-        _describe("advertised.listeners", name="$node:text", kind=BROKER),
-    ),
+    Script("describe configs of a broker's address", "describe_configs",
+           Step("metadata", {"topics": []}, save={"node": "brokers[0].node_id"}),
+           _describe("advertised.listeners", name="$node:text", kind=BROKER)),
     Script(
         "describe configs of a resource of no kind",
         "describe_configs",
         _describe(kind=77, errors=None),
         *new_topic(),
-        Step(
-            "describe_configs",
-            {"resources": [{"resource_type": kind, "resource_name": "$t"} for kind in (TOPIC, 77)]},
-            errors=("INVALID_REQUEST",),
-        ),
+        Step("describe_configs",
+             {"resources": [{"resource_type": kind, "resource_name": "$t"} for kind in (TOPIC, 77)]},
+             errors=("INVALID_REQUEST",)),
     ),
     Script(
         "describe configs of a topic twice",
@@ -127,7 +103,7 @@ DESCRIBE: Final = (
             errors=None,
         ),
     ),
-)
+)  # fmt: skip
 
 
 def _change(key: str, operation: int, value: str | None) -> dict[str, Any]:
@@ -141,37 +117,24 @@ def _incremental(*changes: dict[str, Any], errors: tuple[str, ...] | None = (), 
 GOOD: Final = _change("segment.ms", SET, "9")
 
 INCREMENTAL: Final = (
-    Script(
-        "incremental configs set and delete",
-        "incremental_alter_configs",
-        *new_topic(retention_ms="90000"),
-        _incremental(_change("retention.ms", SET, "70000"), _change("max.message.bytes", SET, "2000")),
-        _reads("retention.ms", "70000"),
-        _reads("max.message.bytes", "2000"),
-        _incremental(_change("retention.ms", DELETE, None)),
-        _reads("retention.ms", "604800000"),
-        _reads("max.message.bytes", "2000"),
-        _incremental(_change("retention.bytes", DELETE, None), _change("no.such", DELETE, None)),
-    ),
-    Script(
-        "incremental configs append and subtract",
-        "incremental_alter_configs",
-        *new_topic(),
-        _incremental(_change("cleanup.policy", APPEND, "delete")),
-        # The value is the default's, so only its source shows that the broker has seen the change.
-        _described_until("cleanup.policy", "config_source", TOPIC_CONFIG),
-        _incremental(_change("follower.replication.throttled.replicas", APPEND, "0:1,1:1")),
-        _reads("follower.replication.throttled.replicas", "0:1,1:1"),
-        _incremental(_change("follower.replication.throttled.replicas", SUBTRACT, "0:1")),
-        _reads("follower.replication.throttled.replicas", "1:1"),
-        _incremental(_change("retention.ms", APPEND, "1"), errors=("INVALID_CONFIG",)),
-        _incremental(_change("no.such", SUBTRACT, "1"), errors=("INVALID_CONFIG",)),
-        _incremental(_change("retention.ms", SET, None), _change("no.such", APPEND, None), errors=None),
-        _incremental(_change("cleanup.policy", SUBTRACT, "delete")),
-        _reads("cleanup.policy", ""),
-        _incremental(_change("cleanup.policy", APPEND, "delete")),
-        _reads("cleanup.policy", "delete"),
-    ),
+    Script("incremental configs set and delete", "incremental_alter_configs", *new_topic(retention_ms="90000"),
+           _incremental(_change("retention.ms", SET, "70000"), _change("max.message.bytes", SET, "2000")),
+           _reads("retention.ms", "70000"), _reads("max.message.bytes", "2000"),
+           _incremental(_change("retention.ms", DELETE, None)), _reads("retention.ms", "604800000"),
+           _reads("max.message.bytes", "2000"),
+           _incremental(_change("retention.bytes", DELETE, None), _change("no.such", DELETE, None))),
+    Script("incremental configs append and subtract", "incremental_alter_configs", *new_topic(),
+           _incremental(_change("cleanup.policy", APPEND, "delete")),
+           _described_until("cleanup.policy", "config_source", TOPIC_CONFIG),
+           _incremental(_change("follower.replication.throttled.replicas", APPEND, "0:1,1:1")),
+           _reads("follower.replication.throttled.replicas", "0:1,1:1"),
+           _incremental(_change("follower.replication.throttled.replicas", SUBTRACT, "0:1")),
+           _reads("follower.replication.throttled.replicas", "1:1"),
+           _incremental(_change("retention.ms", APPEND, "1"), errors=("INVALID_CONFIG",)),
+           _incremental(_change("no.such", SUBTRACT, "1"), errors=("INVALID_CONFIG",)),
+           _incremental(_change("retention.ms", SET, None), _change("no.such", APPEND, None), errors=None),
+           _incremental(_change("cleanup.policy", SUBTRACT, "delete")), _reads("cleanup.policy", ""),
+           _incremental(_change("cleanup.policy", APPEND, "delete")), _reads("cleanup.policy", "delete")),
     Script(
         "incremental configs refused",
         "incremental_alter_configs",
@@ -191,26 +154,14 @@ INCREMENTAL: Final = (
         ),
         _describe("retention.ms", "segment.ms", include_synonyms=True),
     ),
-    Script(
-        "incremental configs by an unknown operation",
-        "incremental_alter_configs",
-        *new_topic(),
-        _incremental(_change("retention.ms", 9, "1"), errors=("UNKNOWN_SERVER_ERROR",)),
-    ),
-    Script(
-        "incremental configs that compact",
-        "incremental_alter_configs",
-        *new_topic(),
-        _incremental(_change("cleanup.policy", APPEND, "compact")),
-    ),
-    Script(
-        "incremental configs validated only",
-        "incremental_alter_configs",
-        *new_topic(),
-        _incremental(_change("retention.ms", SET, "5000"), validate_only=True),
-        _incremental(_change("retention.ms", SET, "soon"), validate_only=True, errors=("INVALID_CONFIG",)),
-        _describe("retention.ms"),
-    ),
+    Script("incremental configs by an unknown operation", "incremental_alter_configs", *new_topic(),
+           _incremental(_change("retention.ms", 9, "1"), errors=("UNKNOWN_SERVER_ERROR",))),
+    Script("incremental configs that compact", "incremental_alter_configs", *new_topic(),
+           _incremental(_change("cleanup.policy", APPEND, "compact"))),
+    Script("incremental configs validated only", "incremental_alter_configs", *new_topic(),
+           _incremental(_change("retention.ms", SET, "5000"), validate_only=True),
+           _incremental(_change("retention.ms", SET, "soon"), validate_only=True, errors=("INVALID_CONFIG",)),
+           _describe("retention.ms")),
     Script(
         "incremental configs of a topic twice",
         "incremental_alter_configs",
@@ -229,7 +180,7 @@ INCREMENTAL: Final = (
         _described_until("retention.ms", "value", "1", "$w"),
         _describe("retention.ms"),
     ),
-)
+)  # fmt: skip
 
 
 def _alter(
@@ -240,29 +191,16 @@ def _alter(
 
 
 ALTER: Final = (
-    Script(
-        "alter configs replaces what was set",
-        "alter_configs",
-        *new_topic(retention_ms="90000"),
-        _alter(("max.message.bytes", "2000")),
-        _reads("max.message.bytes", "2000"),
-        _reads("retention.ms", "604800000"),
-        _alter(),
-        _reads("max.message.bytes", "1048588"),
-    ),
-    Script(
-        "alter configs refused",
-        "alter_configs",
-        *new_topic(retention_ms="90000"),
-        _alter(("no.such.config", "1"), errors=("INVALID_CONFIG",)),
-        _alter(("retention.ms", "soon"), errors=("INVALID_CONFIG",)),
-        _alter(("retention.ms", None), errors=None),
-        _alter(("retention.ms", "1"), ("retention.ms", "2"), errors=None),
-        _alter(("retention.ms", "1"), name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
-        _alter(("retention.ms", "1"), validate_only=True),
-        _describe("retention.ms"),
-    ),
-)
+    Script("alter configs replaces what was set", "alter_configs", *new_topic(retention_ms="90000"),
+           _alter(("max.message.bytes", "2000")), _reads("max.message.bytes", "2000"),
+           _reads("retention.ms", "604800000"), _alter(), _reads("max.message.bytes", "1048588")),
+    Script("alter configs refused", "alter_configs", *new_topic(retention_ms="90000"),
+           _alter(("no.such.config", "1"), errors=("INVALID_CONFIG",)),
+           _alter(("retention.ms", "soon"), errors=("INVALID_CONFIG",)), _alter(("retention.ms", None), errors=None),
+           _alter(("retention.ms", "1"), ("retention.ms", "2"), errors=None),
+           _alter(("retention.ms", "1"), name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+           _alter(("retention.ms", "1"), validate_only=True), _describe("retention.ms")),
+)  # fmt: skip
 
 # Each of these is typed as a client may type it; Kafka prints it in one form.
 ODD: Final = {
@@ -291,27 +229,18 @@ def _own(key: str, field: str, expected: str | int) -> Step:
 
 
 ODD_SPELLINGS: Final = (
-    Script(
-"configs in odd spellings",
-"incremental_alter_configs",
-*new_topic("t", 1, **{key.replace(".", "_"): value for key, value in ODD.items()}),
-            _describe(*ODD, include_synonyms=True),
-            *_policy((SUBTRACT, "delete"), reads="compact,delete"),
-            *_policy((SUBTRACT, " delete"), reads="compact"),
-            *_policy((APPEND, " delete, compact"), reads="compact,delete,compact"),
-            *_policy((SUBTRACT, " compact"), reads="compact,delete"),
-            *_policy((SET, "delete,delete"), reads="delete,delete"),
-            *_policy((SUBTRACT, "delete"), reads="delete"),
-            _incremental(_change("min.cleanable.dirty.ratio", SET, "1"), _change("retention.ms", SET, "\t5")),
-            _reads("retention.ms", "5"),
-            _incremental(_change("min.cleanable.dirty.ratio", SET, "0.00001")),
-            _reads("min.cleanable.dirty.ratio", "1.0E-5"),
-            _alter(("preallocate", "FALSE"), ("segment.ms", " +5000")),
-            _reads("segment.ms", "5000"),
-            _describe(*ODD, "segment.ms", include_synonyms=True),
-            _incremental(_change("remote.storage.enable", SET, " True"), errors=("INVALID_CONFIG",)),
-
-),
+    Script("configs in odd spellings", "incremental_alter_configs",
+           *new_topic("t", 1, **{key.replace(".", "_"): value for key, value in ODD.items()}),
+           _describe(*ODD, include_synonyms=True), *_policy((SUBTRACT, "delete"), reads="compact,delete"),
+           *_policy((SUBTRACT, " delete"), reads="compact"),
+           *_policy((APPEND, " delete, compact"), reads="compact,delete,compact"),
+           *_policy((SUBTRACT, " compact"), reads="compact,delete"),
+           *_policy((SET, "delete,delete"), reads="delete,delete"), *_policy((SUBTRACT, "delete"), reads="delete"),
+           _incremental(_change("min.cleanable.dirty.ratio", SET, "1"), _change("retention.ms", SET, "\t5")),
+           _reads("retention.ms", "5"), _incremental(_change("min.cleanable.dirty.ratio", SET, "0.00001")),
+           _reads("min.cleanable.dirty.ratio", "1.0E-5"), _alter(("preallocate", "FALSE"), ("segment.ms", " +5000")),
+           _reads("segment.ms", "5000"), _describe(*ODD, "segment.ms", include_synonyms=True),
+           _incremental(_change("remote.storage.enable", SET, " True"), errors=("INVALID_CONFIG",))),
     Script(
 "configs of one broker",
 "incremental_alter_configs",

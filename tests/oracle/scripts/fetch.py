@@ -56,15 +56,13 @@ READS: Final = (
     ),
     _one(
         "below the log start",
-        Step(
-            "delete_records",
-            {"timeout": 5000, "topics": [{"name": "$t", "partitions": [{"partition_index": 0, "offset": 4}]}]},
-        ),
+        Step("delete_records",
+             {"timeout": 5000, "topics": [{"name": "$t", "partitions": [{"partition_index": 0, "offset": 4}]}]}),
         _fetch("OFFSET_OUT_OF_RANGE", fetch_offset=3),
         _fetch(fetch_offset=4),
     ),
     Script("fetch empty log", API, *new_topic(), _fetch(), _fetch("OFFSET_OUT_OF_RANGE", fetch_offset=1)),
-)
+)  # fmt: skip
 
 LIMITS: Final = (
     Script("fetch two partitions with room for one", API, *new_topic(partitions=2), *produced(BATCHES[0]),

@@ -34,19 +34,12 @@ def joined(member: str = "m", on: str = "a", **more: Any) -> tuple[Step, ...]:
     :param more: other fields of the JoinGroup.
     """
     return (
-        Step(
-            "join_group",
-            version=9,
-            on=on,
-            body=join_body(**more),
-            save={member: "member_id"},
-            errors=("MEMBER_ID_REQUIRED",),
-        ),
-        Step(
-            "join_group", version=9, on=on, body=join_body(f"${member}", **more), save={"generation": "generation_id"}
-        ),
+        Step("join_group", version=9, on=on, body=join_body(**more), save={member: "member_id"},
+             errors=("MEMBER_ID_REQUIRED",)),
+        Step("join_group", version=9, on=on, body=join_body(f"${member}", **more),
+             save={"generation": "generation_id"}),
         Step("sync_group", version=5, on=on, body=sync_body(f"${member}", assigned=(f"${member}",))),
-    )
+    )  # fmt: skip
 
 
 def in_state(state: str, group: str = "g", version: int | None = 5, on: str = "a") -> Step:
@@ -93,16 +86,11 @@ JOIN: Final = (
     _join_script(
         "second member",
         *joined(),
-        Step(
-            "join_group", version=9, on="b", body=join_body(), save={"n": "member_id"}, errors=("MEMBER_ID_REQUIRED",)
-        ),
+        Step("join_group", version=9, on="b", body=join_body(), save={"n": "member_id"},
+             errors=("MEMBER_ID_REQUIRED",)),
         Step("join_group", on="b", body=join_body("$n", protocols=(ROUND_ROBIN, RANGE)), later=True),
-        Step(
-            "heartbeat",
-            {"group_id": "$g", "generation_id": "$generation", "member_id": "$m"},
-            until=("error_code", "REBALANCE_IN_PROGRESS"),
-            errors=("REBALANCE_IN_PROGRESS",),
-        ),
+        Step("heartbeat", {"group_id": "$g", "generation_id": "$generation", "member_id": "$m"},
+             until=("error_code", "REBALANCE_IN_PROGRESS"), errors=("REBALANCE_IN_PROGRESS",)),
         Step("sync_group", sync_body("$m"), errors=("REBALANCE_IN_PROGRESS",)),
         Step("join_group", join_body("$m"), save={"generation": "generation_id"}),
         Receive(on="b"),
@@ -114,7 +102,7 @@ JOIN: Final = (
         # A follower that joins again unchanged in a Stable group gets the present generation.
         Step("join_group", on="b", body=join_body("$n", protocols=(ROUND_ROBIN, RANGE)), errors=None),
     ),
-)
+)  # fmt: skip
 
 
 def _sync(*errors: str, member: str = "$m", generation: Any = "$generation", **more: Any) -> Step:

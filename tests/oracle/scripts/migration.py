@@ -142,11 +142,8 @@ SCRIPTS: Final = (
         consume("n"),
         described("Stable"),
         *seen(),
-        Step(
-            "offset_fetch",
-            version=8,
-            body={"groups": [{"group_id": "$g", "topics": [{"name": "$t", "partition_indexes": [0]}]}]},
-        ),
+        Step("offset_fetch", version=8,
+             body={"groups": [{"group_id": "$g", "topics": [{"name": "$t", "partition_indexes": [0]}]}]}),
     ),
     script(
         "empty consumer group",
@@ -158,11 +155,8 @@ SCRIPTS: Final = (
         in_state("Stable"),
         *seen(),
         described(),
-        Step(
-            "offset_fetch",
-            version=8,
-            body={"groups": [{"group_id": "$g", "topics": [{"name": "$t", "partition_indexes": [0]}]}]},
-        ),
+        Step("offset_fetch", version=8,
+             body={"groups": [{"group_id": "$g", "topics": [{"name": "$t", "partition_indexes": [0]}]}]}),
         delete("NON_EMPTY_GROUP"),
     ),
 )  # fmt: skip

@@ -168,20 +168,10 @@ PROTOCOLS: Final = (
     script(
         "protocols that not all support",
         *settled("m", "n", protocols=(RANGE, ROUND_ROBIN)),
-        Step(
-            "join_group",
-            version=9,
-            on="c",
-            body=join_body(protocols=(STICKY,)),
-            errors=("INCONSISTENT_GROUP_PROTOCOL",),
-        ),
-        Step(
-            "join_group",
-            version=9,
-            on="c",
-            body=join_body(protocols=(RANGE,), protocol_type="connect"),
-            errors=("INCONSISTENT_GROUP_PROTOCOL",),
-        ),
+        Step("join_group", version=9, on="c", body=join_body(protocols=(STICKY,)),
+             errors=("INCONSISTENT_GROUP_PROTOCOL",)),
+        Step("join_group", version=9, on="c", body=join_body(protocols=(RANGE,), protocol_type="connect"),
+             errors=("INCONSISTENT_GROUP_PROTOCOL",)),
         join("m", "INCONSISTENT_GROUP_PROTOCOL", protocols=(STICKY,)),
         join("n", "INCONSISTENT_GROUP_PROTOCOL", protocols=(RANGE,), protocol_type="connect"),
         *joining("o", protocols=(STICKY, ROUND_ROBIN)),
@@ -204,14 +194,8 @@ PROTOCOLS: Final = (
         join("m", later=True, rebalance_timeout=SHORT_MS),
         join("n", later=True, rebalance_timeout=SHORT_MS),
         # The other members' parked joins are on other connections and may be answered later.
-        Step(
-            "join_group",
-            version=9,
-            on="d",
-            body=join_body(),
-            until=("error_code", "GROUP_MAX_SIZE_REACHED"),
-            errors=("GROUP_MAX_SIZE_REACHED",),
-        ),
+        Step("join_group", version=9, on="d", body=join_body(), until=("error_code", "GROUP_MAX_SIZE_REACHED"),
+             errors=("GROUP_MAX_SIZE_REACHED",)),
         join("p", "GROUP_MAX_SIZE_REACHED"),
         received("m", save="generation"),
         received("n"),
@@ -230,13 +214,9 @@ REFUSED: Final = (
             for state in (gathered("m", "n"), (sync("m", assigned=("m", "n")),), (join("m", later=True),))
             for step in (
                 *state,
-                Step(
-                    "heartbeat",
-                    version=4,
-                    on="x",
-                    body={"group_id": "$g", "generation_id": "$generation", "member_id": NOBODY},
-                    errors=("UNKNOWN_MEMBER_ID",),
-                ),
+                Step("heartbeat", version=4, on="x",
+                     body={"group_id": "$g", "generation_id": "$generation", "member_id": NOBODY},
+                     errors=("UNKNOWN_MEMBER_ID",)),
                 Step("sync_group", version=5, on="x", body=sync_body(NOBODY), errors=("UNKNOWN_MEMBER_ID",)),
                 Step("join_group", version=9, on="x", body=join_body(NOBODY), errors=("UNKNOWN_MEMBER_ID",)),
                 beat("n", "ILLEGAL_GENERATION", generation=7),
@@ -245,6 +225,6 @@ REFUSED: Final = (
             )
         ),
     ),
-)
+)  # fmt: skip
 
 SCRIPTS: Final = (*ORDER, *AGAIN, *PROTOCOLS, *REFUSED)

@@ -17,13 +17,8 @@ def new_topic(name: str = "t", partitions: int = 1, **configs: str) -> tuple[Ste
     topic = {"name": f"${name}", "num_partitions": partitions, "replication_factor": 1, "configs": config}
     return (
         # Each version of Kafka has configs of its own.
-        Step(
-            "create_topics",
-            version=7,
-            body={"topics": [topic], "timeout": 10000},
-            errors=None,
-            ignore=("topics[].configs",),
-        ),
+        Step("create_topics", version=7, body={"topics": [topic], "timeout": 10000}, errors=None,
+             ignore=("topics[].configs",)),
         Step(
             "metadata",
             version=12,
@@ -36,7 +31,7 @@ def new_topic(name: str = "t", partitions: int = 1, **configs: str) -> tuple[Ste
             until=("", None),
         ),
         Step("list_offsets", version=7, body=offsets_body(name, range(partitions), -1), until=("", None)),
-    )
+    )  # fmt: skip
 
 
 def offsets_body(name: str, partitions: Sequence[int], timestamp: Any, epoch: Any = -1) -> dict[str, Any]:

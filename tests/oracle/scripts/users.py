@@ -56,9 +56,8 @@ SCRIPTS: Final = (
         _alter([], [_upsertion("$g")]),
         _alter([_deletion("$h"), _deletion("$h", _SHA_512)], [_upsertion("$w"), _upsertion("$w", mechanism=_SHA_512)]),
         _described("$g", (_SHA_256, 4096)),
-        Step(
-            "describe_user_scram_credentials", {"users": [{"name": name} for name in ("$g", "$w", "$w")]}, errors=None
-        ),
+        Step("describe_user_scram_credentials", {"users": [{"name": name} for name in ("$g", "$w", "$w")]},
+             errors=None),
         _alter([], [_upsertion("$g", 16_384, _SHA_512)]),
         _described("$g", (_SHA_256, 4096), (_SHA_512, 16_384)),
         _alter([_deletion("$g"), _deletion("$u")], [_upsertion("$h", 16_385)]),
