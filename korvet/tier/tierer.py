@@ -71,6 +71,7 @@ _LEAST_AGE_S: Final = 10.0
 _MERGE_EVERY_S: Final = 60.0
 _FIRST_BACKOFF_S: Final = 1.0
 _MOST_BACKOFF_S: Final = 60.0
+_MANY_FAILURES: Final = 5
 _PUT_WITHIN_S: Final = 120.0
 _SEALED_WITHIN_MS: Final = 150_000
 _MOST_HALVINGS: Final = 5
@@ -292,15 +293,15 @@ class Tierer:
 
     def _failed(self, partition: Partition, work: _Work, error: Exception) -> None:
         work.footer, work.checked_epoch, work.seen = None, -1, ()
-        if isinstance(error, Gone):
-            work.look_at = anyio.current_time() + _LOOK_S
-            return
-        self._tier.write_failures += 1
         work.failures += 1
         if isinstance(error, SlowStore):
             work.halvings = min(_MOST_HALVINGS, work.halvings + 1)
         backoff_s = min(_MOST_BACKOFF_S, _FIRST_BACKOFF_S * 2 ** min(work.failures - 1, 10))
         work.look_at = anyio.current_time() + backoff_s
+        if isinstance(error, Gone) and work.failures < _MANY_FAILURES:
+            # Records were deleted meanwhile, or another tierer was faster.
+            return
+        self._tier.write_failures += 1
         name = f"{partition.topic.name}-{partition.index}"
         if not isinstance(error, KorvetError):
             # A defect in one partition's turn must not end the front-end.

@@ -431,6 +431,24 @@ async def test_slow_store_delays_only_the_partition_that_waits_for_it(
         tasks.cancel_scope.cancel()
 
 
+async def test_segments_that_are_refused_again_and_again_are_sent_seldom_and_named(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def conflict(*_: Any) -> calls.Added:
+        return calls.Added("conflict", 7, 1)
+
+    partition = await filled(one)
+    monkeypatch.setattr(calls, "add", conflict)
+    async with tiering(one, Store()) as tiering_:
+        work = tiering_._work(partition)
+        with capture_logs() as lines:
+            for _ in range(5):
+                began = anyio.current_time()
+                await tiering_._turn(partition, work)
+    assert work.look_at >= began + 16
+    assert [f"{line['reason']}"[-50:] for line in lines] == ["Added(status='conflict', next_first=7, segments=1)"]
+
+
 async def test_segments_that_arrive_too_late_are_made_smaller(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tierer, "SEGMENT_BYTES", 200_000)
     monkeypatch.setattr(tierer, "LEAST_BYTES", 1)
