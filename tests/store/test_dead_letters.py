@@ -245,6 +245,24 @@ async def test_letters_that_cannot_be_copied_now_are_left_for_a_while(
     assert len(await scene.copies(target)) == 4
 
 
+async def test_letters_of_members_that_have_left_are_copied_after_an_attempt_in_vain(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "_AGAIN_S", 0.5)
+    target = await scene.make_target()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(scene.dead_letters.run)
+        scene.dead_letters.note(scene.partition, "g")
+        with anyio.fail_after(20):
+            while not scene.dead_letters._vain_at:
+                await scene.start()
+            await scene.fail((0, 3, AcknowledgeType.REJECT))
+            while await scene.start() < 4:
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    assert len(await scene.copies(target)) == 4
+
+
 def test_damaged_batches_have_no_contents() -> None:
     _, data = built(*RECORDS)
     assert [offset for offset, _ in contents(data, range(1, 3))] == [1, 2]

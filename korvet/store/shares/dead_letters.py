@@ -65,18 +65,29 @@ class DeadLetterCopies:
         """By the partition's key and the group."""
         self._vain_at: dict[tuple[str, str], float] = {}
         """When a share partition's dead letters were not copied, because that failed or others lease them."""
+        self._later: set[tuple[str, str]] = set()
+        """Those of these that were noted since."""
         self._copied = 0
         self._has_due = anyio.Event()
         self._lines = RateLimitedLog()
-        self._now = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
         shares.on_dead_letters = self.note
 
     def note(self, partition: Partition, group_id: str) -> None:
         """Have `run` copy a share partition's dead letters. One for which it did nothing a moment ago waits."""
         name = partition.keys.log, group_id
-        if self._now() - self._vain_at.get(name, -_AGAIN_S) >= _AGAIN_S:
+        left_s = self._vain_at.get(name, -_AGAIN_S) + _AGAIN_S - self._loop.time()
+        if left_s <= 0:
             self._due[name] = partition
             self._has_due.set()
+        elif name not in self._later:
+            # If the group's members leave now, nobody else notes it.
+            self._later.add(name)
+            self._loop.call_later(left_s, self._note_again, name, partition)
+
+    def _note_again(self, name: tuple[str, str], partition: Partition) -> None:
+        self._later.discard(name)
+        self.note(partition, name[1])
 
     async def run(self) -> None:
         """Copy what is due, for ever. What fails is tried again at a later `note`."""
@@ -96,7 +107,7 @@ class DeadLetterCopies:
                     log.exception("dead letters of a share group could not be copied", group=name[1])
                     problem = repr(error)
                 if problem or self._copied == before:
-                    now = self._now()
+                    now = self._loop.time()
                     self._vain_at = {at: when for at, when in self._vain_at.items() if now - when < _AGAIN_S}
                     self._vain_at[name] = now
                 if problem:
