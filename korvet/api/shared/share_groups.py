@@ -193,15 +193,12 @@ class Topics:
         """Find the topics of partitions. The catalog is read if its cache lacks one."""
         frontend, rights = self._ctx.frontend, self._ctx.rights
         topic_by_id = frontend.catalog.topic_by_id
-        most = {id: 0 for id, _ in named}
-        for id, index in named:
-            most[id] = max(most[id], index)
-        topics = {id: topic_by_id(id) for id in most}
-        if any(topic is None or most[id] >= topic.partitions for id, topic in topics.items()):
+        if not all((topic := topic_by_id(id)) and index < topic.partitions for id, index in named):
             with suppress(KorvetError):
                 await frontend.catalog.refresh()
         if rights is not None:
-            names = [topic.name for id in most if (topic := topic_by_id(id)) is not None]
+            ids = dict.fromkeys(id for id, _ in named)
+            names = [topic.name for id in ids if (topic := topic_by_id(id)) is not None]
             self._denied = await frontend.turns.result(
                 needs.denied_names(self._ctx, rights, needs.READ, needs.TOPIC, names)
             )
