@@ -312,3 +312,17 @@ async def test_copies_wait_for_room_as_producers_do(scene: Scene) -> None:
     allowance.limit(None)
     assert await scene.dead_letters.copy(scene.partition, "g") == ""
     assert len(await scene.copies(target)) == 4
+
+
+async def test_copies_before_one_that_has_no_room_do_not_come_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, room = await scene.make_target(), [True, True, False, False, True, False, True]
+    await scene.fail((0, 0, AcknowledgeType.REJECT), (1, 3, AcknowledgeType.RELEASE))
+    with monkeypatch.context() as patch:
+        patch.setattr(scene.front.log.reserve, "take", lambda _, __: room.pop(0))
+        for start in (2, 2, 3):
+            assert await scene.dead_letters.copy(scene.partition, "g") != ""
+            assert await scene.start() == start
+        assert await scene.dead_letters.copy(scene.partition, "g") == ""
+    assert [one.value for one in await scene.copies(target)] == [one.value for one in RECORDS]

@@ -127,12 +127,17 @@ class DeadLetterCopies:
         if isinstance(target, str):
             return target
         while letters := await self._shares.dead_letters(partition, group_id, self._owner):
-            for one in letters:
-                problem = "" if target is None else await self._copy(partition, group_id, one, target)
-                if problem:
-                    return problem
-            await self._shares.finish_copied(partition, group_id, self._owner, letters)
-            self._copied += len(letters)
+            copied: list[DeadLetters] = []
+            try:
+                for one in letters:
+                    problem = "" if target is None else await self._copy(partition, group_id, one, target, copied)
+                    if problem:
+                        return problem
+            finally:
+                # Else those before one that cannot be copied would come again with each attempt.
+                if finished := letters if target is None else copied:
+                    await self._shares.finish_copied(partition, group_id, self._owner, finished)
+                    self._copied += len(finished)
         return ""
 
     async def _target(self, name: str) -> Topic | str:
@@ -159,8 +164,10 @@ class DeadLetterCopies:
             return f"the topic {name} has no {ENABLED}=true: set it"
         return topic
 
-    async def _copy(self, partition: Partition, group_id: str, letters: DeadLetters, target: Topic) -> str:
-        """Append a copy of each of some records. Returns a problem, or an empty text."""
+    async def _copy(
+        self, partition: Partition, group_id: str, letters: DeadLetters, target: Topic, copied: list[DeadLetters]
+    ) -> str:
+        """Append a copy of each of some records, and note these. Returns a problem, or an empty text."""
         wanted, found = range(letters.first, letters.last + 1), dict[int, Content]()
         read_to = wanted.start if self._catalog.group_setting(group_id, COPIES) == "true" else wanted.stop
         into = self._log.partition(target, partition.index % target.partitions)
@@ -178,6 +185,10 @@ class DeadLetterCopies:
             appended = await self._log.append(into, opened.batch, opened.records, None, entries)
             if appended.code != 0:
                 return f"the copy of offset {offset} gets the error code {appended.code} of the topic {target.name}"
+            if offset > wanted.start:
+                copied[-1] = copied[-1]._replace(last=offset)
+            else:
+                copied.append(letters._replace(last=offset))
         return ""
 
     async def _has_room(self, into: Partition, size_bytes: int) -> bool:
