@@ -11,6 +11,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from redis import Redis
 
 from korvet.store.keys import Namespace
 from tests.support.broker import KorvetServer, running_broker
@@ -20,6 +21,15 @@ from tests.support.topologies import until
 WITHIN_S = 60.0
 TOPIC = "orders"
 CONFIGS = {"remote.storage.enable": "true", "local.retention.ms": "1000", "segment.bytes": "1048576"}
+BACKUP = """
+local found = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  found[#found + 1] = key
+  found[#found + 1] = redis.call('DUMP', key)
+end
+return found
+"""
+"""All keys and their values of one moment, as a snapshot of Redis has them."""
 Content = dict[int | None, bytes | None]
 
 
@@ -78,6 +88,11 @@ def content(broker: KorvetServer, count: int) -> Content:
     until(read, f"{count} records are read")
     reader.close()
     return found
+
+
+def restore(client: Redis, backup: list[bytes]) -> None:
+    for key, value in zip(backup[::2], backup[1::2], strict=True):
+        client.restore(key, 0, value)
 
 
 def described(where: Path) -> tuple[int, int]:
@@ -164,8 +179,7 @@ def test_copy_of_a_running_redis_reads_the_tier_and_changes_nothing_there(
     until(lambda: described(where)[1] == 30, "all records are in the tier")
     with running_server("valkey", tcp=True) as copied:
         with redis.client() as client, copied.client() as copy:
-            for key in client.keys("*"):
-                copy.restore(key, 0, client.dump(key))
+            restore(copy, client.eval(BACKUP, 0))
             # Else clients of the copy go on at the owner's front-end, until its time there is over.
             copy.delete(Namespace("default").frontends)
         before = segments(where)

@@ -162,7 +162,7 @@ class AiokafkaDriver(Reader):
     async def op_delete_topic(self, topic: str) -> None:
         async with _Admin(self.bootstrap) as admin:
             answer = await admin.delete_topics([topic], TIMEOUT_MS)
-        _raise_for(answer.topicerror_codes)
+        _raise_for(answer.topic_error_codes)
 
     async def op_topics(self) -> list[str]:
         async with _Admin(self.bootstrap) as admin:
