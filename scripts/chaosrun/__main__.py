@@ -220,6 +220,8 @@ def main(
     if bank:
         raise SystemExit(not _keep_bank(console, seconds, seed, kind, directory, cuts=cut, has_tier=has_tier))
     faults = _chosen(names, queue=queue)
+    if not faults:
+        raise click.UsageError("these faults let members of groups come and go, and are none of a queue")
     raise SystemExit(not _play(console, faults, seconds, seed, kind, session_ms, directory, Queue if queue else Load))
 
 

@@ -53,7 +53,7 @@ CLAIMS = {
     "delivery": "every record reaches every group",
     "order": "records come in order, and lie at one offset",
     "lost": "every record is accepted, rejected or a dead letter",
-    "once": "no record is finished twice",
+    "once": "no finished record comes again",
     "letters": "every rejected record is a dead letter",
     "locks": "no lock ends before its time, and no record comes more often than it may",
     "clients": "no client gives up",

@@ -40,7 +40,7 @@ LETTERS = {"p:1"}
 
 def test_checks_find_nothing_in_a_good_run_of_a_queue() -> None:
     assert checks.lost(OWED, GOOD, LETTERS) == []
-    assert checks.finished_twice(GOOD, LETTERS) == []
+    assert checks.came_after_end(GOOD, LETTERS) == []
     assert checks.missing_letters(OWED, GOOD, LETTERS) == []
     assert checks.over_delivered(GOOD, 2) == []
     assert checks.ended_early(GOOD, LOCK_MS, []) == []
@@ -51,14 +51,18 @@ def test_record_that_was_only_released_is_lost() -> None:
     assert checks.lost({*OWED, "p:3"}, [*GOOD, _taken(11, "a", "p:3"), _settled(12, "a", "release", "p:3")], LETTERS)
 
 
-def test_record_accepted_by_two_members_is_finished_twice_unless_history_was_lost() -> None:
-    again = [*GOOD, _settled(11, "a")]
-    assert checks.finished_twice(again, LETTERS) == ["p:0: accept and accept"]
-    assert checks.finished_twice(again, LETTERS, [(11_000, 12_000)]) == []
+def test_finished_record_may_not_come_again_unless_history_was_lost() -> None:
+    again = [*GOOD, _taken(11, "a", deliveries=3)]
+    assert checks.came_after_end(again, LETTERS) == ["p:0 came to a after b had finished it"]
+    assert checks.came_after_end(again, LETTERS, [(4_000, 4_000)]) == []
+
+
+def test_late_acceptance_of_a_record_that_others_finished_is_no_second_one() -> None:
+    assert checks.came_after_end([*GOOD, _settled(11, "a")], LETTERS) == []
 
 
 def test_accepted_record_may_not_become_a_dead_letter() -> None:
-    assert checks.finished_twice(GOOD, {*LETTERS, "p:0"}) == ["p:0: accept and a dead letter"]
+    assert checks.came_after_end(GOOD, {*LETTERS, "p:0"}) == ["p:0 was accepted, and is a dead letter"]
 
 
 def test_rejected_record_has_to_become_a_dead_letter() -> None:

@@ -20,17 +20,29 @@ def lost(owed: Set[str], events: Iterable[Event], letters: Set[str]) -> list[str
     return few(f"{value} is lost" for value in sorted(owed - settled - letters))
 
 
-def finished_twice(events: Iterable[Event], letters: Set[str], forgiven: Forgiven = ()) -> list[str]:
-    """Records that two members accepted or rejected, and accepted ones that are dead letters."""
-    kinds: dict[str, list[str]] = defaultdict(list)
-    for event in events:
-        if isinstance(event, Settled) and event.kind != "release" and not event.error and is_owed(event, forgiven):
-            kinds[event.value].append(event.kind)
-    return few(
-        f"{value}: {' and '.join(found)}{' and a dead letter' * (value in letters)}"
-        for value, found in sorted(kinds.items())
-        if len(found) > 1 or (found == ["accept"] and value in letters)
-    )
+def came_after_end(events: Iterable[Event], letters: Set[str], forgiven: Forgiven = ()) -> list[str]:
+    """Records that were delivered once more after a member had finished them, and accepted ones that are dead letters.
+
+    A member whose lock has ended may get no error, as in Kafka: others finished the record, and the start is past it.
+    So only the last delivery counts.
+    """
+    found, last, accepted = [], dict[str, int](), dict[str, int]()
+    taken: dict[tuple[str, str], int] = {}
+    ended: dict[str, tuple[int, str]] = {}
+    for event in sorted(events, key=lambda event: event.at_us):
+        if isinstance(event, Taken):
+            taken[event.client, event.value] = event.deliveries
+            last[event.value] = max(last.get(event.value, 0), event.deliveries)
+            deliveries, client = ended.get(event.value, (event.deliveries, ""))
+            if event.deliveries > deliveries:
+                found.append(f"{event.value} came to {event.client} after {client} had finished it")
+        elif isinstance(event, Settled) and event.kind != "release" and not event.error and is_owed(event, forgiven):
+            deliveries = taken.get((event.client, event.value), 0)
+            ended[event.value] = max(ended.get(event.value, (0, "")), (deliveries, event.client))
+            if event.kind == "accept":
+                accepted[event.value] = max(accepted.get(event.value, 0), deliveries)
+    wrong = (value for value, deliveries in accepted.items() if value in letters and deliveries == last.get(value, 0))
+    return few([*found, *(f"{value} was accepted, and is a dead letter" for value in sorted(wrong))])
 
 
 def missing_letters(owed: Set[str], events: Iterable[Event], letters: Set[str], forgiven: Forgiven = ()) -> list[str]:

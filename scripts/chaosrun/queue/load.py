@@ -112,7 +112,7 @@ class Queue(Load):
         return {
             "delivery": [f"{NAME} is {count} records short of {partition}'s" for partition, count in missing.items()],
             "lost": checks.lost(owed, events, letters),
-            "once": checks.finished_twice(events, letters, forgiven),
+            "once": checks.came_after_end(events, letters, forgiven),
             "letters": checks.missing_letters(owed, events, letters, forgiven),
             "locks": [
                 *checks.over_delivered(events, LIMIT),

@@ -14,7 +14,7 @@ from scripts.chaosrun.stage import Stage
 
 LIMIT: Final = 5
 """The default of share.delivery.count.limit."""
-PAUSE_S: Final = 0.3
+PAUSE_S: Final = 0.05
 _WORDS: Final[dict[Kind, str]] = {"accept": "done", "release": "retry", "reject": "reject"}
 
 
