@@ -15,4 +15,4 @@ def until(condition: Callable[[], bool], what: str = "it did not come to that") 
     deadline = time.monotonic() + WITHIN_S
     while not condition():
         assert time.monotonic() < deadline, what
-        time.sleep(0.02)
+        time.sleep(0.05)
