@@ -64,6 +64,8 @@ class Ownership:
         self._identity = ""
         self._owner: Owner | None = None
         self._challenges = {} if challenges is None else challenges
+        self.wait_s = WAIT_S
+        """The time that a challenged owner has to answer."""
         self._sure_until = -inf
 
     @property
@@ -105,7 +107,7 @@ class Ownership:
         if owner.incarnation != run_id:
             raise Succeeding(
                 f"another run of this Redis wrote the objects of namespace {name} in {self._objects.name}; tiering "
-                f"goes on in {WAIT_S:g} s, unless that one still runs"
+                f"goes on in {self.wait_s:g} s, unless that one still runs"
             )
         self._identity = self._identity or await self._objects.identity(name)
         if named != self._identity and await self._catalog.name_tier(named, self._identity) != self._identity:
@@ -132,7 +134,7 @@ class Ownership:
         now = clock()
         if known is None or known.owner != owner:
             self._challenges[name] = known = Challenge(owner, now, answers)
-        if now - known.at < WAIT_S:
+        if now - known.at < self.wait_s:
             return owner
         return await self._objects.claim(name, cluster_id, run_id, owner)
 

@@ -61,6 +61,8 @@ SEGMENT_BYTES: Final = 32 << 20
 LEAST_BYTES: Final = 1 << 20
 LEASE_MS: Final = 30_000
 VISIT_S: Final = 10.0
+SILENT_S: Final = 3600.0
+"""The time that an owner has to answer a visit's challenge: of a namespace without clients it may make visits alone."""
 _LOOK_S: Final = 1.0
 _MOST_REST_S: Final = 4.0
 _IDLE_LOOK_S: Final = 30.0
@@ -212,6 +214,7 @@ class Tierer:
         """Sweep once in a namespace without clients: a tenant may delete a topic and leave. Other tenants wait for
         their visits. So one with many objects, or with a slow store, goes on at the next one.
         """
+        self._ownership.wait_s = SILENT_S
         with anyio.move_on_after(VISIT_S), self._failures_logged(_NOT_REMOVED):
             self._removal.note_time(await self._now_ms())
             if self._tier.usable.is_set() and await self._removal.is_due() and await self.own():
