@@ -43,6 +43,7 @@ GRACE_S: Final = 60.0
 LISTED_WITHIN_S: Final = 3600.0
 """The time in which an object is listed that was doomed and put."""
 _AT_ONCE: Final = 64
+_COMPARED_S: Final = 5.0
 _MOST_ROUNDS: Final = 1000
 _UNKNOWN: Final = inf, -inf
 
@@ -61,8 +62,8 @@ class Removal:
     ) -> None:
         self._tier, self._namespace, self._catalog, self._log = tier, namespace, catalog, log
         self._ownership, self._topics = ownership, topics
-        self._compared: tuple[Partition, Manifest, Manifest] | None = None
-        """The last partition of a sweep, with the members that Redis and the newest snapshot list."""
+        self._compared: tuple[Partition, float, Manifest, Manifest] | None = None
+        """The last partition of a sweep, with the time, and the members that Redis and the newest snapshot list."""
 
     # ------------------------------------------------------------------ doomed objects
 
@@ -162,14 +163,16 @@ class Removal:
         if topic is None or int(index) >= topic.partitions:
             return False
         partition = self._log.partition(topic, int(index))
-        if self._compared is None or self._compared[0] is not partition:
-            # The objects of a merge are due together.
+        now, known = clock(), self._compared
+        if known is None or known[0] is not partition or now - known[1] > _COMPARED_S:
+            # The objects of a merge are due together. Meanwhile a recovery may list some.
             newest = await Published(self._tier, self._namespace, partition, self._log).check(self._catalog.cluster_id)
             found = await manifest(self._log, partition)
             if found is None:
                 return False
-            self._compared = partition, found[1], Manifest(newest.members if newest is not None else ())
-        _, listed, published = self._compared
+            known = partition, now, found[1], Manifest(newest.members if newest is not None else ())
+            self._compared = known
+        _, _, listed, published = known
         if await self._lists(partition, listed, path):
             return True
         if await self._lists(partition, published, path):

@@ -26,8 +26,9 @@ from korvet.store.memory import Reserve
 from korvet.store.topics import delete_topic
 from korvet.tier import ownership, publishing, removal, tier, tierer
 from korvet.tier.building import Gone
-from korvet.tier.manifest import folder_of, object_path
+from korvet.tier.manifest import Manifest, folder_of, object_path
 from korvet.tier.objects import Objects, OtherTier
+from korvet.tier.publishing import Published, manifest
 from korvet.tier.segment import batches
 from korvet.tier.series import Series
 from korvet.tier.snapshot import DamagedSnapshot, TieredTopic, Topics, topics_folder
@@ -514,6 +515,40 @@ async def test_doomed_objects_of_a_partition_go_in_one_sweep_with_few_reads(one:
         await tiering_.sweep()
         assert await paths_of(objects) == kept
         assert len(objects.reads) < 50
+
+
+async def test_slow_sweep_sees_what_is_listed_meanwhile(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition, now_s = await filled(one, 8, 400), 0.0
+    monkeypatch.setattr(removal, "clock", lambda: now_s)
+    async with tiering(one, objects := Store()) as tiering_:
+        await tiering_.tend(partition)
+        whole = await manifest(one.log, partition)
+        assert whole is not None
+        folder = folder_of(NAMESPACE.name, partition.topic.name, partition.topic_id, 0)
+        late = whole[1].members[0].path(folder)
+        doomed = [object_path(folder, "segment", 0, "0"), late]
+        await objects.put(doomed[0], [b"x"])
+        await tiering_._removal.doom(partition, doomed)
+        await expire_doomed(one)
+        is_listed, delete = False, objects.delete
+
+        async def listed_late(log: Any, of: Partition) -> Any:
+            return whole if is_listed else (whole[0], Manifest(()))
+
+        async def unpublished(*_: object) -> None:
+            """No snapshot has the object yet."""
+
+        async def slow(path: str) -> None:
+            nonlocal is_listed, now_s
+            await delete(path)
+            is_listed, now_s = True, now_s + 60
+
+        monkeypatch.setattr(removal, "manifest", listed_late)
+        monkeypatch.setattr(Published, "check", unpublished)
+        monkeypatch.setattr(objects, "delete", slow)
+        await tiering_.sweep()
+        assert doomed[0] not in await paths_of(objects)
+        assert late in await paths_of(objects)
 
 
 @pytest.mark.parametrize("is_visit", [False, True])
