@@ -296,7 +296,7 @@ def longest_silence(events: Iterable[Event], clients: Iterable[str], since_us: i
     return longest
 
 
-def outages(samples: Sequence[tuple[int, Mapping[str, GroupState]]]) -> Times:
-    """The times without an answer of Redis for a second."""
-    times = [at_us for at_us, _ in samples]
+def outages(since_us: int, samples: Iterable[tuple[int, object]]) -> Times:
+    """The times since then without an answer of Redis for a second."""
+    times = [since_us, *(at_us for at_us, _ in samples)]
     return [(before, after) for before, after in pairwise(times) if after - before > 1_000_000]

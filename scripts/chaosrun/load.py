@@ -257,9 +257,10 @@ class Load:
             return missing
         return {}
 
-    def judged(self, _outages: checks.Times | None) -> dict[str, list[str]]:
+    def judged(self, _since_us: int, _outages: checks.Times | None) -> dict[str, list[str]]:
         """The facts that contradict each claim, once all groups have seen what is owed so far.
 
+        :param _since_us: the begin of the fault.
         :param _outages: of Redis, if nothing else happened.
         """
         missing = self.await_delivered()

@@ -74,7 +74,7 @@ def play(fault: Fault, scene: Scene) -> Shown:
         except LoadError as error:
             outcome = Outcome(did="", violations=[str(error)])
     after, until = load.states(), now_us()
-    violations = load.judged(checks.outages(samples) if fault.only_hangs else None)
+    violations = load.judged(since, checks.outages(since, samples) if fault.only_hangs else None)
     violations["groups"] = list(outcome.violations)
     violations["history"] = checks.went_back(samples, load.forgiven)
     during = [event for event in load.events if since <= event.at_us <= until]

@@ -319,3 +319,7 @@ def test_journal_reader_leaves_half_a_line_until_it_is_whole(tmp_path: Path) -> 
     assert len(journals.read()) == 1
     path.write_bytes(line + line)
     assert len(journals.read()) == 1
+
+
+def test_time_before_the_first_answer_of_redis_is_an_outage() -> None:
+    assert checks.outages(1_000_000, [(9_000_000, {}), (9_100_000, {})]) == [(1_000_000, 9_000_000)]

@@ -78,7 +78,13 @@ def test_record_comes_no_more_often_than_the_limit_says() -> None:
 def test_lock_that_ends_in_an_outage_ends_early() -> None:
     hung = [_taken(1, "a"), _taken(9_001, "b")]
     assert checks.ended_early(hung, LOCK_MS, []) == []
-    assert checks.ended_early(hung, LOCK_MS, [(500_000, 8_500_000)]) == ["b got p:0 1000 ms after a"]
+    assert checks.ended_early(hung, LOCK_MS, [(500_000, 8_500_000)]) == ["b got p:0 1000 ms after a got it"]
+
+
+def test_acknowledgement_refused_after_an_outage_shows_that_its_lock_ended() -> None:
+    hung = [_taken(1, "a"), _settled(9_001, "a", error="INVALID_RECORD_STATE")]
+    assert checks.ended_early(hung, LOCK_MS, []) == []
+    assert checks.ended_early(hung, LOCK_MS, [(500_000, 8_500_000)]) == ["p:0 was refused 1000 ms after a got it"]
 
 
 @pytest.mark.parametrize(("value", "deliveries", "expected"), [

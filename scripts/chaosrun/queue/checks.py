@@ -6,9 +6,13 @@ error may have happened or not, so it counts as neither.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Set
+from typing import Final
 
 from scripts.chaosrun.checks import Forgiven, Times, few, is_owed
 from scripts.chaosrun.journal import Event, Settled, Taken
+
+REFUSALS: Final = ("INVALID_RECORD_STATE", "InvalidRecordState", "does not hold")
+"""In the errors of members that no longer hold a record, by their clients."""
 
 
 def lost(owed: Set[str], events: Iterable[Event], letters: Set[str]) -> list[str]:
@@ -56,10 +60,10 @@ def missing_letters(owed: Set[str], events: Iterable[Event], letters: Set[str], 
 
 
 def ended_early(events: Iterable[Event], lock_ms: int, outages: Times) -> list[str]:
-    """Records that came again before their lock was over, which an outage prolongs, and that nobody had given up.
+    """Records that came again, or whose acknowledgement was refused, before their lock was over.
 
-    A client notes a record after it was locked, and works on others first. So half of the lock is enough. It may note
-    the answer to a release after others got the record.
+    An outage prolongs it. A client notes a record after it was locked, and works on others first. So half of the lock
+    is enough. It may note the answer to a release after others got the record.
     """
     found = []
     ordered = sorted(events, key=lambda event: event.at_us)
@@ -69,18 +73,23 @@ def ended_early(events: Iterable[Event], lock_ms: int, outages: Times) -> list[s
             ended[event.client, event.value].append(event)
     held: dict[str, Taken] = {}
     for event in ordered:
-        if not isinstance(event, Taken):
+        if isinstance(event, Taken):
+            before, held[event.value] = held.get(event.value), event
+            of_holder = ended[before.client, before.value] if before is not None else []
+            end = next((one for one in of_holder if before is not None and one.at_us > before.at_us), None)
+            is_over = end is not None and (end.kind == "release" or end.at_us < event.at_us)
+        elif isinstance(event, Settled):
+            before = held.get(event.value)
+            is_over = not any(word in event.error for word in REFUSALS)
+        else:
             continue
-        before, held[event.value] = held.get(event.value), event
-        if before is None:
-            continue
-        end = next((one for one in ended[before.client, before.value] if one.at_us > before.at_us), None)
-        if end is not None and (end.kind == "release" or end.at_us < event.at_us):
+        if before is None or is_over or (isinstance(event, Settled) and event.client != before.client):
             continue
         away_us = sum(max(0, min(to, event.at_us) - max(since, before.at_us)) for since, to in outages)
         locked_ms = (event.at_us - before.at_us - away_us) / 1000
         if locked_ms < lock_ms / 2:
-            found.append(f"{event.client} got {event.value} {locked_ms:.0f} ms after {before.client}")
+            what = f"{event.client} got {event.value}" if isinstance(event, Taken) else f"{event.value} was refused"
+            found.append(f"{what} {locked_ms:.0f} ms after {before.client} got it")
     return few(found)
 
 

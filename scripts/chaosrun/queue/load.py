@@ -27,6 +27,8 @@ LOCK_MS: Final = 6_000
 RECORDS_AT_ONCE: Final = 10
 WORK_MS: Final = 50
 JOURNAL_US: Final = 100_000
+CALM_US: Final = 1_000_000
+"""Before a fault, in which members take what they hold as it begins."""
 _ALL: Final[Sequence[Partition]] = [(topic, index) for topic in TOPICS for index in range(PARTITIONS)]
 
 
@@ -99,12 +101,13 @@ class Queue(Load):
             return left
         return {}
 
-    def judged(self, outages: Times | None) -> dict[str, list[str]]:
+    def judged(self, since_us: int, outages: Times | None) -> dict[str, list[str]]:
         """As of any load, once the group's start is past every record that is owed so far."""
         # An event of the last moment may not be in its journal yet.
         asked_us = now_us() - JOURNAL_US
         missing = self.await_delivered()
         events, letters, forgiven = list(self.events), self._letters(), self.forgiven
+        during = [event for event in events if event.at_us >= since_us - CALM_US]
         owed = {
             event.value for event in events
             if isinstance(event, Acknowledged) and event.at_us <= asked_us and is_owed(event, forgiven)
@@ -116,7 +119,7 @@ class Queue(Load):
             "letters": checks.missing_letters(owed, events, letters, forgiven),
             "locks": [
                 *checks.over_delivered(events, LIMIT),
-                *([] if outages is None else checks.ended_early(events, LOCK_MS, outages)),
+                *([] if outages is None else checks.ended_early(during, LOCK_MS, outages)),
             ],
             "clients": gave_up(events),
         }
