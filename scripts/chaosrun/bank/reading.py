@@ -100,6 +100,8 @@ class Auditor:
                 end, error = stable[topic, message.partition()], message.error()
                 if error is None and message.offset() < end:
                     found.append(message)
+                if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    raise LoadError(f"{topic}: an offset of the log is refused: {error}")
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     continue
                 if message.offset() >= (end if error is not None else end - 1):
@@ -165,6 +167,8 @@ def _consumer(bootstrap: str, topic: str) -> Any:
     consumer = Consumer({
         "bootstrap.servers": bootstrap, "group.id": "auditors", "isolation.level": "read_committed",
         "enable.auto.commit": False, "enable.partition.eof": True,
+        # By its default an offset that is refused would end the reading as if all had been read.
+        "auto.offset.reset": "error",
     })  # fmt: skip
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
     return consumer
