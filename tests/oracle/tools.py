@@ -88,10 +88,8 @@ class Tools:
             found.append((code, "".join(line for line in output.splitlines(keepends=True) if mine in line)))
         return found
 
-    def same(self, tool: str, *arguments: str, mine: str = "", code: int | None = 0) -> str:
+    def same(self, tool: str, *arguments: str, mine: str = "", code: int = 0) -> str:
         """Assert that a command ends alike on both brokers, with this code; returns the printed text, masked.
-
-        :param code: None for any code, if it hangs on what other tests left on the brokers.
 
         A command that only reads is repeated until both agree: Apache Kafka answers a change before it shows it.
         """
@@ -101,7 +99,7 @@ class Tools:
             time.sleep(0.2)
             kafka, korvet = self.both(tool, *arguments, mine=mine)
         assert korvet == kafka, f"Kafka: {kafka[0]}\n{kafka[1]}\nkorvet: {korvet[0]}\n{korvet[1]}"
-        assert code in {None, korvet[0]}, korvet[1]
+        assert korvet[0] == code, korvet[1]
         return korvet[1]
 
     def same_table(self, *arguments: str, mine: str = "\t") -> list[Mapping[str, str]]:
