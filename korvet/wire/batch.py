@@ -233,7 +233,10 @@ def placed_in_log(data: bytes | memoryview, base_offset: int, leader_epoch: int)
 
 
 def headers_in(buffers: Iterable[bytes | memoryview]) -> Iterator[Batch]:
-    """The headers of batches that follow each other in buffers, whose borders may be anywhere."""
+    """The headers of batches that follow each other in buffers, whose borders may be anywhere.
+
+    A batch that says it is shorter than its header ends them: none can follow it.
+    """
     head, skipped = bytearray(), 0
     for buffer in buffers:
         at = min(skipped, len(buffer))
@@ -244,6 +247,8 @@ def headers_in(buffers: Iterable[bytes | memoryview]) -> Iterator[Batch]:
             at += len(piece)
             if len(head) == HEADER_BYTES:
                 batch = Batch._make(HEADER.unpack(head))
+                if batch.size_bytes < HEADER_BYTES:
+                    return
                 yield batch
                 head.clear()
                 step = min(batch.size_bytes - HEADER_BYTES, len(buffer) - at)

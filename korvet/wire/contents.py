@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from korvet.wire.batch import CODEC_MASK, HEADER, HEADER_BYTES, Batch
+from korvet.wire.batch import CODEC_MASK, HEADER_BYTES, Batch, headers_in
 from korvet.wire.records import UndecodableRecords, decompressed, read_varint, varint
 
 _NULL: Final = varint(-1)
@@ -63,8 +63,7 @@ def times_in(buffers: Iterable[bytes | memoryview], header: bytes, wanted: Conta
 
 def _batches(data: bytes) -> Iterator[tuple[Batch, bytes]]:
     at = 0
-    while at + HEADER_BYTES <= len(data):
-        batch = Batch._make(HEADER.unpack_from(data, at))
+    for batch in headers_in([data]):
         yield batch, data[at + HEADER_BYTES : at + batch.size_bytes]
         at += batch.size_bytes
 

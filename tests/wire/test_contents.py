@@ -48,6 +48,13 @@ def test_damaged_batch_has_no_times_and_hides_none_of_the_others(codec: int) -> 
     assert times_in([longer, at(2, data)], NAME, ALL)[2] == 5
 
 
+@pytest.mark.parametrize("length", [-(2**31), -12, 0, 48, 2**31 - 1])
+def test_batch_of_another_length_than_its_bytes_ends_the_walk(length: int) -> None:
+    batch, data = built(named(b"5"))
+    odd = HEADER.pack(1, *batch._replace(length=length)[1:]) + data[HEADER_BYTES:]
+    assert times_in([data, odd], NAME, ALL) == {0: 5} | ({1: 5} if length > len(data) else {})
+
+
 def test_records_of_a_batch_with_gaps_are_found_by_their_own_offsets() -> None:
     batch, data = built(named(b"5"), named(b"6"))
     gaps = HEADER.pack(*batch._replace(last_offset_delta=9)) + data[HEADER_BYTES:]
