@@ -11,7 +11,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from scripts.chaosrun.checks import SESSION_ENDED
-from scripts.chaosrun.jobs import RECONNECT_MAX_MS, Job, stopped
+from scripts.chaosrun.jobs import RECONNECT_MAX_MS, Job, run_clients
 from scripts.chaosrun.journal import (
     Assigned,
     Committed,
@@ -189,15 +189,8 @@ class Member:
 
 def main() -> None:
     """Run the members until stdin ends."""
-    job, end = Job.of_this_process(), stopped()
     logging.basicConfig()
-    with Journal(job.journal_path) as journal:
-        members = [Member(job, name, journal) for name in job.names]
-        threads = [threading.Thread(target=member.run, args=(end,)) for member in members]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    run_clients(Member)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,12 @@
 import json
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Protocol, Self
+
+from scripts.chaosrun.journal import Journal
 
 HEARTBEATS: Final = 12
 """A session's; Kafka's default is 15."""
@@ -65,3 +68,21 @@ def stopped() -> threading.Event:
 
     threading.Thread(target=watch, daemon=True).start()
     return event
+
+
+class Client(Protocol):
+    """A client that works until an event is set."""
+
+    def run(self, stopped: threading.Event, /) -> None: ...
+
+
+def run_clients(client: Callable[[Job, str, Journal], Client]) -> None:
+    """Run a client for each name of this process's job, in a thread of its own, until stdin ends."""
+    job, end = Job.of_this_process(), stopped()
+    with Journal(job.journal_path) as journal:
+        clients = [client(job, name, journal) for name in job.names]
+        threads = [threading.Thread(target=one.run, args=(end,)) for one in clients]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()

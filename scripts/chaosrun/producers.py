@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Producer
 
-from scripts.chaosrun.jobs import RECONNECT_MAX_MS, Job, stopped
+from scripts.chaosrun.jobs import RECONNECT_MAX_MS, Job, run_clients
 from scripts.chaosrun.journal import Acknowledged, Journal, Troubled, now_us
 
 
@@ -57,14 +57,7 @@ class Sender:
 
 def main() -> None:
     """Run the producers until stdin ends."""
-    job, end = Job.of_this_process(), stopped()
-    with Journal(job.journal_path) as journal:
-        senders = [Sender(job, name, journal) for name in job.names]
-        threads = [threading.Thread(target=sender.run, args=(end,)) for sender in senders]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    run_clients(Sender)
 
 
 if __name__ == "__main__":

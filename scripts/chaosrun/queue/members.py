@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from confluent_kafka import AcknowledgeType, KafkaException, Message, ShareConsumer
 
 from scripts.chaosrun.confluent_members import is_fatal
-from scripts.chaosrun.jobs import RECONNECT_MAX_MS, Job, stopped
+from scripts.chaosrun.jobs import RECONNECT_MAX_MS, Job, run_clients
 from scripts.chaosrun.journal import Journal, Settled, Taken, Troubled, now_us
 
 Kind = Literal["accept", "release", "reject"]
@@ -95,14 +95,7 @@ def _value(record: Message) -> str:
 
 def main() -> None:
     """Run the members until stdin ends."""
-    job, end = Job.of_this_process(), stopped()
-    with Journal(job.journal_path) as journal:
-        members = [Member(job, name, journal) for name in job.names]
-        threads = [threading.Thread(target=member.run, args=(end,)) for member in members]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    run_clients(Member)
 
 
 if __name__ == "__main__":
