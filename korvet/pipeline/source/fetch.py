@@ -357,7 +357,14 @@ class _Fetching:
     def _is_in_log(self, offset: int) -> bool:
         """True if the log had this offset at the last read; brokers do not check offsets of uncompressed records."""
         partition = TopicPartition(self._wanted.topic, self._wanted.partition)
-        return offset < self.client.consumer.get_watermark_offsets(partition, cached=True)[1]
+        end = self.client.consumer.get_watermark_offsets(partition, cached=True)[1]
+        if end < 0:
+            # The client read ahead beyond the log after such a record, and that answer has no end.
+            try:
+                end = self.client.consumer.get_watermark_offsets(partition, _WATERMARKS_WITHIN_S)[1]
+            except KafkaException as error:
+                raise explained(f"the end of {self._place}", error.args[0], self._address) from None
+        return offset < end
 
     def _cut_off_at(self, offset: int) -> int | None:
         """The first offset, from this one on, that the client fetches in vain: it takes the batch for a cut-off one.
